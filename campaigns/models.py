@@ -1,0 +1,231 @@
+"""Campaigns, their messages (ground truth and ops, document 001) and the jobs that send them (documents 000, 003)."""
+
+from django.db import models
+from django.db.models import F, Func, Q
+from django.utils import timezone
+
+from campaigns.states import DONE, PARENTS, RUNNING, Status
+from vendors.models import Credential, Mailcaster, Vendor, known_zone
+
+
+class Sponsor(models.Model):
+    """On whose behalf mail goes out."""
+
+    name = models.CharField(max_length=100, unique=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Campaign(models.Model):
+    """One content for one list of recipients, for one sponsor over one credential."""
+
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="campaigns")
+    credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="campaigns")
+    name = models.CharField(max_length=200)
+    subject = models.TextField(blank=True)
+    body = models.TextField(blank=True)
+    html = models.BooleanField(default=False, help_text="The body is HTML: fields are escaped in it.")
+    first_message = models.BigIntegerField(editable=False)
+    size = models.PositiveIntegerField(editable=False, help_text="Recipients")
+    send_at = models.DateTimeField(null=True, blank=True, help_text="Not before this time; empty: by the job's mode.")
+    hours_from = models.TimeField(null=True, blank=True, help_text="Sending hours, local: calls start from then on")
+    hours_to = models.TimeField(null=True, blank=True, help_text="... and none start from then on.")
+    time_zone = models.CharField(max_length=64, blank=True, validators=[known_zone], help_text="Of the sending hours")
+    deadline = models.DateTimeField(null=True, blank=True, help_text="What was not called by then expires.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Delivery(models.Model):
+    """What is known of one message's delivery. The shape of a row is its state (document 001; docs/states.md).
+
+    dequeued_at: in ops; sent_at: a call was allowed to start; delivered_at: the vendor answered, with message_id it
+    accepted, with error_code it refused; in_doubt_at: the answer is lost, error_sub_type says what was seen instead;
+    error_code 'expired': the deadline passed before a call.
+    """
+
+    resend_no = models.PositiveSmallIntegerField(db_default=0)
+    sent_at = models.DateTimeField(null=True)
+    delivered_at = models.DateTimeField(null=True)
+    in_doubt_at = models.DateTimeField(null=True)
+    message_id = models.CharField(max_length=255, null=True)
+    error_code = models.CharField(max_length=255, null=True)
+    error_sub_type = models.CharField(max_length=255, null=True)
+
+    class Meta:
+        abstract = True
+
+
+ANSWERED = Q(delivered_at=None) | (Q(sent_at__isnull=False) & (Q(message_id=None) ^ Q(error_code=None)))
+ACCEPTED = Q(message_id=None) | Q(delivered_at__isnull=False, in_doubt_at=None)
+REFUSED = Q(error_code=None) | Q(delivered_at__isnull=False) | Q(error_code="expired", sent_at=None)
+IN_DOUBT = Q(in_doubt_at=None) | Q(sent_at__isnull=False, delivered_at=None, error_code=None)
+
+
+class Message(Delivery):
+    """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps."""
+
+    id = models.BigIntegerField(primary_key=True)
+    campaign = models.ForeignKey(Campaign, on_delete=models.PROTECT, db_index=False, db_constraint=False)
+    uuid = models.UUIDField(db_default=Func(function="gen_random_uuid"))
+    recipient = models.TextField()
+    params = models.JSONField(default=dict)
+    dequeued_at = models.DateTimeField(null=True)
+    settle_at = models.DateTimeField(null=True, help_text="In doubt: when the vendor is asked again.")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(sent_at=None) | Q(dequeued_at__isnull=False), name="message_queued"),
+            models.CheckConstraint(condition=ANSWERED, name="message_answered"),
+            models.CheckConstraint(condition=ACCEPTED, name="message_accepted"),
+            models.CheckConstraint(condition=REFUSED, name="message_refused"),
+            models.CheckConstraint(condition=IN_DOUBT, name="message_in_doubt"),
+        ]
+        indexes = [models.Index(fields=["id"], condition=Q(in_doubt_at__isnull=False), name="message_doubts")]
+
+    def __str__(self) -> str:
+        return f"message {self.pk}"
+
+    @property
+    def reference(self) -> str:
+        """The message's own stable key: stored before the first call, sent to the vendor as idempotency key."""
+        return f"{self.uuid}-{self.resend_no}"
+
+
+class OpsMessage(Delivery):
+    """The hot copy of a message while its job is being sent. fence: which claim of the job started the call."""
+
+    id = models.BigIntegerField(primary_key=True)
+    job = models.ForeignKey("Job", on_delete=models.PROTECT, db_index=False, db_constraint=False)
+    fence = models.PositiveIntegerField(db_default=0)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=ANSWERED, name="ops_answered"),
+            models.CheckConstraint(condition=ACCEPTED, name="ops_accepted"),
+            models.CheckConstraint(condition=REFUSED, name="ops_refused"),
+            models.CheckConstraint(condition=IN_DOUBT, name="ops_in_doubt"),
+        ]
+
+    def __str__(self) -> str:
+        return f"ops {self.pk}"
+
+
+class Job(models.Model):
+    """A request to send the campaign's messages first_message .. first_message + size - 1.
+
+    A leaf is sent by one mailcaster at a time. A parent is cut from the front: what remains are its last messages.
+    fence counts the claims: statements of an older claim change nothing but late acceptances.
+    """
+
+    campaign = models.ForeignKey(Campaign, on_delete=models.PROTECT, related_name="jobs")
+    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="jobs")
+    credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="jobs")
+    parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="children")
+    mailcaster = models.ForeignKey(Mailcaster, on_delete=models.SET_NULL, null=True, blank=True, related_name="jobs")
+    status = models.CharField(max_length=12, choices=Status.choices, default=Status.RENDERED)
+    first_message = models.BigIntegerField()
+    size = models.PositiveIntegerField()
+    remaining = models.PositiveIntegerField(default=0, help_text="Of a parent: messages not yet cut into a child")
+    fence = models.PositiveIntegerField(default=0, editable=False)
+    revision = models.PositiveIntegerField(default=0, editable=False, help_text="Counts what people decided.")
+    heartbeat_at = models.DateTimeField(null=True, editable=False)
+    not_before = models.DateTimeField(null=True, blank=True, help_text="Waits until then")
+    waits_for = models.CharField(max_length=255, blank=True, help_text="Why it waits, in words")
+    accepted = models.PositiveIntegerField(default=0, editable=False)
+    refused = models.PositiveIntegerField(default=0, editable=False)
+    in_doubt = models.PositiveIntegerField(default=0, editable=False)
+    expired = models.PositiveIntegerField(default=0, editable=False)
+    run = models.ForeignKey("DispatchRun", on_delete=models.SET_NULL, null=True, blank=True, related_name="jobs")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    dispatched_at = models.DateTimeField(null=True, editable=False)
+    started_at = models.DateTimeField(null=True, editable=False)
+    finished_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["vendor", "status", "id"], name="job_pick"),
+            models.Index(fields=["parent"], name="job_parent"),
+            models.Index(fields=["created_at"], name="job_created"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(size__gte=1, first_message__gte=1), name="job_slice"),
+            models.CheckConstraint(condition=Q(remaining__lte=F("size")), name="job_remaining"),
+            models.CheckConstraint(condition=~Q(status__in=PARENTS) | Q(parent=None), name="job_one_level"),
+            models.CheckConstraint(
+                condition=~Q(status__in=RUNNING) | Q(fence__gte=1, heartbeat_at__isnull=False),
+                name="job_leased",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=["P_ASSIGNED", "P_FINISHED"]) | Q(remaining=0), name="job_assigned"
+            ),
+            # A caster takes one leaf job at a time, whatever two workers think.
+            models.UniqueConstraint(fields=["mailcaster"], condition=Q(status__in=RUNNING), name="caster_has_one_job"),
+        ]
+
+    def __str__(self) -> str:
+        return f"job {self.pk}"
+
+    @property
+    def is_parent(self) -> bool:
+        return self.status in PARENTS
+
+    @property
+    def is_done(self) -> bool:
+        return self.status in DONE
+
+    @property
+    def end(self) -> int:
+        """The id after its last message."""
+        return self.first_message + self.size
+
+
+class DispatchRun(models.Model):
+    """The nightly dispatch of one vendor on one local date: this row makes it once (promise P6)."""
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="runs")
+    local_date = models.DateField()
+    due_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    missed = models.BooleanField(default=False, help_text="Nothing started it within the catch-up period.")
+    dispatched = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["-local_date", "vendor"]
+        constraints = [models.UniqueConstraint(fields=["vendor", "local_date"], name="one_run_a_night")]
+
+    def __str__(self) -> str:
+        return f"{self.vendor} {self.local_date}"
+
+
+class Resolution(models.Model):
+    """Who settled a message in doubt, as what, and why. Never changed, never deleted."""
+
+    class As(models.TextChoices):
+        SENT = "sent"
+        FAILED = "failed"
+        RESEND = "resend", "send again"
+
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="resolutions", db_constraint=False)
+    decision = models.CharField(max_length=10, choices=As.choices)
+    reason = models.TextField()
+    decided_by = models.CharField(max_length=150)
+    evidence = models.TextField(blank=True, help_text="What had been seen of the call")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.decision} {self.message_id}"

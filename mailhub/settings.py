@@ -1,0 +1,132 @@
+"""One settings file for every process. Everything comes from the environment; nothing here starts a process."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import dj_database_url
+
+from mailhub.brokers import celery_url
+from mailhub.keys import secret_key
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+MAILHUB_HOME = Path(os.environ.get("MAILHUB_HOME", BASE_DIR / ".mailhub"))
+
+DATABASE_URL = os.environ.get("DATABASE_URL", "postgres://mailhub@/mailhub")
+REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")  # the throttle's windows
+BROKER_URL = os.environ.get("BROKER_URL", celery_url(REDIS_URL))
+
+DEBUG = os.environ.get("DEBUG", "") == "1"
+SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)
+ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
+
+INSTALLED_APPS = [
+    "mailhub.apps.MailhubConfig",
+    "campaigns.apps.CampaignsConfig",
+    "vendors.apps.VendorsConfig",
+    "django_celery_beat",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.postgres",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "mailhub.urls"
+WSGI_APPLICATION = "mailhub.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+DATABASES = {"default": dj_database_url.parse(DATABASE_URL, conn_max_age=60, conn_health_checks=True)}
+DATABASES["default"].setdefault("OPTIONS", {}).update(connect_timeout=5, application_name="mailhub")
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+TIME_ZONE = os.environ.get("TIME_ZONE", "UTC")
+USE_TZ = True
+LANGUAGE_CODE = "en"
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+LOGIN_URL = "admin:login"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+if os.environ.get("HTTPS") == "1":
+    SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+    SECURE_HSTS_SECONDS = 3600
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+# How long things may take. A lease is longer than the pause between two heartbeats by a wide margin; what is due
+# later than the horizon waits in the table (document 004), because a broker repeats what it holds for too long.
+SWEEP_SECONDS = float(os.environ.get("SWEEP_SECONDS", "10"))
+LEASE_SECONDS = float(os.environ.get("LEASE_SECONDS", "15"))
+HEARTBEAT_SECONDS = float(os.environ.get("HEARTBEAT_SECONDS", "3"))
+WAITER_HORIZON = timedelta(minutes=float(os.environ.get("WAITER_HORIZON_MINUTES", "15")))
+WAITER_SWEEP = timedelta(minutes=float(os.environ.get("WAITER_SWEEP_MINUTES", "5")))
+WAITER_EXCLUDED_QUEUES = [q for q in os.environ.get("WAITER_EXCLUDED_QUEUES", "").split(",") if q]
+VISIBILITY_TIMEOUT = timedelta(hours=1)
+
+CELERY_BROKER_URL = BROKER_URL
+CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", BROKER_URL)
+CELERY_TIMEZONE = "UTC"
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = CELERY_EVENT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_DEFAULT_QUEUE = "hub"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = CELERY_TASK_REJECT_ON_WORKER_LOST = (
+    True  # repeats are harmless: rows are claimed in the database
+)
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_SEND_TASK_EVENTS = CELERY_TASK_SEND_SENT_EVENT = CELERY_TASK_TRACK_STARTED = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_RESULT_EXPIRES = timedelta(days=1)
+CELERY_BROKER_TRANSPORT_OPTIONS = CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
+    "visibility_timeout": int(VISIBILITY_TIMEOUT.total_seconds()),
+    "socket_keepalive": True,
+    "health_check_interval": 25,
+}
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_MAX_LOOP_INTERVAL = 5
+DJANGO_CELERY_BEAT_TZ_AWARE = True
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": os.environ.get("LOG_LEVEL", "INFO")},
+    "loggers": {
+        "celery": {"level": os.environ.get("CELERY_LOG_LEVEL", "WARNING")},
+        "kombu": {"level": "WARNING"},
+        "django_celery_beat": {"level": "WARNING"},
+        "django.request": {"level": "ERROR"},
+    },
+}

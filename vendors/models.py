@@ -1,0 +1,176 @@
+"""Who delivers, through which login, how fast it may be called, and the slots that send (documents 000 and 003)."""
+
+from datetime import time, timedelta
+from zoneinfo import available_timezones
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+
+from vendors.secrets import EncryptedJSONField
+
+
+def every_day() -> list[int]:
+    return [1, 2, 3, 4, 5, 6, 7]
+
+
+def project_zone() -> str:
+    return settings.TIME_ZONE
+
+
+def known_zone(name: str) -> None:
+    if name not in available_timezones():
+        raise ValidationError(f"{name!r} is not a time zone; for example Europe/London")
+
+
+class Vendor(models.Model):
+    """Who delivers mail. Its Celery queue is vendor.<slug>; its rate limits hold over all of its credentials."""
+
+    class Channel(models.TextChoices):
+        PRINT = "print"
+        EMAIL = "email", "E-mail"
+        SMS = "sms", "SMS"
+
+    slug = models.SlugField(unique=True, max_length=50)
+    name = models.CharField(max_length=100)
+    channel = models.CharField(max_length=10, choices=Channel.choices, default=Channel.EMAIL)
+    adapter = models.CharField(max_length=50, default="http", help_text="The name of an entry point mailhub.adapters")
+    settings = models.JSONField(default=dict, blank=True)
+    small_audience_threshold = models.PositiveIntegerField(
+        default=100,
+        help_text="A job with fewer messages is small; the others are cut into children (document 003).",
+    )
+    paused = models.BooleanField(default=False)
+    paused_reason = models.CharField(max_length=255, blank=True)
+    dispatch_at = models.TimeField(default=time(18, 0), help_text="Local time of the nightly dispatch (document 000)")
+    time_zone = models.CharField(max_length=64, default=project_zone, validators=[known_zone])
+    weekdays = ArrayField(models.PositiveSmallIntegerField(), default=every_day, help_text="ISO weekdays: 1 is Monday")
+    catch_up = models.DurationField(
+        default=timedelta(hours=6),
+        help_text="A missed nightly run still starts this late; then it is flagged.",
+    )
+    generation = models.PositiveBigIntegerField(
+        default=0, editable=False, help_text="Of the throttle's window; a loss of Redis begins a new one."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.slug
+
+    @property
+    def queue(self) -> str:
+        """The Celery queue of this vendor's command packets."""
+        return f"vendor.{self.slug}"
+
+
+class Credential(models.Model):
+    """A login at a vendor. Exclusive: it serves one campaign at a time (document 001)."""
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="credentials")
+    name = models.CharField(max_length=100, default="default")
+    exclusive = models.BooleanField(default=False)
+    secret = EncryptedJSONField(
+        default=dict, blank=True, help_text="Headers or user and password, as the adapter asks; write-only."
+    )
+    paused = models.BooleanField(default=False)
+    paused_reason = models.CharField(max_length=255, blank=True)
+    closed_until = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="The vendor said Retry-After, or the window is full until then.",
+    )
+
+    class Meta:
+        ordering = ["vendor", "name"]
+        constraints = [models.UniqueConstraint(fields=["vendor", "name"], name="credential_name")]
+
+    def __str__(self) -> str:
+        return f"{self.vendor.slug}/{self.name}"
+
+
+class RateLimit(models.Model):
+    """At most units calls in any window of that many seconds at the vendor's own clock; 0 units means paused."""
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="limits")
+    credential = models.ForeignKey(
+        Credential,
+        on_delete=models.CASCADE,
+        related_name="limits",
+        null=True,
+        blank=True,
+        help_text="Empty: the limit holds over all credentials of the vendor together.",
+    )
+    units = models.PositiveIntegerField()
+    seconds = models.FloatField(validators=[MinValueValidator(0.01)])
+
+    class Meta:
+        ordering = ["seconds"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["vendor", "credential", "seconds"], name="limit_window", nulls_distinct=False
+            ),
+            models.CheckConstraint(condition=Q(seconds__gt=0), name="limit_window_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.units}/{self.seconds:g} s"
+
+
+class Mailcaster(models.Model):
+    """A sending slot of a vendor: takes one leaf job at a time, cuts children by its own sizes (document 003)."""
+
+    class Kind(models.TextChoices):
+        SMALL_ONLY = "small-only"
+        SMALL_PRIORITY = "small-priority"
+        LARGE_PRIORITY = "large-priority"
+        LARGE_ONLY = "large-only"
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="mailcasters")
+    name = models.CharField(max_length=50)
+    kind = models.CharField(max_length=20, choices=Kind.choices)
+    min_size = models.PositiveIntegerField(default=2000)
+    max_size = models.PositiveIntegerField(default=10_000)
+    percentage = models.FloatField(default=3)
+    enabled = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["vendor", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["vendor", "name"], name="mailcaster_name"),
+            models.CheckConstraint(condition=Q(min_size__gte=1), name="mailcaster_min"),
+            models.CheckConstraint(condition=Q(max_size__gte=F("min_size")), name="mailcaster_sizes"),
+            models.CheckConstraint(condition=Q(percentage__gt=0, percentage__lte=100), name="mailcaster_percentage"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.vendor.slug}/{self.name}"
+
+    def clean(self) -> None:
+        if (self.min_size or 0) > (self.max_size or 0):
+            raise ValidationError("the minimum is over the maximum")
+
+
+class Usage(models.Model):
+    """The ledger of calls that were allowed to start: what the throttle's window is rebuilt from when Redis is lost.
+
+    Written in the transaction that claims the messages, so no call starts without its line here.
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)
+    credential = models.ForeignKey(Credential, on_delete=models.CASCADE, db_constraint=False, db_index=False)
+    at = models.DateTimeField()
+    until = models.DateTimeField(help_text="The hard deadline: by then the last of these calls had ended.")
+    units = models.PositiveIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["vendor", "until"], name="usage_vendor_until")]
+
+    def __str__(self) -> str:
+        return f"{self.units} at {self.at}"
