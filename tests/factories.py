@@ -1,0 +1,134 @@
+"""Rows for tests: small plain functions that store what a test asks for and nothing clever.
+
+Names are made unique by the database's own ids, so factories never clash between tests or threads.
+"""
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor
+from campaigns.states import RUNNING, Status
+from vendors.casters import default_set
+from vendors.models import Credential, Mailcaster, RateLimit, Vendor
+
+_numbers = itertools.count(1)
+IN_OPS = (*RUNNING, Status.RECOVERING)
+
+
+def unique(word: str) -> str:
+    """A name that nobody else in this test run has."""
+    return f"{word}-{os.getpid()}-{next(_numbers)}"
+
+
+def sponsor(name: str = "") -> Sponsor:
+    return Sponsor.objects.get_or_create(name=name or unique("sponsor"))[0]
+
+
+def vendor(
+    slug: str = "",
+    adapter: str = "http",
+    settings: Mapping[str, Any] | None = None,
+    limits: Iterable[tuple[int, float]] = (),
+    casters: Sequence[str] | None = (),
+    **fields: Any,
+) -> Vendor:
+    """A vendor with its limits (units, seconds) and casters MC1, MC2, ... of these kinds; None: the default set."""
+    slug = slug or unique("vendor")
+    made = Vendor.objects.create(slug=slug, name=slug, adapter=adapter, settings=dict(settings or {}), **fields)
+    for units, seconds in limits:
+        RateLimit.objects.create(vendor=made, units=units, seconds=seconds)
+    if casters is None:
+        default_set(made)
+    for number, kind in enumerate(casters or (), start=1):
+        caster(made, f"MC{number}", kind)
+    return made
+
+
+def caster(of: Vendor, name: str = "", kind: str = "large-priority", **sizes: Any) -> Mailcaster:
+    """sizes: min_size, max_size, percentage; the model's defaults are document 003's."""
+    return Mailcaster.objects.create(vendor=of, name=name or unique("MC"), kind=kind, **sizes)
+
+
+def credential(of: Vendor | None = None, name: str = "", **fields: Any) -> Credential:
+    return Credential.objects.create(vendor=of or vendor(), name=name or unique("login"), **fields)
+
+
+def campaign(
+    recipients: int | Sequence[str] = 1,
+    *,
+    of: Credential | None = None,
+    by: Sponsor | None = None,
+    messages: bool = True,
+    **fields: Any,
+) -> Campaign:
+    """A campaign with its messages r1@sandbox.example, r2@... or to these addresses.
+
+    messages=False leaves the message rows out, for tests of jobs of many thousands.
+    """
+    to = range(1, recipients + 1) if isinstance(recipients, int) else recipients
+    fields = {"name": unique("campaign"), "subject": "Hello", "body": "Good day", **fields}
+    with transaction.atomic():
+        made = Campaign.objects.create(
+            sponsor=by or sponsor(),
+            credential=of or credential(),
+            first_message=_block(len(to)),
+            size=len(to),
+            **fields,
+        )
+        if messages:
+            _messages(made, [f"r{one}@sandbox.example" if isinstance(one, int) else one for one in to])
+    return made
+
+
+def job(of: Campaign, status: str = Status.READY, **fields: Any) -> Job:
+    """A job over the whole campaign in this state, with all that the state asks for (lease, ops rows, remaining)."""
+    fields = {"first_message": of.first_message, "size": of.size, **fields}
+    if status in (Status.P_QUEUED, Status.P_ASSIGNING):
+        fields.setdefault("remaining", fields["size"])
+    if status in IN_OPS:
+        fields = {"fence": 1, "heartbeat_at": timezone.now(), "started_at": timezone.now(), **fields}
+    made = Job.objects.create(
+        campaign=of, credential=of.credential, vendor=of.credential.vendor, status=status, **fields
+    )
+    if status in IN_OPS:
+        _enqueue(made)
+    return made
+
+
+def campaign_with_job(
+    recipients: int | Sequence[str] = 1,
+    *,
+    status: str = Status.READY,
+    of: Credential | None = None,
+    by: Sponsor | None = None,
+    messages: bool = True,
+    **fields: Any,
+) -> Job:
+    """A campaign with one job over all of it; fields are the job's."""
+    return job(campaign(recipients, of=of, by=by, messages=messages), status, **fields)
+
+
+def _block(size: int) -> int:
+    """The first of that many message ids in a row. In a transaction: the lock is its."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('campaigns_message_block'))")
+        cursor.execute("SELECT setval('campaigns_message_block', nextval('campaigns_message_block') + %s - 1)", [size])
+        return cursor.fetchone()[0] - size + 1
+
+
+def _messages(of: Campaign, addresses: Sequence[str]) -> None:
+    Message.objects.bulk_create(
+        (Message(id=of.first_message + n, campaign=of, recipient=to) for n, to in enumerate(addresses)),
+        batch_size=5000,
+    )
+
+
+def _enqueue(of: Job) -> None:
+    rows = Message.objects.filter(id__gte=of.first_message, id__lt=of.end)
+    OpsMessage.objects.bulk_create(OpsMessage(id=id, job=of) for id in rows.values_list("id", flat=True))
+    rows.update(dequeued_at=timezone.now())
