@@ -1,0 +1,98 @@
+"""The contract that every adapter keeps. tests/contracts/ holds each of them to it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from vendors.adapters.options import Option, clean
+from vendors.outcomes import Accepted, NotSent, Outcome
+
+LookUp = Literal["none", "weak", "strong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message, ready to be called. `reference` is its idempotency key, the same for every attempt."""
+
+    reference: str
+    recipient: str
+    subject: str
+    body: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    html: bool = False
+
+
+def one_unit(letter: Letter) -> int:
+    """The usual price: every letter takes one place in the vendor's window."""
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a vendor can be relied on for. The defaults are the pessimistic ones.
+
+    dedupe: a second call with the same reference is never a second acceptance, for `dedupe_ttl` seconds
+    after the first (None = for ever). lookup: `strong` means that "not found" proves that the vendor does
+    not have it; `weak` that only "found" proves something. settle_delay: seconds to wait after a lost
+    answer before looking it up. receipts: the vendor reports deliveries by itself. batch_max: letters per
+    call. cost: places that a letter takes.
+    """
+
+    dedupe: bool = False
+    dedupe_ttl: float | None = None
+    lookup: LookUp = "none"
+    settle_delay: float = 0.0
+    receipts: bool = False
+    batch_max: int = 1
+    cost: Callable[[Letter], int] = one_unit
+
+
+class Adapter(ABC):
+    """One credential's way to its vendor. Lives in one event loop, between `open` and `close`."""
+
+    options: ClassVar[Mapping[str, Option]]
+    """The settings that the adapter knows, by name."""
+
+    capabilities: Capabilities
+    concurrency: int
+    """Calls that may run at once."""
+    deadline: float
+    """Seconds after which a call has surely ended, connecting and waiting for a connection included."""
+
+    @classmethod
+    def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings as they may be typed (`KEY=VALUE`) → the same with right types and defaults.
+
+        Raises InvalidSettings with one sentence for each fault. Its own result passes unchanged.
+        """
+        return clean(cls.options, settings)
+
+    @abstractmethod
+    def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        """Raises InvalidSettings; opens nothing."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Makes ready to send; connects only when needed."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Closes every connection; what is in flight ends in doubt."""
+
+    @abstractmethod
+    async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
+        """Calls the vendor once for at most `batch_max` letters; one outcome for each, in their order.
+
+        Never raises for anything that the vendor or the network does, and never calls twice by itself.
+        Cancelled, it closes its connection: the caller must then treat the letters as in doubt.
+        """
+
+    async def look_up(self, reference: str) -> Accepted | NotSent | None:
+        """Asks for a reference: found, not found (None), or no answer to the question (NotSent).
+
+        What "not found" proves, `capabilities.lookup` says.
+        """
+        return NotSent("this vendor offers no look-up")

@@ -1,0 +1,160 @@
+"""A vendor that takes letters as JSON over HTTP, one POST each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import orjson
+
+from vendors.adapters import options
+from vendors.adapters.base import Adapter, Capabilities, Letter
+from vendors.adapters.client import Client, header
+from vendors.adapters.options import InvalidSettings, Option
+from vendors.outcomes import (
+    Accepted,
+    CallError,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Refused,
+    classify_error,
+    classify_http,
+)
+
+_OURS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "content-type", "idempotency-key"}
+)
+_FIXED = (
+    header("Content-Type", "application/json")
+    + header("Accept", "application/json")
+    + header("Accept-Encoding", "identity")
+)
+
+
+def url(value: Any) -> str:
+    """An http(s) address without a login, query or fragment."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
+        raise ValueError("must be an ASCII http or https URL")
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018  the parser looks at the port only when asked
+        (parts.hostname or "").encode("idna")
+    except ValueError as error:  # also UnicodeError
+        raise ValueError(f"is not a URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an http or https URL with a host")
+    if "@" in parts.netloc:
+        raise ValueError("must not hold a login; put it into the credential's secret as a header")
+    if parts.query or parts.fragment:
+        raise ValueError("must not have a query or a fragment")
+    return value.rstrip("/")
+
+
+def secret_headers(secret: Mapping[str, str]) -> bytes:
+    """The credential's secret as header lines. Raises InvalidSettings, which never shows a value."""
+    errors = [f"the secret must not set the header {name}" for name in secret if name.lower() in _OURS]
+    lines = []
+    for name, value in secret.items():
+        try:
+            lines.append(header(name, value))
+        except ValueError as error:
+            errors.append(f"secret: {error}")
+    if errors:
+        raise InvalidSettings(errors)
+    return b"".join(lines)
+
+
+class Http(Adapter):
+    """POST {"reference", "recipient", "subject", "body", "params"} with the reference as Idempotency-Key.
+
+    Answers: 2xx {"id"} accepted; 409 {"id"} accepted before; 4xx {"code", "sub_type"} refused; 429 with
+    Retry-After not sent; the rest as in vendors/outcomes.py. Look-up: GET <url>/<reference> → 200 {"id"} or
+    404. `timeout` (seconds) should be a little longer than the vendor's own, for a short one makes doubt.
+    """
+
+    options = {
+        "url": Option(url, required=True),
+        "timeout": Option(options.seconds, 10.0),
+        "concurrency": Option(options.whole(1, 1000), 32),
+        "dedupe": Option(options.flag, False),
+        "dedupe_ttl": Option(options.seconds, 86400.0),
+        "lookup": Option(options.choice("none", "weak", "strong", true="weak", false="none"), "none"),
+        "settle_delay": Option(options.seconds, 5.0),
+        "safe_statuses": Option(options.statuses, ()),
+        "ca_file": Option(options.text, ""),
+    }
+
+    def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        known = self.validate(settings)
+        self._url: str = known["url"]
+        self._ca_file: str = known["ca_file"]
+        self._safe: tuple[int, ...] = known["safe_statuses"]
+        self._target = urlsplit(self._url).path or "/"
+        self._headers = _FIXED + secret_headers(secret)
+        self.deadline = known["timeout"]
+        self.concurrency = known["concurrency"]
+        self.capabilities = Capabilities(
+            dedupe=known["dedupe"],
+            dedupe_ttl=known["dedupe_ttl"] if known["dedupe"] else None,
+            lookup=known["lookup"],
+            settle_delay=known["settle_delay"],
+        )
+
+    async def open(self) -> None:
+        self._client = Client(
+            self._url, connections=self.concurrency, deadline=self.deadline, ca_file=self._ca_file
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
+        return [await self._post(letter) for letter in letters]
+
+    async def _post(self, letter: Letter) -> Outcome:
+        try:
+            headers = self._headers + header("Idempotency-Key", letter.reference)
+            body = _packed(letter)
+        except (ValueError, TypeError) as error:
+            return Refused("unsendable", str(error)[:255])
+        try:
+            answer = await self._client.call("POST", self._target, headers, body)
+        except CallError as error:
+            return classify_error(error, now=time.time(), safe_statuses=self._safe)
+        return classify_http(
+            answer.status, answer.headers, answer.body, now=time.time(), safe_statuses=self._safe
+        )
+
+    async def look_up(self, reference: str) -> Accepted | NotSent | None:
+        if self.capabilities.lookup == "none":
+            return await super().look_up(reference)
+        target = f"{self._target.rstrip('/')}/{quote(reference, safe='')}"
+        try:
+            answer = await self._client.call("GET", target, self._headers)
+        except CallError as error:
+            return NotSent(error.reason)
+        if answer.status == 404:
+            return None
+        found = classify_http(answer.status, answer.headers, answer.body, now=time.time())
+        if isinstance(found, Accepted) and answer.status == 200:
+            return found
+        return found if isinstance(found, NotSent) else NotSent(_unanswered(found, answer.status))
+
+
+def _packed(letter: Letter) -> bytes:
+    return orjson.dumps(
+        {
+            "reference": letter.reference,
+            "recipient": letter.recipient,
+            "subject": letter.subject,
+            "body": letter.body,
+            "params": dict(letter.params),
+        }
+    )
+
+
+def _unanswered(found: Outcome, status: int) -> str:
+    return found.reason if isinstance(found, InDoubt) else f"http {status}"

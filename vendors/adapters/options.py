@@ -1,0 +1,113 @@
+"""Settings of an adapter: read from text, with sentences for what is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class InvalidSettings(ValueError):
+    """Settings that cannot be used; `errors` holds one sentence for each fault."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. `parse` takes text or its own result and raises ValueError with the end of "NAME ..."."""
+
+    parse: Callable[[Any], Any]
+    default: Any = None
+    required: bool = False
+
+
+def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option parsed or its default. Raises InvalidSettings."""
+    errors = [
+        f"{name} is not a setting; the settings are {', '.join(options)}"
+        for name in settings
+        if name not in options
+    ]
+    cleaned: dict[str, Any] = {}
+    for name, option in options.items():
+        if name not in settings:
+            cleaned[name] = option.default
+            if option.required:
+                errors.append(f"{name} is missing")
+            continue
+        try:
+            cleaned[name] = option.parse(settings[name])
+        except ValueError as error:
+            errors.append(f"{name} {error}")
+    if errors:
+        raise InvalidSettings(errors)
+    return cleaned
+
+
+def text(value: Any) -> str:
+    """Any non-empty text on one line."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("must be a text on one line")
+    return value.strip()
+
+
+def seconds(value: Any) -> float:
+    """A positive, finite number of seconds."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError("must be a number of seconds above 0")
+    return number
+
+
+def whole(least: int, most: int) -> Callable[[Any], int]:
+    """A whole number between `least` and `most`."""
+
+    def parse(value: Any) -> int:
+        digits = str(value).strip()
+        if not (digits.isascii() and digits.isdigit() and least <= int(digits[:12]) <= most):
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(digits)
+
+    return parse
+
+
+def flag(value: Any) -> bool:
+    """True or false, also as yes/no, on/off, 1/0."""
+    word = str(value).strip().lower()
+    if word in ("true", "yes", "on", "1"):
+        return True
+    if word in ("false", "no", "off", "0"):
+        return False
+    raise ValueError("must be true or false")
+
+
+def choice(*words: str, **meanings: str) -> Callable[[Any], str]:
+    """One of `words`, or a key of `meanings` that stands for one of them."""
+
+    def parse(value: Any) -> str:
+        word = str(value).strip().lower()
+        word = meanings.get(word, word)
+        if word not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return word
+
+    return parse
+
+
+def statuses(value: Any) -> tuple[int, ...]:
+    """HTTP statuses from 500 to 599, separated by commas."""
+    words = value.split(",") if isinstance(value, str) else value
+    try:
+        found = tuple(sorted({int(word) for word in words}))
+    except (TypeError, ValueError):
+        found = (0,)
+    if not all(500 <= status <= 599 for status in found):
+        raise ValueError("must be statuses from 500 to 599, separated by commas")
+    return found

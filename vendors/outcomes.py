@@ -1,0 +1,214 @@
+"""What a vendor call came to: four outcomes and the one table that decides between them.
+
+The rule behind every line: a message may be called again only if it is proved that the vendor did not take
+it. Proof of acceptance is an id; proof of the contrary is an answer that says so, or that nothing left this
+machine. Everything else is doubt, and doubt is never guessed away (promises P1 and P3).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Literal
+
+import orjson
+
+RETRY_DEFAULT = 30.0
+"""Seconds to wait when a vendor throttles without a usable Retry-After."""
+RETRY_MAX = 3600.0
+"""Seconds; a longer wait is a mistake of the vendor or a matter for a person."""
+TEXT_MAX = 255
+"""Characters that an id, an error code or a sub-type may have (the width of their columns)."""
+
+ACCOUNT_STATUSES = frozenset({401, 402, 403, 407})
+"""Statuses that speak of our login or account: refusing the messages would burn the whole queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The vendor has the message; `vendor_id` is the evidence."""
+
+    vendor_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The vendor answered that it does not take this message, now or later."""
+
+    code: str
+    sub_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """The vendor provably does not have the message; it goes again.
+
+    `retry_after`: seconds to wait, None = the caller's own back-off. `scope`: who waits, this message only or
+    everything on its credential. `pause`: only a person can mend it (login, address), so the credential is
+    paused.
+    """
+
+    reason: str
+    retry_after: float | None = None
+    scope: Literal["message", "credential"] = "message"
+    pause: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """The vendor may have the message, its answer is lost or says nothing."""
+
+    reason: str
+
+
+Outcome = Accepted | Refused | NotSent | InDoubt
+
+
+class CallError(Exception):
+    """A call that ended without a complete answer.
+
+    `written`: at least one byte of the request may have left. `status` and `headers`: of the answer, as far
+    as its head had arrived whole.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        written: bool,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.written = written
+        self.status = status
+        self.headers = headers or {}
+
+
+def classify_error(error: CallError, *, now: float, safe_statuses: Collection[int] = ()) -> Outcome:
+    """Decides for a call without a complete answer. `now`: seconds since 1970."""
+    if not error.written:
+        return NotSent(error.reason)
+    if error.status is None or error.status < 300:
+        return InDoubt(error.reason)
+    return classify_http(error.status, error.headers, b"", now=now, safe_statuses=safe_statuses)
+
+
+def classify_http(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    now: float,
+    safe_statuses: Collection[int] = (),
+) -> Outcome:
+    """Decides for a complete HTTP answer.
+
+    `headers`: names in lower case. `now`: seconds since 1970 (for a Retry-After given as a date).
+    `safe_statuses`: 5xx statuses with which this vendor's contract promises that nothing was accepted.
+    """
+    if 200 <= status < 300:
+        vendor_id = _id_in(body)
+        return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id")
+    if 300 <= status < 400:
+        return NotSent(f"http {status}: redirects are not followed", scope="credential", pause=True)
+    if 400 <= status < 500:
+        return _classify_4xx(status, headers, body, now)
+    if status in safe_statuses:
+        wait = parse_retry_after(headers.get("retry-after"), now=now)
+        return NotSent(f"http {status}", retry_after=wait, scope="credential")
+    return InDoubt(f"http {status}")
+
+
+def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Outcome:
+    if status in ACCOUNT_STATUSES:
+        return NotSent(f"http {status}: login or account refused", scope="credential", pause=True)
+    if status == 429:
+        wait = parse_retry_after(headers.get("retry-after"), now=now)
+        return NotSent("http 429: too fast for the vendor", retry_after=wait, scope="credential")
+    if status == 425:  # RFC 8470: the server was unwilling to process the request
+        return NotSent("http 425", retry_after=RETRY_DEFAULT)
+    if status == 408:  # often from a gateway that does not know what happened behind it
+        return InDoubt("http 408")
+    if status == 409:
+        vendor_id = _id_in(body)
+        return Accepted(vendor_id) if vendor_id else InDoubt("http 409 without an id")
+    answer = _json_object(body)
+    code = _sane(answer.get("code")) or f"http_{status}"
+    return Refused(code, _sane(answer.get("sub_type")))
+
+
+def parse_retry_after(value: str | None, *, now: float) -> float:
+    """Seconds to wait, 0 to 3600. `value`: seconds or an HTTP date; what makes no sense counts as 30
+    seconds.
+    """
+    text = (value or "").strip()
+    if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
+        return min(float(text), RETRY_MAX)
+    try:
+        wait = parsedate_to_datetime(text).timestamp() - now
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return RETRY_DEFAULT
+    return min(wait, RETRY_MAX) if math.isfinite(wait) and wait >= 0 else RETRY_DEFAULT
+
+
+def _id_in(body: bytes) -> str:
+    return _sane(_json_object(body).get("id"))
+
+
+def _json_object(body: bytes) -> dict[str, object]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:  # also NaN, wrong charset and deep nesting
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _sane(value: object) -> str:
+    """A text or whole number that can be stored and shown; anything else is an empty string."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        return ""
+    text = value.strip()
+    return text if len(text) <= TEXT_MAX and text.isprintable() else ""
+
+
+SmtpPhase = Literal["connect", "hello", "tls", "login", "mail", "rcpt", "data", "dot"]
+"""The question that an SMTP reply answers; `dot` is the end of the mail."""
+
+_THROTTLED = frozenset({421, 454})
+_LOGIN_WANTED = frozenset({530, 534, 535, 538})
+_QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,})$", re.IGNORECASE)
+_ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?: |$)")
+
+
+def classify_smtp(phase: SmtpPhase, code: int, text: str) -> Outcome:
+    """Decides for an SMTP reply that ends a transaction. `text`: without the code, lines joined by blanks.
+
+    Up to `mail` the replies speak of us, not of the recipient: nothing is refused there.
+    """
+    shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
+    if phase == "dot" and 200 <= code < 300:
+        return Accepted(_evidence(code, text))
+    if 400 <= code < 500:
+        whole = code in _THROTTLED or phase not in ("rcpt", "data", "dot")
+        return NotSent(shown, retry_after=RETRY_DEFAULT, scope="credential" if whole else "message")
+    if 500 <= code < 600:
+        if code in _LOGIN_WANTED or phase not in ("rcpt", "data", "dot"):
+            return NotSent(shown, scope="credential", pause=True)
+        enhanced = _ENHANCED.match(text)
+        return Refused(str(code), enhanced[1] if enhanced else "")
+    if phase == "dot":
+        return InDoubt(shown)
+    return NotSent(shown)
+
+
+def _evidence(code: int, text: str) -> str:
+    """The relay's own id for the mail if its reply holds one, else the reply."""
+    found = _QUEUE_ID.search(text)
+    return ((found[1] or found[2]) if found else f"{code} {text}".strip())[:TEXT_MAX]
