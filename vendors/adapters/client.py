@@ -1,4 +1,4 @@
-"""A lean HTTP/1.1 client that knows whether a request left. No redirects, no proxies, no hidden second try."""
+"""A lean HTTP/1.1 client that knows whether a request left: no redirects, proxies or hidden second try."""
 
 from __future__ import annotations
 

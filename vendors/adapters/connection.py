@@ -6,6 +6,7 @@ import asyncio
 import select
 import socket
 from dataclasses import dataclass
+from typing import cast
 
 import httptools
 
@@ -48,7 +49,7 @@ class Connection(asyncio.Protocol):
     # --- for the client ---------------------------------------------------------------------------
 
     async def exchange(self, request: bytes) -> Answer:
-        """Writes the request and waits for its answer. Raises CallError; every one of them after the write."""
+        """Writes the request and waits for its answer. Raises CallError, always after the write."""
         self._begin()
         self._left = self._limit
         self._waiter = asyncio.get_running_loop().create_future()
@@ -76,8 +77,7 @@ class Connection(asyncio.Protocol):
     # --- from the loop ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         kernel = transport.get_extra_info("socket")
         kernel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
