@@ -24,9 +24,7 @@ from vendors.outcomes import (
     classify_http,
 )
 
-_OURS = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "content-type", "idempotency-key"}
-)
+_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type", "idempotency-key"})
 _FIXED = (
     header("Content-Type", "application/json")
     + header("Accept", "application/json")
@@ -104,9 +102,7 @@ class Http(Adapter):
         )
 
     async def open(self) -> None:
-        self._client = Client(
-            self._url, connections=self.concurrency, deadline=self.deadline, ca_file=self._ca_file
-        )
+        self._client = Client(self._url, connections=self.concurrency, deadline=self.deadline, ca_file=self._ca_file)
 
     async def close(self) -> None:
         await self._client.close()
@@ -124,9 +120,7 @@ class Http(Adapter):
             answer = await self._client.call("POST", self._target, headers, body)
         except CallError as error:
             return classify_error(error, now=time.time(), safe_statuses=self._safe)
-        return classify_http(
-            answer.status, answer.headers, answer.body, now=time.time(), safe_statuses=self._safe
-        )
+        return classify_http(answer.status, answer.headers, answer.body, now=time.time(), safe_statuses=self._safe)
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         if self.capabilities.lookup == "none":

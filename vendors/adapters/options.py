@@ -28,9 +28,7 @@ class Option:
 def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Every option parsed or its default. Raises InvalidSettings."""
     errors = [
-        f"{name} is not a setting; the settings are {', '.join(options)}"
-        for name in settings
-        if name not in options
+        f"{name} is not a setting; the settings are {', '.join(options)}" for name in settings if name not in options
     ]
     cleaned: dict[str, Any] = {}
     for name, option in options.items():
