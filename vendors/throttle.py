@@ -1,0 +1,215 @@
+"""Never faster than the vendor allows: a log in Redis that holds a place until its call is over.
+
+A place counts from the grant until W seconds after the call completed or, if nobody says so, W seconds
+after the end of its hold. Whatever the way to the vendor takes, no W seconds at the vendor's own clock
+then see more than the limit: of L + 1 calls that arrive within W, the last granted would have found the
+other L still holding their places. Stamped at the grant instead (document 000), a window of 5 was seen
+to hold 8. The price: a limit of L per W gives L per W + latency.
+
+The proof needs three things. One clock: Redis's, read inside the script; it never runs back, and an
+acquire is refused while it differs from ours by more than 2 s. A true upper bound for the end of a call:
+Grant.deadline. And a margin for clocks of different speed: every window is longer by 0.1 % (as far as
+two clocks drift apart while NTP slews both), at most 0.25 s. Not covered: a step of Redis's clock by
+less than 2 s shortens one window by as much.
+
+Memory: some 80 to 100 bytes a place, in each of two sets, for as long as the longest window: 1,000,000 a
+day take about 200 MB of Redis.
+"""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from redis import Redis, RedisError
+from redis.asyncio import Redis as AsyncRedis
+
+from vendors.clock import SteadyClock, process_clock
+from vendors.limits import Answer, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
+
+__all__ = [
+    "Answer",
+    "AsyncThrottle",
+    "Grant",
+    "Limit",
+    "Lost",
+    "Never",
+    "Paused",
+    "Scope",
+    "Skewed",
+    "Throttle",
+    "Unreachable",
+    "Wait",
+]
+
+SCRIPT = Path(__file__).with_name("window.lua").read_text()
+DRIFT = 0.001
+MARGIN_MOST = 0.25
+
+Entry = tuple[int, float, int]
+Rebuilt = Lost | Skewed | None
+Ask = tuple[list[str], list[str | int]]
+
+
+class Unreachable(Exception):
+    """Redis is away or refuses to work (out of memory, read-only). No grant was given: make no call."""
+
+
+class _Script:
+    """What the sync and the async throttle share: building the arguments and reading the answers."""
+
+    def __init__(
+        self,
+        *,
+        drift: float = DRIFT,
+        clock: SteadyClock = process_clock,
+        redis_clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`redis_clock` (unix seconds) replaces Redis's own TIME: only for tests with a virtual clock."""
+        self._drift, self._clock, self._redis_clock = drift, clock, redis_clock
+
+    def _head(self, verb: str) -> list[str | int]:
+        server = "" if self._redis_clock is None else _micro(self._redis_clock())
+        return [verb, server, _micro(self._clock())]
+
+    def _window(self, seconds: float) -> int:
+        return _micro(seconds + min(MARGIN_MOST, seconds * self._drift))
+
+    def _acquire(self, scope: Scope, grant_id: str, want: int, least: int, hold: float) -> Ask:
+        words: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
+        args = [*self._head("acquire"), *words, len(scope.vendor_limits)]
+        for limit in scope.limits:
+            args += [limit.units, self._window(limit.seconds)]
+        return _keys(scope.vendor_id, [scope.credential_id]), args
+
+    def _places(self, verb: str, scope: Scope, places: Iterable[str]) -> Ask:
+        return _keys(scope.vendor_id, [scope.credential_id]), [*self._head(verb), " ".join(places)]
+
+    def _rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[Entry]) -> Ask:
+        nth: dict[int, int] = {}
+        rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(until)} {n}" for cred, until, n in entries]
+        words: list[str | int] = [generation, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
+        return _keys(vendor_id, nth), [*self._head("rebuild"), *words]
+
+    def _answer(self, reply: list[Any], grant: Grant, scope: Scope, hold: float) -> Answer:
+        word, number = _parsed(reply)
+        if word == "skewed":
+            longest = max((limit.seconds for limit in scope.limits), default=0)
+            self._clock.doubt(hold + longest + MARGIN_MOST)
+            return Skewed(number / 1e6)
+        self._clock.agree()
+        if word == "grant":
+            return Grant(grant.id, number, grant.deadline)
+        return Wait(number / 1e6) if word == "wait" else Lost()
+
+
+class Throttle(_Script):
+    """The throttle for code that may block. All seconds are floats; Unreachable is raised when Redis is."""
+
+    def __init__(self, redis: Redis, **clocks: Any) -> None:
+        super().__init__(**clocks)
+        self._script = redis.register_script(SCRIPT)
+
+    def _run(self, ask: Ask) -> Any:
+        try:
+            return self._script(keys=ask[0], args=ask[1])
+        except RedisError as error:
+            raise Unreachable(str(error)) from error
+
+    def acquire(self, scope: Scope, want: int, hold: float, least: int = 1) -> Answer:
+        """As many places as are free now, from `least` to `want`; each is held until done, `hold` s at
+        most.
+
+        `hold` is the hard deadline of a call, counted from here. `least` is the cost of the next
+        message: with less it could not go.
+        """
+        if refusal := _refusal(scope, want, least):
+            return refusal
+        grant = _promise(want, hold)
+        reply = self._run(self._acquire(scope, grant.id, want, least, hold))
+        return self._answer(reply, grant, scope, hold)
+
+    def done(self, scope: Scope, places: Iterable[str]) -> None:
+        """The calls of these places (of any number of grants) are over, whatever came of them.
+
+        Never called, called late or called twice, it can only make the throttle slower.
+        """
+        self._run(self._places("done", scope, places))
+
+    def cancel(self, scope: Scope, places: Iterable[str]) -> None:
+        """Free places at once. Only for places for which no call was started: the one legal early release."""
+        self._run(self._places("cancel", scope, places))
+
+    def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[Entry]) -> Rebuilt:
+        """Write the vendor's log anew from the ledger: None, or Lost if as new a generation stands there.
+
+        `entries` are (credential id, unix second at which its call was over or will be at the latest,
+        units) for everything that was, or may have been, called within the last `reach` seconds: the
+        longest window of the vendor and all its credentials. Grants of an older generation that are not
+        among them must be fenced.
+        """
+        word, number = _parsed(self._run(self._rebuild(vendor_id, generation, reach, entries)))
+        if word == "skewed":
+            return Skewed(number / 1e6)
+        return Lost() if word == "lost" else None
+
+
+class AsyncThrottle(_Script):
+    """The same throttle for the sender's event loop."""
+
+    def __init__(self, redis: AsyncRedis, **clocks: Any) -> None:
+        super().__init__(**clocks)
+        self._script = redis.register_script(SCRIPT)
+
+    async def _run(self, ask: Ask) -> Any:
+        try:
+            return await self._script(keys=ask[0], args=ask[1])
+        except RedisError as error:
+            raise Unreachable(str(error)) from error
+
+    async def acquire(self, scope: Scope, want: int, hold: float, least: int = 1) -> Answer:
+        """See Throttle.acquire."""
+        if refusal := _refusal(scope, want, least):
+            return refusal
+        grant = _promise(want, hold)
+        reply = await self._run(self._acquire(scope, grant.id, want, least, hold))
+        return self._answer(reply, grant, scope, hold)
+
+    async def done(self, scope: Scope, places: Iterable[str]) -> None:
+        """See Throttle.done."""
+        await self._run(self._places("done", scope, places))
+
+    async def cancel(self, scope: Scope, places: Iterable[str]) -> None:
+        """See Throttle.cancel."""
+        await self._run(self._places("cancel", scope, places))
+
+
+def _micro(seconds: float) -> int:
+    return math.ceil(seconds * 1_000_000)
+
+
+def _keys(vendor_id: int, credential_ids: Iterable[int]) -> list[str]:
+    """All in one Cluster slot, by the hash tag."""
+    tag = f"mailhub:{{v{vendor_id}}}"
+    return [f"{tag}:window", *(f"{tag}:c{credential_id}" for credential_id in credential_ids)]
+
+
+def _promise(want: int, hold: float) -> Grant:
+    """Random names: a counter would be doubled by a fork, or by a Redis that restored an old snapshot."""
+    return Grant(secrets.token_urlsafe(9), want, time.monotonic() + hold)
+
+
+def _refusal(scope: Scope, want: int, least: int) -> Paused | Never | None:
+    if not 1 <= least <= want:
+        raise ValueError(f"ask for at least one place and no less than {least}, not {want}")
+    smallest = min((limit.units for limit in scope.limits), default=want)
+    if smallest == 0:
+        return Paused()
+    return Never(smallest) if least > smallest else None
+
+
+def _parsed(reply: list[Any]) -> tuple[str, int]:
+    word = reply[0].decode() if isinstance(reply[0], bytes) else reply[0]
+    return word, int(reply[1]) if len(reply) > 1 else 0
