@@ -1,0 +1,72 @@
+# Every target makes what it needs. On a new machine Python 3.11 (or later), make and the package index are enough.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+TEST_PROCESSES ?= 3
+TESTS ?=
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input
+
+.PHONY: help setup test-setup demo test lint bench chaos requirements clean venv
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: .venv/.runtime-installed ## make .venv and install what mailhub needs
+
+test-setup: .venv/.dev-installed ## the same with what the tests and the linters need
+
+demo: setup ## the main job from the first row to the last receipt
+	$(PY) manage.py demo
+
+test: test-setup ## all tests, on a database and a Redis of their own (TEST_PROCESSES=3, TESTS="paths or options")
+	$(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile $(TESTS) </dev/null
+
+lint: test-setup ## style, types, borders between the packages, migrations
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+	$(PY) manage.py makemigrations --check --dry-run
+	$(PY) manage.py check
+
+bench: test-setup ## the measurements that the README quotes
+	@for file in benchmarks/[a-z]*.py; do \
+	  name="$${file#benchmarks/}"; echo "== $$name"; $(PY) -m "benchmarks.$${name%.py}"; \
+	done
+
+chaos: test-setup ## kill, cut off and restart everything while mail goes out
+	$(PY) -m pytest -n 0 tests/faults $(TESTS) </dev/null
+
+requirements: venv ## pin the newest versions with hashes: requirements.txt, requirements-dev.txt
+	$(PIP) install --quiet uv
+	for name in requirements requirements-dev; do \
+	  $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	    --no-annotate --no-header --output-file $$name.txt $$name.in; \
+	done
+
+clean: ## stop the embedded servers; remove .venv and all caches, but no data
+	-[ ! -x $(PY) ] || $(PY) manage.py services stop
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.runtime-installed: requirements.txt | venv
+	$(PIP) install --quiet --require-hashes -r requirements.txt
+	@touch $@
+
+.venv/.dev-installed: requirements-dev.txt | venv
+	$(PIP) install --quiet --require-hashes -r requirements-dev.txt
+	@touch $@ .venv/.runtime-installed
+
+# A virtual environment knows its own path: one that was moved, copied or lost its Python is made anew.
+venv:
+	@if ! { grep -qsF "$$(pwd -P)/.venv" .venv/bin/activate && $(PY) -m pip --version >/dev/null 2>&1; }; then \
+	  "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "mailhub needs Python 3.11 or later: make PYTHON=/path/to/python3.11"; exit 1; }; \
+	  rm -rf .venv; \
+	  "$(PYTHON)" -m venv .venv \
+	    || { echo "No venv module: on Debian and Ubuntu install python3-venv"; rm -rf .venv; exit 1; }; \
+	fi

@@ -1,0 +1,98 @@
+"""A server process that outlives its starter: started detached, known alive by the lock that it holds."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from mailhub.embedded.failure import EmbeddedError
+
+# The shell ends at once, so that the server is nobody's child: no zombie, no terminal, no Ctrl-C.
+DETACH = '"$@" & echo $! >"$0"'
+FAST_STOP_SECONDS = 30.0
+KILL_SECONDS = 30.0
+
+
+class Daemon:
+    """One server of a home.
+
+    The server and all its children inherit an open, locked file: as long as the file is locked, one of them
+    lives. A process id alone proves nothing after a crash or a reboot.
+    """
+
+    def __init__(self, name: str, home: Path) -> None:
+        self.name = name
+        self.lock = home / f"{name}.lock"
+        self.log = home / f"{name}.log"
+
+    def alive(self) -> bool:
+        """Whether the server, or a child that it left behind, runs."""
+        try:
+            with self.lock.open() as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def pid(self) -> int | None:
+        """The server's process id if it is alive."""
+        if not self.alive():
+            return None
+        text = self.lock.read_text().strip()
+        return int(text) if text.isdigit() else None
+
+    def start(self, command: list[str], folder: Path) -> None:
+        """Start the command in the folder. The caller holds the home's lock and saw it not alive."""
+        keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH")}
+        with self.lock.open("w") as held, self.log.open("ab") as log:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            subprocess.run(
+                ["/bin/sh", "-c", DETACH, str(self.lock), *command],
+                cwd=folder,
+                env=keep | {"LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                umask=0o077,
+                pass_fds=[held.fileno()],
+                check=True,
+            )
+
+    def stop(self, fast: signal.Signals) -> bool:
+        """End the server by the signal, or by force if it does not end; say whether there was one to end."""
+        if not self.alive():
+            return False
+        for number, seconds in ((fast, FAST_STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+            self._signal(number)
+            if self._ended_within(seconds):
+                return True
+        raise EmbeddedError(f"{self.name} does not end; its log is {self.log}")
+
+    def last_words(self) -> str:
+        """The last lines of the log."""
+        with self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - 2000))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-6:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self.pid()
+        try:
+            if pid is not None:
+                os.kill(pid, number)
+        except ProcessLookupError:
+            pass  # killed already; what holds the lock is its children, on their way out
+        except PermissionError:
+            raise EmbeddedError(f"{self.name} (process {pid}) belongs to another user: stop it as that user") from None
+
+    def _ended_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True

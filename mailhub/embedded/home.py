@@ -1,0 +1,86 @@
+"""The folder of an installation's own servers: their data, logs, locks, and where their sockets are."""
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mailhub.embedded.failure import EmbeddedError
+
+BESIDE_MANAGE_PY = Path(__file__).resolve().parents[2] / ".mailhub"
+# A socket's path holds 103 bytes (macOS) or 107 (Linux); PostgreSQL adds "/.s.PGSQL.5432" to its folder.
+LONGEST_FOLDER = 85
+# Commas part hosts in libpq, and each library reads blanks and percent signs its own way.
+PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
+
+
+class Home:
+    """One installation's folder. Two processes may use it at once; lock() makes them take turns."""
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        """path: the folder, or None for MAILHUB_HOME, or else .mailhub beside manage.py."""
+        self.path = Path(path or os.environ.get("MAILHUB_HOME") or BESIDE_MANAGE_PY).resolve()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Wait until no other process starts, stops or resets this home's servers; then be the one."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.path / "lock").open("a") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def folder(self, name: str) -> Path:
+        """The named folder in the home, made private and given to the home's owner."""
+        return self._private(self.path / name)
+
+    def sockets(self) -> Path:
+        """Where the sockets are: in the home or, if its path is too long or odd, in a short folder."""
+        inside = self.path / "run"
+        return inside if self._fits(inside) else self._recorded() or self._short()
+
+    def make_sockets(self) -> Path:
+        """sockets(), made if it is not there. Raises EmbeddedError if somebody else's folder has the name."""
+        folder = self._private(self.sockets())
+        if folder.parent != self.path:
+            # the record keeps the place when XDG_RUNTIME_DIR or TMPDIR differ in the next process
+            (self.path / "sockets").write_text(str(folder))
+        return folder
+
+    def _private(self, folder: Path) -> Path:
+        owner = self.path.stat()
+        try:
+            folder.mkdir(mode=0o700)
+            if os.geteuid() == 0:
+                os.chown(folder, owner.st_uid, owner.st_gid)
+        except FileExistsError:
+            pass
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner.st_uid or found.st_mode & 0o077:
+            raise EmbeddedError(f"{folder} is not a private folder of the owner of {self.path}: remove it")
+        return folder
+
+    def _fits(self, folder: Path) -> bool:
+        return len(os.fsencode(folder)) <= LONGEST_FOLDER and PLAIN.fullmatch(str(folder)) is not None
+
+    def _short(self) -> Path:
+        name = self._short_name()
+        for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()):
+            if base and os.access(base, os.W_OK | os.X_OK) and self._fits(Path(base, name)):
+                return Path(base, name)
+        return Path("/tmp", name)  # noqa: S108 (private, its owner is checked, and named after this home)
+
+    def _short_name(self) -> str:
+        return "mailhub-" + hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+
+    def _recorded(self) -> Path | None:
+        """The record, unless the home was moved or copied: then it speaks of another home."""
+        try:
+            folder = Path((self.path / "sockets").read_text())
+        except FileNotFoundError:
+            return None
+        return folder if folder.name == self._short_name() else None

@@ -1,0 +1,98 @@
+"""The private PostgreSQL: one cluster, one role and one database, all called mailhub."""
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from urllib.parse import quote
+
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from mailhub.embedded.demotion import demoted
+from mailhub.embedded.engines import postgres_programs
+from mailhub.embedded.failure import EmbeddedError
+from mailhub.embedded.home import Home
+
+SETTINGS = {
+    "listen_addresses": "",  # no TCP port; whoever may enter the 0700 folder of the socket is trusted
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+}
+UNSAFE_BUT_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+class Postgres:
+    """PostgreSQL in a home."""
+
+    name = "postgres"
+    title = "PostgreSQL"
+    variable = "DATABASE_URL"
+    fast_stop = signal.SIGINT
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.data = home.path / "postgres"
+
+    def url(self) -> str:
+        return f"postgres://mailhub@/mailhub?host={quote(str(self.home.sockets()), safe='')}"
+
+    def answers(self) -> bool:
+        """Whether it takes connections; one that is full up does, one that still recovers does not."""
+        where = make_conninfo(host=str(self.home.sockets()), user="mailhub", dbname="mailhub", connect_timeout=5)
+        return pq.PGconn.ping(where.encode()) == pq.Ping.OK
+
+    def socket(self) -> Path:
+        return self.home.sockets() / ".s.PGSQL.5432"
+
+    def prepare(self, durable: bool) -> None:
+        """Make the cluster if there is none, and clear away what a crash left."""
+        if not self.data.exists():
+            self._create([] if durable else ["--no-sync"])
+        # Nothing of ours lives, its lock being free; the process id in these files may be another's by now.
+        lock = self.home.sockets() / ".s.PGSQL.5432.lock"
+        for stale in (self.data / "postmaster.pid", lock, self.socket()):
+            stale.unlink(missing_ok=True)
+
+    def command(self, durable: bool) -> list[str]:
+        """The server's command line; not durable means that a power cut may lose everything (for tests)."""
+        settings = SETTINGS | ({} if durable else UNSAFE_BUT_FAST)
+        server = self._programs() / "postgres"
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        place = ["-D", str(self.data), "-k", str(self.home.sockets())]
+        return [*demoted(self.home.path, server), str(server), *place, *options]
+
+    def _programs(self) -> Path:
+        made_by = self.data / "PG_VERSION"
+        return postgres_programs(int(made_by.read_text()) if made_by.exists() else None)
+
+    def _create(self, options: list[str]) -> None:
+        """Under another name first, so that a cluster that has its name is whole."""
+        draft = self.data.with_name("postgres.new")
+        shutil.rmtree(draft, ignore_errors=True)
+        programs = self._programs()
+        prefix = demoted(self.home.path, programs / "initdb")
+        initdb = [*prefix, str(programs / "initdb"), "-D", str(draft), "--username=mailhub", "--auth=trust"]
+        self._run([*initdb, "--encoding=UTF8", "--locale=C", *options])
+        # one statement in single-user mode: no server has to be started, watched and stopped for it
+        self._run(
+            [*prefix, str(programs / "postgres"), "--single", "-D", str(draft), "postgres"],
+            "CREATE DATABASE mailhub\n",
+        )
+        draft.rename(self.data)
+
+    def _run(self, command: list[str], told: str = "") -> None:
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+        done = subprocess.run(
+            command,
+            input=told,
+            env=environment,
+            cwd=self.home.path,
+            capture_output=True,
+            text=True,
+            umask=0o077,
+        )
+        if done.returncode or "ERROR" in done.stderr:
+            raise EmbeddedError(f"PostgreSQL could not make its data folder: {done.stderr.strip() or done.stdout}")

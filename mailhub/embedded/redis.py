@@ -1,0 +1,64 @@
+"""The private Redis (or Valkey, which is the same to us): broker, results and the throttle's windows."""
+
+import signal
+import socket
+from pathlib import Path
+from urllib.parse import quote
+
+from mailhub.embedded.demotion import demoted
+from mailhub.embedded.engines import redis_program
+from mailhub.embedded.home import Home
+
+DATABASES = 64  # the tests give one to each of their processes
+
+
+class Redis:
+    """Redis in a home."""
+
+    name = "redis"
+    title = "Redis"
+    variable = "REDIS_URL"
+    fast_stop = signal.SIGTERM
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.data = home.path / "redis"
+
+    def url(self) -> str:
+        return f"unix://{quote(str(self.socket()))}?db=0"
+
+    def answers(self) -> bool:
+        """Whether it serves; one that still loads its data does not."""
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(5)
+                line.connect(str(self.socket()))
+                line.sendall(b"PING\r\n")
+                answer = line.recv(64)
+        except OSError:
+            return False
+        return answer != b"" and not answer.startswith(b"-LOADING")
+
+    def socket(self) -> Path:
+        return self.home.sockets() / "redis.sock"
+
+    def prepare(self, durable: bool) -> None:
+        """Make the data folder, and clear away the socket that a crash left."""
+        self.home.folder("redis")
+        self.socket().unlink(missing_ok=True)
+
+    def command(self, durable: bool) -> list[str]:
+        """The server's command line; not durable means that a restart forgets everything (for tests)."""
+        server = redis_program()
+        options = {
+            "port": "0",
+            "unixsocket": str(self.socket()),
+            "unixsocketperm": "700",
+            "databases": str(DATABASES),
+            "save": "",
+            "appendonly": "yes" if durable else "no",
+            "appendfsync": "everysec",
+            "maxmemory-policy": "noeviction",  # an evicted window would let the throttle grant twice
+        }
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return [*demoted(self.home.path, server), str(server), *words]

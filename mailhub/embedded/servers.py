@@ -1,0 +1,110 @@
+"""Start, find, stop and forget the servers of a home."""
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+
+from mailhub.embedded.daemon import Daemon
+from mailhub.embedded.failure import EmbeddedError
+from mailhub.embedded.home import Home
+from mailhub.embedded.postgres import Postgres
+from mailhub.embedded.redis import Redis
+
+START_SECONDS = 120.0
+LOST_SOCKET_SECONDS = 5.0
+
+Engine = Postgres | Redis
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known of one server: running (it answers), pid (None if it is not ours to run), its address."""
+
+    title: str
+    variable: str
+    running: bool
+    pid: int | None
+    url: str
+    given: bool
+
+
+def ensure(home: Home | None = None, *, durable: bool = True) -> dict[str, str]:
+    """DATABASE_URL and REDIS_URL: as the environment says, or of servers of the home that answer now.
+
+    What the environment names is neither started nor looked at. durable=False, for tests, may lose data
+    with the power. The servers run on after this process.
+    Raises EmbeddedError if a server cannot be found or does not answer within 120 seconds.
+    """
+    home = home or Home()
+    urls = {}
+    for engine in _engines(home):
+        given = os.environ.get(engine.variable)
+        if not given and not engine.answers():
+            with home.lock():
+                _bring_up(engine, durable)
+        urls[engine.variable] = given or engine.url()
+    return urls
+
+
+def status(home: Home | None = None) -> list[State]:
+    """How the servers are, without starting anything."""
+    home = home or Home()
+    states = []
+    for engine in _engines(home):
+        if given := os.environ.get(engine.variable):
+            states.append(State(engine.title, engine.variable, True, None, given, given=True))
+        else:
+            pid = Daemon(engine.name, home.path).pid()
+            running = pid is not None and engine.answers()
+            states.append(State(engine.title, engine.variable, running, pid, engine.url(), given=False))
+    return states
+
+
+def stop(home: Home | None = None) -> list[str]:
+    """Stop the home's servers and wait until they are gone; the titles of those that ran."""
+    home = home or Home()
+    if not home.path.exists():
+        return []
+    with home.lock():
+        return [e.title for e in _engines(home) if Daemon(e.name, home.path).stop(e.fast_stop)]
+
+
+def reset(home: Home | None = None) -> None:
+    """Stop the home's servers and delete all that they hold."""
+    home = home or Home()
+    stop(home)
+    if not home.path.exists():
+        return
+    with home.lock():
+        for engine in _engines(home):
+            shutil.rmtree(engine.data, ignore_errors=True)
+        shutil.rmtree(home.sockets(), ignore_errors=True)
+
+
+def _engines(home: Home) -> tuple[Engine, ...]:
+    return (Postgres(home), Redis(home))
+
+
+def _bring_up(engine: Engine, durable: bool) -> None:
+    """Wait for the server if it is on its way, start it if it is not. The caller holds the home's lock."""
+    home = engine.home
+    daemon = Daemon(engine.name, home.path)
+    began, started = time.monotonic(), False
+    while not engine.answers():
+        waited = time.monotonic() - began
+        if not daemon.alive():
+            if started:
+                raise EmbeddedError(f"{engine.title} ended at once. The end of {daemon.log}:\n{daemon.last_words()}")
+            command = engine.command(durable)  # first: it may give the home to another user
+            home.make_sockets()
+            engine.prepare(durable)
+            daemon.start(command, engine.data)
+            started = True
+        elif not started and waited > LOST_SOCKET_SECONDS and not engine.socket().exists():
+            daemon.stop(engine.fast_stop)  # somebody tidied its socket away: nobody can reach it any more
+        elif waited > START_SECONDS:
+            raise EmbeddedError(
+                f"{engine.title} runs but does not answer. The end of {daemon.log}:\n{daemon.last_words()}"
+            )
+        time.sleep(0.02)

@@ -1,0 +1,64 @@
+"""manage.py services: look at, start, stop or forget the embedded PostgreSQL and Redis."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from mailhub import embedded
+
+NOT_RUNNING = 3  # as service managers have it
+
+
+class Command(BaseCommand):
+    help = "The embedded PostgreSQL and Redis: status (exit code 3 if one is not running), start, stop, reset."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("action", choices=["status", "start", "stop", "reset"])
+        parser.add_argument("--yes", action="store_true", help="reset: do not ask before all data is deleted")
+
+    def handle(self, *args: Any, action: str, yes: bool, **options: Any) -> None:
+        home = embedded.Home()
+        try:
+            if action == "status":
+                self._status(home)
+            elif action == "start":
+                embedded.ensure(home)
+                self._status(home)
+            elif action == "stop":
+                self._stop(home)
+            else:
+                self._reset(home, yes)
+        except embedded.EmbeddedError as why:
+            raise CommandError(str(why)) from why
+
+    def _status(self, home: embedded.Home) -> None:
+        states = embedded.status(home)
+        for state in states:
+            self.stdout.write(_words(state))
+        if not all(state.running for state in states):
+            raise SystemExit(NOT_RUNNING)
+
+    def _stop(self, home: embedded.Home) -> None:
+        stopped = embedded.stop(home)
+        self.stdout.write(f"Stopped: {', '.join(stopped)}" if stopped else "Nothing was running")
+
+    def _reset(self, home: embedded.Home, yes: bool) -> None:
+        if not yes and not self._agreed(home):
+            raise CommandError("Nothing was deleted")
+        embedded.reset(home)
+        self.stdout.write(f"Deleted the databases in {home.path}")
+
+    def _agreed(self, home: embedded.Home) -> bool:
+        try:
+            return input(f"Delete all mail, jobs and queues in {home.path}? Type yes: ").strip() == "yes"
+        except EOFError:
+            return False
+
+
+def _words(state: embedded.State) -> str:
+    if state.given:
+        return f"{state.title}: given by {state.variable}"  # its address may hold a password
+    if state.running:
+        return f"{state.title}: running, process {state.pid}, {state.url}"
+    return f"{state.title}: " + ("not answering" if state.pid else "not running")

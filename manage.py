@@ -1,0 +1,34 @@
+#!/usr/bin/env python
+"""Django's command line. Where DATABASE_URL or REDIS_URL is not set, the embedded server is started first."""
+
+import os
+import sys
+
+# These must work where no server can: to look at the servers, to ask for help, before anything is installed.
+WITHOUT_SERVICES = {"services", "help", "version", "compilemessages", "makemessages", "startapp"}
+
+
+def needs_services(arguments: list[str]) -> bool:
+    """Whether the command line names a command that wants the database or Redis."""
+    if not arguments or arguments[0] in WITHOUT_SERVICES:
+        return False
+    return not {"--help", "-h", "--version"}.intersection(arguments)
+
+
+def main() -> None:
+    """Run the command; a server that cannot be had ends it with one sentence."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
+    if needs_services(sys.argv[1:]):
+        from mailhub import embedded
+
+        try:
+            os.environ.update(embedded.ensure())
+        except embedded.EmbeddedError as why:
+            sys.exit(str(why))
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The test run's own PostgreSQL and Redis, there before Django is set up, gone when the run ends.
+
+A run has a short home of its own, so runs do not meet: not each other, not the developer's data. The processes of
+pytest-xdist inherit the addresses; each has a database of its own (pytest-django's suffix) and a Redis database.
+"""
+
+import atexit
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from mailhub import embedded
+
+PREFIX = "mailhub-test-"
+BEING_BORN_SECONDS = 600  # a home younger than this may not be locked yet
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
+    """A wrapper comes before pytest-django's hook of this name, which sets Django up."""
+    if threading.current_thread() is threading.main_thread():
+        _hear_signals()
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker:
+        os.environ["REDIS_URL"] = redis_database(os.environ["REDIS_URL"], 1 + int(worker.removeprefix("gw")))
+    elif not early_config.known_args_namespace.help and not early_config.known_args_namespace.version:
+        _start()
+    return (yield)
+
+
+def redis_database(url: str, further: int) -> str:
+    """The address of the database that is so many further on in the same Redis."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        here = parse_qs(parts.query).get("db", ["0"])[0]
+        return f"unix://{parts.path}?db={int(here) + further}"  # geturl() would leave the slashes out
+    here = parts.path.strip("/") or "0"
+    return parts._replace(path=f"/{int(here) + further}").geturl()
+
+
+def _hear_signals() -> None:
+    """Both ways of being told to end lead to the clean-up, even where Ctrl-C was inherited as ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _start() -> None:
+    _bury_the_dead()
+    home = Path(tempfile.mkdtemp(prefix=PREFIX))
+    lock = os.open(home, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # held for as long as this process lives
+    atexit.register(_end, home, os.getpid())
+    os.environ["MAILHUB_HOME"] = str(home)
+    try:
+        os.environ.update(embedded.ensure(durable=False))
+    except embedded.EmbeddedError as why:
+        raise pytest.UsageError(str(why)) from why
+
+
+def _end(home: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked child
+        _remove(home)
+
+
+def _bury_the_dead() -> None:
+    """Remove what runs that were killed left behind."""
+    for home in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        try:
+            if home.stat().st_uid == os.geteuid() and time.time() - home.stat().st_mtime > BEING_BORN_SECONDS:
+                _bury(home)
+        except OSError:
+            continue  # another run buries it, or its run lives
+
+
+def _bury(home: Path) -> None:
+    lock = os.open(home, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(home)
+    finally:
+        os.close(lock)
+
+
+def _remove(home: Path) -> None:
+    embedded.reset(embedded.Home(home))
+    shutil.rmtree(home, ignore_errors=True)
