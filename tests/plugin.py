@@ -68,8 +68,11 @@ def _start() -> None:
 
 
 def _end(home: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked child
-        _remove(home)
+    if os.getpid() != owner:
+        return  # a forked child
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave the servers running
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _remove(home)
 
 
 def _bury_the_dead() -> None:

