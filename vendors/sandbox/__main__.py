@@ -1,0 +1,20 @@
+"""`python -m vendors.sandbox`: the sandbox vendor without Django, for whoever wants it up quickly."""
+
+import argparse
+import sys
+
+from vendors.sandbox.process import add_options, run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="sandbox_vendor", description=__doc__)
+    add_options(parser)
+    run(vars(parser.parse_args()), announce)
+
+
+def announce(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+main()

@@ -1,0 +1,108 @@
+"""The vendor's books: one JSON line for each call that reached it, and what can be read from them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import orjson
+
+from vendors.sandbox.windows import worst_window
+
+Verdict = Literal[
+    "accepted",  # taken for the first time
+    "duplicate",  # taken although its reference was taken before
+    "repeat",  # key known, answered 409 with the earlier id, not taken again
+    "refused",  # 4xx for good
+    "throttled",  # 429, faster than the limit set here: a violation
+    "deferred",  # 429, once for each reference of tempfail@
+    "failed",  # 500 before acceptance
+    "unauthorized",
+    "down",
+]
+ACCEPTING: frozenset[str] = frozenset({"accepted", "duplicate"})
+
+
+@dataclass(slots=True)
+class Entry:
+    """One call. `t` is the vendor's monotonic clock, `wall` Unix time, both in seconds, stamped when the
+    request's last byte was read. `status` is None where no answer was given; `id` may be empty."""
+
+    seq: int
+    t: float
+    wall: float
+    reference: str
+    key: str
+    recipient: str
+    verdict: Verdict
+    status: int | None
+    credential: str
+    id: str
+
+    def line(self) -> bytes:
+        return orjson.dumps(self, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines written to their end. A last line cut by a kill was never answered, so it does not count."""
+    return (line for line in file if line.endswith(b"\n"))
+
+
+def parse(line: bytes) -> Entry:
+    return Entry(**orjson.loads(line))
+
+
+def read(path: str | Path) -> "Books":
+    """The books as they stand in the file now; the vendor may be running, stopped or killed."""
+    with open(path, "rb") as file:
+        return Books([parse(line) for line in whole_lines(file)])
+
+
+class Books:
+    """What the vendor knows, from its own file."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+
+    @cached_property
+    def acceptances(self) -> list[Entry]:
+        """Each acceptance in the order of arrival, second ones of the same reference included."""
+        return [entry for entry in self.entries if entry.verdict in ACCEPTING]
+
+    @cached_property
+    def accepted(self) -> dict[str, Entry]:
+        """Reference → its first acceptance."""
+        first: dict[str, Entry] = {}
+        for entry in self.acceptances:
+            first.setdefault(entry.reference, entry)
+        return first
+
+    @cached_property
+    def recipients(self) -> Counter[str]:
+        """Recipient → number of acceptances."""
+        return Counter(entry.recipient for entry in self.acceptances)
+
+    @cached_property
+    def verdicts(self) -> Counter[str]:
+        """Verdict → number of calls."""
+        return Counter(entry.verdict for entry in self.entries)
+
+    def duplicates(self) -> dict[str, int]:
+        """References and recipients accepted more than once, with how often; empty if promise P1 was kept."""
+        references = Counter(entry.reference for entry in self.acceptances)
+        return {name: n for counts in (references, self.recipients) for name, n in counts.items() if n > 1}
+
+    def missing(self, recipients: Iterable[str]) -> list[str]:
+        """The recipients that were never accepted; one named k times must have been accepted k times."""
+        return sorted((Counter(recipients) - self.recipients).elements())
+
+    def arrivals(self, credential: str | None = None) -> list[float]:
+        """When the calls came, whatever was answered: seconds of the vendor's clock, ascending; of one
+        credential (the value of its Authorization header) or of all."""
+        return [entry.t for entry in self.entries if credential is None or entry.credential == credential]
+
+    def worst_window(self, seconds: float, credential: str | None = None) -> int:
+        """The most calls that any half-open window of this many seconds holds."""
+        return worst_window(self.arrivals(credential), seconds)

@@ -1,0 +1,93 @@
+"""What is to happen to a call: by its magic recipient, or by chance."""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from vendors.sandbox.settings import Settings
+
+DOMAIN = "@sandbox.example"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`accepts`: it is booked as accepted; `status` and the rest: what the caller then gets to see of it."""
+
+    accepts: bool = True
+    status: int = 200
+    code: str = ""
+    sub_type: str = ""
+    answer: Literal["json", "html", "reset", "silence"] = "json"
+    delay: float = 0.0
+
+
+PLAIN = Plan()
+SLOW = Plan()  # its delay is a setting
+BOUNCE = Plan(accepts=False, status=400, code="bounce", sub_type="mailbox_unknown")
+REJECT = Plan(accepts=False, status=422, code="rejected", sub_type="content")
+RESET = Plan(answer="reset")
+SILENCE = Plan(answer="silence")
+GARBAGE = Plan(answer="html")
+ERROR = Plan(accepts=False, status=500, code="internal_error")
+ERROR_AFTER = Plan(status=500, code="internal_error")
+TEMPFAIL = Plan(accepts=False, status=429, code="try_again")
+
+MAGIC = {
+    "bounce": BOUNCE,
+    "tempfail": TEMPFAIL,
+    "slow": SLOW,
+    "reject": REJECT,
+    "lost": RESET,
+    "garbage": GARBAGE,
+    "error": ERROR,
+    "errorafter": ERROR_AFTER,
+}
+CHANCES = {
+    "reset_rate": RESET,
+    "lost_rate": SILENCE,
+    "error_rate": ERROR,
+    "error_after_rate": ERROR_AFTER,
+    "reject_rate": REJECT,
+    "slow_rate": SLOW,
+}
+
+
+def magic_word(recipient: str) -> str:
+    """ "bounce" for bounce@, bounce+17@ and bounce17@sandbox.example; empty for everybody else."""
+    local, at, domain = recipient.lower().partition("@")
+    return local.partition("+")[0].rstrip("0123456789") if at + domain == DOMAIN else ""
+
+
+class Planner:
+    """Plans under one set of settings. Magic recipients have their fixed fate; chance is for everybody else,
+    also for delivered@."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._slow = replace(SLOW, delay=settings.slow_s)
+        self._shares = [
+            (getattr(settings, name), plan) for name, plan in CHANCES.items() if getattr(settings, name)
+        ]
+
+    def plan(self, recipient: str) -> Plan:
+        magic = MAGIC.get(magic_word(recipient))
+        plan = magic or (self._by_chance() if self._shares else PLAIN)
+        return self._slow if plan is SLOW else plan
+
+    def _by_chance(self) -> Plan:
+        drawn = random.random()
+        for share, plan in self._shares:
+            if drawn < share:
+                return plan
+            drawn -= share
+        return PLAIN
+
+    def latency(self) -> float:
+        """Seconds until this answer leaves."""
+        settings = self._settings
+        milliseconds = settings.latency_ms
+        if milliseconds and settings.latency == "exponential":
+            milliseconds = random.expovariate(1 / milliseconds)
+        if settings.jitter_ms:
+            milliseconds += random.uniform(-settings.jitter_ms, settings.jitter_ms)
+        return max(0.0, milliseconds / 1000)

@@ -1,0 +1,65 @@
+"""The sandbox vendor as a process: its options, how it says where it is, and its end."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from vendors.sandbox import settings
+from vendors.sandbox.ledger import Ledger
+from vendors.sandbox.server import Server
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--url-file", type=Path, help="its URL is written here as soon as it answers")
+    parser.add_argument(
+        "--books", type=Path, help="its books, one JSON line for each call; read back at the start"
+    )
+    parser.add_argument(
+        "--until-stdin-closes", action="store_true", help="end with the process that started it"
+    )
+    settings.add_options(parser)
+
+
+def run(options: Mapping[str, Any], announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C. ValueError: bad settings; OSError: the port or the books are in use."""
+    uvloop.run(_serve(options, announce))
+
+
+async def _serve(options: Mapping[str, Any], announce: Callable[[str], None]) -> None:
+    ledger = Ledger(options["books"])
+    server = Server(options["host"], options["port"], settings.from_options(options), ledger)
+    _end_on_request(server.ended, options["until_stdin_closes"])
+    await server.open()
+    announce(f"Sandbox vendor at {server.url} (control: {server.control_url})")
+    if options["url_file"]:
+        _write_whole(options["url_file"], server.url + "\n")
+    await server.ended
+
+
+def _end_on_request(ended: asyncio.Future[None], until_stdin_closes: bool) -> None:
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    if until_stdin_closes:
+        loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 4096) else end())
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """A reader of the file sees all of it or none."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(text)
+    unfinished.replace(path)

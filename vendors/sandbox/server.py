@@ -1,0 +1,133 @@
+"""The sandbox vendor's sockets: a port for callers, which may be closed, and one for control, always open."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+
+from vendors.sandbox.connection import Connection
+from vendors.sandbox.desk import Answer, Desk, respond
+from vendors.sandbox.ledger import Ledger
+from vendors.sandbox.settings import Settings
+
+# Lets a socket listen on a port that another one of ours holds without listening.
+SHARE_HELD_PORT = socket.SO_REUSEADDR if sys.platform == "linux" else socket.SO_REUSEPORT
+BACKLOG = 1024
+
+
+class Server:
+    """Both ports answer everything; set `down` by the control port, for the other one is cut off by it."""
+
+    CONTROLS = frozenset({b"/settings", b"/ledger", b"/ledger/entries"})
+
+    def __init__(self, host: str, port: int, settings: Settings, ledger: Ledger) -> None:
+        self.desk = Desk(settings, ledger)
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ledger = ledger
+        self._callers: set[Connection] = set()
+        self._booked: list[tuple[Connection, Answer]] = []
+        self._changes: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()
+        self._listener: asyncio.Server | None = None
+        self._held = _bound(host, port)  # keeps the port ours while the vendor is down
+        self._control = _bound(host, 0)
+        self.url, self.control_url = _url(self._held), _url(self._control)
+
+    async def open(self) -> None:
+        await self._serve(self._control, set())
+        await self._follow_down()
+
+    async def _serve(self, listening: socket.socket, connections: set[Connection]) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(
+            lambda: Connection(self, connections), sock=listening, backlog=BACKLOG
+        )
+
+    async def _follow_down(self) -> None:
+        closed = self.desk.settings.down == "closed"
+        if closed and self._listener:
+            self._listener.close()
+            self._listener = None
+            for connection in list(self._callers):
+                connection.reset()
+        elif not closed and not self._listener:
+            self._listener = await self._serve(_bound(*self._held.getsockname()), self._callers)
+
+    def book(self, connection: Connection, answer: Answer) -> None:
+        """One write to the books for all calls that came in together; then their answers go."""
+        if not self._booked:
+            asyncio.get_running_loop().call_soon(self._write_books)
+        self._booked.append((connection, answer))
+
+    def _write_books(self) -> None:
+        booked, self._booked = self._booked, []
+        try:
+            self._ledger.write()
+        except OSError as error:  # without books no answers: the vendor ends and says why
+            with contextlib.suppress(asyncio.InvalidStateError):
+                self.ended.set_exception(error)
+            return
+        for connection, answer in booked:
+            if answer.delay > 0:
+                asyncio.get_running_loop().call_later(answer.delay, connection.release, answer)
+            elif not answer.held:
+                connection.release(answer)
+
+    def control(self, connection: Connection, method: bytes, path: bytes, query: bytes) -> Answer:
+        """GET and POST /settings, GET /ledger?window=S, GET /ledger/entries?after=N."""
+        asked = parse_qs(query.decode("latin-1"))
+        try:
+            if path == b"/ledger":
+                return _ok(self._ledger.summary([float(seconds) for seconds in asked.get("window", [])]))
+            if path == b"/ledger/entries":
+                return _ok(self._ledger.page(int(asked.get("after", ["0"])[0])))
+            if method == b"POST":
+                return self._start_change(connection, orjson.loads(connection.body()))
+        except ValueError as error:
+            return _wrong(error)
+        return self._settings()
+
+    def _start_change(self, connection: Connection, values: Any) -> Answer:
+        answer = Answer(None, held=True)
+        change = asyncio.get_running_loop().create_task(self._change(connection, answer, values))
+        self._changes.add(change)
+        change.add_done_callback(self._changes.discard)
+        return answer
+
+    async def _change(self, connection: Connection, answer: Answer, values: Any) -> None:
+        """Answered when the change is in force, so that the next call of whoever asked meets it."""
+        async with self._changing:
+            try:
+                self.desk.change(values)
+                await self._follow_down()
+                answer.data = self._settings().data
+            except ValueError as error:
+                answer.data = _wrong(error).data
+        connection.release(answer)
+
+    def _settings(self) -> Answer:
+        return _ok({**self.desk.settings.as_dict(), "url": self.url, "control_url": self.control_url})
+
+
+def _ok(content: dict[str, Any]) -> Answer:
+    return Answer(respond(200, content))
+
+
+def _wrong(error: ValueError) -> Answer:
+    return Answer(respond(400, {"error": str(error)}))
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, SHARE_HELD_PORT, 1)
+    bound.bind((host, port))
+    return bound
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()
+    return f"http://{host}:{port}"
