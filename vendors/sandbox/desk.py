@@ -32,9 +32,7 @@ class Answer:
 
 
 def respond(status: int, content: dict[str, Any] | bytes, retry_after: int | None = None) -> bytes:
-    kind, body = (
-        ("text/html", content) if isinstance(content, bytes) else ("application/json", orjson.dumps(content))
-    )
+    kind, body = ("text/html", content) if isinstance(content, bytes) else ("application/json", orjson.dumps(content))
     extra = f"Retry-After: {retry_after}\r\n" if retry_after is not None else ""
     head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\n{extra}"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -99,9 +97,7 @@ class Desk:
         )
         answer = self._closed(entry) or self._throttled(entry)
         if answer is None and letter is None:
-            answer = self._refuse(
-                entry, "refused", 400, {"code": "malformed", "sub_type": "no reference or recipient"}
-            )
+            answer = self._refuse(entry, "refused", 400, {"code": "malformed", "sub_type": "no reference or recipient"})
         answer = answer or self._known(entry) or self._fulfil(entry, self._planner.plan(recipient))
         self._ledger.book(entry)
         answer.delay += self._planner.latency()
@@ -159,9 +155,7 @@ class Desk:
         entry.status = plan.status if plan.answer in ("json", "html") else None
         if plan.answer in ("reset", "silence"):
             return Answer(None, plan.delay, held=plan.answer == "silence")
-        content = (
-            HTML if plan.answer == "html" else {"id": entry.id} if plan.status == 200 else {"code": plan.code}
-        )
+        content = HTML if plan.answer == "html" else {"id": entry.id} if plan.status == 200 else {"code": plan.code}
         return Answer(respond(plan.status, content), plan.delay)
 
     @staticmethod

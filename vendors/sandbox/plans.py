@@ -65,9 +65,7 @@ class Planner:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._slow = replace(SLOW, delay=settings.slow_s)
-        self._shares = [
-            (getattr(settings, name), plan) for name, plan in CHANCES.items() if getattr(settings, name)
-        ]
+        self._shares = [(getattr(settings, name), plan) for name, plan in CHANCES.items() if getattr(settings, name)]
 
     def plan(self, recipient: str) -> Plan:
         magic = MAGIC.get(magic_word(recipient))

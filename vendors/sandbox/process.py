@@ -20,12 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--url-file", type=Path, help="its URL is written here as soon as it answers")
-    parser.add_argument(
-        "--books", type=Path, help="its books, one JSON line for each call; read back at the start"
-    )
-    parser.add_argument(
-        "--until-stdin-closes", action="store_true", help="end with the process that started it"
-    )
+    parser.add_argument("--books", type=Path, help="its books, one JSON line for each call; read back at the start")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end with the process that started it")
     settings.add_options(parser)
 
 

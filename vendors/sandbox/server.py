@@ -43,9 +43,7 @@ class Server:
 
     async def _serve(self, listening: socket.socket, connections: set[Connection]) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        return await loop.create_server(
-            lambda: Connection(self, connections), sock=listening, backlog=BACKLOG
-        )
+        return await loop.create_server(lambda: Connection(self, connections), sock=listening, backlog=BACKLOG)
 
     async def _follow_down(self) -> None:
         closed = self.desk.settings.down == "closed"

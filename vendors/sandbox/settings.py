@@ -32,9 +32,7 @@ def option(default: Any, text: str, **rule: Any) -> Any:
 class Settings:
     """All rates are shares of 0 to 1; a call suffers at most one of them, so together they are at most 1."""
 
-    dedupe: bool = option(
-        False, "a known Idempotency-Key is answered 409 with the earlier id, not accepted again"
-    )
+    dedupe: bool = option(False, "a known Idempotency-Key is answered 409 with the earlier id, not accepted again")
     lookup_delay: float = option(0.0, "seconds until a look-up finds what was accepted")
     latency_ms: float = option(0.0, "mean time to an answer, milliseconds")
     latency: str = option("fixed", "shape of the latency", choices=("fixed", "exponential"))
@@ -46,9 +44,7 @@ class Settings:
     reject_rate: float = option(0.0, "422, refused", share=True)
     slow_rate: float = option(0.0, "accepted, answered only after slow_s", share=True)
     slow_s: float = option(3.0, "how slow slow is, seconds; for slow@ too")
-    throttle: str = option(
-        "", "N/S: more than N calls in S seconds are answered 429 with Retry-After, and counted"
-    )
+    throttle: str = option("", "N/S: more than N calls in S seconds are answered 429 with Retry-After, and counted")
     down: str = option(
         "", "closed: no connection is accepted; 503: each call is answered so", choices=("", "closed", "503")
     )

@@ -1,0 +1,128 @@
+"""A sandbox vendor for a test: a real process on a free port, with its books in a folder of its own."""
+
+import http.client
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from vendors.sandbox import books
+
+PROJECT = Path(__file__).parents[1]
+START_DEADLINE = 60.0  # seconds; a loaded machine takes its time
+
+
+class Sandbox:
+    """`url` is what a vendor's settings need. It stays the same over `kill` and `start`, and so do the books."""
+
+    def __init__(self, home: Path, options: dict[str, Any]) -> None:
+        self.books_path = home / "books.jsonl"
+        self._url_file = home / "url"
+        self._log = home / "log"
+        self._options = [_option(name, value) for name, value in options.items()]
+        self._port = 0
+        self.start()
+
+    def start(self) -> None:
+        self._url_file.unlink(missing_ok=True)
+        files = [f"--books={self.books_path}", f"--url-file={self._url_file}", f"--port={self._port}"]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "vendors.sandbox", "--until-stdin-closes", *files, *self._options],
+                cwd=PROJECT,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+        self.url = self._wait_for_url()
+        self._port = urlsplit(self.url).port or 0
+        self.control_url = self._ask(self.url, "GET", "/settings")["control_url"]
+
+    def _wait_for_url(self) -> str:
+        deadline = time.monotonic() + START_DEADLINE
+        while not self._url_file.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"The sandbox vendor did not start: {self._log.read_text()}")
+            time.sleep(0.01)
+        return self._url_file.read_text().strip()
+
+    @staticmethod
+    def _ask(url: str, method: str, path: str, content: dict[str, Any] | None = None) -> dict[str, Any]:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=START_DEADLINE)
+        try:
+            connection.request(method, path, body=None if content is None else json.dumps(content))
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer
+
+    def settings(self, **values: Any) -> dict[str, Any]:
+        """Change how it behaves, from the next call on; answers all settings."""
+        return self._ask(self.control_url, "POST", "/settings", values)
+
+    def ledger(self, *windows: float) -> dict[str, Any]:
+        """What the running vendor says itself."""
+        query = "&".join(f"window={seconds}" for seconds in windows)
+        return self._ask(self.control_url, "GET", f"/ledger?{query}")
+
+    def entries(self, after: int = 0) -> dict[str, Any]:
+        return self._ask(self.control_url, "GET", f"/ledger/entries?after={after}")
+
+    def books(self) -> books.Books:
+        """What stands in its file; needs no running vendor."""
+        return books.read(self.books_path)
+
+    def kill(self) -> None:
+        """As a power cut ends it. `start` brings it back at the same port."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """As an administrator ends it; answers the exit status."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(START_DEADLINE)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return status
+
+
+def _option(name: str, value: Any) -> str:
+    dashed = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{dashed}" if value else f"--no-{dashed}"
+    return f"--{dashed}={value}"
+
+
+@contextmanager
+def running(**options: Any) -> Iterator[Sandbox]:
+    """A sandbox vendor with these settings (vendors/sandbox/settings.py) for as long as the block lasts."""
+    home = Path(tempfile.mkdtemp(prefix="sandbox-"))
+    vendor = None
+    try:
+        vendor = Sandbox(home, options)
+        yield vendor
+    finally:
+        if vendor and vendor.process.returncode is None:
+            vendor.kill()
+        shutil.rmtree(home)
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    """A vendor that deduplicates nothing and misbehaves only as told."""
+    with running() as vendor:
+        yield vendor
