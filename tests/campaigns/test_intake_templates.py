@@ -1,0 +1,131 @@
+"""Templates say what they should, the fast way and the slow way alike, and can do no harm."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from campaigns import templates
+from campaigns.templates import MAX_SIZE, TemplateError
+
+text = st.text(max_size=30)
+literal = text.filter(lambda t: "{" not in t and "}" not in t)
+
+
+@st.composite
+def plain_template(draw):
+    names = draw(st.lists(st.sampled_from(["name", "city", "recipient", "größe"]), max_size=5))
+    return "".join(draw(literal) + "{{ " + name + " }}" for name in names) + draw(literal)
+
+
+@settings(deadline=None)
+@given(plain_template(), st.booleans(), st.one_of(text, st.none(), st.integers()), text)
+def test_a_plain_template_is_spliced_to_exactly_what_jinja_makes_of_it(source, html, name, city):
+    values = {"name": name, "city": city, "größe": "<b>{{ name }}</b>", "recipient": "a@b.example"}
+    spliced = templates._Part("body", source, autoescape=html)
+    assert spliced.plain
+    assert spliced.renderer()(values) == templates._Part("body", source, autoescape=html)._jinja()(values)
+
+
+def test_subject_and_body_are_rendered_for_one_recipient():
+    content = templates.compile("Hello {{ name }}", "Dear {{ name }} in {{ city }},\n{{ recipient }}\n", html=False)
+    assert content.fields == {"name", "city"}
+    assert content.subject_fields == {"name"}
+    assert content.render("a@b.example", {"name": "Anna", "city": "Rome", "other": 1}) == (
+        "Hello Anna",
+        "Dear Anna in Rome,\na@b.example\n",
+    )
+
+
+@pytest.mark.parametrize("body", ["<p>{{ name }}</p>", "<p>{{ name|trim }}</p>"])
+def test_html_bodies_escape_fields_and_subjects_do_not(body):
+    content = templates.compile("{{ name }}", body, html=True)
+    assert content.render("r", {"name": "<Bob & co>"}) == ("<Bob & co>", "<p>&lt;Bob &amp; co&gt;</p>")
+
+
+@pytest.mark.parametrize("body", ["{{ name }}", "{{ name|trim }}"])
+def test_what_a_recipient_typed_is_never_rendered_again(body):
+    content = templates.compile("s", body, html=False)
+    assert content.render("r", {"name": "{{ name }}{% if %}"})[1] == "{{ name }}{% if %}"
+
+
+def test_only_fields_that_are_shown_as_they_are_must_not_be_empty():
+    content = templates.compile(
+        "s", "{{ name }}{% if title %}{{ title }}{% endif %}{{ nick|default('', true) }}", False
+    )
+    assert content.fields == {"name", "title", "nick"}
+    assert content.required == {"name"}
+
+
+def test_choices_and_loops_work():
+    body = "{% for item in items %}{{ loop.index }}.{{ item.name }}{% if not loop.last %}, {% endif %}{% endfor %}"
+    content = templates.compile("s", body, html=False)
+    assert content.render("r", {"items": [{"name": "tea"}, {"name": "milk"}]})[1] == "1.tea, 2.milk"
+
+
+@pytest.mark.parametrize("body", ["{{ name }}", "{{ name|upper }}"])
+def test_a_missing_field_is_an_error_and_not_a_gap(body):
+    with pytest.raises(TemplateError, match="name"):
+        templates.compile("s", body, html=False).render("r", {})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{{ name.__class__ }}",
+        "{{ _private }}",
+        "{{ self }}",
+        "{{ 'a' * 999999999999 }}",
+        "{{ 9 ** 9 ** 9 }}",
+        "{{ name.ljust(999999999) }}",
+        "{{ name|center(999999999) }}",
+        "{{ name|replace('', name) }}",
+        "{% set a = name ~ name %}",
+        "{% for i in range(10) %}{% endfor %}",
+        "{% for i in name recursive %}{{ loop(name) }}{% endfor %}",
+        "{% macro a() %}{% endmacro %}",
+        "{% include 'secrets' %}",
+        "{% extends 'secrets' %}",
+        "{{ settings.SECRET_KEY() }}",
+        "{{ name",
+        "{% if name %}",
+        "{{ " + "(" * 2000 + "name" + ")" * 2000 + " }}",
+        "{% for i in name %}" * 30 + "{% endfor %}" * 30,
+        "x" * (MAX_SIZE + 1),
+    ],
+)
+def test_what_a_letter_does_not_need_is_refused_before_anything_is_sent(body):
+    with pytest.raises(TemplateError, match="the body"):
+        templates.compile("s", body, html=False)
+
+
+def test_a_private_attribute_is_out_of_reach_by_its_text_too():
+    with pytest.raises(TemplateError, match="unsafe"):
+        templates.compile("s", "{{ name['__class__'] }}", html=False).render("r", {"name": "x"})
+
+
+@pytest.mark.parametrize("inside", ["", "{{ c }}"])
+def test_loops_within_loops_end(inside):
+    body = "{% for a in x %}{% for b in x %}{% for c in x %}" + inside + "{% endfor %}{% endfor %}{% endfor %}"
+    with pytest.raises(TemplateError, match="go round more than 100,000 times"):
+        templates.compile("s", body, html=False).render("r", {"x": "y" * 1000})
+
+
+@pytest.mark.parametrize("body", ["{{ x }}{{ x }}", "{{ x }}{{ x|trim }}"])
+def test_a_result_over_the_limit_is_an_error(body):
+    content = templates.compile("s", body, html=False)
+    assert len(content.render("r", {"x": "y" * (MAX_SIZE // 2)})[1]) == MAX_SIZE
+    with pytest.raises(TemplateError, match="longer than"):
+        content.render("r", {"x": "y" * (MAX_SIZE // 2 + 1)})
+
+
+@pytest.mark.parametrize("value", ["a\r\nBcc: all@b.example", "a\nb", "a\u2028b"])
+def test_no_value_smuggles_a_line_into_the_subject(value):
+    with pytest.raises(TemplateError, match="line break"):
+        templates.compile("Hello {{ name }}", "b", html=False).render("r", {"name": value})
+    with pytest.raises(TemplateError, match="line break"):
+        templates.compile(value, "b", html=False)
+
+
+def test_a_filter_that_fails_on_a_value_is_a_template_error():
+    with pytest.raises(TemplateError):
+        templates.compile("s", "{{ x|abs }}", html=False).render("r", {"x": "text"})
