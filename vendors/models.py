@@ -55,6 +55,9 @@ class Vendor(models.Model):
     generation = models.PositiveBigIntegerField(
         default=0, editable=False, help_text="Of the throttle's window; a loss of Redis begins a new one."
     )
+    terms = models.PositiveBigIntegerField(
+        default=0, db_default=0, editable=False, help_text="Counts the edits of the vendor's limits."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -81,10 +84,10 @@ class Credential(models.Model):
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=255, blank=True)
     closed_until = models.DateTimeField(
-        null=True,
-        blank=True,
-        editable=False,
-        help_text="The vendor said Retry-After, or the window is full until then.",
+        null=True, blank=True, editable=False, help_text="The vendor said Retry-After: no call before then."
+    )
+    full_until = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="The window has no place before then."
     )
 
     class Meta:

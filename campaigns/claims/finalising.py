@@ -1,0 +1,163 @@
+"""What ends a job's stay in ops: finalise, recover, finish a parent. Each verb is one transaction.
+
+Finalising touches only rows of its own job's key range and job number: the known systems un-dequeued other campaigns'
+rows here (promise P7).
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, Sum
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from campaigns.models import Job
+from campaigns.states import Status, move
+
+SLICE = 20_000
+
+OPEN = """
+SELECT EXISTS (SELECT FROM campaigns_opsmessage WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
+    AND sent_at IS NOT NULL AND delivered_at IS NULL AND in_doubt_at IS NULL)
+"""
+# What was never called goes back to waiting; the rest takes its result along.
+BACK = """
+WITH moved AS (
+    DELETE FROM campaigns_opsmessage WHERE id >= %(low)s AND id < %(high)s AND job_id = %(job)s RETURNING *
+)
+UPDATE campaigns_message m SET
+    dequeued_at = CASE WHEN moved.sent_at IS NOT NULL OR moved.error_code IS NOT NULL THEN m.dequeued_at END,
+    sent_at = moved.sent_at, delivered_at = moved.delivered_at, in_doubt_at = moved.in_doubt_at,
+    message_id = moved.message_id, error_code = moved.error_code, error_sub_type = moved.error_sub_type,
+    settle_at = moved.in_doubt_at
+FROM moved WHERE m.id = moved.id AND m.message_id IS NULL
+"""
+COUNT = """
+SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
+    count(*) FILTER (WHERE error_code IS NOT NULL AND error_code <> 'expired'),
+    count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired')
+FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
+"""
+
+
+def finalise(job_id: int) -> bool:
+    """SENT or STOPPED -> LOGGED if no answer is open any more: ops back to the ground truth, ops rows deleted.
+
+    In slices, each a transaction, so that no lock is held for long; the last one logs. Two at once: one logs.
+    """
+    job = Job.objects.filter(pk=job_id, status__in=(Status.SENT, Status.STOPPED)).first()
+    if job is None:
+        return False
+    for low in range(job.first_message, job.end, SLICE):
+        high = min(low + SLICE, job.end)
+        if not _slice(job, low, high, last=high == job.end):
+            return False
+    return True
+
+
+def _slice(job: Job, low: int, high: int, *, last: bool) -> bool:
+    words = {"job": job.pk, "first": job.first_message, "end": job.end, "low": low, "high": high}
+    with transaction.atomic(), connection.cursor() as cursor:
+        held = Job.objects.select_for_update().filter(pk=job.pk, status__in=(Status.SENT, Status.STOPPED))
+        if not held.exists() or _one(cursor, OPEN, words)[0]:
+            return False
+        cursor.execute(BACK, words)
+        if not last:
+            return True
+        accepted, refused, in_doubt, expired = _one(cursor, COUNT, words)
+        counts = {"accepted": accepted, "refused": refused, "in_doubt": in_doubt, "expired": expired}
+        ends = {"finished_at": Now(), "mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
+        return move(Job.objects.filter(pk=job.pk), "log", **counts, **ends) == 1
+
+
+def _one(cursor: Any, statement: str, words: dict[str, int]) -> tuple[Any, ...]:
+    cursor.execute(statement, words)
+    row: tuple[Any, ...] = cursor.fetchone()
+    return row
+
+
+DOUBT = """
+UPDATE campaigns_opsmessage SET in_doubt_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call'
+WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
+    AND sent_at IS NOT NULL AND delivered_at IS NULL AND in_doubt_at IS NULL
+"""
+
+
+def recover(job_id: int, lease: timedelta) -> bool:
+    """The sender's heartbeat is older than the lease: its open calls are in doubt, the job goes first again.
+
+    A job that was SENT or STOPPED meanwhile keeps its state and can be finalised then. The fence goes up, so the
+    sender, should it wake up, claims nothing more; what it knows of acceptances is still recorded.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        job = (
+            Job.objects.select_for_update()
+            .filter(pk=job_id, status__in=(Status.SENDING, Status.SENT, Status.STOPPED))
+            .filter(heartbeat_at__lt=Now() - lease)
+            .first()
+        )
+        if job is None:
+            return False
+        cursor.execute(DOUBT, {"job": job.pk, "first": job.first_message, "end": job.end})
+        changes = {"fence": F("fence") + 1, "in_doubt": F("in_doubt") + cursor.rowcount, "heartbeat_at": None}
+        mine = Job.objects.filter(pk=job.pk)
+        if not move(mine, "recover", mailcaster=None, **changes):
+            mine.update(**changes)
+        return True
+
+
+def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str = "") -> bool:
+    """The sender lets go of a job that has something left: DISPATCHED, oldest first again, not before a time."""
+    mine = Job.objects.filter(pk=job_id, fence=fence)
+    changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
+    return move(mine, "put_back", **changes) == 1
+
+
+def finish_parent(parent_id: int) -> bool:
+    """P_ASSIGNED -> P_FINISHED if all children are logged; its counters are theirs. Called by chord, bell and sweep."""
+    with transaction.atomic():
+        parent = Job.objects.select_for_update().filter(pk=parent_id, parent=None).first()
+        if parent is None or parent.children.exclude(status=Status.LOGGED).exists():
+            return False
+        names = ("accepted", "refused", "in_doubt", "expired")
+        sums = parent.children.aggregate(**{name: Sum(name, default=0) for name in names})
+        mine = Job.objects.filter(pk=parent_id)
+        mine.update(**sums)
+        return move(mine, "finish", finished_at=Now()) == 1
+
+
+def in_a_minute() -> datetime:
+    """When to try again what failed before a call was made."""
+    return timezone.now() + timedelta(minutes=1)
+
+
+def silent(lease: timedelta) -> list[int]:
+    """Jobs whose sender has not been heard of for longer than a lease."""
+    held = Job.objects.filter(heartbeat_at__lt=Now() - lease)
+    return list(held.filter(status__in=(Status.SENDING, Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
+
+
+def unstarted(lease: timedelta) -> list[Job]:
+    """Jobs that a caster claimed and whose bell nobody has answered, or whose sender died while it enqueued."""
+    held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease)
+    touched = []
+    for job in held:  # whoever touches the heartbeat rings; the others pass
+        if Job.objects.filter(pk=job.pk, fence=job.fence, heartbeat_at=job.heartbeat_at).update(heartbeat_at=Now()):
+            touched.append(job)
+    return touched
+
+
+def ended() -> list[int]:
+    """Jobs that wait to be finalised."""
+    return list(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
+
+
+def ripe_parents() -> list[int]:
+    """Parents without anything left to cut whose children are all logged."""
+    rows = Job.objects.filter(status=Status.P_ASSIGNED).exclude(
+        children__in=Job.objects.exclude(status=Status.LOGGED).filter(parent__isnull=False)
+    )
+    return list(rows.values_list("pk", flat=True))
+
+

@@ -1,0 +1,258 @@
+"""What a sender does to rows: enqueue, claim, record, give back, drain. One function a verb, one statement each.
+
+The ops table is walked by key range (a partial index made the planner read every sent row at each claim), and only
+by the holder of the job: its fence is checked by every statement, so a sender that was thought dead claims nothing.
+What the vendor accepted is recorded whoever reports it and however late (promise P3).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models.functions import Now
+from psycopg import AsyncConnection, Connection
+from psycopg.rows import TupleRow
+
+from campaigns.models import Job
+from campaigns.states import move
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+SLICE = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who holds a job: statements under an older fence change nothing but late acceptances."""
+
+    job_id: int
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A message whose call may start now: its sent_at is committed."""
+
+    id: int
+    uuid: UUID
+    resend_no: int
+    recipient: str
+    params: dict[str, Any]
+
+    @property
+    def reference(self) -> str:
+        return f"{self.uuid}-{self.resend_no}"
+
+
+def take(job_id: int, fence: int) -> Lease | None:
+    """The bell's receiver takes the job that a caster claimed under this fence; a doubled bell takes nothing."""
+    held = Job.objects.filter(pk=job_id, fence=fence, status="ENQUEUED")
+    return Lease(job_id, fence + 1) if held.update(fence=fence + 1, heartbeat_at=Now()) else None
+
+
+def start(lease: Lease) -> bool:
+    """ENQUEUED -> SENDING."""
+    return move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "send", heartbeat_at=Now()) == 1
+
+
+ENQUEUE = """
+WITH holder AS (
+    UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
+    WHERE id = %(job)s AND fence = %(fence)s AND status = 'ENQUEUED' RETURNING id
+), taken AS (
+    UPDATE campaigns_message SET dequeued_at = clock_timestamp()
+    WHERE id >= %(low)s AND id < %(high)s AND dequeued_at IS NULL AND EXISTS (SELECT FROM holder)
+    RETURNING id, resend_no
+), copied AS (
+    INSERT INTO campaigns_opsmessage (id, job_id, resend_no) SELECT id, %(job)s, resend_no FROM taken
+)
+SELECT EXISTS (SELECT FROM holder)
+"""
+
+
+def enqueue(connection: Connection, lease: Lease, first: int, end: int) -> bool:
+    """Copies the messages first .. end-1 that are not in ops yet (document 001); in slices, each its own commit.
+
+    False: the job is no longer ours. A slice that was done before is passed over.
+    """
+    for low in range(first, end, SLICE):
+        words = {"job": lease.job_id, "fence": lease.fence, "low": low, "high": min(low + SLICE, end)}
+        row = connection.execute(ENQUEUE, words).fetchone()
+        if not row or not row[0]:
+            return False
+    return True
+
+
+# The vendor's row is read under a lock: a rebuild of the throttle's window under a new generation, or an edit of the
+# limits, waits for the claims before it and is seen by all after it. The job's row likewise: after a stop has
+# committed, nothing is claimed any more.
+CLAIM = """
+WITH holder AS (
+    SELECT id FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
+), gate AS (
+    SELECT v.id FROM vendors_vendor v
+    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(terms)s AND NOT v.paused
+        AND EXISTS (SELECT FROM holder)
+    FOR SHARE
+), picked AS (
+    SELECT id FROM campaigns_opsmessage
+    WHERE id >= %(cursor)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
+        AND EXISTS (SELECT FROM gate)
+    ORDER BY id LIMIT %(most)s
+), marked AS (
+    UPDATE campaigns_opsmessage o SET sent_at = clock_timestamp(), fence = %(fence)s
+    FROM picked WHERE o.id = picked.id AND o.sent_at IS NULL RETURNING o.id, o.resend_no
+), ledger AS (
+    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
+    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', count(*)
+    FROM marked HAVING count(*) > 0
+)
+SELECT m.id, m.uuid, marked.resend_no, m.recipient, m.params
+FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
+"""
+
+
+async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any]) -> list[Claimed]:
+    """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why."""
+    cursor = await connection.execute(CLAIM, words)
+    return [Claimed(*row) for row in await cursor.fetchall()]
+
+
+# One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
+# attempt that it belongs to: the row must still carry that attempt's fence.
+RECORD = """
+WITH answer AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
+        AS a(id, kind, code, note)
+), before AS (
+    SELECT o.id, o.in_doubt_at IS NOT NULL AS doubted, o.error_code IS NOT NULL AS failed
+    FROM answer JOIN campaigns_opsmessage o USING (id)
+), told AS (
+    UPDATE campaigns_opsmessage o SET
+        sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(o.sent_at, clock_timestamp()) END,
+        delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN clock_timestamp() END,
+        in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(o.in_doubt_at, clock_timestamp()) END,
+        message_id = CASE WHEN a.kind = 'a' THEN a.code END,
+        error_code = CASE WHEN a.kind = 'r' THEN a.code END,
+        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note END
+    FROM answer a
+    WHERE o.id = a.id AND o.job_id = %(job)s AND o.message_id IS NULL
+        AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
+    RETURNING o.id, a.kind
+), sums AS (
+    SELECT count(*) FILTER (WHERE kind = 'a') AS accepted, count(*) FILTER (WHERE kind = 'r') AS refused,
+        count(*) FILTER (WHERE kind = 'd' AND NOT doubted) - count(*) FILTER (WHERE kind <> 'd' AND doubted) AS doubts,
+        count(*) FILTER (WHERE failed) AS unfailed
+    FROM told JOIN before USING (id)
+), counted AS (
+    UPDATE campaigns_job j SET accepted = j.accepted + sums.accepted,
+        refused = greatest(0, j.refused + sums.refused - sums.unfailed),
+        in_doubt = greatest(0, j.in_doubt + sums.doubts),
+        heartbeat_at = CASE WHEN j.fence = %(fence)s THEN clock_timestamp() ELSE j.heartbeat_at END
+    FROM sums WHERE j.id = %(job)s
+)
+SELECT array_agg(id) FROM told
+"""
+
+# An acceptance that comes after its job was finalised goes into the ground truth.
+ACCEPT_LATE = """
+WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[]) AS a(id, code)), before AS (
+    SELECT m.id, m.in_doubt_at IS NOT NULL AS doubted, m.error_code IS NOT NULL AS failed
+    FROM answer JOIN campaigns_message m USING (id)
+), told AS (
+    UPDATE campaigns_message m SET delivered_at = clock_timestamp(), message_id = a.code, in_doubt_at = NULL,
+        settle_at = NULL, error_code = NULL, error_sub_type = NULL,
+        sent_at = coalesce(m.sent_at, clock_timestamp()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
+    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL RETURNING m.id
+)
+UPDATE campaigns_job j SET accepted = j.accepted + s.accepted, in_doubt = greatest(0, j.in_doubt - s.doubted),
+    refused = greatest(0, j.refused - s.failed)
+FROM (SELECT count(*) AS accepted, count(*) FILTER (WHERE doubted) AS doubted, count(*) FILTER (WHERE failed) AS failed
+      FROM told JOIN before USING (id)) s
+WHERE j.id = %(job)s
+"""
+KINDS = {Accepted: "a", Refused: "r", NotSent: "n", InDoubt: "d"}
+
+
+async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[tuple[int, Outcome]]) -> None:
+    """Stores what calls came to. Recording twice, or by a sender that has lost the job, does no harm."""
+    rows = [(id, KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
+    ids, kinds, codes, notes = (list(column) for column in zip(*rows, strict=True))
+    words = {"job": lease.job_id, "fence": lease.fence, "ids": ids, "kinds": kinds, "codes": codes, "notes": notes}
+    row = await (await connection.execute(RECORD, words)).fetchone()
+    told = set(row[0] or ()) if row else set()
+    late = [(id, code) for id, kind, code, _ in rows if kind == "a" and id not in told]
+    if late:
+        words = {"job": lease.job_id, "ids": [id for id, _ in late], "codes": [code for _, code in late]}
+        await connection.execute(ACCEPT_LATE, words)
+
+
+def _words(outcome: Outcome) -> tuple[str | None, str | None]:
+    match outcome:
+        case Accepted(vendor_id):
+            return _stored(vendor_id), None
+        case Refused(code, sub_type):
+            return _stored(code), _stored(sub_type) or None
+        case InDoubt(reason):
+            return None, _stored(reason)
+    return None, None
+
+
+def _stored(text: str) -> str:
+    """As the columns can hold it."""
+    return text.replace("\0", "\ufffd")[:255]
+
+
+GIVE_BACK = """
+UPDATE campaigns_opsmessage SET sent_at = NULL
+WHERE id = ANY(%(ids)s) AND job_id = %(job)s AND fence = %(fence)s AND sent_at IS NOT NULL
+    AND delivered_at IS NULL AND in_doubt_at IS NULL
+"""
+
+
+async def give_back(connection: AsyncConnection[TupleRow], lease: Lease, ids: Sequence[int]) -> None:
+    """Messages that were claimed but for which no call was started."""
+    await connection.execute(GIVE_BACK, {"job": lease.job_id, "fence": lease.fence, "ids": list(ids)})
+
+
+HEARTBEAT = """
+UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
+WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' RETURNING id
+"""
+
+
+async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> bool:
+    """Is the job still ours to send? Says at the same time that we live."""
+    cursor = await connection.execute(HEARTBEAT, {"job": lease.job_id, "fence": lease.fence})
+    return await cursor.fetchone() is not None
+
+
+EXPIRE = """
+WITH late AS (
+    UPDATE campaigns_opsmessage SET error_code = 'expired'
+    WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
+        AND EXISTS (SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING')
+    RETURNING id
+)
+UPDATE campaigns_job SET expired = expired + (SELECT count(*) FROM late) WHERE id = %(job)s
+"""
+
+
+async def expire(connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int) -> None:
+    """The campaign's deadline has passed: what was not called is not called any more, visibly."""
+    words = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
+    await connection.execute(EXPIRE, words)
+
+
+LEFT = """
+SELECT EXISTS (SELECT FROM campaigns_opsmessage WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
+    AND sent_at IS NULL AND error_code IS NULL)
+"""
+
+
+def drain(connection: Connection, lease: Lease, first: int, end: int) -> bool:
+    """SENDING -> SENT if nothing is left to pick."""
+    row = connection.execute(LEFT, {"job": lease.job_id, "first": first, "end": end}).fetchone()
+    if row is None or row[0]:
+        return False
+    return move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "drain") == 1

@@ -1,0 +1,41 @@
+"""The throttle's window, rebuilt from the ledger of claims when Redis has lost it (promise P4)."""
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, Max
+from django.db.models.functions import Now
+
+from vendors.limits import Lost
+from vendors.models import RateLimit, Usage, Vendor
+from vendors.throttle import Throttle
+
+
+def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
+    """Writes the window anew under the next generation; False if somebody else just did, or Redis's clock is off.
+
+    The vendor's row is locked: claims under the old generation are committed and in the ledger, or they claim
+    nothing. If the transaction fails after Redis was written, the generations differ and the next one rebuilds.
+    """
+    with transaction.atomic():
+        vendor = Vendor.objects.select_for_update().get(pk=vendor_id)
+        if vendor.generation != generation:
+            return False
+        longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"] or 0.0
+        recent = Usage.objects.filter(vendor=vendor, until__gt=Now() - timedelta(seconds=longest + 1))
+        entries = [(u.credential_id, u.until.timestamp(), u.units) for u in recent.iterator()]
+        vendor.generation = F("generation") + 1
+        vendor.save(update_fields=["generation"])
+        answer = throttle.rebuild(vendor_id, generation + 1, longest, entries)
+        if answer is not None and not isinstance(answer, Lost):
+            raise RuntimeError(f"the throttle's clock differs by {answer.seconds:.1f} s")
+        if isinstance(answer, Lost):  # as new a generation stands there: ours in the database was behind
+            Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
+    return True
+
+
+def forget(older_than: timedelta) -> int:
+    """Deletes lines of the ledger that no window reaches any more."""
+    longest = RateLimit.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0
+    reach = timedelta(seconds=longest) + older_than
+    return Usage.objects.filter(until__lt=Now() - reach).delete()[0]

@@ -1,0 +1,132 @@
+"""The connections of one sender: who is in a call, what came back, and the writing down of it.
+
+A message takes up room from its claim until its result is stored, so that a kill leaves at most `size` in doubt.
+A slow answer holds up its own place only.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from campaigns.claims.sending import Claimed
+from campaigns.sender.work import Work
+from vendors.adapters.base import Letter
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+log = logging.getLogger(__name__)
+
+Answer = tuple[int, Outcome]
+Write = Callable[[list[Answer], list[str], list[str]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A claimed message with its place in the vendor's window; no call may start after `latest` (monotonic)."""
+
+    message: Claimed
+    place: str
+    latest: float
+
+
+class Room:
+    """Runs the calls. `write(answers, done places, unused places)` stores what came of them, in batches."""
+
+    def __init__(self, work: Work, write: Write) -> None:
+        self.size = work.adapter.concurrency * work.adapter.capabilities.batch_max
+        self.taken = 0
+        self.refusal: NotSent | None = None  # the last proof that the vendor could not be called
+        self.bad_in_a_row = 0
+        self.not_sent = 0
+        self._work, self._write = work, write
+        self._tickets: asyncio.Queue[Ticket] = asyncio.Queue()
+        self._answers: list[Answer] = []
+        self._done: list[str] = []
+        self._unused: list[str] = []
+        self._answered, self._freed = asyncio.Event(), asyncio.Event()
+
+    @property
+    def free(self) -> int:
+        return self.size - self.taken
+
+    def enter(self, tickets: list[Ticket]) -> None:
+        self.taken += len(tickets)
+        for ticket in tickets:
+            self._tickets.put_nowait(ticket)
+
+    async def wait(self, seconds: float) -> None:
+        """Until somebody leaves, at most `seconds`."""
+        self._freed.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._freed.wait()
+        except TimeoutError:
+            pass
+
+    async def serve(self) -> None:
+        """Runs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._record())
+            for _ in range(self._work.adapter.concurrency):
+                group.create_task(self._calls())
+
+    async def _calls(self) -> None:
+        tickets, most = self._tickets, self._work.adapter.capabilities.batch_max
+        while True:
+            batch = [await tickets.get()]
+            while len(batch) < most and not tickets.empty():
+                batch.append(tickets.get_nowait())
+            await self._call(batch)
+
+    async def _call(self, batch: list[Ticket]) -> None:
+        now = time.monotonic()
+        letters: list[Letter] = []
+        called: list[Ticket] = []
+        for ticket in batch:
+            letter = self._work.letter(ticket.message)
+            if isinstance(letter, Letter) and now <= ticket.latest:
+                letters.append(letter)
+                called.append(ticket)
+            elif isinstance(letter, Letter):
+                self._leave(ticket, NotSent("its place was too old to start a call"), called=False)
+            else:
+                self._leave(ticket, letter, called=False)
+        if not called:
+            return
+        for ticket, outcome in zip(called, await self._outcomes(letters), strict=True):
+            self._leave(ticket, outcome, called=True)
+
+    async def _outcomes(self, letters: list[Letter]) -> list[Outcome]:
+        adapter = self._work.adapter
+        try:
+            async with asyncio.timeout(adapter.deadline):
+                return await adapter.send(letters)
+        except TimeoutError:
+            return [InDoubt("no answer before the deadline")] * len(letters)
+        except Exception as error:  # an adapter's mistake must not be taken for an answer
+            log.exception("the adapter failed in a call")
+            return [InDoubt(f"{type(error).__name__} in the adapter")] * len(letters)
+
+    def _leave(self, ticket: Ticket, outcome: Outcome, *, called: bool) -> None:
+        (self._done if called else self._unused).append(ticket.place)
+        self._answers.append((ticket.message.id, outcome))
+        if isinstance(outcome, NotSent):
+            self.not_sent += 1
+            if called:
+                self.refusal = outcome
+                self.bad_in_a_row += 1
+        elif isinstance(outcome, Accepted | Refused) and called:
+            self.bad_in_a_row = 0
+        self._answered.set()
+
+    async def _record(self) -> None:
+        while True:
+            await self._answered.wait()
+            self._answered.clear()
+            answers, self._answers = self._answers, []
+            done, self._done = self._done, []
+            unused, self._unused = self._unused, []
+            await self._write(answers, done, unused)
+            self.taken -= len(answers)
+            self._freed.set()

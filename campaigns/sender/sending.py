@@ -1,0 +1,93 @@
+"""From the bell to letting go: take the job, enqueue its messages, stream them, leave it in the right state."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import uvloop
+from django.conf import settings
+from django.db import connection
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from campaigns.claims import finalising, sending, window
+from campaigns.sender import work as works
+from campaigns.sender.stream import End, Stream
+from vendors.limits import Scope
+from vendors.throttle import AsyncThrottle, Throttle
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of one bell: was the job ours, and when it may go on if something is left."""
+
+    job_id: int
+    ours: bool = True
+    left: bool = False
+    until: datetime | None = None
+
+
+def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
+    """Sends the job that a caster claimed under this fence. A doubled or late bell does nothing.
+
+    stopping: asked several times a second; once true, open calls are finished and the rest is put back.
+    """
+    lease = sending.take(job_id, fence)
+    if lease is None:
+        return Sent(job_id, ours=False)
+    try:
+        work = works.load(lease)
+    except Exception as error:
+        log.exception("job %s cannot be sent", job_id)
+        until = finalising.in_a_minute()
+        finalising.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
+        return Sent(job_id, left=True, until=until)
+    connection.ensure_connection()
+    if not sending.enqueue(connection.connection, lease, work.first, work.end) or not sending.start(lease):
+        return Sent(job_id, ours=False)
+    end = End(drained=True)
+    while end.drained and not sending.drain(connection.connection, lease, work.first, work.end):
+        end = uvloop.run(_stream(work, stopping))
+        if not end.drained:
+            held = end.until if end.held else None
+            left = finalising.put_back(job_id, lease.fence, not_before=held, waits_for=end.words)
+            return Sent(job_id, ours=left, left=left, until=end.until)
+    return Sent(job_id)
+
+
+async def _stream(work: works.Work, stopping: Callable[[], bool]) -> End:
+    redis = AsyncRedis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=5)
+    try:
+        return await Stream(work, connect, AsyncThrottle(redis), rebuild, stopping).run()
+    finally:
+        await redis.aclose()
+
+
+async def connect() -> Any:
+    """A connection of the sender's own loop, each statement its own transaction."""
+    words = connection.get_connection_params()
+    keep = {name: words[name] for name in ("host", "port", "user", "password", "dbname") if words.get(name)}
+    made = await psycopg.AsyncConnection.connect(**keep, autocommit=True, connect_timeout=5, prepare_threshold=1)
+    made.prepared_max = 20
+    return made
+
+
+async def rebuild(scope: Scope) -> None:
+    """The window was lost: written anew from the ledger, by whoever comes first."""
+    await asyncio.to_thread(_rebuild, scope)
+
+
+def _rebuild(scope: Scope) -> None:
+    redis = Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=5)
+    try:
+        if window.rebuild(Throttle(redis), scope.vendor_id, scope.generation):
+            log.warning("vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
+    finally:
+        redis.close()
+        connection.close()  # this thread's own

@@ -1,0 +1,74 @@
+"""What a sender has to know about the world outside its job, read anew every second and after each refusal."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from campaigns.claims.sending import Lease
+from vendors.limits import Limit, Scope
+
+READ = """
+SELECT clock_timestamp() AS now, j.status, j.fence, v.generation, v.terms, v.paused OR c.paused AS paused,
+    CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.closed_until,
+    (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
+     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits
+FROM campaigns_job j JOIN vendors_credential c ON c.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
+WHERE j.id = %(job)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One reading: whether the job is still ours, whether its way is open, and under which terms."""
+
+    now: datetime
+    ours: bool
+    terms: int
+    scope: Scope
+    paused: str | None
+    closed_until: datetime | None
+
+    @property
+    def closed_for(self) -> float:
+        """Seconds until the vendor may be called again; 0 when it may be called now."""
+        return max(0.0, (self.closed_until - self.now).total_seconds()) if self.closed_until else 0.0
+
+
+async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, credential_id: int) -> Standing:
+    """The rows as they are now."""
+    cursor = await connection.execute(READ, {"job": lease.job_id})
+    row = await cursor.fetchone()
+    assert row is not None, "jobs are never deleted"
+    now, status, fence, generation, terms, paused, reason, closed_until, limits = row
+    of_vendor = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is None)
+    of_login = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is not None)
+    scope = Scope(vendor_id, credential_id, generation, of_vendor, of_login)
+    ours = status == "SENDING" and fence == lease.fence
+    return Standing(now, ours, terms, scope, (reason or "paused") if paused else None, closed_until)
+
+
+CLOSE = """
+UPDATE vendors_credential SET closed_until = greatest(closed_until, clock_timestamp() + %(wait)s * interval '1 second')
+WHERE id = %(credential)s
+"""
+FULL = """
+UPDATE vendors_credential SET full_until = clock_timestamp() + %(wait)s * interval '1 second' WHERE id = %(credential)s
+"""
+PAUSE = "UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s WHERE id = %(credential)s AND NOT paused"
+
+
+async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
+    """The vendor asked for a pause: nobody calls it over this credential before then."""
+    await connection.execute(CLOSE, {"credential": credential_id, "wait": seconds})
+
+
+async def full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
+    """The window has no place before then: casters need not try; an edit of the limits takes it back."""
+    await connection.execute(FULL, {"credential": credential_id, "wait": seconds})
+
+
+async def pause(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:
+    """Only a person can mend it: the login is refused, or the address answers with a redirect."""
+    await connection.execute(PAUSE, {"credential": credential_id, "reason": reason[:255]})

@@ -1,0 +1,242 @@
+"""One job's stream: grant, claim, call and record overlap in one event loop; nothing waits for a slow answer.
+
+What starts a call is always in this order: places in the vendor's window, then the messages marked as called and the
+ledger written in one commit, then the call. What ends one: the result stored, the places handed back.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from psycopg import InterfaceError, OperationalError
+
+from campaigns import hours
+from campaigns.claims import sending as claims
+from campaigns.sender import standing as world
+from campaigns.sender.room import Answer, Room, Ticket
+from campaigns.sender.work import Work
+from vendors.limits import Grant, Lost, Never, Paused, Scope, Skewed, Wait
+from vendors.outcomes import NotSent
+from vendors.throttle import AsyncThrottle, Unreachable
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 5.0  # seconds that a sender waits by itself; for longer it lets go of the job
+SLACK = 2.0  # seconds between a grant and the start of the last call under it
+FIND_OUT = 1.0  # seconds between two looks at the world
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why the stream ended. drained: nothing was left. until: when it may go on; words: why it waits.
+
+    held: the job itself has to wait until then; else its credential has, and a person may open that earlier.
+    """
+
+    drained: bool = False
+    until: datetime | None = None
+    words: str = ""
+    held: bool = False
+
+
+class Stream:
+    """Sends what is left of a job until it is drained, stopped, taken away, or has to wait."""
+
+    def __init__(
+        self,
+        work: Work,
+        connect: Callable[[], Any],
+        throttle: AsyncThrottle,
+        rebuild: Callable[[Scope], Any],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._work, self._throttle, self._rebuild, self._stopping = work, throttle, rebuild, stopping
+        self._connect = connect
+        self._room = Room(work, self._write)
+        self._hold = work.adapter.deadline + SLACK
+        self._cursor = work.first
+        self._looked = self._beaten = time.monotonic()
+
+    async def run(self) -> End:
+        """Opens what it needs, sends, closes. On an error the open calls are cut and thereby in doubt."""
+        self._claims, self._records = await self._connect(), await self._connect()
+        try:
+            await self._work.adapter.open()
+            self._world = await self._look()
+            serving = asyncio.create_task(self._room.serve())
+            feeding = asyncio.create_task(self._feed())
+            try:
+                await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
+                if serving.done():
+                    serving.result()  # it never ends but by an error
+                return feeding.result()
+            finally:
+                for task in (feeding, serving):
+                    task.cancel()
+                await asyncio.gather(feeding, serving, return_exceptions=True)
+        finally:
+            await self._work.adapter.close()
+            await self._claims.close()
+            await self._records.close()
+
+    async def _feed(self) -> End:
+        """Claims whenever there is room, until there is a reason to end; then waits for the open calls."""
+        end: End | None = None
+        while True:
+            try:
+                end = end or await self._step()
+            except (OperationalError, InterfaceError) as error:
+                log.warning("job %s: no database: %s", self._work.lease.job_id, error)
+                end = self._later(5, "the database could not be reached")
+            if end is None:
+                continue
+            if self._room.taken:
+                await self._room.wait(0.2)
+                await self._live()
+            elif end.drained and self._room.not_sent:
+                self._cursor, self._room.not_sent, end = self._work.first, 0, None  # once more: what was not sent
+            else:
+                return end
+
+    async def _step(self) -> End | None:
+        await self._live()
+        if end := await self._reason_to_end():
+            return end
+        if self._world.closed_for:
+            await self._room.wait(min(0.2, self._world.closed_for))
+            self._world = await self._look()
+        elif self._room.free < max(1, self._room.size // 4):
+            await self._room.wait(0.02 if self._room.free else 0.2)
+        if self._room.free and not self._world.closed_for:
+            return await self._claim(self._room.free)
+        return None
+
+    async def _live(self) -> None:
+        """Looks at the world every second, and says that we live."""
+        now = time.monotonic()
+        if now - self._looked > FIND_OUT:
+            self._looked = now
+            self._world = await self._look()
+        if now - self._beaten > settings.HEARTBEAT_SECONDS:
+            self._beaten = now
+            await claims.heartbeat(self._claims, self._work.lease)
+
+    async def _reason_to_end(self) -> End | None:
+        seen = self._world
+        if not seen.ours or self._stopping():
+            return End(words="" if seen.ours else "taken")
+        if seen.paused is not None:
+            return End(words=f"paused: {seen.paused}")
+        if seen.closed_for > PATIENCE:
+            return End(until=seen.closed_until, words="the vendor asked to wait")
+        if self._work.deadline and seen.now >= self._work.deadline:
+            await claims.expire(self._claims, self._work.lease, self._work.first, self._work.end)
+            return End(drained=True)
+        if opening := hours.opens_at(self._work.campaign, seen.now):
+            return End(until=opening, words=hours.in_words(self._work.campaign, opening), held=True)
+        if refusal := self._room.refusal:
+            return await self._after(refusal)
+        return End(drained=True) if self._cursor >= self._work.end else None
+
+    async def _after(self, refusal: NotSent) -> End | None:
+        """The vendor could not be called: the whole credential waits as long as it said, or longer each time."""
+        self._room.refusal = None
+        if refusal.pause:
+            await world.pause(self._claims, self._work.credential_id, refusal.reason)
+            return End(words=f"paused: {refusal.reason}")
+        backoff = min(60.0, 0.25 * 2 ** min(self._room.bad_in_a_row, 10))
+        seconds = backoff if refusal.retry_after is None else refusal.retry_after
+        if refusal.scope == "message" and seconds <= PATIENCE:
+            await asyncio.sleep(seconds if self._room.bad_in_a_row > 1 else 0)
+            return None
+        await world.close(self._claims, self._work.credential_id, seconds)
+        self._world = await self._look()
+        if seconds > PATIENCE:
+            return End(until=self._world.closed_until, words=f"waits for the vendor: {refusal.reason}")
+        return None
+
+    async def _claim(self, want: int) -> End | None:
+        """As many as there are places and room for; or a short wait; or a reason to let go of the job."""
+        try:
+            answer = await self._throttle.acquire(self._world.scope, want, self._hold)
+        except Unreachable as error:
+            return self._later(10, f"the throttle's Redis cannot be reached: {error}")
+        match answer:
+            case Grant():
+                await self._use(answer)
+            case Wait(seconds) if seconds > PATIENCE:
+                await world.full(self._claims, self._work.credential_id, seconds)
+                return self._later(seconds, "no place in the vendor's window", held=False)
+            case Wait(seconds):
+                await asyncio.sleep(min(seconds, FIND_OUT))
+            case Paused():
+                return End(words="paused: the limit is 0")
+            case Never(units):
+                return End(words=f"a message costs more than the limit of {units}")
+            case Lost():
+                await self._rebuild(self._world.scope)
+                self._world = await self._look()
+            case Skewed(seconds):
+                return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
+        return None
+
+    def _later(self, seconds: float, words: str, *, held: bool = True) -> End:
+        return End(until=self._world.now + timedelta(seconds=seconds), words=words, held=held)
+
+    async def _use(self, grant: Grant) -> None:
+        seen, work = self._world, self._work
+        words = {
+            "job": work.lease.job_id, "fence": work.lease.fence, "vendor": work.vendor_id, "terms": seen.terms,
+            "credential": work.credential_id, "generation": seen.scope.generation, "cursor": self._cursor,
+            "end": work.end, "most": grant.units, "hold": self._hold,
+        }  # fmt: skip
+        messages = await claims.claim(self._claims, words)
+        places, latest = grant.places(), grant.deadline - work.adapter.deadline
+        tickets = [Ticket(message, place, latest) for message, place in zip(messages, places, strict=False)]
+        self._room.enter(tickets)
+        if messages:
+            self._cursor = messages[-1].id + 1
+        if len(messages) < grant.units:
+            await self._throttle.cancel(seen.scope, places[len(messages) :])
+        if not messages:
+            self._world = await self._look()
+            same = self._world.scope.generation == seen.scope.generation and self._world.terms == seen.terms
+            if same and self._world.ours and self._world.paused is None:
+                self._cursor = work.end  # nothing is left from the cursor on
+
+    async def _look(self) -> world.Standing:
+        return await world.read(self._claims, self._work.lease, self._work.vendor_id, self._work.credential_id)
+
+    async def _write(self, answers: list[Answer], done: list[str], unused: list[str]) -> None:
+        """Stores results and hands places back. A lost database is tried again: the answers exist nowhere else."""
+        await asyncio.gather(self._hand_back(done, unused), self._store(answers))
+
+    async def _hand_back(self, done: list[str], unused: list[str]) -> None:
+        scope = self._world.scope
+        try:
+            if done:
+                await self._throttle.done(scope, done)
+            if unused:
+                await self._throttle.cancel(scope, unused)
+        except Unreachable:  # they run out by themselves, later
+            log.warning("job %s: places could not be handed back", self._work.lease.job_id)
+
+    async def _store(self, answers: list[Answer]) -> None:
+        for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
+            try:
+                return await claims.record(self._records, self._work.lease, answers)
+            except (OperationalError, InterfaceError) as error:
+                log.warning("job %s: results wait for the database: %s", self._work.lease.job_id, error)
+            await asyncio.sleep(pause)
+            try:
+                await self._records.close()
+                self._records = await self._connect()
+            except (OperationalError, InterfaceError):
+                continue
+        await claims.record(self._records, self._work.lease, answers)
+        return None

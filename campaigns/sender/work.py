@@ -1,0 +1,49 @@
+"""All that a sender needs of a job, read once: whose it is, its slice, its content, its adapter."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from campaigns import templates
+from campaigns.claims.sending import Claimed, Lease
+from campaigns.models import Campaign, Job
+from vendors import adapters
+from vendors.adapters.base import Adapter, Letter
+from vendors.outcomes import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A leaf job in the hands of one sender."""
+
+    lease: Lease
+    first: int
+    end: int
+    vendor_id: int
+    credential_id: int
+    campaign: Campaign
+    content: templates.Content
+    adapter: Adapter
+
+    @property
+    def deadline(self) -> datetime | None:
+        return self.campaign.deadline
+
+    def letter(self, message: Claimed) -> Letter | Refused:
+        """The message as the vendor gets it; Refused if its template cannot be filled with its fields."""
+        try:
+            subject, body = self.content.render(message.recipient, message.params)
+        except templates.TemplateError as error:
+            return Refused("template", str(error))
+        html = self.campaign.html
+        return Letter(message.reference, message.recipient, subject, body, message.params, html)
+
+
+def load(lease: Lease) -> Work:
+    """Raises what the adapter or the template says if one of them cannot be made ready."""
+    job: Any = Job.objects.select_related("campaign", "vendor", "credential").get(pk=lease.job_id)
+    adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
+    content = templates.compile(job.campaign.subject, job.campaign.body, html=job.campaign.html)
+    return Work(
+        lease, job.first_message, job.end, job.vendor_id, job.credential_id, job.campaign, content, adapter
+    )
