@@ -140,12 +140,14 @@ def silent(lease: timedelta) -> list[int]:
 
 def unstarted(lease: timedelta) -> list[Job]:
     """Jobs that a caster claimed and whose bell nobody has answered, or whose sender died while it enqueued."""
-    held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease)
-    touched = []
-    for job in held:  # whoever touches the heartbeat rings; the others pass
-        if Job.objects.filter(pk=job.pk, fence=job.fence, heartbeat_at=job.heartbeat_at).update(heartbeat_at=Now()):
-            touched.append(job)
-    return touched
+    held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease).select_related("vendor")
+    return [job for job in held if _touch(job)]
+
+
+def _touch(job: Job) -> bool:
+    """Of two sweeps, one rings."""
+    mine = Job.objects.filter(pk=job.pk, fence=job.fence, heartbeat_at=job.heartbeat_at)
+    return mine.update(heartbeat_at=Now()) == 1
 
 
 def ended() -> list[int]:
@@ -159,5 +161,3 @@ def ripe_parents() -> list[int]:
         children__in=Job.objects.exclude(status=Status.LOGGED).filter(parent__isnull=False)
     )
     return list(rows.values_list("pk", flat=True))
-
-

@@ -56,7 +56,9 @@ WHERE id = %(credential)s
 FULL = """
 UPDATE vendors_credential SET full_until = clock_timestamp() + %(wait)s * interval '1 second' WHERE id = %(credential)s
 """
-PAUSE = "UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s WHERE id = %(credential)s AND NOT paused"
+PAUSE = (
+    "UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s WHERE id = %(credential)s AND NOT paused"
+)
 
 
 async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:

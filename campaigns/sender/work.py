@@ -44,6 +44,4 @@ def load(lease: Lease) -> Work:
     job: Any = Job.objects.select_related("campaign", "vendor", "credential").get(pk=lease.job_id)
     adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
     content = templates.compile(job.campaign.subject, job.campaign.body, html=job.campaign.html)
-    return Work(
-        lease, job.first_message, job.end, job.vendor_id, job.credential_id, job.campaign, content, adapter
-    )
+    return Work(lease, job.first_message, job.end, job.vendor_id, job.credential_id, job.campaign, content, adapter)
