@@ -5,7 +5,7 @@ import os
 import sys
 
 # These must work where no server can: to look at the servers, to ask for help, before anything is installed.
-WITHOUT_SERVICES = {"services", "help", "version", "compilemessages", "makemessages", "startapp"}
+WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
 
 
 def needs_services(arguments: list[str]) -> bool:

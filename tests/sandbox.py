@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from vendors.sandbox import books
+from vendors.sandbox.server import hold_port
 
 PROJECT = Path(__file__).parents[1]
 START_DEADLINE = 60.0  # seconds; a loaded machine takes its time
@@ -30,12 +31,12 @@ class Sandbox:
         self._url_file = home / "url"
         self._log = home / "log"
         self._options = [_option(name, value) for name, value in options.items()]
-        self._port = 0
-        self.start()
+        self._held = hold_port("127.0.0.1", 0)  # nobody else may have it between `kill` and `start`
 
     def start(self) -> None:
         self._url_file.unlink(missing_ok=True)
-        files = [f"--books={self.books_path}", f"--url-file={self._url_file}", f"--port={self._port}"]
+        port = self._held.getsockname()[1]
+        files = [f"--books={self.books_path}", f"--url-file={self._url_file}", f"--port={port}"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "vendors.sandbox", "--until-stdin-closes", *files, *self._options],
@@ -44,17 +45,15 @@ class Sandbox:
                 stdout=log,
                 stderr=log,
             )
-        self.url = self._wait_for_url()
-        self._port = urlsplit(self.url).port or 0
-        self.control_url = self._ask(self.url, "GET", "/settings")["control_url"]
+        self.url, self.control_url = self._wait_for_urls()
 
-    def _wait_for_url(self) -> str:
+    def _wait_for_urls(self) -> list[str]:
         deadline = time.monotonic() + START_DEADLINE
         while not self._url_file.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"The sandbox vendor did not start: {self._log.read_text()}")
             time.sleep(0.01)
-        return self._url_file.read_text().strip()
+        return self._url_file.read_text().split()
 
     @staticmethod
     def _ask(url: str, method: str, path: str, content: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -92,6 +91,11 @@ class Sandbox:
         """As an administrator ends it; answers the exit status."""
         return self._end(signal.SIGTERM)
 
+    def end(self) -> None:
+        if self.process.returncode is None:
+            self.kill()
+        self._held.close()
+
     def _end(self, number: int) -> int:
         self.process.send_signal(number)
         status = self.process.wait(START_DEADLINE)
@@ -111,13 +115,12 @@ def _option(name: str, value: Any) -> str:
 def running(**options: Any) -> Iterator[Sandbox]:
     """A sandbox vendor with these settings (vendors/sandbox/settings.py) for as long as the block lasts."""
     home = Path(tempfile.mkdtemp(prefix="sandbox-"))
-    vendor = None
+    vendor = Sandbox(home, options)
     try:
-        vendor = Sandbox(home, options)
+        vendor.start()
         yield vendor
     finally:
-        if vendor and vendor.process.returncode is None:
-            vendor.kill()
+        vendor.end()
         shutil.rmtree(home)
 
 

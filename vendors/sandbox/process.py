@@ -19,7 +19,7 @@ from vendors.sandbox.server import Server
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--url-file", type=Path, help="its URL is written here as soon as it answers")
+    parser.add_argument("--url-file", type=Path, help="its URL and its control URL, a line each, once it answers")
     parser.add_argument("--books", type=Path, help="its books, one JSON line for each call; read back at the start")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end with the process that started it")
     settings.add_options(parser)
@@ -37,7 +37,7 @@ async def _serve(options: Mapping[str, Any], announce: Callable[[str], None]) ->
     await server.open()
     announce(f"Sandbox vendor at {server.url} (control: {server.control_url})")
     if options["url_file"]:
-        _write_whole(options["url_file"], server.url + "\n")
+        _write_whole(options["url_file"], f"{server.url}\n{server.control_url}\n")
     await server.ended
 
 

@@ -33,8 +33,8 @@ class Server:
         self._changes: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._listener: asyncio.Server | None = None
-        self._held = _bound(host, port)  # keeps the port ours while the vendor is down
-        self._control = _bound(host, 0)
+        self._held = hold_port(host, port)  # keeps the port ours while the vendor is down
+        self._control = hold_port(host, 0)
         self.url, self.control_url = _url(self._held), _url(self._control)
 
     async def open(self) -> None:
@@ -53,7 +53,7 @@ class Server:
             for connection in list(self._callers):
                 connection.reset()
         elif not closed and not self._listener:
-            self._listener = await self._serve(_bound(*self._held.getsockname()), self._callers)
+            self._listener = await self._serve(hold_port(*self._held.getsockname()), self._callers)
 
     def book(self, connection: Connection, answer: Answer) -> None:
         """One write to the books for all calls that came in together; then their answers go."""
@@ -119,11 +119,12 @@ def _wrong(error: ValueError) -> Answer:
     return Answer(respond(400, {"error": str(error)}))
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, SHARE_HELD_PORT, 1)
-    bound.bind((host, port))
-    return bound
+def hold_port(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen. As long as it lives nobody else gets the port, but a vendor can."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, SHARE_HELD_PORT, 1)
+    held.bind((host, port))
+    return held
 
 
 def _url(bound: socket.socket) -> str:
