@@ -149,6 +149,7 @@ class Job(models.Model):
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     dispatched_at = models.DateTimeField(null=True, editable=False)
     started_at = models.DateTimeField(null=True, editable=False)
+    stopped_at = models.DateTimeField(null=True, editable=False, help_text="No call started after it (promise P5)")
     finished_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:

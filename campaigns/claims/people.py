@@ -1,0 +1,177 @@
+"""What people decide about jobs: stop, send the rest again. One transaction a job; each answer says what came of it.
+
+Rows are locked in one order: the parent, then its children by id. A caster cuts under the lock of the parent's row,
+so no child is cut after a stop has committed (promise P5).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
+
+from campaigns.models import Job
+from campaigns.states import MOVES, Status, move
+
+
+class Verdict(StrEnum):
+    DONE = "done"
+    ALREADY = "already"  # it is so, or there is nothing to do
+    BUSY = "busy"  # not yet: it is still being sent or finalised
+    STALE = "stale"  # somebody else decided meanwhile
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one decision. ready: the jobs that wait for the dispatcher now."""
+
+    job_id: int
+    verdict: Verdict
+    told: str
+    messages: int = 0
+    ready: tuple[int, ...] = ()
+
+
+def stop(job_ids: Iterable[int], revision: int | None = None, by: str = "") -> list[Answer]:
+    """No new call for these jobs once this has committed; a parent is stopped with all its children.
+
+    revision: the decision was made on this picture of the job, and loses if another was faster. Stopping what is
+    stopped changes nothing. The finalizer then brings the answers into the truth.
+    """
+    return [_stop(job_id, revision, by) for job_id in dict.fromkeys(job_ids)]
+
+
+def retry(job_ids: Iterable[int], revision: int | None = None, expired: bool = False) -> list[Answer]:
+    """Sends again what was refused or never called (document 001; to resume is the same).
+
+    Never what is accepted or in doubt; what expired only when `expired` says so. Refused until the job is logged. A
+    refused message gets a new reference: a vendor that deduplicates would only repeat its refusal. The caller
+    dispatches the jobs in `ready`, best in the same transaction.
+    """
+    return [_retry(job_id, revision, expired) for job_id in dict.fromkeys(job_ids)]
+
+
+@transaction.atomic
+def _stop(job_id: int, revision: int | None, by: str) -> Answer:
+    job = _lock(job_id)
+    if job is None:
+        return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    if job.status in (Status.STOPPED, Status.P_STOPPED):
+        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
+    if revision not in (None, job.revision):
+        return _stale(job_id)
+    # After the lock: a call that started before has an earlier time (the audit of P5 compares them).
+    mark = {"stopped_at": Now(), "waits_for": f"stopped by {by}"[:255] if by else ""}
+    children = Job.objects.filter(parent=job_id)
+    list(children.select_for_update().order_by("pk").values_list("pk"))
+    running = list(children.filter(status__in=MOVES["stop"].sources).values_list("pk", flat=True))
+    verb = "stop_parent" if job.is_parent else "stop"
+    nothing_left = job.is_parent and not job.remaining and not running
+    if nothing_left or not move(Job.objects.filter(pk=job_id), verb, **mark):
+        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to stop")
+    move(children.filter(pk__in=running), "stop", **mark)
+    many = f" and {_count(len(running), 'child job')}" if running else ""
+    return Answer(job_id, Verdict.DONE, f"job {job_id}{many} stopped: no new call starts")
+
+
+@transaction.atomic
+def _retry(job_id: int, revision: int | None, expired: bool) -> Answer:
+    job = _lock(job_id)
+    if job is None:
+        return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    leaves = list(Job.objects.select_for_update().filter(parent=job_id).order_by("pk")) if job.is_parent else [job]
+    busy = _busy(job, leaves)
+    if busy:
+        return Answer(job_id, Verdict.BUSY, busy)
+    if revision not in (None, job.revision):
+        return _stale(job_id)
+    freed = _free([leaf.pk for leaf in leaves], expired)
+    ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
+    rest = job.remaining if job.is_parent else 0
+    if not ready and not rest:
+        return Answer(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(leaves)}")
+    if job.is_parent:
+        _reopen_parents(Job.objects.filter(pk=job_id))
+    reopen(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
+    messages = sum(freed.values()) + rest
+    return Answer(job_id, Verdict.DONE, f"job {job_id} sends {_count(messages, 'message')}", messages, ready)
+
+
+def _lock(job_id: int) -> Job | None:
+    """The job, locked, and before it its parent."""
+    job = Job.objects.filter(pk=job_id).first()
+    if job and job.parent_id:
+        list(Job.objects.select_for_update().filter(pk=job.parent_id).values_list("pk"))
+    return Job.objects.select_for_update().filter(pk=job_id).first()
+
+
+def _busy(job: Job, leaves: list[Job]) -> str:
+    """Why it cannot be sent again yet, in words."""
+    if job.is_parent and job.status not in MOVES["retry_parent"].sources:
+        return f"job {job.pk} is under way ({job.get_status_display()}): stop it first, or wait until it is finished"
+    open_leaves = [leaf for leaf in leaves if leaf.status != Status.LOGGED]
+    if any(leaf.status in (Status.STOPPED, Status.SENT) for leaf in open_leaves):
+        return f"job {job.pk} is still being finalised; try again in a moment"
+    if open_leaves:
+        return f"job {job.pk} is under way ({open_leaves[0].get_status_display()}): nothing to send again yet"
+    return ""
+
+
+# Sent again: what was refused, under a new reference, and what was never called. Not what is accepted or in doubt.
+FREE = """
+WITH freed AS (
+    UPDATE campaigns_message m SET
+        resend_no = m.resend_no + (m.sent_at IS NOT NULL)::int, dequeued_at = NULL, sent_at = NULL,
+        delivered_at = NULL, error_code = NULL, error_sub_type = NULL
+    FROM campaigns_job j
+    WHERE j.id = ANY(%(jobs)s) AND m.id >= j.first_message AND m.id < j.first_message + j.size
+        AND m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.dequeued_at IS NOT NULL
+        AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)
+        AND (m.error_code IS DISTINCT FROM 'expired' OR %(expired)s)
+    RETURNING j.id
+)
+SELECT j.id, (SELECT count(*) FROM freed WHERE freed.id = j.id) + (
+    SELECT count(*) FROM campaigns_message m
+    WHERE m.id >= j.first_message AND m.id < j.first_message + j.size AND m.dequeued_at IS NULL
+)
+FROM campaigns_job j WHERE j.id = ANY(%(jobs)s) ORDER BY j.id
+"""
+
+
+def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
+    """The messages of these jobs that may be sent again become waiting ones; how many wait then, by job."""
+    with connection.cursor() as cursor:
+        cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired})
+        return dict(cursor.fetchall())
+
+
+def reopen(leaves: QuerySet[Job], **sets: Any) -> None:
+    """LOGGED -> READY; the finished parent of a child that is sent again is not finished any more."""
+    parents = Job.objects.filter(pk__in=set(leaves.values_list("parent", flat=True)), status=Status.P_FINISHED)
+    _reopen_parents(parents)
+    fresh = {"stopped_at": None, "finished_at": None, "mailcaster": None, "not_before": None, "waits_for": ""}
+    move(leaves, "retry", **fresh, **sets)
+
+
+def _reopen_parents(parents: QuerySet[Job]) -> None:
+    """Their children go on; what is not cut yet, the casters cut."""
+    ids = list(parents.values_list("pk", flat=True))
+    move(parents.filter(pk__in=ids), "retry_parent", stopped_at=None, finished_at=None, waits_for="")
+    move(Job.objects.filter(pk__in=ids, remaining=0), "assigned")
+
+
+def _stale(job_id: int) -> Answer:
+    return Answer(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
+
+
+def _sums(leaves: list[Job]) -> str:
+    words = ((sum(getattr(leaf, name) for leaf in leaves), name) for name in ("accepted", "in_doubt", "expired"))
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in words if count) or "nothing was in it"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

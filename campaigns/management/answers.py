@@ -1,0 +1,34 @@
+"""Who gives a command, how its answers are reported, and with which exit code."""
+
+import getpass
+from collections.abc import Iterable
+
+from django.core.management.base import CommandError, OutputWrapper
+
+from campaigns.claims.people import Answer, Verdict
+from vendors.management.output import write_json
+
+NOT_YET = 3
+CODES = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
+
+
+def person() -> str:
+    """The user of this shell; a container's user may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def report(out: OutputWrapper, answers: Iterable[Answer], as_json: bool) -> None:
+    """One line a job. Raises CommandError with the lowest exit code above 0 of all answers."""
+    told = list(answers)
+    bad = [answer for answer in told if answer.verdict in CODES]
+    if as_json:
+        write_json(out, ({"job": a.job_id, "verdict": a.verdict, "told": a.told, "messages": a.messages} for a in told))
+    else:
+        for answer in told:
+            if answer not in bad:
+                out.write(answer.told)
+    if bad:
+        raise CommandError("\n".join(a.told for a in bad), returncode=min(CODES[a.verdict] for a in bad))

@@ -1,0 +1,41 @@
+"""The words that people see for a message, a job and a campaign. Admin, API, commands and reports all use them.
+
+A row's shape is its state (document 001); the words are the shape in plain English. "Sent" needs evidence (promise
+P3): a sum of a job or a campaign is Sent only when every recipient was accepted.
+"""
+
+from campaigns.models import Delivery
+from campaigns.progress import Progress
+
+WAITING, SENDING, SENT, PARTLY_SENT = "Waiting", "Sending", "Sent", "Partly sent"
+FAILED, ATTENTION, STOPPED, EXPIRED = "Failed", "Needs attention", "Stopped", "Expired"
+
+
+def of_message(row: Delivery, stopped: bool = False) -> str:
+    """row: the ops row while its job is being sent, else the message itself; stopped: its job makes no more calls."""
+    if row.message_id is not None:
+        return SENT
+    if row.error_code is not None:
+        return EXPIRED if row.error_code == "expired" else FAILED
+    if row.in_doubt_at:
+        return ATTENTION
+    if row.sent_at:
+        return SENDING
+    return STOPPED if stopped else WAITING
+
+
+def of_sum(sums: Progress) -> str:
+    """One word for a job, or for a campaign with all its jobs."""
+    if not sums.size:
+        return WAITING
+    if sums.moving and sums.open:
+        return SENDING if sums.begun else WAITING
+    if sums.in_doubt:
+        return ATTENTION
+    if sums.open:
+        return STOPPED
+    if sums.accepted == sums.size:
+        return SENT
+    if sums.accepted:
+        return PARTLY_SENT
+    return EXPIRED if sums.expired == sums.size else FAILED

@@ -1,0 +1,303 @@
+"""People stop jobs and send the rest again: documents 001 (stop, retry, resume) and 003 (parents)."""
+
+import json
+import threading
+from collections.abc import Callable
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.utils import timezone
+
+from campaigns.claims import people
+from campaigns.claims.people import Answer, Verdict
+from campaigns.models import Job, Message, OpsMessage
+from campaigns.states import Status, move
+from tests import factories
+
+
+def logged(recipients: int, **shapes: dict) -> Job:
+    """A LOGGED job; shapes: columns of message number n as m<n>=..."""
+    job = factories.campaign_with_job(recipients, status=Status.LOGGED, fence=1, finished_at=timezone.now())
+    messages = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
+    messages.update(dequeued_at=timezone.now())
+    for name, shape in shapes.items():
+        messages.filter(id=job.first_message + int(name[1:]) - 1).update(**shape)
+    recount(job)
+    return job
+
+
+def recount(job: Job) -> None:
+    rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
+    job.accepted = rows.filter(message_id__isnull=False).count()
+    job.expired = rows.filter(error_code="expired").count()
+    job.refused = rows.filter(error_code__isnull=False).count() - job.expired
+    job.in_doubt = rows.filter(in_doubt_at__isnull=False).count()
+    job.save()
+
+
+def at() -> dict:
+    now = timezone.now()
+    return {
+        "accepted": {"sent_at": now, "delivered_at": now, "message_id": "v-1"},
+        "refused": {"sent_at": now, "delivered_at": now, "error_code": "bounce", "error_sub_type": "unknown"},
+        "doubt": {"sent_at": now, "in_doubt_at": now, "error_sub_type": "read timeout"},
+        "expired": {"error_code": "expired"},
+    }
+
+
+def family(*, parent: str, remaining: int, children: list[str]) -> tuple[Job, list[Job]]:
+    """A parent of 10 messages for each child, cut from the front, and what remains."""
+    campaign = factories.campaign(10 * len(children) + remaining)
+    top = factories.job(campaign, parent, remaining=remaining)
+    cut = [
+        factories.job(campaign, status, parent=top, first_message=campaign.first_message + 10 * n, size=10)
+        for n, status in enumerate(children)
+    ]
+    return top, cut
+
+
+def only(answers: list[Answer]) -> Answer:
+    (answer,) = answers
+    return answer
+
+
+def statuses(*jobs: Job) -> list[str]:
+    return [Job.objects.get(pk=job.pk).status for job in jobs]
+
+
+def at_once(*calls: Callable[[], Answer]) -> list[Answer]:
+    """Each in a thread with its own connection; all start together."""
+    start, answers = threading.Barrier(len(calls)), []
+
+    def run(call: Callable[[], Answer]) -> None:
+        try:
+            start.wait(30)
+            answers.append(call())
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return answers
+
+
+@pytest.mark.django_db
+class TestStop:
+    @pytest.mark.parametrize("status", ["RENDERED", "READY", "DISPATCHED", "ENQUEUED", "SENDING", "RECOVERING"])
+    def test_a_job_stops_from_every_state_before_sent_and_says_who_did_it(self, status: str) -> None:
+        job = factories.campaign_with_job(3, status=status)
+        assert only(people.stop([job.pk], by="ann")).verdict == Verdict.DONE
+        job.refresh_from_db()
+        assert (job.status, job.revision, job.waits_for) == ("STOPPED", 1, "stopped by ann")
+        assert job.stopped_at
+
+    def test_what_is_in_flight_keeps_its_rows_so_that_its_answers_are_recorded(self) -> None:
+        job = factories.campaign_with_job(3, status="SENDING")
+        OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now())
+        people.stop([job.pk])
+        assert OpsMessage.objects.filter(job=job).count() == 3
+
+    def test_stopping_twice_changes_nothing_the_second_time(self) -> None:
+        job = factories.campaign_with_job(1)
+        people.stop([job.pk])
+        before = Job.objects.filter(pk=job.pk).values().get()
+        again = only(people.stop([job.pk]))
+        assert (again.verdict, again.told) == (Verdict.ALREADY, f"job {job.pk} is stopped already")
+        assert Job.objects.filter(pk=job.pk).values().get() == before
+
+    @pytest.mark.parametrize("status", ["SENT", "LOGGED"])
+    def test_a_job_that_has_called_everything_is_left_alone(self, status: str) -> None:
+        job = factories.campaign_with_job(1, status=status)
+        assert only(people.stop([job.pk])).verdict == Verdict.ALREADY
+        assert statuses(job) == [status]
+
+    def test_a_decision_on_an_old_picture_of_the_job_loses_and_is_told(self) -> None:
+        job = factories.campaign_with_job(1, revision=4)
+        answer = only(people.stop([job.pk], revision=3))
+        assert (answer.verdict, statuses(job)) == (Verdict.STALE, ["READY"])
+        assert only(people.stop([job.pk], revision=4)).verdict == Verdict.DONE
+
+    def test_a_parent_stops_with_all_its_children_that_still_can(self) -> None:
+        top, cut = family(parent="P_ASSIGNING", remaining=5, children=["SENDING", "DISPATCHED", "SENT", "LOGGED"])
+        answer = only(people.stop([top.pk]))
+        assert answer.told == f"job {top.pk} and 2 child jobs stopped: no new call starts"
+        assert statuses(top, *cut) == ["P_STOPPED", "STOPPED", "STOPPED", "SENT", "LOGGED"]
+
+    def test_a_parent_whose_children_have_called_everything_goes_on_to_its_end(self) -> None:
+        top, cut = family(parent="P_ASSIGNED", remaining=0, children=["SENT", "LOGGED"])
+        assert only(people.stop([top.pk])).verdict == Verdict.ALREADY
+        assert statuses(top, *cut) == ["P_ASSIGNED", "SENT", "LOGGED"]
+
+    def test_of_other_jobs_no_row_changes(self) -> None:
+        other = factories.campaign_with_job(1, status="SENDING")
+        people.stop([factories.campaign_with_job(1, status="SENDING").pk])
+        assert statuses(other) == ["SENDING"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stop_waits_for_the_child_that_is_being_cut_and_stops_it_too() -> None:
+    top, _ = family(parent="P_ASSIGNING", remaining=10, children=["LOGGED"])
+    caster = factories.caster(top.vendor)
+    locked, cutting = threading.Event(), threading.Event()
+    cut: list[Job] = []
+
+    def cast() -> None:
+        try:
+            with transaction.atomic():
+                job = Job.objects.select_for_update().get(pk=top.pk)
+                locked.set()
+                assert cutting.wait(30)
+                cut.append(
+                    factories.job(
+                        job.campaign,
+                        "ENQUEUED",
+                        parent=job,
+                        first_message=job.first_message + 10,
+                        size=5,
+                        mailcaster=caster,
+                    )
+                )
+                Job.objects.filter(pk=top.pk).update(remaining=5)
+        finally:
+            connection.close()
+
+    casting = threading.Thread(target=cast)
+    casting.start()
+    assert locked.wait(30)
+    stopping = threading.Thread(target=lambda: (people.stop([top.pk]), connection.close()))
+    stopping.start()
+    cutting.set()
+    casting.join(60)
+    stopping.join(60)
+    assert statuses(top, *cut) == ["P_STOPPED", "STOPPED"]
+
+
+@pytest.mark.django_db
+class TestRetry:
+    def test_what_was_refused_or_never_called_waits_again_and_nothing_else_does(self) -> None:
+        now = at()
+        job = logged(5, m1=now["accepted"], m2=now["refused"], m3=now["doubt"], m4=now["expired"])
+        answer = only(people.retry([job.pk]))
+        assert (answer.verdict, answer.messages, answer.ready) == (Verdict.DONE, 2, (job.pk,))
+        rows = Message.objects.filter(campaign=job.campaign).order_by("id")
+        waiting = [row.dequeued_at is None and row.sent_at is None and row.error_code is None for row in rows]
+        assert waiting == [False, True, False, False, True]
+        assert [row.resend_no for row in rows] == [0, 1, 0, 0, 0]  # a new reference for the refused one only
+        job.refresh_from_db()
+        assert (job.status, job.accepted, job.refused, job.in_doubt, job.expired) == ("READY", 1, 0, 1, 1)
+
+    def test_expired_messages_are_sent_only_when_asked_for(self) -> None:
+        job = logged(2, m1=at()["accepted"], m2=at()["expired"])
+        assert only(people.retry([job.pk])).verdict == Verdict.ALREADY
+        answer = only(people.retry([job.pk], expired=True))
+        job.refresh_from_db()
+        assert (answer.messages, job.expired, job.status) == (1, 0, "READY")
+        assert Message.objects.get(id=job.first_message + 1).resend_no == 0
+
+    def test_with_nothing_to_send_nothing_changes_and_it_says_why(self) -> None:
+        job = logged(2, m1=at()["accepted"], m2=at()["doubt"])
+        before = list(Message.objects.filter(campaign=job.campaign).order_by("id").values())
+        answer = only(people.retry([job.pk]))
+        assert answer.told == f"job {job.pk} has nothing to send again: 1 accepted, 1 in doubt"
+        assert list(Message.objects.filter(campaign=job.campaign).order_by("id").values()) == before
+        assert statuses(job) == ["LOGGED"]
+
+    @pytest.mark.parametrize("status", ["STOPPED", "SENT"])
+    def test_it_is_refused_while_the_job_is_being_finalised(self, status: str) -> None:
+        job = factories.campaign_with_job(1, status=status)
+        answer = only(people.retry([job.pk]))
+        assert answer.told == f"job {job.pk} is still being finalised; try again in a moment"
+        assert (answer.verdict, statuses(job)) == (Verdict.BUSY, [status])
+
+    def test_a_job_that_was_stopped_before_it_began_starts_from_the_beginning(self) -> None:
+        job = factories.campaign_with_job(3, status="RENDERED")
+        people.stop([job.pk])
+        move(Job.objects.filter(pk=job.pk), "log")
+        assert only(people.retry([job.pk])).messages == 3
+        assert (statuses(job), Job.objects.get(pk=job.pk).stopped_at) == (["READY"], None)
+
+    def test_a_parent_goes_on_with_the_children_that_have_something_and_with_the_rest(self) -> None:
+        top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED", "LOGGED"])
+        Message.objects.filter(id__gte=cut[0].first_message, id__lt=cut[0].end).update(
+            dequeued_at=timezone.now(), **at()["accepted"]
+        )
+        recount(cut[0])
+        answer = only(people.retry([top.pk]))
+        assert (answer.messages, answer.ready) == (15, (cut[1].pk,))
+        assert statuses(top, *cut) == ["P_ASSIGNING", "LOGGED", "READY"]
+
+    def test_a_finished_parent_has_nothing_to_cut_but_its_children_to_wait_for(self) -> None:
+        top, cut = family(parent="P_FINISHED", remaining=0, children=["LOGGED"])
+        people.retry([top.pk])
+        assert statuses(top, *cut) == ["P_ASSIGNED", "READY"]
+
+    def test_a_parent_waits_until_all_its_children_are_logged(self) -> None:
+        top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED", "STOPPED"])
+        assert only(people.retry([top.pk])).verdict == Verdict.BUSY
+        assert statuses(top, *cut) == ["P_STOPPED", "LOGGED", "STOPPED"]
+
+    def test_a_child_alone_is_sent_again_and_its_finished_parent_waits_for_it(self) -> None:
+        top, cut = family(parent="P_FINISHED", remaining=0, children=["LOGGED", "LOGGED"])
+        people.retry([cut[0].pk])
+        assert statuses(top, *cut) == ["P_ASSIGNED", "READY", "LOGGED"]
+
+    def test_no_row_of_another_job_of_the_campaign_changes(self) -> None:
+        _, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED", "LOGGED"])
+        others = Message.objects.filter(id__gte=cut[1].first_message).order_by("id")
+        others.update(dequeued_at=timezone.now())
+        before = list(others.values())
+        people.retry([cut[0].pk])
+        assert list(others.values()) == before
+
+
+@pytest.mark.django_db(transaction=True)
+class TestTwoPeopleAtOnce:
+    def test_of_two_retries_exactly_one_wins(self) -> None:
+        job = logged(20)
+        answers = at_once(*[lambda: only(people.retry([job.pk]))] * 2)
+        assert sorted(answer.verdict for answer in answers) == [Verdict.BUSY, Verdict.DONE]
+
+    def test_of_two_decisions_on_the_same_picture_exactly_one_wins(self) -> None:
+        top, _ = family(parent="P_STOPPED", remaining=5, children=["LOGGED"])
+        people.retry([top.pk])
+        seen = Job.objects.get(pk=top.pk).revision
+        answers = at_once(*[lambda: only(people.stop([top.pk], revision=seen))] * 2)
+        assert sorted(answer.verdict for answer in answers) == [Verdict.ALREADY, Verdict.DONE]
+        assert only(people.stop([top.pk], revision=seen)).verdict == Verdict.ALREADY
+        assert only(people.retry([top.pk], revision=seen)).verdict in (Verdict.STALE, Verdict.BUSY)
+
+
+@pytest.mark.django_db
+class TestStopCommand:
+    def test_unknown_jobs_are_named_with_exit_code_1_while_the_known_ones_stop(
+        self, capsys: pytest.CaptureFixture
+    ) -> None:
+        job = factories.campaign_with_job(1)
+        with pytest.raises(CommandError, match="there is no job 999999999") as error:
+            call_command("stop_job", job.pk, 999999999)
+        assert (error.value.returncode, statuses(job)) == (1, ["STOPPED"])
+        assert capsys.readouterr().out == f"job {job.pk} stopped: no new call starts\n"
+
+    def test_all_jobs_of_a_sponsor_stop_after_a_yes(self) -> None:
+        mine, other = factories.campaign_with_job(2), factories.campaign_with_job(2)
+        sponsor = mine.campaign.sponsor.name
+        with pytest.raises(CommandError, match="this stops 1 jobs with 2 messages waiting; add --yes"):
+            call_command("stop_job", sponsor=sponsor)
+        call_command("stop_job", sponsor=sponsor, vendor=mine.vendor.slug, yes=True)
+        assert statuses(mine, other) == ["STOPPED", "READY"]
+
+    def test_an_unknown_sponsor_or_vendor_is_an_error(self) -> None:
+        with pytest.raises(CommandError, match="there is no sponsor 'nobody'"):
+            call_command("stop_job", sponsor="nobody", yes=True)
+        with pytest.raises(CommandError, match="there is no vendor 'nowhere'"):
+            call_command("stop_job", vendor="nowhere", yes=True)
+
+    def test_json_is_one_object_a_job(self, capsys: pytest.CaptureFixture) -> None:
+        jobs = [factories.campaign_with_job(1), factories.campaign_with_job(1)]
+        call_command("stop_job", *[job.pk for job in jobs], json=True)
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(line["job"], line["verdict"]) for line in lines] == [(job.pk, "done") for job in jobs]
