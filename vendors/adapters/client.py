@@ -8,14 +8,13 @@ import ssl
 from urllib.parse import urlsplit
 
 from vendors.adapters.connection import Answer, Connection
+from vendors.adapters.pool import Pool
 from vendors.outcomes import CallError
 
 ANSWER_MAX = 1_000_000
 """Bytes that an answer may have."""
 IDLE_MAX = 15.0
-"""Seconds that a connection waits for its next request; less than vendors wait, for a race with their
-closing is a message in doubt.
-"""
+"""Seconds that a connection waits for its next request."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -33,23 +32,19 @@ def header(name: str, value: str) -> bytes:
 class Client:
     """Keep-alive connections to one origin.
 
-    `connections`: at most so many at once; further calls wait. `deadline`: seconds for a call, everything
-    included. `ca_file`: authorities to trust instead of the system's, for https.
+    `connections`: at most so many at once; further calls wait. `deadline`: seconds for a call, everything included.
+    `ca_file`: authorities to trust instead of the system's, for https.
     """
 
     def __init__(self, url: str, *, connections: int, deadline: float, ca_file: str = "") -> None:
         parts = urlsplit(url)
-        self._secure = parts.scheme == "https"
+        secure = parts.scheme == "https"
         self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._secure else 80)
-        self._host_line = header("Host", parts.netloc.rpartition("@")[2])
-        self._tls = ssl.create_default_context(cafile=ca_file or None) if self._secure else None
+        self._port = parts.port or (443 if secure else 80)
+        self._host_line = header("Host", parts.netloc)
+        self._tls = ssl.create_default_context(cafile=ca_file or None) if secure else None
         self._deadline = deadline
-        self._places = asyncio.Semaphore(connections)
-        self._idle: list[Connection] = []
-        self._open: set[Connection] = set()
-        self._reaper: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._pool = Pool(self._connect, places=connections, idle_max=IDLE_MAX)
 
     async def call(self, method: str, target: str, headers: bytes = b"", body: bytes = b"") -> Answer:
         """One request, one answer. `headers`: lines made by `header`. `target`: path and query, quoted.
@@ -61,24 +56,18 @@ class Client:
         request = b"".join((head, self._host_line, headers, length, b"\r\n", body))
         connection: Connection | None = None
         try:
-            async with asyncio.timeout(self._deadline), self._places:
-                connection = await self._ready_connection()
+            async with asyncio.timeout(self._deadline), self._pool.places:
+                connection = await self._pool.take()
                 try:
                     return await connection.exchange(request)
                 finally:
-                    self._put_back(connection)
+                    self._pool.put_back(connection)
         except TimeoutError:
             raise self._too_late(connection) from None
 
     async def close(self) -> None:
         """Closes every connection; calls in flight and later ones end as CallError."""
-        self._closed = True
-        if self._reaper is not None:
-            self._reaper.cancel()
-        closing = list(self._open)
-        for connection in closing:
-            connection.abort()
-        await asyncio.gather(*(connection.lost for connection in closing))
+        await self._pool.close()
 
     def _too_late(self, connection: Connection | None) -> CallError:
         if connection is None:
@@ -86,17 +75,7 @@ class Client:
         reason = f"no complete answer within {self._deadline:g} s"
         return CallError(reason, written=True, status=connection.status, headers=connection.headers)
 
-    async def _ready_connection(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.fresh():
-                return connection
-            connection.abort()
-        return await self._connect()
-
     async def _connect(self) -> Connection:
-        if self._closed:
-            raise CallError("the adapter is closed", written=False)
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
                 lambda: Connection(ANSWER_MAX, self._deadline),
@@ -107,28 +86,7 @@ class Client:
             )
         except OSError as error:  # also DNS and TLS
             raise CallError(f"no connection: {error}", written=False) from error
-        self._open.add(connection)
-        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         if not connection.fresh():
             connection.abort()
             raise CallError("the vendor closed the connection at once or spoke unasked", written=False)
         return connection
-
-    def _put_back(self, connection: Connection) -> None:
-        """After an exchange, however it ended."""
-        if self._closed or not connection.reusable():
-            connection.abort()
-            return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
-        self._idle.append(connection)
-        if self._reaper is None:
-            self._reaper = loop.call_later(IDLE_MAX, self._reap)
-
-    def _reap(self) -> None:
-        """Closes what has been idle for too long; the oldest stand in front."""
-        loop = asyncio.get_running_loop()
-        oldest = loop.time() - IDLE_MAX
-        while self._idle and self._idle[0].idle_since <= oldest:
-            self._idle.pop(0).abort()
-        self._reaper = loop.call_at(self._idle[0].idle_since + IDLE_MAX, self._reap) if self._idle else None

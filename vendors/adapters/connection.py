@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         self._begin()
         self.idle_since = 0.0
         self.closed = False
-        self.lost = asyncio.get_running_loop().create_future()
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _begin(self) -> None:
         self.status: int | None = None
@@ -60,19 +60,16 @@ class Connection(asyncio.Protocol):
             self._waiter = None
 
     def fresh(self) -> bool:
-        """Open, and nothing has arrived unasked as far as this machine's kernel knows at this instant."""
         return not self.closed and not self._transport.is_closing() and not self._poll.poll(0)
 
     def reusable(self) -> bool:
-        """The answer was read to its end, the request was written to its end, and both sides keep the
-        connection.
-        """
         return self._reusable and not self.closed and not self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """Closes at once."""
         self.closed = True
         self._transport.abort()
+
+    leave = abort
 
     # --- from the loop ----------------------------------------------------------------------------
 

@@ -1,0 +1,121 @@
+"""A vendor that misbehaves: what every wild server here shares, and one row of the table of misbehaviours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import uvloop
+
+from vendors.outcomes import Outcome
+
+PATIENCE = 60.0
+"""Seconds that a test waits for something that must happen; a slow machine is no reason to fail."""
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One misbehaviour and what the call must come to: an outcome in full, or one of some types.
+
+    `deadline`: seconds for the call, short only where the deadline is what ends it.
+    """
+
+    name: str
+    behaviour: Any
+    expected: Outcome | tuple[type, ...]
+    deadline: float = PATIENCE
+
+    def matches(self, outcome: Outcome) -> bool:
+        if isinstance(self.expected, tuple):
+            return isinstance(outcome, self.expected)
+        return outcome == self.expected
+
+
+class Wild(ABC):
+    """A server on a free loopback port in the test's own loop; counts what it took, by reference."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.taken: Counter[str] = Counter()
+        """Complete requests or mails."""
+        self.connections = 0
+        self.tls = tls
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Wild:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self.tls)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        task = asyncio.get_running_loop().create_task(self._attend(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await self.serve(reader, writer)
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        self._writers.discard(writer)
+
+    async def is_deserted(self) -> bool:
+        """No connection is open here any more, down to the kernel."""
+        return not self._writers
+
+    @abstractmethod
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Speaks on one connection until it ends."""
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Ends the connection with RST instead of FIN."""
+    kernel = writer.get_extra_info("socket")
+    kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def eventually(ask: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    """Asks again and again until the answer is yes."""
+    async with asyncio.timeout(PATIENCE):
+        while not await ask():
+            await asyncio.sleep(0.01)
+
+
+def closed_port() -> int:
+    """A loopback port on which nobody listens, and that nobody else is given while this process lives."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    _held.append(held)
+    port: int = held.getsockname()[1]
+    return port
+
+
+_held: list[socket.socket] = []
+
+
+def run(loop: str, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs a story to its end on the named kind of loop."""
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(story())
