@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.certificates import authority, server_tls
 from tests.contracts.kinds import CONCURRENCY, KINDS, Kind
-from tests.contracts.wild import LOOPS, Case, eventually, run
+from tests.contracts.wild import LOOPS, Case, Silent, eventually, run
 from vendors.adapters.base import Adapter
 from vendors.outcomes import Accepted, InDoubt, NotSent
 
@@ -75,12 +75,11 @@ def test_a_certificate_of_the_trusted_authority_gets_the_letter(loop: str, kind:
 @EACH
 def test_a_vendor_that_hangs_before_the_letter_has_not_got_it(loop: str, kind: Kind) -> None:
     async def story() -> None:
-        silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-        settings = kind.secure(silent.sockets[0].getsockname()[1]) | kind.deadline(0.3)
-        async with kind.adapter_at(settings) as adapter:
-            [outcome] = await adapter.send([kind.letter("wild")])
-            assert isinstance(outcome, NotSent)
-        silent.close()
+        async with Silent() as silent:
+            settings = kind.secure(silent.port) | kind.deadline(0.3)
+            async with kind.adapter_at(settings) as adapter:
+                [outcome] = await adapter.send([kind.letter("wild")])
+                assert isinstance(outcome, NotSent)
 
     run(loop, story)
 

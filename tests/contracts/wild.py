@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import uvloop
 
@@ -51,7 +51,7 @@ class Wild(ABC):
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
 
-    async def __aenter__(self) -> Wild:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self.tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
@@ -87,6 +87,13 @@ class Wild(ABC):
     @abstractmethod
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Speaks on one connection until it ends."""
+
+
+class Silent(Wild):
+    """Never says a word, not even for a TLS handshake."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import itertools
 import json
 import ssl
 from collections.abc import Awaitable, Callable
@@ -79,10 +78,24 @@ def endless(head: bytes, drop: bytes, pause: float = 0) -> Behaviour:
 
     async def behave(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
-        for _ in itertools.count():
+        while True:
             writer.write(drop)
             await writer.drain()
             await asyncio.sleep(pause)
+
+    return behave
+
+
+def huge(status: int, start: bytes) -> Behaviour:
+    """50 MB of right JSON, which would be understood if it were read to its end."""
+
+    async def behave(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 %d Word\r\nContent-Length: %d\r\n\r\n" % (status, 50_000_000))
+        writer.write(start)
+        for size in [100_000] * 499 + [100_000 - len(start) - 1]:
+            writer.write(b" " * size)
+            await writer.drain()
+        writer.write(b"}")
 
     return behave
 
@@ -91,9 +104,12 @@ def _deep(levels: int) -> str:
     return "[" * levels + "]" * levels
 
 
-_HUGE = b"HTTP/1.1 %d Word\r\nContent-Length: 52428800\r\n\r\n"
 _BOMB = gzip.compress(b'{"id": "x"}' + b" " * 10_000_000)
-_PAUSED = {"scope": "credential", "pause": True}
+
+
+def paused(reason: str) -> NotSent:
+    return NotSent(reason, scope="credential", pause=True)
+
 
 DOUBT = (InDoubt,)
 CASES = [
@@ -126,8 +142,8 @@ CASES = [
     Case("a 200 that is nested 100,000 deep", answer(200, _deep(100_000)), DOUBT),
     Case("a 200 in a wrong charset", answer(200, '{"id": "ü"}'.encode("latin-1")), DOUBT),
     Case("a 200 with a packed bomb", answer(200, _BOMB, "Content-Encoding: gzip"), DOUBT),
-    Case("a 200 of 50 MB", endless(_HUGE % 200, b" " * 65536), DOUBT),
-    Case("a 422 of 50 MB", endless(_HUGE % 422, b" " * 65536), Refused("http_422")),
+    Case("a 200 of 50 MB", huge(200, b'{"id": "v"'), DOUBT),
+    Case("a 422 of 50 MB", huge(422, b'{"code": "v"'), Refused("http_422")),
     Case("endless headers", endless(b"HTTP/1.1 200 OK\r\n", b"X-More: and more\r\n" * 500), DOUBT),
     Case("one endless header", endless(b"HTTP/1.1 200 OK\r\nX-More: ", b"and more" * 2000), DOUBT),
     Case("endless 100s", endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 500), DOUBT),
@@ -155,10 +171,10 @@ CASES = [
     Case("a 404", answer(404), Refused("http_404")),
     Case("a 408", answer(408), DOUBT),
     Case("a 425", answer(425), NotSent("http 425", retry_after=30.0)),
-    *(Case(f"a {status}", answer(status), NotSent(f"http {status}: login or account refused", **_PAUSED))
+    *(Case(f"a {status}", answer(status), paused(f"http {status}: login or account refused"))
       for status in (401, 402, 403, 407)),
     *(Case(f"a {status} to elsewhere", answer(status, b"", "Location: http://127.0.0.1:9/"),
-           NotSent(f"http {status}: redirects are not followed", **_PAUSED)) for status in (301, 302, 303, 307, 308)),
+           paused(f"http {status}: redirects are not followed")) for status in (301, 302, 303, 307, 308)),
     *(Case(f"a 429 with Retry-After {value}", answer(429, b"", *([f"Retry-After: {value}"] if value else [])),
            NotSent("http 429: too fast for the vendor", retry_after=seconds, scope="credential"))
       for value, seconds in (("7", 7.0), ("0", 0.0), ("-5", 30.0), ("abc", 30.0), ("", 30.0), ("999999999", 3600.0),

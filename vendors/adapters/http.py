@@ -82,7 +82,7 @@ class Http(Adapter):
         "lookup": Option(options.choice("none", "weak", "strong", true="weak", false="none"), "none"),
         "settle_delay": Option(options.seconds, 5.0),
         "safe_statuses": Option(options.statuses, ()),
-        "ca_file": Option(options.text, ""),
+        "ca_file": Option(options.certificates, ""),
     }
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,15 +33,13 @@ def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[st
     ]
     cleaned: dict[str, Any] = {}
     for name, option in options.items():
-        if name not in settings:
-            cleaned[name] = option.default
-            if option.required:
-                errors.append(f"{name} is missing")
-            continue
+        value = settings.get(name, option.default)
         try:
-            cleaned[name] = option.parse(settings[name])
+            cleaned[name] = value if value == option.default else option.parse(value)
         except ValueError as error:
             errors.append(f"{name} {error}")
+        if option.required and value is None:
+            errors.append(f"{name} is missing")
     if errors:
         raise InvalidSettings(errors)
     return cleaned
@@ -51,6 +50,16 @@ def text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError("must be a text on one line")
     return value.strip()
+
+
+def certificates(value: Any) -> str:
+    """A file with the authorities that a TLS vendor's certificate may come from."""
+    path = text(value)
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # also what is no certificate
+        raise ValueError(f"must be a file with certificates (PEM): {error.strerror or error}") from None
+    return path
 
 
 def seconds(value: Any) -> float:

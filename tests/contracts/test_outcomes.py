@@ -1,0 +1,97 @@
+"""The table of outcomes, where no server is needed to see it."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vendors.outcomes import (
+    Accepted,
+    CallError,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Refused,
+    classify_error,
+    classify_http,
+    classify_smtp,
+    parse_retry_after,
+)
+
+NOW = 1_800_000_000.0
+HEADERS = st.dictionaries(st.sampled_from(["retry-after", "location"]), st.text())
+
+
+@given(st.one_of(st.none(), st.text(), st.floats().map(str), st.integers().map(str)))
+def test_any_retry_after_is_a_wait_between_nothing_and_an_hour(value: str | None) -> None:
+    assert 0 <= parse_retry_after(value, now=NOW) <= 3600
+
+
+@given(st.integers(0, 3600))
+def test_a_retry_after_in_seconds_or_as_a_date_is_kept_to_the_second(seconds: int) -> None:
+    assert parse_retry_after(str(seconds), now=NOW) == seconds
+    assert parse_retry_after(formatdate(NOW + seconds, usegmt=True), now=NOW) == seconds
+
+
+@given(st.integers(-5, 1200), HEADERS, st.binary())
+def test_only_two_kinds_of_answer_prove_acceptance(status: int, headers: dict[str, str], body: bytes) -> None:
+    outcome = classify_http(status, headers, body, now=NOW)
+    if isinstance(outcome, Accepted):
+        assert status == 409 or 200 <= status < 300
+        assert outcome.vendor_id
+    if isinstance(outcome, Refused):
+        assert 400 <= status < 500
+
+
+@given(st.integers(100, 599), HEADERS)
+def test_an_answer_that_was_cut_never_counts_as_accepted(status: int, headers: dict[str, str]) -> None:
+    error = CallError("cut", written=True, status=status, headers=headers)
+    outcome = classify_error(error, now=NOW)
+    assert not isinstance(outcome, Accepted)
+    if status < 300:
+        assert outcome == InDoubt("cut")
+
+
+def test_what_was_never_written_goes_again_whatever_happened() -> None:
+    assert classify_error(CallError("refused", written=False), now=NOW) == NotSent("refused")
+
+
+def test_a_5xx_is_doubt_unless_the_contract_calls_it_safe() -> None:
+    assert classify_http(503, {}, b"", now=NOW) == InDoubt("http 503")
+    safe = classify_http(503, {}, b"", now=NOW, safe_statuses=(503,))
+    assert safe == NotSent("http 503", retry_after=30.0, scope="credential")
+
+
+@pytest.mark.parametrize("phase", ["connect", "hello", "tls", "login", "mail"])
+def test_before_the_recipient_is_named_no_reply_refuses_a_message(phase: str) -> None:
+    assert classify_smtp(phase, 550, "5.7.1 no") == NotSent(  # type: ignore[arg-type]
+        f"smtp 550 at {phase}: 5.7.1 no", scope="credential", pause=True
+    )
+    later = classify_smtp(phase, 451, "later")  # type: ignore[arg-type]
+    assert later == NotSent(f"smtp 451 at {phase}: later", retry_after=30.0, scope="credential")
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "text", "expected"),
+    [
+        ("dot", 250, "2.0.0 Ok: queued as 4XyZ12", Accepted("4XyZ12")),
+        ("dot", 250, "Ok 0100018f-aa-000000", Accepted("0100018f-aa-000000")),
+        ("dot", 250, "2.6.0 message received", Accepted("250 2.6.0 message received")),
+        ("dot", 250, "", Accepted("250")),
+        ("dot", 354, "what", InDoubt("smtp 354 at dot: what")),
+        ("dot", 554, "5.7.1 spam", Refused("554", "5.7.1")),
+        ("rcpt", 550, "5.1.1 unknown", Refused("550", "5.1.1")),
+        ("rcpt", 550, "unknown", Refused("550")),
+        ("rcpt", 450, "4.2.0 greylisted", NotSent("smtp 450 at rcpt: 4.2.0 greylisted", retry_after=30.0)),
+        ("rcpt", 530, "login", NotSent("smtp 530 at rcpt: login", scope="credential", pause=True)),
+        ("dot", 452, "full", NotSent("smtp 452 at dot: full", retry_after=30.0)),
+        ("dot", 454, "rate", NotSent("smtp 454 at dot: rate", retry_after=30.0, scope="credential")),
+        ("rcpt", 421, "bye", NotSent("smtp 421 at rcpt: bye", retry_after=30.0, scope="credential")),
+        ("data", 250, "odd", NotSent("smtp 250 at data: odd")),
+    ],
+)
+def test_smtp_replies(phase: str, code: int, text: str, expected: Outcome) -> None:
+    assert classify_smtp(phase, code, text) == expected  # type: ignore[arg-type]
