@@ -52,5 +52,9 @@ class Desk:
         assert isinstance(grant, Grant) and grant.units == want, grant
         return grant.places()
 
-    def keys(self) -> list[Any]:
+    def stored(self) -> list[Any]:
         return sorted(self.redis.scan_iter(f"mailhub:{{v{self.vendor_id}}}:*", count=1000))
+
+    def clear(self) -> None:
+        for key in self.stored():
+            self.redis.delete(key)

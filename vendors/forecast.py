@@ -13,7 +13,7 @@ def forecast(
     `in_window`: unix seconds at which the vendor's latest calls were over or will be at the latest, as
     Throttle.places tells. `latency`: seconds a call takes; a place comes round once in window + latency.
     1,000 jobs at 5 per 60 s end after 11,940 s (document 000). Exact for one limit; with several never too
-    late, and too early by less than the sum of the other windows and latencies. Enough senders are assumed.
+    late, and too early by less than all windows and latencies together. Enough senders are assumed.
     """
     if waiting <= 0:
         return 0.0

@@ -28,7 +28,7 @@ def desk() -> Iterator[Desk]:
     with Redis.from_url(settings.REDIS_URL) as redis:
         desk = Desk(redis)
         yield desk
-        redis.delete(*desk.keys())
+        desk.clear()
 
 
 def test_five_go_and_the_sixth_waits_until_the_first_has_been_over_for_a_window(desk: Desk) -> None:
@@ -205,17 +205,17 @@ def test_no_two_grants_share_a_name(desk: Desk) -> None:
 def test_places_past_the_longest_window_leave_redis(desk: Desk) -> None:
     scope = desk.scope((50, 60))
     desk.throttle.done(scope, desk.get(scope, 50))
-    full = [desk.redis.zcard(key) for key in desk.keys()]
+    full = [desk.redis.zcard(key) for key in desk.stored()]
     desk.clock.advance(60)
     desk.get(scope)
-    assert [desk.redis.zcard(key) for key in desk.keys()] == [size - 49 for size in full]
+    assert [desk.redis.zcard(key) for key in desk.stored()] == [size - 49 for size in full]
 
 
 def test_all_keys_of_a_vendor_share_one_cluster_slot(desk: Desk) -> None:
     for credential_id in (1, 2):
         desk.get(desk.scope((5, 60), credential_id=credential_id))
-    tags = {key.split(b"}")[0] for key in desk.keys()}
-    assert len(desk.keys()) == 3 and tags == {b"mailhub:{v%d" % desk.vendor_id}
+    tags = {key.split(b"}")[0] for key in desk.stored()}
+    assert len(desk.stored()) == 3 and tags == {b"mailhub:{v%d" % desk.vendor_id}
 
 
 def test_a_meter_sees_the_moment_each_call_was_over_or_will_be_at_the_latest(desk: Desk) -> None:
@@ -236,7 +236,7 @@ def test_every_window_is_a_little_longer_than_the_limit_says_for_clocks_that_dri
             desk.throttle.done(scope, desk.get(scope))
             assert desk.ask(scope) == Wait(seconds + margin)
             desk.clock.advance(86_401)
-        redis.delete(*desk.keys())
+        desk.clear()
 
 
 def test_the_senders_loop_has_the_same_throttle(desk: Desk) -> None:

@@ -36,12 +36,12 @@ def machine() -> Iterator[Machine]:
     with Redis.from_url(settings.REDIS_URL) as redis:
         machine = Machine(redis)
         yield machine
-        redis.delete(*machine.desk.keys())
+        machine.desk.clear()
 
 
 def contents(machine: Machine) -> list[object]:
     desk = machine.desk
-    return [(key, desk.redis.zrange(key, 0, -1, withscores=True)) for key in desk.keys()]
+    return [(key, desk.redis.zrange(key, 0, -1, withscores=True)) for key in desk.stored()]
 
 
 @pytest.mark.parametrize("seconds", [2.5, 120, -2.5, -120])
