@@ -50,7 +50,7 @@ SCRIPT = Path(__file__).with_name("window.lua").read_text()
 DRIFT = 0.001
 MARGIN_MOST = 0.25
 # One repeat, for a connection that went stale: a verb that Redis has done already can be done again.
-PATIENCE = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
+PATIENCE: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
 
 Entry = tuple[int, float, int]
 Rebuilt = Lost | Skewed | None
