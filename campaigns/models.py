@@ -120,6 +120,13 @@ class OpsMessage(Delivery):
         return f"ops {self.pk}"
 
 
+# An exclusive credential belongs to the campaign of such a job (document 001): one that was started and is not logged
+# yet, also while it is put back or stopped, and a parent between two of its children. A dispatch clears started_at.
+HOLDING = Q(status__in=["ENQUEUED", "SENDING", "RECOVERING", "SENT", "P_ASSIGNING", "P_ASSIGNED"]) | Q(
+    status__in=["DISPATCHED", "STOPPED"], started_at__isnull=False
+)
+
+
 class Job(models.Model):
     """A request to send the campaign's messages first_message .. first_message + size - 1.
 
@@ -156,6 +163,9 @@ class Job(models.Model):
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["vendor", "status", "id"], name="job_pick"),
+            # A caster that looks for children passes over a hundred thousand small jobs.
+            models.Index(fields=["vendor", "status", "id"], condition=Q(parent__isnull=False), name="job_pick_child"),
+            models.Index(fields=["credential", "campaign"], condition=HOLDING, name="job_holds_credential"),
             models.Index(fields=["parent"], name="job_parent"),
             models.Index(fields=["created_at"], name="job_created"),
         ]
