@@ -16,15 +16,17 @@ Memory: some 80 to 100 bytes a place, in each of two sets, for as long as the lo
 day take about 200 MB of Redis.
 """
 
-import math
 import secrets
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from vendors.clock import SteadyClock, process_clock
 from vendors.limits import Answer, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
@@ -47,6 +49,8 @@ __all__ = [
 SCRIPT = Path(__file__).with_name("window.lua").read_text()
 DRIFT = 0.001
 MARGIN_MOST = 0.25
+# One repeat, for a connection that went stale: a verb that Redis has done already can be done again.
+PATIENCE: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
 
 Entry = tuple[int, float, int]
 Rebuilt = Lost | Skewed | None
@@ -110,7 +114,15 @@ class Throttle(_Script):
 
     def __init__(self, redis: Redis, **clocks: Any) -> None:
         super().__init__(**clocks)
-        self._script = redis.register_script(SCRIPT)
+        self._redis, self._script = redis, redis.register_script(SCRIPT)
+
+    @classmethod
+    def at(cls, url: str, **clocks: Any) -> "Throttle":
+        """With a connection pool of its own. Redis is Unreachable after 10 s at most. Close it after use."""
+        return cls(Redis.from_url(url, retry=Retry(NoBackoff(), 1), **PATIENCE), **clocks)
+
+    def close(self) -> None:
+        self._redis.close()
 
     def _run(self, ask: Ask) -> Any:
         try:
@@ -142,6 +154,21 @@ class Throttle(_Script):
         """Free places at once. Only for places for which no call was started: the one legal early release."""
         self._run(self._places("cancel", scope, places))
 
+    def places(self, scope: Scope, most: int = 10_000) -> tuple[list[float], list[float]]:
+        """For meters and forecasts: when each place of the vendor, and of the credential, was over, oldest first.
+
+        Unix seconds; of a call in flight, when it will be over at the latest. The newest `most` of each.
+        """
+        vendor, credential = (self._stamps(key, most) for key in _keys(scope.vendor_id, [scope.credential_id]))
+        return vendor, credential
+
+    def _stamps(self, key: str, most: int) -> list[float]:
+        try:
+            rows = self._redis.zrevrangebyscore(key, "(+inf", 0, start=0, num=most, withscores=True)
+        except RedisError as error:
+            raise Unreachable(str(error)) from error
+        return [row[1] / 1e6 for row in reversed(cast(list[Any], rows))]
+
     def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[Entry]) -> Rebuilt:
         """Write the vendor's log anew from the ledger: None, or Lost if as new a generation stands there.
 
@@ -161,7 +188,15 @@ class AsyncThrottle(_Script):
 
     def __init__(self, redis: AsyncRedis, **clocks: Any) -> None:
         super().__init__(**clocks)
-        self._script = redis.register_script(SCRIPT)
+        self._redis, self._script = redis, redis.register_script(SCRIPT)
+
+    @classmethod
+    def at(cls, url: str, **clocks: Any) -> "AsyncThrottle":
+        """See Throttle.at; of one event loop."""
+        return cls(AsyncRedis.from_url(url, retry=AsyncRetry(NoBackoff(), 1), **PATIENCE), **clocks)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
 
     async def _run(self, ask: Ask) -> Any:
         try:
@@ -187,7 +222,7 @@ class AsyncThrottle(_Script):
 
 
 def _micro(seconds: float) -> int:
-    return math.ceil(seconds * 1_000_000)
+    return round(seconds * 1_000_000)
 
 
 def _keys(vendor_id: int, credential_ids: Iterable[int]) -> list[str]:

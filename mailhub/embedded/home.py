@@ -29,8 +29,12 @@ class Home:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Wait until no other process starts, stops or resets this home's servers; then be the one."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self.path / "lock").open("a") as handle:
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = (self.path / "lock").open("a")
+        except PermissionError:
+            raise EmbeddedError(f"{self.path} belongs to another user: set MAILHUB_HOME to a folder of yours") from None
+        with handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 

@@ -21,6 +21,7 @@ SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "128MB",
 }
+ANSWER_SECONDS = 10
 UNSAFE_BUT_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -41,7 +42,9 @@ class Postgres:
 
     def answers(self) -> bool:
         """Whether it takes connections; one that is full up does, one that still recovers does not."""
-        where = make_conninfo(host=str(self.home.sockets()), user="mailhub", dbname="mailhub", connect_timeout=5)
+        where = make_conninfo(
+            host=str(self.home.sockets()), user="mailhub", dbname="mailhub", connect_timeout=ANSWER_SECONDS
+        )
         return pq.PGconn.ping(where.encode()) == pq.Ping.OK
 
     def socket(self) -> Path:

@@ -9,6 +9,7 @@ from mailhub.embedded.demotion import demoted
 from mailhub.embedded.engines import redis_program
 from mailhub.embedded.home import Home
 
+ANSWER_SECONDS = 10
 DATABASES = 64  # the tests give one to each of their processes
 
 
@@ -31,7 +32,7 @@ class Redis:
         """Whether it serves; one that still loads its data does not."""
         try:
             with socket.socket(socket.AF_UNIX) as line:
-                line.settimeout(5)
+                line.settimeout(ANSWER_SECONDS)
                 line.connect(str(self.socket()))
                 line.sendall(b"PING\r\n")
                 answer = line.recv(64)

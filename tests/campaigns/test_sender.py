@@ -1,0 +1,51 @@
+"""The sender against a vendor with its own books, in this process: no worker, no broker, real sockets and rows."""
+
+import pytest
+from django.utils import timezone
+
+from campaigns import sender
+from campaigns.claims import finalising
+from campaigns.models import Job, Message, OpsMessage
+from campaigns.states import move
+from tests import factories
+from vendors.models import Usage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def enqueued(recipients, url, **settings):
+    """A leaf job that a caster has claimed, its messages not yet in ops."""
+    vendor = factories.vendor(settings={"url": url, **settings})
+    campaign = factories.campaign(recipients, of=factories.credential(vendor))
+    job = factories.job(campaign, "DISPATCHED")
+    move(Job.objects.filter(pk=job.pk), "enqueue", fence=1, heartbeat_at=timezone.now())
+    job.refresh_from_db()
+    return job
+
+
+def test_every_message_is_accepted_once_and_the_truth_holds_the_vendors_ids(sandbox):
+    job = enqueued(300, sandbox.url)
+    assert not sender.send(job.pk, 1).left
+    assert finalising.finalise(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.accepted, job.refused, job.in_doubt) == ("LOGGED", 300, 0, 0)
+    books = sandbox.books()
+    assert len(books.recipients) == 300 and not books.duplicates()
+    ids = {entry.reference: entry.id for entry in books.accepted.values()}
+    for message in Message.objects.all():
+        assert message.message_id == ids[message.reference]
+    assert not OpsMessage.objects.exists()
+    assert sum(Usage.objects.values_list("units", flat=True)) == 300
+
+
+def test_refusals_lost_answers_and_waits_end_as_what_they_are(sandbox):
+    names = ["bounce", "reject", "lost", "garbage", "error", "errorafter", "tempfail", "delivered"]
+    job = enqueued([f"{name}@sandbox.example" for name in names], sandbox.url, timeout=5)
+    assert not sender.send(job.pk, 1).left
+    finalising.finalise(job.pk)
+    job.refresh_from_db()
+    assert (job.accepted, job.refused, job.in_doubt) == (2, 2, 4)
+    state = {m.recipient.split("@")[0]: m for m in Message.objects.all()}
+    assert state["bounce"].error_code == "bounce" and state["bounce"].error_sub_type == "mailbox_unknown"
+    assert all(state[name].in_doubt_at for name in ("lost", "garbage", "error", "errorafter"))
+    assert state["tempfail"].message_id and state["delivered"].message_id

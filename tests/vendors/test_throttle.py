@@ -1,0 +1,281 @@
+"""The throttle's promises, one by one, on a clock that the test moves (DESIGN 6, documents 000 and 001)."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from django.conf import settings
+from redis import Redis
+
+from tests.virtual import HOLD, Desk
+from vendors.throttle import (
+    AsyncThrottle,
+    Grant,
+    Limit,
+    Never,
+    Paused,
+    Scope,
+    Throttle,
+    Unreachable,
+    Wait,
+)
+
+US = 0.000001
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    with Redis.from_url(settings.REDIS_URL) as redis:
+        desk = Desk(redis)
+        yield desk
+        desk.clear()
+
+
+def test_five_go_and_the_sixth_waits_until_the_first_has_been_over_for_a_window(desk: Desk) -> None:
+    scope = desk.scope((5, 60))
+    desk.throttle.done(scope, desk.get(scope, 5))
+    assert desk.ask(scope) == Wait(60)
+    desk.clock.advance(60 - US)
+    assert desk.ask(scope) == Wait(US)
+    desk.clock.advance(US)
+    assert len(desk.get(scope, 5)) == 5
+
+
+def test_more_than_is_free_is_asked_for_and_what_is_free_is_granted(desk: Desk) -> None:
+    scope = desk.scope((5, 60))
+    desk.get(scope, 3)
+    grant = desk.ask(scope, want=4)
+    assert isinstance(grant, Grant) and grant.units == 2 and len(grant.places()) == 2
+
+
+def test_a_place_is_held_while_its_call_is_in_flight_and_a_window_longer(desk: Desk) -> None:
+    scope = desk.scope((1, 60))
+    places = desk.get(scope)
+    desk.clock.advance(7)
+    desk.throttle.done(scope, places)
+    desk.clock.advance(60 - US)
+    assert desk.ask(scope) == Wait(US)
+    desk.clock.advance(US)
+    desk.get(scope)
+
+
+def test_the_place_of_a_dead_sender_comes_free_a_window_after_its_hold_ran_out(desk: Desk) -> None:
+    scope = desk.scope((1, 60))
+    desk.get(scope, hold=HOLD)
+    desk.clock.advance(HOLD + 60 - US)
+    assert desk.ask(scope) == Wait(US)
+    desk.clock.advance(US)
+    desk.get(scope)
+
+
+def test_waiting_as_long_as_told_never_sleeps_past_the_moment_a_call_in_flight_makes_room(desk: Desk) -> None:
+    scope = desk.scope((1, 60))
+    places = desk.get(scope, hold=30)
+    assert desk.ask(scope) == Wait(60)  # not 90: it may be over at once
+    desk.clock.advance(2)
+    desk.throttle.done(scope, places)
+    desk.clock.advance(58)
+    assert desk.ask(scope) == Wait(2)
+
+
+def test_one_call_ends_many_calls_of_many_grants(desk: Desk) -> None:
+    scope = desk.scope((10, 60))
+    first, second = desk.get(scope, 6), desk.get(scope, 4)
+    desk.throttle.done(scope, first[1:] + second[:1])
+    desk.clock.advance(60)
+    grant = desk.ask(scope, 10)
+    assert isinstance(grant, Grant) and grant.units == 6
+
+
+def test_a_late_or_repeated_end_can_only_lengthen(desk: Desk) -> None:
+    scope = desk.scope((1, 60))
+    places = desk.get(scope, hold=HOLD)
+    desk.throttle.done(scope, places)
+    desk.clock.advance(HOLD + 20)
+    desk.throttle.done(scope, places)
+    assert desk.ask(scope) == Wait(60)
+
+
+def test_an_end_told_after_its_place_is_gone_takes_no_place(desk: Desk) -> None:
+    scope = desk.scope((1, 60))
+    old = desk.get(scope)
+    desk.clock.advance(HOLD + 60)
+    desk.throttle.done(scope, desk.get(scope))
+    desk.throttle.done(scope, old)
+    desk.clock.advance(60)
+    desk.get(scope)
+
+
+def test_places_for_which_no_call_was_started_are_free_at_once(desk: Desk) -> None:
+    scope = desk.scope((5, 60), credential=[(5, 60)])
+    places = desk.get(scope, 5)
+    desk.throttle.cancel(scope, places[:2])
+    desk.get(scope, 2)
+    assert isinstance(desk.ask(scope), Wait)
+
+
+def test_all_windows_hold_at_once_and_the_longest_wait_counts(desk: Desk) -> None:
+    scope = desk.scope((2, 1), (3, 60))
+    desk.throttle.done(scope, desk.get(scope, 2))
+    assert desk.ask(scope) == Wait(1)
+    desk.clock.advance(1)
+    desk.throttle.done(scope, desk.get(scope, 1))
+    desk.clock.advance(1)
+    assert desk.ask(scope) == Wait(58)
+
+
+def test_windows_of_fractions_of_a_second_hold_too(desk: Desk) -> None:
+    scope = desk.scope((1, 0.05))
+    desk.throttle.done(scope, desk.get(scope))
+    desk.clock.advance(0.03)
+    assert desk.ask(scope) == Wait(0.02)
+
+
+def test_credentials_share_the_vendors_limit_and_have_their_own(desk: Desk) -> None:
+    one, two = (desk.scope((5, 60), credential=[(3, 60)], credential_id=n) for n in (1, 2))
+    desk.get(one, 3)
+    assert desk.ask(one) == Wait(60)
+    grant = desk.ask(two, 3)
+    assert isinstance(grant, Grant) and grant.units == 2
+
+
+def test_a_message_that_costs_three_waits_for_three_places(desk: Desk) -> None:
+    scope = desk.scope((4, 60))
+    desk.throttle.done(scope, desk.get(scope, 1))
+    desk.clock.advance(10)
+    desk.throttle.done(scope, desk.get(scope, 1))
+    assert desk.ask(scope, want=9, least=3) == Wait(50)
+    grant = desk.ask(scope, want=9, least=2)
+    assert isinstance(grant, Grant) and grant.units == 2
+
+
+def test_a_message_dearer_than_the_limit_can_never_go(desk: Desk) -> None:
+    assert desk.ask(desk.scope((4, 60), credential=[(2, 1)]), want=3, least=3) == Never(2)
+
+
+def test_a_limit_of_nothing_is_a_pause(desk: Desk) -> None:
+    assert desk.ask(desk.scope((5, 60), credential=[(0, 60)])) == Paused()
+
+
+@pytest.mark.parametrize(("want", "least"), [(0, 1), (1, 0), (2, 3)])
+def test_who_asks_for_less_than_he_needs_is_told(desk: Desk, want: int, least: int) -> None:
+    with pytest.raises(ValueError, match="ask for"):
+        desk.ask(desk.scope((5, 60)), want=want, least=least)
+
+
+@pytest.mark.parametrize(("units", "seconds"), [(-1, 60), (5, 0), (5, -1), (5, float("inf")), (5, float("nan"))])
+def test_a_limit_that_means_nothing_is_refused(units: int, seconds: float) -> None:
+    with pytest.raises(ValueError, match="a limit needs"):
+        Limit(units, seconds)
+
+
+def test_without_limits_all_is_granted_and_remembered_for_a_limit_to_come(desk: Desk) -> None:
+    free = desk.scope()
+    desk.throttle.done(free, desk.get(free, 7))
+    assert desk.ask(desk.scope((7, 60))) == Wait(60)
+
+
+def test_an_edited_limit_holds_from_the_next_grant_on_and_counts_what_went_before(desk: Desk) -> None:
+    five, three, fifty = desk.scope((5, 60)), desk.scope((3, 60)), desk.scope((50, 60))
+    for _ in range(5):
+        desk.throttle.done(five, desk.get(five))
+        desk.clock.advance(1)
+    assert desk.ask(desk.scope((0, 60))) == Paused()
+    assert desk.ask(three) == Wait(57)  # three of the five must have left
+    desk.clock.advance(57)
+    desk.get(three)
+    grant = desk.ask(fifty, 100)
+    assert isinstance(grant, Grant) and grant.units == 47
+
+
+def test_thousands_of_places_are_granted_and_ended_in_one_call_each(desk: Desk) -> None:
+    scope = desk.scope((20_000, 60))
+    places = desk.get(scope, 20_000)
+    assert len(set(places)) == 20_000
+    desk.throttle.done(scope, places)
+    assert desk.ask(scope) == Wait(60)
+
+
+def test_no_two_grants_share_a_name(desk: Desk) -> None:
+    scope = desk.scope((100, 60))
+    names = [name for _ in range(20) for name in desk.get(scope, 5)]
+    assert len(set(names)) == 100
+
+
+def test_places_past_the_longest_window_leave_redis(desk: Desk) -> None:
+    scope = desk.scope((50, 60))
+    desk.throttle.done(scope, desk.get(scope, 50))
+    full = [desk.redis.zcard(key) for key in desk.stored()]
+    desk.clock.advance(60)
+    desk.get(scope)
+    assert [desk.redis.zcard(key) for key in desk.stored()] == [size - 49 for size in full]
+
+
+def test_all_keys_of_a_vendor_share_one_cluster_slot(desk: Desk) -> None:
+    for credential_id in (1, 2):
+        desk.get(desk.scope((5, 60), credential_id=credential_id))
+    tags = {key.split(b"}")[0] for key in desk.stored()}
+    assert len(desk.stored()) == 3 and tags == {b"mailhub:{v%d" % desk.vendor_id}
+
+
+def test_a_meter_sees_the_moment_each_call_was_over_or_will_be_at_the_latest(desk: Desk) -> None:
+    one, two = (desk.scope((9, 60), credential_id=n) for n in (1, 2))
+    start = desk.clock()
+    desk.throttle.done(one, desk.get(one, 2))
+    desk.clock.advance(1)
+    desk.get(two, hold=HOLD)
+    assert desk.throttle.places(one) == ([start, start, start + 1 + HOLD], [start, start])
+    assert desk.throttle.places(one, most=1) == ([start + 1 + HOLD], [start])
+
+
+def test_every_window_is_a_little_longer_than_the_limit_says_for_clocks_that_drift() -> None:
+    with Redis.from_url(settings.REDIS_URL) as redis:
+        desk = Desk(redis, reach=86_400, drift=0.001)
+        for seconds, margin in ((60, 0.06), (3600, 0.25)):
+            scope = desk.scope((1, seconds))
+            desk.throttle.done(scope, desk.get(scope))
+            assert desk.ask(scope) == Wait(seconds + margin)
+            desk.clock.advance(86_401)
+        desk.clear()
+
+
+def test_the_senders_loop_has_the_same_throttle(desk: Desk) -> None:
+    scope = desk.scope((5, 60))
+
+    async def send() -> None:
+        throttle = AsyncThrottle.at(settings.REDIS_URL, **desk.clocks)
+        try:
+            grant = await throttle.acquire(scope, 9, HOLD)
+            assert isinstance(grant, Grant) and grant.units == 5
+            await throttle.cancel(scope, grant.places()[:1])
+            await throttle.done(scope, grant.places()[1:])
+            assert await throttle.acquire(desk.scope((0, 60)), 1, HOLD) == Paused()
+        finally:
+            await throttle.close()
+
+    asyncio.run(send())
+    assert [len(of) for of in desk.throttle.places(scope)] == [4, 4]
+
+
+def test_without_redis_there_is_no_grant() -> None:
+    throttle = Throttle.at("unix:///nonexistent/redis.sock")
+    for verb in (
+        lambda: throttle.acquire(Scope(1, 1, 1), 1, HOLD),
+        lambda: throttle.done(Scope(1, 1, 1), ["a:1"]),
+        lambda: throttle.places(Scope(1, 1, 1)),
+    ):
+        with pytest.raises(Unreachable):
+            verb()
+    throttle.close()
+
+
+def test_without_redis_the_senders_loop_gets_no_grant_either() -> None:
+    async def ask() -> None:
+        throttle = AsyncThrottle.at("unix:///nonexistent/redis.sock")
+        try:
+            with pytest.raises(Unreachable):
+                await throttle.acquire(Scope(1, 1, 1), 1, HOLD)
+        finally:
+            await throttle.close()
+
+    asyncio.run(ask())

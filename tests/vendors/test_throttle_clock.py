@@ -1,0 +1,145 @@
+"""What the throttle does when clocks lie: it may send too little, never too much (faults 11, 12 and 43)."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.conf import settings
+from redis import Redis
+
+from tests.virtual import HOLD, Desk, VirtualClock
+from vendors.clock import SteadyClock
+from vendors.throttle import Skewed, Wait
+
+LIMIT = (1, 60)
+
+
+class Machine:
+    """Redis's clock, ours, and a clock that nobody can set; time goes by for all three."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.wall, self.ticks = VirtualClock(), VirtualClock()
+        self.desk = Desk(redis, clock=SteadyClock(wall=self.wall, ticks=self.ticks))
+        self.server = self.desk.clock
+
+    def live(self, seconds: float) -> None:
+        for clock in (self.server, self.wall, self.ticks):
+            clock.advance(seconds)
+
+    def step(self, seconds: float) -> None:
+        """Somebody sets the clock of the one machine on which Redis and we run."""
+        self.server.advance(seconds)
+        self.wall.advance(seconds)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with Redis.from_url(settings.REDIS_URL) as redis:
+        machine = Machine(redis)
+        yield machine
+        machine.desk.clear()
+
+
+def contents(machine: Machine) -> list[object]:
+    desk = machine.desk
+    return [(key, desk.redis.zrange(key, 0, -1, withscores=True)) for key in desk.stored()]
+
+
+@pytest.mark.parametrize("seconds", [2.5, 120, -2.5, -120])
+def test_a_clock_that_differs_by_more_than_two_seconds_grants_and_forgets_nothing(
+    machine: Machine, seconds: float
+) -> None:
+    desk = machine.desk
+    scope = desk.scope(LIMIT)
+    desk.throttle.done(scope, desk.get(scope))
+    before = contents(machine)
+    machine.server.advance(seconds)
+    assert desk.ask(scope) == Skewed(seconds)
+    assert desk.throttle.rebuild(desk.vendor_id, 2, 60, []) == Skewed(seconds)
+    assert contents(machine) == before
+
+
+def test_a_small_difference_is_no_matter(machine: Machine) -> None:
+    machine.server.advance(1.9)
+    machine.desk.get(machine.desk.scope(LIMIT))
+
+
+def test_a_leap_ahead_and_back_frees_no_place_early(machine: Machine) -> None:
+    desk = machine.desk
+    scope = desk.scope(LIMIT)
+    places = desk.get(scope)
+    machine.server.advance(120)
+    assert isinstance(desk.ask(scope), Skewed)
+    desk.throttle.done(scope, places)  # stamped ahead: held too long
+    machine.server.advance(-120)
+    machine.live(60 + HOLD)
+    assert isinstance(desk.ask(scope), Wait)
+    machine.live(120 - HOLD)
+    desk.get(scope)
+
+
+def test_a_clock_set_back_stands_still_until_it_has_caught_up(machine: Machine) -> None:
+    desk = machine.desk
+    scope = desk.scope(LIMIT)
+    desk.throttle.done(scope, desk.get(scope))
+    machine.server.advance(-1.5)
+    assert desk.ask(scope) == Wait(60)
+    machine.live(60)
+    assert desk.ask(scope) == Wait(1.5)
+    machine.live(1.5)
+    desk.get(scope)
+
+
+def test_a_call_that_ends_by_a_clock_behind_ours_keeps_its_place_until_its_hold_runs_out(machine: Machine) -> None:
+    desk = machine.desk
+    scope = desk.scope(LIMIT)
+    places = desk.get(scope, hold=HOLD)
+    machine.server.advance(-5)
+    machine.live(4)
+    desk.throttle.done(scope, places)
+    machine.server.advance(5)
+    machine.live(60)
+    assert desk.ask(scope) == Wait(HOLD - 4)
+
+
+def test_a_step_of_the_clock_that_redis_and_we_share_is_seen(machine: Machine) -> None:
+    desk = machine.desk
+    scope = desk.scope(LIMIT)
+    desk.get(scope, hold=HOLD)
+    machine.step(120)
+    assert desk.ask(scope) == Skewed(120)
+
+
+def test_after_a_step_of_a_shared_clock_sending_resumes_once_all_older_places_have_truly_expired(
+    machine: Machine,
+) -> None:
+    desk = machine.desk
+    scope = desk.scope(LIMIT)
+    desk.get(scope, hold=HOLD)
+    machine.step(120)
+    assert desk.ask(scope, hold=HOLD) == Skewed(120)
+    machine.live(60 + HOLD)
+    assert desk.ask(scope, hold=HOLD) == Skewed(120)
+    machine.live(1)
+    assert desk.ask(scope, hold=HOLD) == Skewed(120)  # the last refusal takes the new time over
+    desk.get(scope)
+
+
+def test_a_clock_that_is_set_right_again_ends_the_doubt(machine: Machine) -> None:
+    desk = machine.desk
+    scope = desk.scope((9, 60))
+    machine.step(120)
+    assert desk.ask(scope) == Skewed(120)
+    machine.step(-120)
+    desk.get(scope)
+    machine.live(1000)
+    machine.step(120)
+    assert desk.ask(scope) == Skewed(120)
+    assert desk.ask(scope) == Skewed(120)  # a new doubt, with all its patience before it
+
+
+def test_the_steady_clock_does_not_follow_a_wall_clock_that_is_set() -> None:
+    wall, ticks = VirtualClock(), VirtualClock()
+    clock = SteadyClock(wall=wall, ticks=ticks)
+    wall.advance(500)
+    ticks.advance(3)
+    assert clock() == VirtualClock()() + 3
