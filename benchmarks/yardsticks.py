@@ -1,0 +1,77 @@
+"""Bare loops to hold the sender against: the same calls to the same vendor, with no database, limit or record.
+
+`python -m benchmarks.yardsticks [calls]`. The rows are measured in turns, for the machine's speed drifts; the middle
+of the rounds is shown. The row of aiohttp needs requirements-bench.in.
+"""
+
+import asyncio
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import orjson
+import uvloop
+from rich.console import Console
+
+from benchmarks.sandbox import CONNECTIONS, ROUNDS, call, send_all
+from tests.sandbox import running
+
+CALLS = 20_000
+Loop = Callable[[str, int], Coroutine[Any, Any, int]]
+
+
+async def bare_httptools(url: str, calls: int) -> int:
+    return await send_all(url, [call(number) for number in range(calls)])
+
+
+async def bare_aiohttp(url: str, calls: int) -> int:
+    import aiohttp
+
+    letters = [call(number).partition(b"\r\n\r\n")[2] for number in range(calls)]
+
+    async def caller(session: aiohttp.ClientSession) -> int:
+        good = 0
+        while letters:
+            body = letters.pop()
+            headers = {"Idempotency-Key": orjson.loads(body)["reference"], "Content-Type": "application/json"}
+            async with session.post(url, data=body, headers=headers) as answer:
+                good += "id" in orjson.loads(await answer.read())
+        return good
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS)) as session:
+        return sum(await asyncio.gather(*(caller(session) for _ in range(CONNECTIONS))))
+
+
+def measure(loop: Loop, calls: int) -> float:
+    """Calls a second, checked against the vendor's books."""
+    with running() as vendor:
+        began = time.perf_counter()
+        good = uvloop.run(loop(f"{vendor.url}/letters", calls))
+        took = time.perf_counter() - began
+        if not good == vendor.ledger()["accepted"] == calls:
+            raise SystemExit(f"{calls} calls, {good} answered well, in the books: {vendor.ledger()}")
+    return calls / took
+
+
+def main() -> None:
+    calls = int(sys.argv[1]) if len(sys.argv) > 1 else CALLS
+    console = Console()
+    loops: list[Loop] = [bare_httptools]
+    if importlib.util.find_spec("aiohttp"):
+        loops.append(bare_aiohttp)
+    else:
+        console.print("no row of aiohttp: it is not installed (requirements-bench.in)")
+    rates: dict[Loop, list[float]] = {loop: [] for loop in loops}
+    for _ in range(ROUNDS):
+        for loop in loops:
+            rates[loop].append(measure(loop, calls))
+    for loop, measured in rates.items():
+        low, high = min(measured), max(measured)
+        console.print(f"{loop.__name__:16} {statistics.median(measured):9,.0f} calls/s ({low:,.0f}..{high:,.0f})")
+
+
+if __name__ == "__main__":
+    main()
