@@ -1,4 +1,12 @@
-"""What is to happen to a call: by its magic recipient, or by chance."""
+"""What is to happen to a call: by its magic recipient, or by chance.
+
+Magic recipients, all @sandbox.example, also with digits or a +label (bounce17@, bounce+may@):
+delivered  as anybody else                      lost        accepted, then the connection is reset
+bounce     400 {"code": "bounce"}               garbage     accepted, answered with a web page
+reject     422                                  error       500, not accepted
+tempfail   429 once, then accepted              errorafter  500, but accepted: a look-up finds it
+slow       accepted, answered after slow_s
+"""
 
 import random
 from dataclasses import dataclass, replace
