@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
 
+from campaigns.claims import truth
 from campaigns.models import Job
 from campaigns.states import move
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -154,23 +155,6 @@ WITH answer AS (
 SELECT array_agg(id) FROM told
 """
 
-# An acceptance that comes after its job was finalised goes into the ground truth.
-ACCEPT_LATE = """
-WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[]) AS a(id, code)), before AS (
-    SELECT m.id, m.in_doubt_at IS NOT NULL AS doubted, m.error_code IS NOT NULL AS failed
-    FROM answer JOIN campaigns_message m USING (id)
-), told AS (
-    UPDATE campaigns_message m SET delivered_at = clock_timestamp(), message_id = a.code, in_doubt_at = NULL,
-        settle_at = NULL, error_code = NULL, error_sub_type = NULL,
-        sent_at = coalesce(m.sent_at, clock_timestamp()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
-    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL RETURNING m.id
-)
-UPDATE campaigns_job j SET accepted = j.accepted + s.accepted, in_doubt = greatest(0, j.in_doubt - s.doubted),
-    refused = greatest(0, j.refused - s.failed)
-FROM (SELECT count(*) AS accepted, count(*) FILTER (WHERE doubted) AS doubted, count(*) FILTER (WHERE failed) AS failed
-      FROM told JOIN before USING (id)) s
-WHERE j.id = %(job)s
-"""
 KINDS = {Accepted: "a", Refused: "r", NotSent: "n", InDoubt: "d"}
 
 
@@ -182,9 +166,8 @@ async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: S
     row = await (await connection.execute(RECORD, words)).fetchone()
     told = set(row[0] or ()) if row else set()
     late = [(id, code) for id, kind, code, _ in rows if kind == "a" and id not in told]
-    if late:
-        words = {"job": lease.job_id, "ids": [id for id, _ in late], "codes": [code for _, code in late]}
-        await connection.execute(ACCEPT_LATE, words)
+    if late:  # its job was finalised meanwhile
+        await truth.accept(connection, late)
 
 
 def _words(outcome: Outcome) -> tuple[str | None, str | None]:

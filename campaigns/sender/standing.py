@@ -42,11 +42,31 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     row = await cursor.fetchone()
     assert row is not None, "jobs are never deleted"
     now, status, fence, generation, terms, paused, reason, closed_until, limits = row
-    of_vendor = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is None)
-    of_login = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is not None)
-    scope = Scope(vendor_id, credential_id, generation, of_vendor, of_login)
+    scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
     return Standing(now, ours, terms, scope, (reason or "paused") if paused else None, closed_until)
+
+
+READ_VENDOR = """
+SELECT v.generation,
+    (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
+     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, %(credential)s) = %(credential)s)
+FROM vendors_vendor v WHERE v.id = %(vendor)s
+"""
+
+
+async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credential_id: int) -> Scope:
+    """The terms under which the vendor may be called now."""
+    cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
+    row = await cursor.fetchone()
+    assert row is not None, "vendors with jobs are never deleted"
+    return _scope(vendor_id, credential_id, *row)
+
+
+def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any]) -> Scope:
+    of_vendor = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is None)
+    of_login = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is not None)
+    return Scope(vendor_id, credential_id, generation, of_vendor, of_login)
 
 
 CLOSE = """

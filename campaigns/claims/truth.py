@@ -1,0 +1,140 @@
+"""What is learned of a message after its job was finalised goes straight into the ground truth: doubts are settled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from vendors.limits import Scope
+
+# The counters of the leaf and of its parent follow (a parent that is not finished yet sums up anew).
+COUNTED = """
+UPDATE campaigns_job j SET accepted = j.accepted + s.accepted, refused = greatest(0, j.refused + s.refused),
+    in_doubt = greatest(0, j.in_doubt - s.settled)
+FROM (
+    SELECT o.id, count(*) FILTER (WHERE told.message_id IS NOT NULL) AS accepted,
+        count(*) FILTER (WHERE told.error_code IS NOT NULL) - count(*) FILTER (WHERE before.failed) AS refused,
+        count(*) FILTER (WHERE before.doubted) AS settled
+    FROM told JOIN before USING (id) JOIN campaigns_job o ON o.campaign_id = told.campaign_id
+        AND told.id >= o.first_message AND told.id < o.first_message + o.size
+    GROUP BY o.id
+) s WHERE j.id = s.id
+"""
+BEFORE = """
+WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[]) AS a(id, code, note)),
+before AS (
+    SELECT m.id, m.in_doubt_at IS NOT NULL AS doubted, coalesce(m.error_code <> 'expired', false) AS failed
+    FROM answer JOIN campaigns_message m USING (id)
+),
+"""
+ACCEPT = f"""{BEFORE}told AS (
+    UPDATE campaigns_message m SET delivered_at = clock_timestamp(), message_id = a.code, in_doubt_at = NULL,
+        settle_at = NULL, error_code = NULL, error_sub_type = NULL,
+        sent_at = coalesce(m.sent_at, clock_timestamp()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
+    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
+    RETURNING m.id, m.campaign_id, m.message_id, m.error_code
+) {COUNTED}"""
+REFUSE = f"""{BEFORE}told AS (
+    UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,
+        in_doubt_at = NULL, settle_at = NULL
+    FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL
+    RETURNING m.id, m.campaign_id, m.message_id, m.error_code
+) {COUNTED}"""
+
+
+async def accept(connection: AsyncConnection[Any], found: Sequence[tuple[int, str]]) -> None:
+    """(message, the vendor's id): accepted, whatever was thought of it before (promise P3)."""
+    await _tell(connection, ACCEPT, [(id, code, None) for id, code in found])
+
+
+async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, str, str]]) -> None:
+    """(message, code, sub type) for messages in doubt of which every attempt is now known to be refused."""
+    await _tell(connection, REFUSE, answers)
+
+
+async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any]]) -> None:
+    ids, codes, notes = (list(column) for column in zip(*rows, strict=True))
+    await connection.execute(statement, {"ids": ids, "codes": codes, "notes": notes})
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A message in doubt that is ours to settle for a while. age: seconds since its first call was allowed."""
+
+    id: int
+    uuid: UUID
+    resend_no: int
+    recipient: str
+    params: dict[str, Any]
+    campaign_id: int
+    sent_at: datetime
+    age: float
+
+    @property
+    def reference(self) -> str:
+        return f"{self.uuid}-{self.resend_no}"
+
+
+DUE = """
+WITH due AS (
+    SELECT m.id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+    WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND c.credential_id = %(credential)s
+    ORDER BY m.settle_at LIMIT %(most)s FOR UPDATE OF m SKIP LOCKED
+)
+UPDATE campaigns_message m SET settle_at = clock_timestamp() + %(lease)s * interval '1 second'
+FROM due WHERE m.id = due.id
+RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sent_at,
+    extract(epoch FROM clock_timestamp() - m.sent_at)::float8
+"""
+
+
+async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
+    """Doubts whose time has come; nobody else gets them for `lease` seconds."""
+    cursor = await connection.execute(DUE, {"credential": credential_id, "most": most, "lease": lease})
+    return [Doubt(*row) for row in await cursor.fetchall()]
+
+
+# A repeat is a call: under the vendor's generation and terms, and in the ledger before it starts. It says how old
+# the first attempt is now: a key may have grown too old while we waited for a place.
+REPEAT = """
+WITH gate AS (
+    SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
+    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND NOT v.paused AND NOT c.paused
+        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
+    FOR SHARE OF v
+), ours AS (
+    SELECT m.id, extract(epoch FROM clock_timestamp() - m.sent_at)::float8 AS age FROM campaigns_message m
+    WHERE m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s AND m.sent_at = %(sent_at)s
+        AND EXISTS (SELECT FROM gate)
+), ledger AS (
+    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
+    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', 1
+    FROM ours
+)
+SELECT age FROM ours
+"""
+
+
+async def repeat(connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float) -> float | None:
+    """May this doubt be called again now? The age of its first call in seconds; None: no."""
+    words = {
+        "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation, "hold": hold,
+        "id": doubt.id, "resend_no": doubt.resend_no, "sent_at": doubt.sent_at,
+    }  # fmt: skip
+    row = await (await connection.execute(REPEAT, words)).fetchone()
+    return float(row[0]) if row else None
+
+
+LATER = """
+UPDATE campaigns_message SET settle_at = clock_timestamp() + %(wait)s * interval '1 second',
+    error_sub_type = coalesce(%(note)s, error_sub_type)
+WHERE id = %(id)s AND in_doubt_at IS NOT NULL
+"""
+
+
+async def later(connection: AsyncConnection[Any], doubt: Doubt, seconds: float | None, note: str | None) -> None:
+    """Still in doubt: asked again after so many seconds; None: only a person can settle it."""
+    await connection.execute(LATER, {"id": doubt.id, "wait": seconds, "note": note and note[:255]})

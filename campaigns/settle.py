@@ -1,0 +1,158 @@
+"""Doubt is settled in this order: a safe repeat with the same key, a look-up, a person. Never by a guess.
+
+Receipts come first where a vendor sends them (campaigns.claims.truth.accept). What each adapter can do, it declares.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import uvloop
+from django.conf import settings
+from django.db.models import Q
+from django.utils import timezone
+from redis.asyncio import Redis as AsyncRedis
+
+from campaigns import templates
+from campaigns.claims import truth
+from campaigns.claims.truth import Doubt
+from campaigns.models import Campaign, Message
+from campaigns.sender import standing
+from campaigns.sender.sending import connect
+from vendors import adapters
+from vendors.adapters.base import Adapter, Letter
+from vendors.limits import Grant
+from vendors.models import Credential
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.throttle import AsyncThrottle, Unreachable
+
+log = logging.getLogger(__name__)
+
+MOST = 50  # doubts a credential and a run
+LEASE = 300.0  # seconds that they are ours
+SLACK = 2.0
+MARGIN = 60.0  # seconds before a key's end from which it is not trusted any more
+GIVE_UP = 86_400.0  # seconds after which only a person is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One credential's means to settle."""
+
+    adapter: Adapter
+    vendor_id: int
+    credential_id: int
+    throttle: AsyncThrottle
+    rows: Any
+
+    @property
+    def hold(self) -> float:
+        return self.adapter.deadline + SLACK
+
+
+def settle() -> int:
+    """Settles what is due, credential by credential. Returns how many were looked at."""
+    now = timezone.now()
+    due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now).values("campaign_id")[:10_000]
+    logins = Credential.objects.filter(Q(campaigns__in=due), paused=False, vendor__paused=False).distinct()
+    return sum(uvloop.run(_credential(login)) for login in logins.select_related("vendor"))
+
+
+async def _credential(login: Credential) -> int:
+    vendor: Any = login.vendor
+    rows = await connect()
+    redis = AsyncRedis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=5)
+    adapter = adapters.load(vendor.adapter)(vendor.settings, login.secret)
+    case = Case(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
+    try:
+        await adapter.open()
+        doubts = await truth.due(rows, login.pk, MOST, LEASE)
+        for doubt in doubts:
+            await _settle(case, doubt)
+        return len(doubts)
+    finally:
+        await adapter.close()
+        await redis.aclose()
+        await rows.close()
+
+
+async def _settle(case: Case, doubt: Doubt) -> None:
+    can = case.adapter.capabilities
+    over = case.hold + can.settle_delay - doubt.age  # until then the first call may still be running
+    if over > 0:
+        await truth.later(case.rows, doubt, over + 1, None)
+    elif can.dedupe and _young(can.dedupe_ttl, doubt.age):
+        await _repeat(case, doubt, proved=False)
+    elif can.lookup != "none":
+        await _look_up(case, doubt)
+    else:
+        await truth.later(case.rows, doubt, None, None)
+
+
+def _young(ttl: float | None, age: float) -> bool:
+    """Does the vendor surely still know the key of a call that is `age` seconds old?"""
+    return ttl is None or age < ttl - MARGIN
+
+
+async def _look_up(case: Case, doubt: Doubt) -> None:
+    found = await case.adapter.look_up(doubt.reference)
+    if isinstance(found, Accepted):
+        await truth.accept(case.rows, [(doubt.id, found.vendor_id)])
+    elif found is None and case.adapter.capabilities.lookup == "strong":
+        await _repeat(case, doubt, proved=True)  # the vendor does not have it: the call may be made again
+    else:
+        note = "look-up: not found, which proves nothing" if found is None else f"look-up: {found.reason}"
+        await _later(case, doubt, note)
+
+
+async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
+    """proved: no earlier attempt was accepted, so the answer of this one is the whole truth."""
+    letter = await _letter(doubt)
+    place = await _place(case) if isinstance(letter, Letter) else None
+    if place is None or not isinstance(letter, Letter):
+        return await _later(case, doubt, None)
+    grant, scope = place
+    outcome: Outcome = NotSent("the key grew too old while it waited for a place")
+    try:
+        age = await truth.repeat(case.rows, scope, doubt, case.hold)
+        if age is None or not (proved or _young(case.adapter.capabilities.dedupe_ttl, age)):
+            await case.throttle.cancel(scope, grant.places())
+        else:
+            outcome = (await case.adapter.send([letter]))[0]
+            await case.throttle.done(scope, grant.places())
+    except Unreachable:
+        log.warning("message %s: its place could not be handed back", doubt.id)
+    match outcome:
+        case Accepted(vendor_id):
+            await truth.accept(case.rows, [(doubt.id, vendor_id)])
+        case Refused(code, sub_type) if proved:
+            await truth.refuse(case.rows, [(doubt.id, code, sub_type)])
+        case Refused(code):
+            await _later(case, doubt, f"repeat refused ({code}), the first call is still in doubt")
+        case InDoubt(reason) | NotSent(reason):
+            await _later(case, doubt, f"repeat: {reason}")
+    return None
+
+
+async def _place(case: Case) -> tuple[Grant, Any] | None:
+    seen = await standing.read_vendor(case.rows, case.vendor_id, case.credential_id)
+    try:
+        answer = await case.throttle.acquire(seen, 1, case.hold)
+    except Unreachable:
+        return None
+    return (answer, seen) if isinstance(answer, Grant) else None
+
+
+async def _letter(doubt: Doubt) -> Letter | None:
+    campaign = await Campaign.objects.aget(pk=doubt.campaign_id)
+    content = templates.compile(campaign.subject, campaign.body, html=campaign.html)
+    try:
+        subject, body = content.render(doubt.recipient, doubt.params)
+    except templates.TemplateError:
+        return None
+    return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html)
+
+
+async def _later(case: Case, doubt: Doubt, note: str | None) -> None:
+    wait = min(3600.0, max(10.0, doubt.age / 4))
+    await truth.later(case.rows, doubt, None if doubt.age > GIVE_UP else wait, note)
