@@ -5,7 +5,7 @@ Receipts come first where a vendor sends them (campaigns.claims.truth.accept). W
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 from django.conf import settings
@@ -62,7 +62,7 @@ async def _credential(login: Credential) -> int:
     vendor: Any = login.vendor
     rows = await connect()
     redis = AsyncRedis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=5)
-    adapter = adapters.load(vendor.adapter)(vendor.settings, login.secret)
+    adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
     case = Case(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
     try:
         await adapter.open()
@@ -114,7 +114,7 @@ async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
     grant, scope = place
     outcome: Outcome = NotSent("the key grew too old while it waited for a place")
     try:
-        age = await truth.repeat(case.rows, scope, doubt, case.hold)
+        age = await truth.repeat(case.rows, scope, doubt, case.hold, proved=proved)
         if age is None or not (proved or _young(case.adapter.capabilities.dedupe_ttl, age)):
             await case.throttle.cancel(scope, grant.places())
         else:

@@ -165,9 +165,9 @@ async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: S
     words = {"job": lease.job_id, "fence": lease.fence, "ids": ids, "kinds": kinds, "codes": codes, "notes": notes}
     row = await (await connection.execute(RECORD, words)).fetchone()
     told = set(row[0] or ()) if row else set()
-    late = [(id, code) for id, kind, code, _ in rows if kind == "a" and id not in told]
+    late = [(id, answer.vendor_id) for id, answer in answers if isinstance(answer, Accepted) and id not in told]
     if late:  # its job was finalised meanwhile
-        await truth.accept(connection, late)
+        await truth.accept(connection, [(id, _stored(vendor_id)) for id, vendor_id in late])
 
 
 def _words(outcome: Outcome) -> tuple[str | None, str | None]:

@@ -97,8 +97,9 @@ async def due(connection: AsyncConnection[Any], credential_id: int, most: int, l
     return [Doubt(*row) for row in await cursor.fetchall()]
 
 
-# A repeat is a call: under the vendor's generation and terms, and in the ledger before it starts. It says how old
-# the first attempt is now: a key may have grown too old while we waited for a place.
+# A repeat is a call: under the vendor's generation, and in the ledger before it starts. It says how old the first
+# attempt is now: a key may have grown too old while we waited for a place. After a proof that the vendor has nothing
+# it is the first call, and the proof is bound to the call it was asked about: of two who asked, one repeats.
 REPEAT = """
 WITH gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
@@ -106,9 +107,10 @@ WITH gate AS (
         AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
     FOR SHARE OF v
 ), ours AS (
-    SELECT m.id, extract(epoch FROM clock_timestamp() - m.sent_at)::float8 AS age FROM campaigns_message m
+    UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
     WHERE m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s AND m.sent_at = %(sent_at)s
         AND EXISTS (SELECT FROM gate)
+    RETURNING m.id, extract(epoch FROM clock_timestamp() - %(sent_at)s::timestamptz)::float8 AS age
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', 1
@@ -118,11 +120,14 @@ SELECT age FROM ours
 """
 
 
-async def repeat(connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float) -> float | None:
+async def repeat(
+    connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float, *, proved: bool
+) -> float | None:
     """May this doubt be called again now? The age of its first call in seconds; None: no."""
     words = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation, "hold": hold,
         "id": doubt.id, "resend_no": doubt.resend_no, "sent_at": doubt.sent_at,
+        "proved": proved,
     }  # fmt: skip
     row = await (await connection.execute(REPEAT, words)).fetchone()
     return float(row[0]) if row else None
