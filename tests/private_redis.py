@@ -1,0 +1,61 @@
+"""A Redis of one test, for tests that lose its data or end its life."""
+
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from redis import ConnectionError as RedisConnectionError
+from redis import Redis
+
+from mailhub.embedded.engines import redis_program
+
+DEADLINE = 60.0
+
+
+class PrivateRedis:
+    """Starts at once, on a unix socket; keeps what it is told over a restart (append only file)."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="mailhub-redis-"))
+        self.url = f"unix://{self.folder}/redis.sock"
+        self._program = redis_program()
+        self._start()
+
+    def _start(self) -> None:
+        options = {"port": "0", "unixsocket": str(self.folder / "redis.sock"), "dir": str(self.folder)}
+        options |= {"save": "", "appendonly": "yes", "appendfsync": "always", "logfile": str(self.folder / "log")}
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        self._process = subprocess.Popen([self._program, *words])
+        deadline = time.monotonic() + DEADLINE
+        with self.client() as client:
+            while not self._answers(client):
+                assert self._process.poll() is None and time.monotonic() < deadline, (self.folder / "log").read_text()
+                time.sleep(0.01)
+
+    @staticmethod
+    def _answers(client: Redis) -> bool:
+        try:
+            return client.ping() is True
+        except RedisConnectionError:  # not yet there, or still loading
+            return False
+
+    def client(self) -> Redis:
+        return Redis.from_url(self.url)
+
+    def restart(self, keep: bool) -> None:
+        """Killed and started again, with what it knew or with nothing."""
+        self._kill()
+        if not keep:
+            shutil.rmtree(self.folder / "appendonlydir", ignore_errors=True)
+            (self.folder / "appendonly.aof").unlink(missing_ok=True)  # before Redis 7
+        self._start()
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait(DEADLINE)
+
+    def end(self) -> None:
+        self._kill()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,93 @@
+"""P4 in earnest: five processes, one Redis, real time, and a vendor that stamps calls by its own clock."""
+
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from django.conf import settings
+from redis import Redis
+
+from tests.windows import worst_window
+from vendors.throttle import Skewed, Throttle
+
+UNITS, SECONDS, CALLS, SENDERS = 8, 0.4, 48, 5
+DEADLINE = 60.0
+
+
+class Recorder:
+    """A vendor on loopback: takes its time, stamps a call, takes its time to answer; until CALLS came."""
+
+    def __init__(self) -> None:
+        self.stamps: list[float] = []
+        self.enough = threading.Event()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._threads = [threading.Thread(target=self._serve) for _ in range(SENDERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _serve(self) -> None:
+        line, _ = self._server.accept()
+        with line, suppress(ConnectionError):  # a sender that was killed hangs up
+            while line.recv(1) and not self.enough.is_set():
+                time.sleep(random.uniform(0, 0.04))  # on the way out
+                self.stamps.append(time.monotonic())
+                if len(self.stamps) >= CALLS:
+                    self.enough.set()
+                time.sleep(random.uniform(0, 0.04))  # and back
+                line.sendall(b"!")
+
+    def close(self) -> None:
+        self.enough.set()
+        for _ in self._threads:  # whoever still waits for a sender
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        for thread in self._threads:
+            thread.join(DEADLINE)
+        self._server.close()
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    recorder = Recorder()
+    yield recorder
+    recorder.close()
+
+
+def _wall_minus_monotonic() -> float:
+    """Of several readings the one that was interrupted least."""
+    readings = []
+    for _ in range(50):
+        before, wall, after = time.monotonic(), time.time(), time.monotonic()
+        readings.append((after - before, wall - before))
+    return min(readings)[1]
+
+
+def test_five_processes_together_stay_within_the_limit_at_the_vendors_clock(recorder: Recorder) -> None:
+    vendor_id, clock = secrets.randbits(48), _wall_minus_monotonic()
+    throttle = Throttle.at(settings.REDIS_URL)
+    deadline = time.monotonic() + DEADLINE
+    while isinstance(throttle.rebuild(vendor_id, 1, SECONDS, []), Skewed):  # asked too slowly
+        assert time.monotonic() < deadline
+    words = [sys.executable, "-m", "tests.vendors.throttle_sender", settings.REDIS_URL, str(vendor_id)]
+    limit = [str(UNITS), str(SECONDS), str(recorder.port)]
+    senders = [subprocess.Popen([*words, str(n % 2), *limit], cwd=settings.BASE_DIR) for n in range(SENDERS)]
+    try:
+        assert recorder.enough.wait(DEADLINE), f"{len(recorder.stamps)} of {CALLS} calls came"
+    finally:
+        for sender in senders:
+            sender.kill()
+            sender.wait()
+        throttle.close()
+        with Redis.from_url(settings.REDIS_URL) as redis:
+            redis.delete(*redis.scan_iter(f"mailhub:{{v{vendor_id}}}:*", count=1000))
+    if abs(_wall_minus_monotonic() - clock) > SECONDS / 1000:
+        pytest.skip("the machine's clock was set during the test")
+    assert worst_window(recorder.stamps, SECONDS) <= UNITS
+    assert len(recorder.stamps) >= CALLS
