@@ -1,0 +1,104 @@
+"""All statements on parked tasks, one function a verb (document 004).
+
+The rules that make a task run once, whoever is killed where:
+- A sweep claims a row under a lease, publishes it with the claim as the publication's mark, then deletes the row.
+- A claim whose lease ran out may or may not have been published, so it is published again under a new mark, and the
+  row is kept: the publication that is received first wins it, every other one is dropped. A message that the broker
+  delivers twice carries one mark and is run again, as Celery runs every unacknowledged message again.
+- Cancelling a row that may be in the broker leaves it behind as won by nobody.
+"""
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db import connection, models, transaction
+from django.db.models import F, Q, Value
+from django.db.models.functions import Coalesce, Least
+
+from mailhub.models import ParkedTask
+
+LEASE = timedelta(minutes=1)  # for publishing one batch
+KEEP = timedelta(days=30)  # a double that waits longer than this in a queue that nobody reads is run again
+NOBODY = UUID(int=0)
+
+
+def park(**row: Any) -> None:
+    """Store a message; the fields are ParkedTask's."""
+    ParkedTask.objects.create(**row)
+
+
+def park_outside_transaction(**row: Any) -> None:
+    """The same, but a rollback of the caller's transaction leaves the row."""
+
+    def on_own_connection() -> None:
+        try:
+            park(**row)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        thread.submit(on_own_connection).result()
+
+
+def claim(until: datetime, at: datetime, limit: int, ids: Collection[int] | None = None) -> list[ParkedTask]:
+    """Up to limit rows that are due by until, oldest first, for the caller to publish within the lease."""
+    free = Q(claimed_until=None) | Q(claimed_until__lt=at)
+    waiting = ParkedTask.waiting.filter(free, due_at__lte=until)
+    if ids is not None:
+        waiting = waiting.filter(pk__in=ids)
+    mark = uuid4()
+    with transaction.atomic():
+        rows = list(waiting.select_for_update(skip_locked=True)[:limit])
+        _of(rows).update(claim=mark, claimed_until=at + LEASE, publications=F("publications") + 1)
+    for row in rows:
+        row.claim = mark
+    return rows
+
+
+def published(rows: Sequence[ParkedTask], at: datetime) -> None:
+    """These rows are in the broker: they go, except where another publication may be there as well."""
+    only = Q(received=None) | Q(received=F("claim"))
+    _claimed(rows).filter(only, publications=1).delete()
+    _of(rows).update(done_at=Coalesce("done_at", Value(at)))
+
+
+def give_back(rows: Sequence[ParkedTask]) -> None:
+    """These rows were claimed, but their publication was not even tried."""
+    _claimed(rows).update(claim=None, claimed_until=None, publications=F("publications") - 1)
+
+
+def receive(id: int, mark: UUID, at: datetime) -> bool:
+    """Whether the publication of this mark may run: no other one of the same row has been received."""
+    ParkedTask.objects.filter(pk=id, received=None).update(received=mark, done_at=Coalesce("done_at", Value(at)))
+    return not ParkedTask.objects.filter(pk=id).exclude(received=mark).exists()
+
+
+def cancel(ids: Collection[int], at: datetime) -> list[ParkedTask]:
+    """The rows that will not run now; those that are missing had been received or deleted before."""
+    with transaction.atomic():
+        rows = list(ParkedTask.waiting.select_for_update().filter(pk__in=ids))
+        _of(rows).filter(publications=0).delete()
+        _of(rows).update(received=NOBODY, done_at=at)
+    return rows
+
+
+def bring_forward(ids: Collection[int], at: datetime) -> None:
+    """Make these due at that time unless they are due earlier."""
+    ParkedTask.waiting.filter(pk__in=ids).update(due_at=Least("due_at", Value(at)))
+
+
+def forget(at: datetime) -> int:
+    """Delete rows that have kept doubles out for long enough; how many."""
+    return ParkedTask.objects.filter(done_at__lt=at - KEEP).delete()[0]
+
+
+def _of(rows: Sequence[ParkedTask]) -> models.QuerySet[ParkedTask]:
+    return ParkedTask.objects.filter(pk__in=[row.pk for row in rows])
+
+
+def _claimed(rows: Sequence[ParkedTask]) -> models.QuerySet[ParkedTask]:
+    """Those that nobody has claimed since."""
+    return _of(rows).filter(claim__in={row.claim for row in rows})

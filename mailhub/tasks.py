@@ -1,0 +1,13 @@
+"""What beat has mailhub itself do."""
+
+from celery import shared_task
+
+from mailhub import parking, waiter
+
+
+@shared_task(name="mailhub.tasks.release_parked")
+def release_parked() -> int:
+    """The waiter's sweep (document 004): how many messages went to the broker."""
+    released = waiter.release()
+    parking.forget(waiter.now())
+    return released

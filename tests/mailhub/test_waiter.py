@@ -1,0 +1,306 @@
+"""The waiter (document 004): what is parked, how it comes back, and what happens when things go wrong in between."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from threading import Barrier
+from typing import Any
+
+import pytest
+from celery import chain, chord, group
+from django.db import connection, transaction
+from django.test import override_settings
+from kombu.exceptions import EncodeError
+
+from mailhub import parking, waiter
+from mailhub.celery import app
+from mailhub.models import ParkedTask
+from tests.celery_tasks import again_soon, arguments, collect, in_broker, note
+from tests.factories import unique
+from tests.workers import DEADLINE, PROJECT, environment
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def queue() -> str:
+    return unique("queue")
+
+
+def later(**spans: float) -> datetime:
+    return waiter.now() + timedelta(**spans)
+
+
+def parked(queue: str) -> list[ParkedTask]:
+    return list(ParkedTask.waiting.filter(queue=queue))
+
+
+def park(queue: str, count: int = 1, due: datetime | None = None) -> list[ParkedTask]:
+    for number in range(count):
+        note.apply_async([queue, number], queue=queue, eta=due or later(hours=1))
+    return parked(queue)
+
+
+def marks(queue: str) -> list[Any]:
+    return [message["headers"][waiter.MARK] for message in in_broker(queue)]
+
+
+# What is parked
+
+
+@pytest.mark.django_db
+def test_a_message_comes_out_word_for_word_as_the_broker_would_have_had_it(queue: str) -> None:
+    due = later(hours=2)
+    odd = [datetime(2026, 1, 2, tzinfo=UTC), Decimal("1e2"), uuid.UUID(int=7), b"\x00\xff", "\u0000 ☃", 1e22, 1.0]
+    call: dict[str, Any] = {
+        "args": odd,
+        "kwargs": {"deep": [{"b": (1, 2), "a": None}]},
+        "task_id": "the-same",
+        "eta": due,
+        "expires": due + HOUR,
+        "queue": queue,
+        "priority": 3,
+        "headers": {"x-tenant": "velma"},
+        "link": note.s("linked").set(countdown=5),
+        "link_error": [note.si("failed")],
+        "group_id": "a-group",
+        "group_index": 4,
+        "chord": note.s("body"),
+        "chain": [note.s("next")],
+        "time_limit": 30,
+        "soft_time_limit": 20,
+        "shadow": "known-as",
+        "root_id": "root",
+        "parent_id": "parent",
+        "retries": 2,
+        "compression": "zlib",
+        "ignore_result": True,
+    }
+    app.send_task("somebody.elses", **call)
+    waiter.release(at=due - timedelta(minutes=10))
+    with override_settings(WAITER_EXCLUDED_QUEUES=[queue]):
+        app.send_task("somebody.elses", **call)
+
+    released, direct = in_broker(queue, priority=3)
+
+    assert released["headers"].pop(waiter.MARK)
+    for message in (released, direct):
+        del message["properties"]["delivery_tag"]
+    assert released["properties"].pop("expiration") == str(70 * 60 * 1000)
+    assert direct["properties"].pop("expiration")
+    assert released == direct
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queue: note.apply_async([queue], queue=queue, countdown=3600),
+        lambda queue: note.s(queue).set(queue=queue).apply_async(eta=later(hours=1)),
+        lambda queue: app.send_task(note.name, [queue], queue=queue, countdown=3600),
+        lambda queue: app.send_task("not.of.this.project", [queue], queue=queue, countdown=3600),
+        lambda queue: group(note.si(queue)).apply_async(queue=queue, countdown=3600),
+        lambda queue: chain(note.si(queue), note.si(queue)).apply_async(queue=queue, countdown=3600),
+        lambda queue: chord([note.si(queue).set(queue=queue)], collect.s(queue)).apply_async(countdown=3600),
+    ],
+    ids=["apply_async", "signature", "by name", "unknown task", "group", "chain", "chord"],
+)
+def test_every_way_of_calling_a_task_goes_through_the_waiter(queue: str, call: Any) -> None:
+    call(queue)
+
+    assert len(parked(queue)) == 1
+    assert not in_broker(queue)
+
+
+@pytest.mark.django_db
+def test_the_caller_gets_the_result_of_the_id_that_it_chose(queue: str) -> None:
+    result = note.apply_async([queue], queue=queue, countdown=3600, task_id=queue)
+
+    assert result.id == queue == parked(queue)[0].task_id
+
+
+@pytest.mark.django_db
+def test_a_call_whose_transaction_is_rolled_back_was_never_made(queue: str) -> None:
+    with transaction.atomic():
+        note.apply_async([queue], queue=queue, countdown=3600)
+        transaction.set_rollback(True)
+
+    assert not parked(queue)
+
+
+class Unserialisable:
+    pass
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"eta": datetime(2090, 1, 1)}, waiter.BadTime, "no time zone"),  # noqa: DTZ001
+        ({"eta": "2090-01-01T00:00"}, waiter.BadTime, "no time zone"),
+        ({"countdown": -1}, waiter.BadTime, "countdown must be"),
+        ({"countdown": float("nan")}, waiter.BadTime, "countdown must be"),
+        ({"countdown": float("inf")}, waiter.BadTime, "countdown must be"),
+        ({"countdown": 10 * 366 * 86400}, waiter.BadTime, "countdown must be"),
+        ({"eta": datetime(2099, 1, 1, tzinfo=UTC)}, waiter.BadTime, "3650 days ahead"),
+        ({"countdown": 3600, "args": [Unserialisable()]}, EncodeError, "Unserialisable"),
+        ({"countdown": 3600, "serializer": "pickle"}, EncodeError, "pickle"),
+        ({"countdown": 2 * 86400, "chord": {"task": "body"}}, waiter.BadTime, "chord"),
+    ],
+)
+def test_a_wrong_call_is_an_error_at_once_and_leaves_nothing(
+    queue: str, options: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        note.apply_async(**{"args": [queue], "queue": queue, **options})
+
+    assert not parked(queue)
+    assert not in_broker(queue)
+
+
+# How it comes back
+
+
+@pytest.mark.django_db
+def test_the_oldest_goes_first_and_all_that_is_due_goes_in_one_sweep(queue: str) -> None:
+    start = later(hours=1)
+    order = [(number * 7) % 211 for number in range(211)]
+    for minute in order:
+        note.apply_async([queue, minute], queue=queue, eta=start + timedelta(minutes=minute))
+
+    count = waiter.release(at=start + timedelta(minutes=200))
+
+    assert count == 211
+    assert [arguments(message)[1] for message in in_broker(queue)] == list(range(211))
+    assert not ParkedTask.objects.filter(queue=queue).exists()
+
+
+@pytest.mark.django_db
+def test_what_is_not_due_within_the_horizon_stays(queue: str) -> None:
+    due = park(queue)[0].due_at
+
+    assert waiter.release(at=due - timedelta(minutes=15, microseconds=1)) == 0
+    assert waiter.release(at=due - timedelta(minutes=15)) == 1
+
+
+@pytest.mark.django_db
+def test_a_late_message_goes_at_once_and_any_other_keeps_its_time(queue: str) -> None:
+    now = later(hours=2)
+    park(queue, due=now - timedelta(hours=1))
+    park(queue, due=now + timedelta(seconds=1))
+
+    waiter.release(at=now)
+
+    late, other = (message["headers"]["eta"] for message in in_broker(queue))
+    assert late is None
+    assert datetime.fromisoformat(other) == now + timedelta(seconds=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sweeps_that_overlap_share_the_work(queue: str) -> None:
+    due = park(queue, count=250)[0].due_at
+    together = Barrier(3)
+
+    def sweep() -> int:
+        together.wait(DEADLINE)
+        try:
+            return waiter.release(at=due + HOUR)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(3) as threads:
+        counts = [sweep.result(DEADLINE) for sweep in [threads.submit(sweep) for _ in range(3)]]
+
+    assert sum(counts) == 250
+    assert sorted(arguments(message)[1] for message in in_broker(queue)) == list(range(250))
+
+
+@pytest.mark.django_db
+def test_a_message_that_cannot_be_published_holds_up_no_other(queue: str) -> None:
+    broken, _ = park(queue, count=2)
+    ParkedTask.objects.filter(pk=broken.pk).update(message="{")
+
+    assert waiter.release(at=later(hours=2)) == 1
+
+    assert parked(queue) == [broken]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_the_broker_is_away_everything_is_kept_and_the_next_sweep_publishes_it_once(queue: str) -> None:
+    park(queue, count=3, due=later(hours=1))
+    script = "from mailhub import waiter; waiter.release(waiter.now() + waiter.timedelta(hours=2))"
+    nowhere = environment(BROKER_URL=f"redis+socket:///nowhere/{queue}", RESULT_BACKEND="disabled://")
+    sweep = run(script, nowhere)
+
+    assert "OperationalError" in sweep.stderr
+    assert len(parked(queue)) == 3
+    assert waiter.release(at=later(hours=3)) == 3
+    assert len(in_broker(queue)) == 3
+
+
+# Doubles
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_a_message_published_twice_because_the_sweep_was_killed_only_the_first_received_may_run(queue: str) -> None:
+    row = park(queue)[0]
+    script = (
+        "import os; from celery.signals import after_task_publish as published; from mailhub import waiter;"
+        "die = lambda **_: os.kill(os.getpid(), 9); published.connect(die, weak=False);"
+        "waiter.release(waiter.now() + waiter.timedelta(hours=2))"
+    )
+
+    killed = run(script, environment())
+    assert killed.returncode == -signal.SIGKILL
+    assert waiter.release(at=later(hours=2)) == 0, "the lease of the dead sweep holds"
+    assert waiter.release(at=later(hours=3)) == 1
+
+    (_, first), (_, second) = marks(queue)
+    assert parking.receive(row.pk, uuid.UUID(second), later())
+    assert not parking.receive(row.pk, uuid.UUID(first), later())
+    assert parking.receive(row.pk, uuid.UUID(second), later()), "the broker delivers the winner again: it runs again"
+    assert not parked(queue)
+
+
+@pytest.mark.django_db
+def test_what_was_received_after_its_sweep_died_is_not_published_again(queue: str) -> None:
+    row = park(queue)[0]
+    (claimed,) = parking.claim(row.due_at, later(), limit=1)
+
+    assert claimed.claim is not None
+    assert parking.receive(row.pk, claimed.claim, later())
+    assert waiter.release(at=later(hours=2)) == 0
+
+
+@pytest.mark.django_db
+def test_a_row_that_kept_doubles_out_goes_after_thirty_days(queue: str) -> None:
+    row = park(queue)[0]
+    parking.claim(row.due_at, later(), limit=1)
+    parking.published(parking.claim(row.due_at, later(hours=1), limit=1), later())
+
+    assert parking.forget(later(days=29)) == 0
+    assert parking.forget(later(days=31)) == 1
+
+
+@pytest.mark.django_db
+def test_a_released_task_that_calls_itself_again_is_no_double_of_itself(queue: str) -> None:
+    again_soon.apply_async([queue], queue=queue, countdown=0, headers={waiter.MARK: [1, str(uuid.uuid4())], "x": 1})
+
+    assert "x" in in_broker(queue)[0]["headers"]
+    assert waiter.MARK not in in_broker(queue)[0]["headers"]
+
+
+def run(script: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", f"import django; django.setup(); {script}"],
+        cwd=PROJECT,
+        env={**environment, "DJANGO_SETTINGS_MODULE": os.environ["DJANGO_SETTINGS_MODULE"]},
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE,
+    )
