@@ -16,6 +16,8 @@ from django.db.models.functions import Now
 from campaigns.models import Job
 from campaigns.states import MOVES, Status, move
 
+UNDONE: dict[str, Any] = {"stopped_at": None, "stopped_by": "", "finished_at": None, "waits_for": ""}
+
 
 class Verdict(StrEnum):
     DONE = "done"
@@ -65,7 +67,7 @@ def _stop(job_id: int, revision: int | None, by: str) -> Answer:
     if revision not in (None, job.revision):
         return _stale(job_id)
     # After the lock: a call that started before has an earlier time (the audit of P5 compares them).
-    mark = {"stopped_at": Now(), "waits_for": f"stopped by {by}"[:255] if by else ""}
+    mark = {"stopped_at": Now(), "stopped_by": by[:150], "waits_for": ""}
     children = Job.objects.filter(parent=job_id)
     list(children.select_for_update().order_by("pk").values_list("pk"))
     running = list(children.filter(status__in=MOVES["stop"].sources).values_list("pk", flat=True))
@@ -153,14 +155,13 @@ def reopen(leaves: QuerySet[Job], **sets: Any) -> None:
     """LOGGED -> READY; the finished parent of a child that is sent again is not finished any more."""
     parents = Job.objects.filter(pk__in=set(leaves.values_list("parent", flat=True)), status=Status.P_FINISHED)
     _reopen_parents(parents)
-    fresh = {"stopped_at": None, "finished_at": None, "mailcaster": None, "not_before": None, "waits_for": ""}
-    move(leaves, "retry", **fresh, **sets)
+    move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, **sets)
 
 
 def _reopen_parents(parents: QuerySet[Job]) -> None:
     """Their children go on; what is not cut yet, the casters cut."""
     ids = list(parents.values_list("pk", flat=True))
-    move(parents.filter(pk__in=ids), "retry_parent", stopped_at=None, finished_at=None, waits_for="")
+    move(parents.filter(pk__in=ids), "retry_parent", **UNDONE)
     move(Job.objects.filter(pk__in=ids, remaining=0), "assigned")
 
 

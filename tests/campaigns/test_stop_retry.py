@@ -92,7 +92,7 @@ class TestStop:
         job = factories.campaign_with_job(3, status=status)
         assert only(people.stop([job.pk], by="ann")).verdict == Verdict.DONE
         job.refresh_from_db()
-        assert (job.status, job.revision, job.waits_for) == ("STOPPED", 1, "stopped by ann")
+        assert (job.status, job.revision, job.stopped_by) == ("STOPPED", 1, "ann")
         assert job.stopped_at
 
     def test_what_is_in_flight_keeps_its_rows_so_that_its_answers_are_recorded(self) -> None:
@@ -301,3 +301,44 @@ class TestStopCommand:
         call_command("stop_job", *[job.pk for job in jobs], json=True)
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [(line["job"], line["verdict"]) for line in lines] == [(job.pk, "done") for job in jobs]
+
+
+@pytest.mark.django_db
+class TestRetryCommand:
+    def test_the_job_is_dispatched_at_once(self, capsys: pytest.CaptureFixture) -> None:
+        job = logged(3, m1=at()["accepted"])
+        call_command("retry_job", job.pk)
+        assert capsys.readouterr().out == f"job {job.pk} sends 2 messages\n"
+        assert statuses(job) == ["DISPATCHED"]
+
+    def test_a_large_job_that_was_sent_whole_is_not_cut_when_it_is_sent_again(self) -> None:
+        job = logged(3)
+        job.vendor.small_audience_threshold = 2
+        job.vendor.save()
+        call_command("retry_job", job.pk)
+        assert statuses(job) == ["DISPATCHED"]
+
+    def test_a_parent_and_its_children_go_on(self) -> None:
+        top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED"])
+        call_command("retry_job", top.pk)
+        assert statuses(top, *cut) == ["P_ASSIGNING", "DISPATCHED"]
+
+    def test_exit_code_3_says_try_again_and_1_says_unknown(self) -> None:
+        job = factories.campaign_with_job(1, status="STOPPED")
+        with pytest.raises(CommandError, match="still being finalised; try again in a moment") as error:
+            call_command("retry_job", job.pk)
+        assert error.value.returncode == 3
+        with pytest.raises(CommandError, match="there is no job 999999999") as error:
+            call_command("retry_job", job.pk, 999999999)
+        assert error.value.returncode == 1
+
+    def test_nothing_to_send_again_is_told_and_is_no_error(self, capsys: pytest.CaptureFixture) -> None:
+        job = logged(1, m1=at()["accepted"])
+        call_command("retry_job", job.pk, json=True)
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["verdict"], answer["messages"]) == ("already", 0)
+
+    def test_expired_ones_come_with_an_option(self, capsys: pytest.CaptureFixture) -> None:
+        job = logged(2, m1=at()["expired"], m2=at()["expired"])
+        call_command("retry_job", job.pk, expired=True)
+        assert "sends 2 messages" in capsys.readouterr().out
