@@ -1,4 +1,4 @@
-"""How commands answer: tables for people, one JSON object a line for programs."""
+"""How commands answer: sentences and tables for people, one JSON object a line for programs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,27 +6,26 @@ from typing import Any
 import orjson
 from django.core.management.base import OutputWrapper
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 PIPE_WIDTH = 200  # columns; a pipe has no width of its own
 
 
-def write_table(out: OutputWrapper, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Numbers stand right; an empty list says so."""
-    terminal = out.isatty()
-    console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    lines = [list(row) for row in rows]
-    if not lines:
-        out.write("nothing to show")
-        return
-    for column, first in zip(columns, lines[0], strict=True):
-        table.add_column(column, justify="right" if isinstance(first, int) else "left", overflow="fold")
-    for line in lines:
-        table.add_row(*(_cell(value) for value in line))
-    with console.capture() as text:
-        console.print(table)
-    out.write("\n".join(line.rstrip() for line in text.get().splitlines()))
+def tell(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: bool) -> None:
+    """What came of a command, in one of the two ways."""
+    if as_json:
+        write_json(out, [facts])
+    else:
+        out.write(sentence)
+
+
+def write_rows(out: OutputWrapper, rows: Iterable[Mapping[str, Any]], as_json: bool, columns: Sequence[str]) -> None:
+    """All facts as JSON, or these columns as a table."""
+    if as_json:
+        write_json(out, rows)
+    else:
+        _write_table(out, columns, list(rows))
 
 
 def write_json(out: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -35,7 +34,32 @@ def write_json(out: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
         out.write(orjson.dumps(row, default=str).decode())
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return "yes" if value else ""
-    return f"{value:,}" if isinstance(value, int) else str(value).replace("[", "\\[")
+def word(value: object) -> str:
+    """A value as people read it."""
+    if value is None or value is False:
+        return ""
+    if value is True:
+        return "yes"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(map(word, value))
+    return str(value)
+
+
+def _write_table(out: OutputWrapper, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Numbers stand right; an empty list says so."""
+    if not rows:
+        out.write("nothing to show")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        number = type(rows[0][column]) is int
+        table.add_column(column.replace("_", " "), justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(word(row[column])) for column in columns))
+    terminal = out.isatty()
+    console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
+    with console.capture() as text:
+        console.print(table)
+    out.write("\n".join(line.rstrip() for line in text.get().splitlines()))

@@ -1,0 +1,115 @@
+"""What is typed for vendors: KEY=VALUE, N/SECONDS, names. Every fault is a CommandError that says what was meant."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError
+from django.db.models import Model
+
+from vendors import adapters
+from vendors.adapters.options import InvalidSettings
+from vendors.models import Credential, Vendor
+
+Window = tuple[int, float]  # units in any so many seconds
+
+
+def pairs(words: Iterable[str]) -> dict[str, str]:
+    """KEY=VALUE ..."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise CommandError(f"{word!r} is not KEY=VALUE")
+        if found.setdefault(key, value) != value:
+            raise CommandError(f"{key} is given twice")
+    return found
+
+
+def windows(words: Iterable[str]) -> list[Window]:
+    """N/SECONDS ...: at most N calls in any so many seconds."""
+    found = [_window(word) for word in words]
+    if len({seconds for _, seconds in found}) < len(found):
+        raise CommandError("two limits have the same window")
+    return sorted(found, key=lambda window: window[1])
+
+
+def _window(word: str) -> Window:
+    units, slash, seconds = word.partition("/")
+    try:
+        window = int(units), float(seconds)
+    except ValueError:
+        raise CommandError(f"{word!r} is not a limit: write N/SECONDS, for example 5/60") from None
+    if not slash or not 0 <= window[0] < 2**31 or not 0.01 <= window[1] < math.inf:
+        raise CommandError(f"{word!r}: the number must be 0 or more, the window 0.01 seconds or more")
+    return window
+
+
+def vendor(slug: str) -> Vendor:
+    found = Vendor.objects.filter(slug=slug).first()
+    if found is None:
+        known = ", ".join(Vendor.objects.values_list("slug", flat=True)) or "none yet"
+        raise CommandError(f"there is no vendor {slug!r}; there are: {known}")
+    return found
+
+
+def credential(of: Vendor, name: str) -> Credential:
+    found = Credential.objects.filter(vendor=of, name=name).first()
+    if found is None:
+        known = ", ".join(of.credentials.values_list("name", flat=True)) or "none yet"
+        raise CommandError(f"{of.slug} has no credential {name!r}; it has: {known}")
+    return found
+
+
+def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were typed, with the adapter's types; what was not typed stays the adapter's default."""
+    try:
+        cleaned = adapters.load(adapter).validate(typed)
+    except LookupError as error:
+        raise CommandError(str(error)) from None
+    except InvalidSettings as error:
+        raise CommandError("\n".join(error.errors)) from None
+    return {key: cleaned[key] for key in typed}
+
+
+def secret(of: Vendor, words: Iterable[str], file: str | None) -> dict[str, str]:
+    """From HEADER=VALUE ... and a JSON file; the vendor's adapter must accept it. No message shows a value."""
+    found = (_read(file) if file else {}) | pairs(words)
+    try:
+        adapters.load(of.adapter)(of.settings, found)
+    except InvalidSettings as error:
+        raise CommandError("\n".join(error.errors)) from None
+    return found
+
+
+def _read(file: str) -> dict[str, str]:
+    try:
+        found = json.loads(Path(file).read_text())
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}") from None
+    except ValueError:
+        raise CommandError(f"{file} is not JSON") from None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise CommandError(f"{file} must hold one JSON object with texts")
+    return found
+
+
+def check(row: Model) -> None:
+    """The model's own rules, as CommandError."""
+    try:
+        row.full_clean(validate_unique=False, validate_constraints=False)
+    except ValidationError as error:
+        faults = (f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
+        raise CommandError("\n".join(fault.removeprefix("__all__: ") for fault in faults)) from None
+
+
+def differences(row: Model, wanted: Mapping[str, Any]) -> list[str]:
+    """Where a row that is there already differs from what was typed, in words; secrets are not shown."""
+    return [
+        f"{name} is another one" if name == "secret" else f"{name} is {getattr(row, name)}, not {value}"
+        for name, value in wanted.items()
+        if getattr(row, name) != value
+    ]

@@ -1,0 +1,180 @@
+"""`manage.py vendor`: who delivers, how fast it may be called, its nightly dispatch."""
+
+from argparse import ArgumentParser
+from datetime import datetime, time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+
+from vendors import adapters, casters
+from vendors.management import arguments, terms
+from vendors.management.facts import vendor_facts
+from vendors.management.output import tell, word, write_rows
+from vendors.models import Credential, Vendor
+
+# Option -> field, of what is stored as it was typed.
+FIELDS = {"name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone"}
+SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "paused")
+
+
+class Command(BaseCommand):
+    help = (
+        "Vendors: add, list, show, set, limit, pause, resume, remove. "
+        "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        add = verbs.add_parser("add", help="a vendor with a credential 'default' and a set of casters")
+        add.add_argument("slug")
+        add.add_argument("--adapter", required=True, choices=adapters.names())
+        add.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="settings")
+        add.add_argument("--limit", nargs="+", action="extend", metavar="N/SECONDS", dest="limits")
+        add.add_argument("--name", help="as people know it; default: the slug")
+        add.add_argument("--channel", choices=Vendor.Channel.values)
+        add.add_argument("--threshold", type=int, metavar="N", help="jobs of fewer messages are small")
+        add.add_argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch")
+        add.add_argument("--time-zone", metavar="ZONE", help="for example Europe/London")
+        add.add_argument("--weekdays", metavar="DAYS", help="of the nightly dispatch: 1-5, or 1,3,5; 1 is Monday")
+        add.add_argument("--no-casters", action="store_true", help="they are added with the command mailcaster")
+        verbs.add_parser("list", help="all of them")
+        for verb, about in (
+            ("show", "one of them"),
+            ("resume", "calls may start again"),
+            ("remove", "a vendor without campaigns"),
+        ):
+            verbs.add_parser(verb, help=about).add_argument("slug")
+        change = verbs.add_parser("set", help="change settings of its adapter; KEY= takes one away")
+        change.add_argument("slug")
+        change.add_argument("settings", nargs="+", metavar="KEY=VALUE")
+        limit = verbs.add_parser("limit", help="replace its limits, in force at once; 0/60 pauses; none: show them")
+        limit.add_argument("slug")
+        limit.add_argument("limits", nargs="*", metavar="N/SECONDS")
+        limit.add_argument("--credential", metavar="NAME", help="of this credential alone")
+        limit.add_argument("--clear", action="store_true", help="no limit any more")
+        pause = verbs.add_parser("pause", help="no new call starts")
+        pause.add_argument("slug")
+        pause.add_argument("--reason", default="paused by hand")
+        for one in verbs.choices.values():
+            one.add_argument("--json", action="store_true", help="one object a vendor")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        getattr(self, f"do_{options['verb']}")(**options)
+
+    def do_add(self, slug: str, **options: Any) -> None:
+        wanted = self._wanted(slug, options)
+        limits = arguments.windows(options["limits"] or [])
+        row = Vendor(**{"slug": slug, "name": slug, **wanted})
+        arguments.check(row)
+        try:
+            with transaction.atomic():
+                row.save()
+                Credential.objects.create(vendor=row)
+                terms.replace(row, None, limits)
+                if not options["no_casters"]:
+                    casters.default_set(row)
+        except IntegrityError:
+            self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
+            return
+        told = f"{slug}: added, with the credential default and {row.mailcasters.count()} casters"
+        self._tell(row, "\n".join([told, *map(terms.price, limits)]), options)
+
+    def do_list(self, **options: Any) -> None:
+        rows = [vendor_facts(row) for row in Vendor.objects.prefetch_related("limits", "credentials", "mailcasters")]
+        write_rows(self.stdout, rows, options["json"], SHOWN)
+
+    def do_show(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        lines = [f"{name}: {word(value)}" for name, value in vendor_facts(row).items()]
+        self._tell(row, "\n".join([*lines, *map(terms.price, terms.of(row))]), options)
+
+    def do_set(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        typed = arguments.pairs(options["settings"])
+        merged = {key: value for key, value in (row.settings | typed).items() if value != ""}
+        settings = arguments.settings(row.adapter, merged)
+        changed = settings != row.settings
+        Vendor.objects.filter(pk=row.pk).update(settings=settings)
+        self._tell(row, f"{slug}: {'changed' if changed else 'already so'}", options)
+
+    def do_limit(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        name = options["credential"]
+        login = arguments.credential(row, name) if name else None
+        windows = arguments.windows(options["limits"])
+        if windows and options["clear"]:
+            raise CommandError("give new limits or --clear, not both")
+        told = ""
+        if windows or options["clear"]:
+            told = "changed\n" if terms.replace(row, login, windows) else "already so\n"
+        now = "\n".join(map(terms.price, terms.of(row, login))) or "no limit"
+        self._tell(row, f"{login or slug}: {told}{now}", options)
+
+    def do_pause(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        told = "was paused already" if row.paused else "paused: no new call starts"
+        Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
+        self._tell(row, f"{slug}: {told}", options)
+
+    def do_resume(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        told = "resumed" if row.paused else "was not paused"
+        Vendor.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
+        self._tell(row, f"{slug}: {told}", options)
+
+    def do_remove(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        try:
+            with transaction.atomic():
+                row.credentials.all().delete()
+                row.delete()
+        except ProtectedError:
+            raise CommandError(f"{slug} has campaigns and stays, for the record; pause it instead") from None
+        tell(self.stdout, f"{slug}: removed", {"slug": slug, "removed": True}, options["json"])
+
+    def _wanted(self, slug: str, options: dict[str, Any]) -> dict[str, Any]:
+        """The fields that were typed; the others have their defaults."""
+        wanted = {field: options[option] for option, field in FIELDS.items() if options[option] is not None}
+        wanted["adapter"] = options["adapter"]
+        wanted["settings"] = arguments.settings(options["adapter"], arguments.pairs(options["settings"]))
+        if options["dispatch_at"]:
+            wanted["dispatch_at"] = _clock(options["dispatch_at"])
+        if options["weekdays"]:
+            wanted["weekdays"] = _days(options["weekdays"])
+        return wanted
+
+    def _compare(
+        self, row: Vendor, wanted: dict[str, Any], limits: list[arguments.Window] | None, options: dict[str, Any]
+    ) -> None:
+        faults = arguments.differences(row, wanted)
+        if limits is not None and terms.of(row) != limits:
+            faults.append(f"the limits are {word(vendor_facts(row)['limits']) or 'none'}")
+        if faults:
+            raise CommandError(f"{row.slug} is already there, and differs: " + "; ".join(faults))
+        self._tell(row, f"{row.slug}: already there", options)
+
+    def _tell(self, row: Vendor, sentence: str, options: dict[str, Any]) -> None:
+        row.refresh_from_db()
+        tell(self.stdout, sentence, vendor_facts(row), options["json"])
+
+
+def _clock(typed: str) -> time:
+    try:
+        return datetime.strptime(typed, "%H:%M").time()  # noqa: DTZ007  a local time of day
+    except ValueError:
+        raise CommandError(f"{typed!r} is not a time of day: write HH:MM") from None
+
+
+def _days(typed: str) -> list[int]:
+    """1-5, or 1,3,5 -> ISO weekdays."""
+    days: set[int] = set()
+    for part in typed.split(","):
+        first, dash, last = part.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+            raise CommandError(f"{typed!r} are not weekdays: write 1-5 or 1,3,5; 1 is Monday")
+        days.update(range(int(first), int(last if dash else first) + 1))
+    if not days or not days <= {1, 2, 3, 4, 5, 6, 7}:
+        raise CommandError(f"{typed!r} are not weekdays: write 1-5 or 1,3,5; 1 is Monday")
+    return sorted(days)
