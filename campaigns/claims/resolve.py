@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Greatest, Now
 
 from campaigns.claims.people import reopen
@@ -45,9 +45,10 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     ids = sorted(set(message_ids))
     if not reason.strip():
         raise CannotResolve("say why: a reason is kept with every decision")
-    jobs = _lock_jobs(ids)
+    # Messages before jobs, as claims/truth.py has it: a look-up may just be settling one of them.
     messages = list(Message.objects.select_for_update().filter(pk__in=ids, in_doubt_at__isnull=False).order_by("pk"))
     _all_in_doubt(ids, messages)
+    jobs = _lock_jobs(ids)
     if decision == As.RESEND:
         _all_logged(set(jobs.values()))
     Resolution.objects.bulk_create(_entry(message, decision, reason, by) for message in messages)
@@ -124,7 +125,7 @@ def _count(ids: Sequence[int], jobs: dict[int, int], decision: str) -> Resolved:
         counters: dict[str, Any] = {"in_doubt": Greatest(F("in_doubt") - number, 0)}
         if column:
             counters[column] = F(column) + number
-        Job.objects.filter(pk=job_id).update(**counters)
+        Job.objects.filter(Q(pk=job_id) | Q(children=job_id)).update(**counters)
     if decision != As.RESEND:
         return Resolved(len(ids))
     complete: list[int] = []

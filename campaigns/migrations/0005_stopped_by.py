@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('campaigns', '0003_stopped_at'),
+        ('campaigns', '0004_casting'),
     ]
 
     operations = [
