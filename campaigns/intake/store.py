@@ -43,14 +43,17 @@ def accept(
 ) -> Job:
     """The job that sends this: RENDERED if it waits for the night, else READY for the dispatcher (document 000).
 
-    The recipients, subject and body were checked (checks.check, templates.compile). Raises BadInput for impossible
-    times, texts or sizes; then, and after any other error, nothing is stored.
+    Who accepts for now calls dispatcher.dispatch_ready with it afterwards. A sponsor that is not stored yet is stored
+    with it. The recipients, subject and body were checked (checks.check, templates.compile). Raises BadInput for
+    impossible times, texts or sizes; then, and after any other error, nothing is stored.
     """
     check_times(at, deadline, timezone.now())
     _check_texts(name, subject, body)
     size = len(recipients)
     first = allocate(size)
     with transaction.atomic():
+        if sponsor.pk is None:
+            sponsor.save()
         campaign = Campaign.objects.create(
             sponsor=sponsor,
             credential=credential,

@@ -16,15 +16,15 @@ At = Literal["nightly", "now"] | datetime
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Calls start from start on and none from end on, local time of the zone, on the same day."""
+    """Calls start from start on and none from end on, local time of the zone; 20:00 to 08:00 goes over midnight."""
 
     start: time
     end: time
     zone: str
 
     def __post_init__(self) -> None:
-        if self.start >= self.end:
-            raise BadInput(f"sending hours {self.start:%H:%M}-{self.end:%H:%M} must end after they start, the same day")
+        if self.start == self.end:
+            raise BadInput(f"sending hours {self.start:%H:%M}-{self.end:%H:%M} are no hours")
         try:
             known_zone(self.zone)
         except ValidationError as error:

@@ -1,0 +1,200 @@
+"""`manage.py send_campaign`: a CSV file of recipients becomes a campaign and its job."""
+
+import json
+import shutil
+import sys
+import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+from django.utils import timezone
+
+from campaigns import dispatcher, intake, templates
+from campaigns.intake import At, Hours
+from campaigns.intake.when import check_times, parse_at, parse_hours, parse_moment
+from campaigns.management.bars import Bars
+from campaigns.management.following import ending, follow
+from campaigns.models import Job, Sponsor
+from campaigns.states import Status
+from vendors.models import Credential, Vendor
+
+NOT_ALL_ACCEPTED = 3
+KNOWN_SHOWN = 20
+HELP = """\
+Checks every row of FILE, then stores campaign, messages and job together, or nothing at all.
+
+FILE is CSV in UTF-8 with a header, delimited by commas, semicolons or tabs; - reads it from standard input. The first
+column is the recipient (e-mail address, phone number with country code, or print address); the others are fields of
+the templates: {{ name }} shows the column name, {{ recipient }} the recipient. A field that is shown as it is must not
+be empty; {{ name|default("friend", true) }} and {% if name %}...{% endif %} allow it.
+
+exit codes:
+  0  accepted; with --wait: and every message was accepted by the vendor
+  1  bad input, nothing was stored (each problem with its row, as a spreadsheet counts rows)
+  2  usage
+  3  with --wait: finished, but some messages were refused, expired or are in doubt, or the job was stopped
+"""
+
+
+class Paragraphs(DjangoHelpFormatter, RawDescriptionHelpFormatter):
+    """Leaves the help's lines as they are."""
+
+
+class Command(BaseCommand):
+    help = HELP
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        return super().create_parser(prog_name, subcommand, formatter_class=Paragraphs, **kwargs)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("file", metavar="FILE", help="CSV of recipients; - for standard input")
+        add("--sponsor", required=True, metavar="NAME", help="on whose behalf it goes out")
+        add("--new-sponsor", action="store_true", help="create the sponsor if there is none of this name")
+        add("--vendor", required=True, metavar="SLUG", help="who delivers it")
+        add("--credential", metavar="NAME", help="login at the vendor; default: its only one, or 'default'")
+        add("--subject", default="", metavar="TEXT", help="template of the subject")
+        add("--body", required=True, metavar="TEMPLATE_FILE", help="template of the body, UTF-8")
+        add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
+        add("--name", metavar="TEXT", help="of the campaign; default: the file's name")
+        add("--at", default="nightly", metavar="WHEN", help="nightly (default), now, or a time: ISO 8601 with zone")
+        add("--hours", metavar="HH:MM-HH:MM", help="calls start only within these hours, local time")
+        add("--time-zone", metavar="ZONE", help="of --hours, like Europe/London; default: the vendor's")
+        add("--deadline", metavar="WHEN", help="what was not called by then expires: ISO 8601 with zone")
+        add("--wait", action="store_true", help="wait until the job is finished or stopped")
+        add("--json", action="store_true", help="print one object: job, campaign, recipients, status")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["time_zone"] and not options["hours"]:
+            raise CommandError("--time-zone goes with --hours", returncode=2)
+        try:
+            with tempfile.TemporaryFile() as spool, Bars() as bars:
+                job = _accept(_spooled(options["file"], spool), options, bars)
+        except (intake.BadInput, templates.TemplateError) as error:
+            raise CommandError(f"{error}\nNothing was stored.") from error
+        if job.status == Status.READY:
+            dispatcher.dispatch_ready([job.pk])
+            # RING: campaigns.tasks.ring([job.vendor_id]), as soon as it is there
+            job.refresh_from_db()
+        self._tell(job, options)
+
+    def _tell(self, job: Job, options: dict[str, Any]) -> None:
+        if not options["json"]:
+            self.stdout.write(_in_words(job))
+        sums = follow(job) if options["wait"] else None
+        if options["json"]:
+            facts = {"job": job.pk, "campaign": job.campaign_id, "recipients": job.size, "status": job.status}
+            self.stdout.write(json.dumps(facts))
+        elif sums:
+            self.stdout.write(ending(job, sums))
+        if sums and sums.accepted < job.size:
+            raise SystemExit(NOT_ALL_ACCEPTED)
+
+
+def _accept(file: BinaryIO, options: dict[str, Any], bars: Bars) -> Job:
+    """Raises CommandError, BadInput, TemplateError; then nothing is stored."""
+    vendor = _vendor(options["vendor"])
+    credential = _credential(vendor, options["credential"])
+    sponsor = _sponsor(options["sponsor"], options["new_sponsor"])
+    subject, body = options["subject"], _body(options["body"])
+    if vendor.channel == Vendor.Channel.EMAIL and not subject.strip():
+        raise CommandError("an e-mail needs a --subject")
+    at, hours, deadline = _times(options, vendor)
+    content = templates.compile(subject, body, options["html"])
+    recipients = intake.check_table(intake.Table(file), vendor.channel, content, bars.reading(file))
+    return intake.accept(
+        sponsor=sponsor,
+        credential=credential,
+        name=options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem),
+        subject=subject,
+        body=body,
+        html=options["html"],
+        recipients=recipients,
+        at=at,
+        hours=hours,
+        deadline=deadline,
+        progress=bars.storing(len(recipients)),
+    )
+
+
+def _spooled(name: str, spool: BinaryIO) -> BinaryIO:
+    """A copy that nobody writes to while it is read twice, and that can be read twice where a pipe cannot."""
+    try:
+        if name == "-":
+            shutil.copyfileobj(sys.stdin.buffer, spool)
+        else:
+            with Path(name).open("rb") as file:
+                shutil.copyfileobj(file, spool)
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+    return spool
+
+
+def _body(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{name} is not UTF-8 (byte {error.start:,})") from error
+
+
+def _times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, datetime | None]:
+    at = parse_at(options["at"])
+    hours = parse_hours(options["hours"], options["time_zone"] or vendor.time_zone) if options["hours"] else None
+    deadline = parse_moment(options["deadline"], "--deadline") if options["deadline"] else None
+    check_times(at, deadline, timezone.now())  # before a million rows are read
+    return at, hours, deadline
+
+
+def _vendor(slug: str) -> Vendor:
+    vendor = Vendor.objects.filter(slug=slug).first()
+    if vendor is None:
+        raise CommandError(f"there is no vendor {slug!r}; {_known(Vendor.objects.values_list('slug', flat=True))}")
+    return vendor
+
+
+def _credential(vendor: Vendor, name: str | None) -> Credential:
+    """Of that name; without a name the vendor's only one, or the one called default."""
+    logins = {credential.name: credential for credential in vendor.credentials.all()}
+    if name is None and len(logins) == 1:
+        return next(iter(logins.values()))
+    found = logins.get(name or "default")
+    if found is None:
+        what = f"no credential {name!r} at" if name else "more than one credential, or none, at"
+        raise CommandError(f"there is {what} {vendor.slug}; name one with --credential; {_known(logins)}")
+    return found
+
+
+def _sponsor(name: str, new: bool) -> Sponsor:
+    """A new one is stored with its first campaign."""
+    found = Sponsor.objects.filter(name=name).first()
+    if found:
+        return found
+    if not new:
+        known = _known(Sponsor.objects.values_list("name", flat=True))
+        raise CommandError(f"there is no sponsor {name!r}; {known}; --new-sponsor creates it")
+    sponsor = Sponsor(name=name)
+    try:
+        sponsor.full_clean()
+    except ValidationError as error:
+        raise CommandError(f"the sponsor's name: {'; '.join(error.messages)}") from error
+    return sponsor
+
+
+def _known(names: Iterable[str]) -> str:
+    some = list(islice(names, KNOWN_SHOWN))
+    return f"known: {', '.join(some)}" if some else "none is known yet"
+
+
+def _in_words(job: Job) -> str:
+    waits = {Status.RENDERED: "waits for the nightly dispatch", Status.READY: f"waits until {job.not_before}"}
+    state = waits.get(Status(job.status), "is on its way")
+    recipients = "1 recipient" if job.size == 1 else f"{job.size:,} recipients"
+    return f"Job {job.pk} of campaign {job.campaign_id} ({recipients}) {state}: {job.status}"
