@@ -28,7 +28,7 @@ def email(text: str) -> str:
     if plain:
         return f"{plain[1]}@{plain[2].lower()}"
     try:
-        return validate_email(text, check_deliverability=False).normalized
+        return validate_email(text, check_deliverability=False, strict=True).normalized
     except EmailNotValidError as error:
         raise ValueError(f"{_quoted(text)} is not an e-mail address: {error}") from error
 
@@ -40,7 +40,8 @@ def phone(text: str) -> str:
     except phonenumbers.NumberParseException as error:
         hint = "it must start with + and the country code" if not text.startswith("+") else str(error)
         raise ValueError(f"{_quoted(text)} is not a phone number: {hint}") from error
-    if number.extension or not phonenumbers.is_possible_number(number):
+    possible = phonenumbers.is_possible_number_with_reason(number) == phonenumbers.ValidationResult.IS_POSSIBLE
+    if number.extension or not possible:
         raise ValueError(f"{_quoted(text)} is not a phone number that can get a message: wrong length or an extension")
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
 

@@ -1,6 +1,6 @@
 """To stay with a job until it is over."""
 
-import time
+from time import sleep
 
 from campaigns.management.bars import Bars
 from campaigns.models import Job
@@ -21,7 +21,7 @@ def follow(job: Job) -> Progress:
             show(job.size - sums.open)
             if job.status in OVER:
                 return sums
-            time.sleep(POLL_SECONDS)
+            sleep(POLL_SECONDS)
 
 
 def ending(job: Job, sums: Progress) -> str:

@@ -1,0 +1,76 @@
+"""How long a file of recipients takes from disk to database, and how much memory.
+
+`python -m benchmarks.importing [rows]`. The same steps as manage.py send_campaign, in a PostgreSQL of its own that is
+removed again. The database keeps its promises: the commit waits for the disk.
+"""
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import django
+from rich.console import Console
+
+from mailhub import embedded
+
+ROWS = 1_000_000
+console = Console()
+
+
+def write(path: Path, rows: int) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write("email,name,city,number\n")
+        file.writelines(f"person{n}@example.org,Anna Müller,Newtown,{n:08}\n" for n in range(rows))
+
+
+def run(path: Path) -> None:
+    from django.core.management import call_command
+
+    from campaigns import intake, templates
+    from campaigns.models import Message, Sponsor
+    from vendors.models import Credential, Vendor
+
+    call_command("migrate", verbosity=0)
+    vendor = Vendor.objects.create(slug="vendor", name="vendor")
+    content = templates.compile("Hello {{ name }}", "Dear {{ name }} in {{ city }}: {{ number }}", html=False)
+    with path.open("rb") as file:
+        start = time.perf_counter()
+        recipients = intake.check_table(intake.Table(file), vendor.channel, content)
+        checked = time.perf_counter()
+        intake.accept(
+            sponsor=Sponsor(name="Velma"),
+            credential=Credential.objects.create(vendor=vendor),
+            name="benchmark",
+            subject="",
+            body="",
+            html=False,
+            recipients=recipients,
+        )
+        stored = time.perf_counter()
+    rows = Message.objects.count()
+    assert rows == len(recipients)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    console.print(f"checked {rows:,} rows in {checked - start:.1f} s: {rows / (checked - start):,.0f} rows/s")
+    console.print(f"stored  {rows:,} rows in {stored - checked:.1f} s: {rows / (stored - checked):,.0f} rows/s")
+    console.print(f"most memory used: {memory:,.0f} MB in all")
+
+
+def main(rows: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="mailhub-bench-") as home:
+        os.environ["MAILHUB_HOME"] = home
+        os.environ.pop("DATABASE_URL", None)
+        os.environ["DJANGO_SETTINGS_MODULE"] = "mailhub.settings"
+        os.environ.update(embedded.ensure())
+        try:
+            django.setup()
+            write(Path(home) / "people.csv", rows)
+            run(Path(home) / "people.csv")
+        finally:
+            embedded.reset(embedded.Home(Path(home)))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)

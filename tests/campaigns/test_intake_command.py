@@ -1,0 +1,226 @@
+"""`manage.py send_campaign`: what people see, with which exit code, and what is stored."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from campaigns.management import following
+from campaigns.models import Campaign, Job, Message, Sponsor
+from campaigns.states import S, move
+from tests import factories as make
+from vendors.models import Vendor
+
+GOOD = "email,name\nann@sandbox.example,Ann\nbob@sandbox.example,Bob\n"
+LATER = (datetime.now(UTC) + timedelta(days=30)).replace(microsecond=0)
+EVEN_LATER = LATER + timedelta(days=1)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def vendor(db: None) -> Vendor:
+    made = make.vendor("amazing-mail", time_zone="Europe/London")
+    make.credential(made, "default")
+    return made
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "people.csv").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "body.txt").write_text("Dear {{ name }},\n", encoding="utf-8")
+    return tmp_path
+
+
+def send(files: Path, *more: str, sponsor: str = "Velma") -> str:
+    out = io.StringIO()
+    call_command("send_campaign", str(files / "people.csv"), *basics(files, sponsor), *more, stdout=out)
+    return out.getvalue()
+
+
+def basics(files: Path, sponsor: str = "Velma") -> list[str]:
+    return [
+        *("--sponsor", sponsor, "--vendor", "amazing-mail", "--subject", "Hello {{ name }}"),
+        *("--body", str(files / "body.txt")),
+    ]
+
+
+def nothing_is_stored() -> bool:
+    return not (Campaign.objects.exists() or Message.objects.exists() or Job.objects.exists())
+
+
+def test_a_file_becomes_a_campaign_that_waits_for_the_night(vendor: Vendor, files: Path) -> None:
+    make.sponsor("Velma")
+    told = json.loads(send(files, "--json"))
+    job = Job.objects.get(pk=told["job"])
+    assert told == {"job": job.pk, "campaign": job.campaign_id, "recipients": 2, "status": "RENDERED"}
+    assert job.campaign.name == "people"
+    assert (job.vendor, job.campaign.sponsor.name) == (vendor, "Velma")
+    messages = Message.objects.order_by("id").values_list("recipient", "params")
+    assert list(messages) == [("ann@sandbox.example", {"name": "Ann"}), ("bob@sandbox.example", {"name": "Bob"})]
+
+
+def test_send_now_is_dispatched_at_once(vendor: Vendor, files: Path) -> None:
+    make.sponsor("Velma")
+    assert json.loads(send(files, "--json", "--at", "now"))["status"] == S.DISPATCHED
+
+
+def test_a_send_time_waits_with_its_hours_and_its_deadline(vendor: Vendor, files: Path) -> None:
+    make.sponsor("Velma")
+    more = ["--hours", "8:00-20:00", "--deadline", EVEN_LATER.isoformat(), "--name", "Winter"]
+    elsewhere = LATER.astimezone(timezone(timedelta(hours=1)))
+    told = json.loads(send(files, "--json", "--at", elsewhere.isoformat(), *more))
+    job = Job.objects.select_related("campaign").get(pk=told["job"])
+    campaign = job.campaign
+    assert told["status"] == S.READY
+    assert job.not_before == campaign.send_at == LATER
+    assert (str(campaign.hours_from), str(campaign.hours_to)) == ("08:00:00", "20:00:00")
+    assert (campaign.time_zone, campaign.name) == ("Europe/London", "Winter")
+    assert campaign.deadline == EVEN_LATER
+
+
+def test_people_read_what_happens_next(vendor: Vendor, files: Path) -> None:
+    assert "(2 recipients) waits for the nightly dispatch: RENDERED" in send(files, "--new-sponsor")
+
+
+def test_an_unknown_sponsor_is_an_error_that_names_the_way_out(vendor: Vendor, files: Path) -> None:
+    make.sponsor("Wilma")
+    with pytest.raises(CommandError, match=r"no sponsor 'Velma'; known: Wilma; --new-sponsor creates it") as error:
+        send(files)
+    assert error.value.returncode == 1
+    assert nothing_is_stored()
+
+
+def test_a_new_sponsor_is_stored_with_its_first_campaign_only(vendor: Vendor, files: Path) -> None:
+    (files / "people.csv").write_text("email,name\nbad,Ann\n", encoding="utf-8")
+    with pytest.raises(CommandError):
+        send(files, "--new-sponsor")
+    assert not Sponsor.objects.exists()
+    (files / "people.csv").write_text(GOOD, encoding="utf-8")
+    send(files, "--new-sponsor")
+    assert Sponsor.objects.get().name == "Velma"
+
+
+def test_bad_rows_are_listed_and_nothing_is_stored(vendor: Vendor, files: Path) -> None:
+    make.sponsor("Velma")
+    (files / "people.csv").write_text("email,name\nann@sandbox.example,Ann\nnobody,Bob\n", encoding="utf-8")
+    with pytest.raises(CommandError, match=r"^row 3: 'nobody' is not an e-mail address") as error:
+        send(files)
+    assert str(error.value).endswith("Nothing was stored.")
+    assert nothing_is_stored()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--at", "2001-01-01T00:00:00Z"], "is past"),
+        (["--at", LATER.replace(tzinfo=None).isoformat()], "has no time zone"),
+        (["--at", "9999-01-01T00:00:00Z"], "more than ten years ahead"),
+        (["--at", "tomorrow"], "is not a time"),
+        (["--deadline", "2001-01-01T00:00:00Z"], "the deadline 2001-01-01T00:00:00\\+00:00 is past"),
+        (["--at", LATER.isoformat(), "--deadline", LATER.isoformat()], "not after the time to send"),
+        (["--hours", "8-20"], "must look like 08:00-20:00"),
+        (["--hours", "08:00-25:00"], "must look like 08:00-20:00"),
+        (["--hours", "08:00-08:00"], "are no hours"),
+        (["--hours", "08:00-20:00", "--time-zone", "Atlantis"], "'Atlantis' is not a time zone"),
+        (["--credential", "other"], "no credential 'other' at amazing-mail"),
+        (["--subject", " "], "needs a --subject"),
+        (["--subject", "{{ nme }}"], "row 1: the template needs 'nme'; the columns are email, name"),
+        (["--subject", "{{ name.__class__ }}"], "is not for templates"),
+        (["--body", "missing.txt"], "cannot read missing.txt"),
+        (["--vendor", "nobody"], "no vendor 'nobody'; known: amazing-mail"),
+        (["--name", "x" * 201], "1 to 200 characters"),
+    ],
+)
+def test_what_cannot_be_is_said_and_nothing_is_stored(
+    vendor: Vendor, files: Path, options: list[str], told: str
+) -> None:
+    make.sponsor("Velma")
+    with pytest.raises(CommandError, match=told) as error:
+        send(files, *options)
+    assert error.value.returncode == 1
+    assert nothing_is_stored()
+
+
+def test_of_several_credentials_one_must_be_named_or_be_the_default(vendor: Vendor, files: Path) -> None:
+    make.sponsor("Velma")
+    second = make.credential(vendor, "second")
+    assert Job.objects.get(pk=json.loads(send(files, "--json"))["job"]).credential.name == "default"
+    named = json.loads(send(files, "--json", "--credential", "second"))
+    assert Job.objects.get(pk=named["job"]).credential == second
+    vendor.credentials.filter(name="default").update(name="first")
+    with pytest.raises(CommandError, match="name one with --credential; known: first, second"):
+        send(files)
+
+
+def test_a_text_message_needs_no_subject(files: Path, db: None) -> None:
+    login = make.credential(make.vendor(channel="sms"))
+    (files / "people.csv").write_text("phone;name\n+44 7700 900123;Ann\n", encoding="utf-8")
+    options = ["--sponsor", "Velma", "--new-sponsor", "--vendor", login.vendor.slug, "--body", str(files / "body.txt")]
+    call_command("send_campaign", str(files / "people.csv"), *options, stdout=io.StringIO())
+    assert Message.objects.get().recipient == "+447700900123"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("accepted", "code"), [(2, None), (1, 3)])
+def test_waiting_ends_with_the_job_and_tells_whether_all_were_accepted(
+    files: Path, accepted: int, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.sponsor("Velma")
+    make.credential(make.vendor("amazing-mail"))
+    looks: list[str] = []
+
+    def one_look_later(seconds: float) -> None:
+        """Stands in for the passing of time: the sender has got on since the last look."""
+        jobs = Job.objects.all()
+        looks.append(jobs.get().status)
+        if len(looks) == 1:
+            return
+        jobs.update(status=S.SENT, accepted=accepted, refused=2 - accepted)
+        move(jobs, "log")
+
+    monkeypatch.setattr(following, "sleep", one_look_later)
+    out = io.StringIO()
+
+    def run() -> None:
+        options = [*basics(files), "--wait", "--at", "now"]
+        call_command("send_campaign", str(files / "people.csv"), *options, stdout=out)
+
+    if code:
+        with pytest.raises(SystemExit) as end:
+            run()
+        assert end.value.code == code
+    else:
+        run()
+    assert looks == [S.DISPATCHED, S.DISPATCHED]
+    assert out.getvalue().splitlines()[-1].startswith(f"LOGGED: {accepted} accepted")
+
+
+def manage(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    """A process of its own, on this test's database."""
+    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    command = [sys.executable, "manage.py", "send_campaign", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, env={**os.environ, "DATABASE_URL": url})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_standard_input_is_read_and_exit_codes_are_kept(files: Path) -> None:
+    make.credential(make.vendor("amazing-mail"))
+    done = manage("-", *basics(files), "--new-sponsor", "--json", stdin=GOOD.encode())
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert (told["recipients"], told["status"]) == (2, "RENDERED")
+    refused = manage("-", *basics(files), "--json", stdin=b"email,name\nno\xe9,Ann\n")
+    assert refused.returncode == 1
+    assert b"row 2: column 1: byte 0xe9 at position 13 of the file is not UTF-8" in refused.stderr
+    assert refused.stdout == b""
+    assert manage("-").returncode == 2
+    assert Campaign.objects.count() == 1

@@ -1,0 +1,155 @@
+"""CSV as people make it: read right, or refused with the row that a spreadsheet shows."""
+
+import csv
+import io
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from campaigns import templates
+from campaigns.intake import BadInput, Problem, Table, check_table
+
+PLAIN = templates.compile("Hello", "Dear {{ name }}", html=False)
+BARE = templates.compile("Hello", "Good day", html=False)
+
+
+def problems(data: bytes | str, content: templates.Content = PLAIN, channel: str = "email") -> list[Problem]:
+    with pytest.raises(BadInput) as error:
+        check_table(Table(file(data)), channel, content)
+    return error.value.problems
+
+
+def stored(data: bytes | str, content: templates.Content = PLAIN, channel: str = "email") -> list[tuple[str, dict]]:
+    checked = check_table(Table(file(data)), channel, content)
+    rows = list(checked)
+    assert len(checked) == len(rows)
+    return rows
+
+
+def file(data: bytes | str) -> io.BytesIO:
+    return io.BytesIO(data.encode() if isinstance(data, str) else data)
+
+
+cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(cells, cells), min_size=1, max_size=8), st.sampled_from(",;\t"), st.booleans())
+def test_what_a_spreadsheet_writes_is_read_back(rows: list[tuple[str, str]], delimiter: str, bom: bool) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter)
+    writer.writerow(["email", "one", "two"])
+    writer.writerows((f"r{n}@sandbox.example", *row) for n, row in enumerate(rows))
+    data = out.getvalue().encode("utf-8-sig" if bom else "utf-8")
+    expected = [(f"r{n}@sandbox.example", {"one": one, "two": two}) for n, (one, two) in enumerate(rows)]
+    assert stored(data, BARE) == expected
+
+
+def test_quoted_line_breaks_blank_rows_and_old_line_ends_are_counted_as_a_spreadsheet_does() -> None:
+    data = 'email,name\r\n"ann@sandbox.example","An\nn\r\n!"\r\n\r\n,\r\nbob@sandbox.example,Bob\r\nbad,Eve\r\n'
+    assert [problem.row for problem in problems(data)] == [6]
+    assert problems("email,name\rbad,Ann\r")[0].row == 2
+
+
+def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() -> None:
+    content = templates.compile("Hello", "{{ email }} is {{ recipient }}", html=False)
+    assert stored("email\nAnn@SANDBOX.example\n", content) == [
+        ("Ann@sandbox.example", {"email": "Ann@SANDBOX.example"})
+    ]
+    assert stored("recipient\nann@sandbox.example\n", BARE) == [("ann@sandbox.example", {})]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "the file is empty"),
+        (b"\xef\xbb\xbf", "the file is empty"),
+        (b"PK\x03\x04rest", "the file is a zip or spreadsheet file, not CSV: save it as 'CSV UTF-8'"),
+        ("email,name\n".encode("utf-16"), "the file is UTF-16, not UTF-8: save it as 'CSV UTF-8'"),
+        (b"email,name\n", "there are no recipients"),
+        (b"email,name\n\n,\n", "there are no recipients"),
+        (b"\nann@sandbox.example\n", "row 1: there is no header: the first row must name the columns"),
+        (b"ann@sandbox.example,Ann\n", "row 1: there is no header: the first row holds the recipient"),
+        (b"email,name,name\n", "row 1: column 3 has the same name as column 2: 'name'"),
+        (b"email,name,\n", "row 1: column 3 has no name in the header"),
+        (b"email,name,recipient\n", "row 1: column 3 is called 'recipient'"),
+        (b"email,nom\nann@sandbox.example,Ann\n", "row 1: the template needs 'name'; the columns are email, nom"),
+        (b"email,name\nann@sandbox.example\n", "row 2: 1 cell, but the header has 2"),
+        (b"email,name\nann@sandbox.example,A,B\n", "row 2: 3 cells, but the header has 2"),
+        (b"email,name\nann@sandbox.example,\n", "row 2: 'name' is empty, and the template shows it"),
+        (b"email,name\n,Ann\n", "row 2: there is no recipient"),
+        (b"email,name\nann@sandbox.example,A\0nn\n", "row 2: 'name' has a NUL character in it"),
+        (b"email,name\nann@sandbox.example," + b"x" * 100_001, "row 2: 'name' is larger than 100,000 characters"),
+        (b"email,name\nann@sandbox.example," + b"x" * 200_000, "row 2: a cell is larger than 100,000 characters"),
+        (
+            b'email,name\na@sandbox.example,A\nb@sandbox.example,"Ann\n',
+            "row 3: a quote is opened here and never closed",
+        ),
+        (b'email,name\na@sandbox.example,"A"nn\n', "row 2: it cannot be read as CSV"),
+        (b"email,name\na@sandbox.example,A\nb@sandbox.example,Jos\xe9\n", "row 3: column 2: byte 0xe9 at position 52"),
+        (b"email,name\na@sandbox.example,\xc3", "row 2: column 2: byte 0xc3 at position 29"),
+        (b"email,\xe9\n", "row 1: column 2: byte 0xe9 at position 6 of the file is not UTF-8; save it as"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_row(data: bytes, told: str) -> None:
+    found = problems(data)
+    assert len(found) == 1
+    assert str(found[0]).startswith(told)
+
+
+def test_a_byte_that_is_not_utf8_is_found_far_into_a_file() -> None:
+    rows = "".join(f"r{n}@sandbox.example,J\u00f6rg\n" for n in range(30_000)).encode()
+    data = b"email,name\n" + rows + b"bad@sandbox.example,J\xf6rg\n"
+    (problem,) = problems(data)
+    assert str(problem).startswith(
+        f"row 30002: column 2: byte 0xf6 at position {data.index(b'J' + bytes([0xF6])) + 1:,}"
+    )
+
+
+def test_an_endless_line_is_not_read_into_memory() -> None:
+    (problem,) = problems(b"email,name\n" + b"x," * 6_000_000)
+    assert str(problem) == "row 2: it cannot be read as CSV: a line is longer than 10,000,000 characters"
+
+
+def test_no_cell_smuggles_a_line_into_the_subject() -> None:
+    content = templates.compile("Hello {{ name }}", "Good day", html=False)
+    (problem,) = problems('email,name\nann@sandbox.example,"Ann\r\nBcc: all@sandbox.example"\n', content)
+    assert str(problem) == "row 2: 'name' has a line break, and the subject shows it"
+
+
+def test_a_template_that_fails_for_one_row_is_found_before_anything_is_stored() -> None:
+    content = templates.compile("Hello", "{{ amount|float|round(1)|abs }}{{ name|trim|abs }}", html=False)
+    (problem,) = problems("email,name,amount\nann@sandbox.example,Ann,2\n", content)
+    assert problem.row == 2
+
+
+def test_the_first_fifty_problems_are_shown_by_row_and_all_are_counted() -> None:
+    rows = [f"r{n}@sandbox.example,Ann" for n in range(200)]
+    for n in range(1, 200, 2):
+        rows[n] = "bad,Ann"
+    rows[4] = rows[0]
+    with pytest.raises(BadInput) as error:
+        check_table(Table(file("\n".join(["email,name", *rows]))), "email", PLAIN)
+    assert error.value.total == 101
+    assert [problem.row for problem in error.value.problems] == sorted([6, *range(3, 100, 2)])
+    assert str(error.value).endswith("... and 51 more; 101 problems in all")
+
+
+def test_the_same_recipient_in_other_letters_is_a_duplicate() -> None:
+    data = "email,name\nann@sandbox.example,A\nAnn@sandbox.example,A\nann@SANDBOX.example,A\n ann@sandbox.example,A\n"
+    assert [str(problem) for problem in problems(data)] == [
+        "row 4: the same recipient as in row 2: ann@sandbox.example",
+        "row 5: the same recipient as in row 2: ann@sandbox.example",
+    ]
+    assert len(problems("phone,name\n+44 7700 900123,A\n+447700900123,A\n", channel="sms")) == 1
+
+
+def test_every_duplicate_is_found_wherever_it_stands() -> None:
+    people = [f"r{n}@sandbox.example" for n in range(3_000)]
+    rows = people + random.Random(7).sample(people, 40)
+    with pytest.raises(BadInput) as error:
+        check_table(Table(file("email\n" + "\n".join(rows))), "email", BARE)
+    assert error.value.total == 40
+    assert {problem.row for problem in error.value.problems} == set(range(3_002, 3_042))
