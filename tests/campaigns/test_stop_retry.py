@@ -12,58 +12,14 @@ from django.utils import timezone
 from campaigns.claims import people
 from campaigns.claims.people import Answer, Verdict
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.states import Status, move
+from campaigns.states import move
 from tests import factories
-
-
-def logged(recipients: int, **shapes: dict) -> Job:
-    """A LOGGED job; shapes: columns of message number n as m<n>=..."""
-    job = factories.campaign_with_job(recipients, status=Status.LOGGED, fence=1, finished_at=timezone.now())
-    messages = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
-    messages.update(dequeued_at=timezone.now())
-    for name, shape in shapes.items():
-        messages.filter(id=job.first_message + int(name[1:]) - 1).update(**shape)
-    recount(job)
-    return job
-
-
-def recount(job: Job) -> None:
-    rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
-    job.accepted = rows.filter(message_id__isnull=False).count()
-    job.expired = rows.filter(error_code="expired").count()
-    job.refused = rows.filter(error_code__isnull=False).count() - job.expired
-    job.in_doubt = rows.filter(in_doubt_at__isnull=False).count()
-    job.save()
-
-
-def at() -> dict:
-    now = timezone.now()
-    return {
-        "accepted": {"sent_at": now, "delivered_at": now, "message_id": "v-1"},
-        "refused": {"sent_at": now, "delivered_at": now, "error_code": "bounce", "error_sub_type": "unknown"},
-        "doubt": {"sent_at": now, "in_doubt_at": now, "error_sub_type": "read timeout"},
-        "expired": {"error_code": "expired"},
-    }
-
-
-def family(*, parent: str, remaining: int, children: list[str]) -> tuple[Job, list[Job]]:
-    """A parent of 10 messages for each child, cut from the front, and what remains."""
-    campaign = factories.campaign(10 * len(children) + remaining)
-    top = factories.job(campaign, parent, remaining=remaining)
-    cut = [
-        factories.job(campaign, status, parent=top, first_message=campaign.first_message + 10 * n, size=10)
-        for n, status in enumerate(children)
-    ]
-    return top, cut
+from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, recount, refused, statuses
 
 
 def only(answers: list[Answer]) -> Answer:
     (answer,) = answers
     return answer
-
-
-def statuses(*jobs: Job) -> list[str]:
-    return [Job.objects.get(pk=job.pk).status for job in jobs]
 
 
 def at_once(*calls: Callable[[], Answer]) -> list[Answer]:
@@ -179,11 +135,10 @@ def test_a_stop_waits_for_the_child_that_is_being_cut_and_stops_it_too() -> None
 @pytest.mark.django_db
 class TestRetry:
     def test_what_was_refused_or_never_called_waits_again_and_nothing_else_does(self) -> None:
-        now = at()
-        job = logged(5, m1=now["accepted"], m2=now["refused"], m3=now["doubt"], m4=now["expired"])
+        job = logged(5, [accepted(), refused(), in_doubt(), expired()])
         answer = only(people.retry([job.pk]))
         assert (answer.verdict, answer.messages, answer.ready) == (Verdict.DONE, 2, (job.pk,))
-        rows = Message.objects.filter(campaign=job.campaign).order_by("id")
+        rows = messages(job)
         waiting = [row.dequeued_at is None and row.sent_at is None and row.error_code is None for row in rows]
         assert waiting == [False, True, False, False, True]
         assert [row.resend_no for row in rows] == [0, 1, 0, 0, 0]  # a new reference for the refused one only
@@ -191,7 +146,7 @@ class TestRetry:
         assert (job.status, job.accepted, job.refused, job.in_doubt, job.expired) == ("READY", 1, 0, 1, 1)
 
     def test_expired_messages_are_sent_only_when_asked_for(self) -> None:
-        job = logged(2, m1=at()["accepted"], m2=at()["expired"])
+        job = logged(2, [accepted(), expired()])
         assert only(people.retry([job.pk])).verdict == Verdict.ALREADY
         answer = only(people.retry([job.pk], expired=True))
         job.refresh_from_db()
@@ -199,7 +154,7 @@ class TestRetry:
         assert Message.objects.get(id=job.first_message + 1).resend_no == 0
 
     def test_with_nothing_to_send_nothing_changes_and_it_says_why(self) -> None:
-        job = logged(2, m1=at()["accepted"], m2=at()["doubt"])
+        job = logged(2, [accepted(), in_doubt()])
         before = list(Message.objects.filter(campaign=job.campaign).order_by("id").values())
         answer = only(people.retry([job.pk]))
         assert answer.told == f"job {job.pk} has nothing to send again: 1 accepted, 1 in doubt"
@@ -223,7 +178,7 @@ class TestRetry:
     def test_a_parent_goes_on_with_the_children_that_have_something_and_with_the_rest(self) -> None:
         top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED", "LOGGED"])
         Message.objects.filter(id__gte=cut[0].first_message, id__lt=cut[0].end).update(
-            dequeued_at=timezone.now(), **at()["accepted"]
+            dequeued_at=timezone.now(), **accepted()
         )
         recount(cut[0])
         answer = only(people.retry([top.pk]))
@@ -257,7 +212,7 @@ class TestRetry:
 @pytest.mark.django_db(transaction=True)
 class TestTwoPeopleAtOnce:
     def test_of_two_retries_exactly_one_wins(self) -> None:
-        job = logged(20)
+        job = logged(20, [refused()])
         answers = at_once(*[lambda: only(people.retry([job.pk]))] * 2)
         assert sorted(answer.verdict for answer in answers) == [Verdict.BUSY, Verdict.DONE]
 
@@ -306,13 +261,13 @@ class TestStopCommand:
 @pytest.mark.django_db
 class TestRetryCommand:
     def test_the_job_is_dispatched_at_once(self, capsys: pytest.CaptureFixture) -> None:
-        job = logged(3, m1=at()["accepted"])
+        job = logged(3, [accepted()])
         call_command("retry_job", job.pk)
         assert capsys.readouterr().out == f"job {job.pk} sends 2 messages\n"
         assert statuses(job) == ["DISPATCHED"]
 
     def test_a_large_job_that_was_sent_whole_is_not_cut_when_it_is_sent_again(self) -> None:
-        job = logged(3)
+        job = logged(3, [])
         job.vendor.small_audience_threshold = 2
         job.vendor.save()
         call_command("retry_job", job.pk)
@@ -333,12 +288,12 @@ class TestRetryCommand:
         assert error.value.returncode == 1
 
     def test_nothing_to_send_again_is_told_and_is_no_error(self, capsys: pytest.CaptureFixture) -> None:
-        job = logged(1, m1=at()["accepted"])
+        job = logged(1, [accepted()])
         call_command("retry_job", job.pk, json=True)
         answer = json.loads(capsys.readouterr().out)
         assert (answer["verdict"], answer["messages"]) == ("already", 0)
 
     def test_expired_ones_come_with_an_option(self, capsys: pytest.CaptureFixture) -> None:
-        job = logged(2, m1=at()["expired"], m2=at()["expired"])
+        job = logged(2, [expired(), expired()])
         call_command("retry_job", job.pk, expired=True)
         assert "sends 2 messages" in capsys.readouterr().out

@@ -1,0 +1,72 @@
+"""Jobs in states that only a long story leads to: finalised ones, and families."""
+
+from typing import Any
+
+from django.utils import timezone
+
+from campaigns.models import Job, Message
+from campaigns.states import Status
+from tests import factories
+
+
+def accepted(vendor_id: str = "v-1") -> dict[str, Any]:
+    return {"sent_at": timezone.now(), "delivered_at": timezone.now(), "message_id": vendor_id}
+
+
+def refused() -> dict[str, Any]:
+    return {"sent_at": timezone.now(), "delivered_at": timezone.now(), "error_code": "bounce"}
+
+
+def in_doubt() -> dict[str, Any]:
+    return {"sent_at": timezone.now(), "in_doubt_at": timezone.now(), "error_sub_type": "read timeout"}
+
+
+def expired() -> dict[str, Any]:
+    return {"error_code": "expired"}
+
+
+def logged(recipients: int, shapes: list[dict[str, Any]], **fields: Any) -> Job:
+    """A LOGGED job; its first messages have these shapes, the others were never called."""
+    fields = {"fence": 1, "finished_at": timezone.now(), **fields}
+    job = factories.campaign_with_job(recipients, status=Status.LOGGED, **fields)
+    for number, shape in enumerate(shapes):
+        Message.objects.filter(id=job.first_message + number).update(dequeued_at=timezone.now(), **shape)
+    return recount(job)
+
+
+def recount(job: Job) -> Job:
+    """Its counters as its messages are."""
+    rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
+    job.accepted = rows.filter(message_id__isnull=False).count()
+    job.expired = rows.filter(error_code="expired").count()
+    job.refused = rows.filter(error_code__isnull=False).count() - job.expired
+    job.in_doubt = rows.filter(in_doubt_at__isnull=False).count()
+    job.save()
+    return job
+
+
+def family(*, parent: str, remaining: int, children: list[str], each: int = 10) -> tuple[Job, list[Job]]:
+    """A parent of so many messages for each child, cut from the front, and what remains."""
+    campaign = factories.campaign(each * len(children) + remaining)
+    top = factories.job(campaign, parent, remaining=remaining, started_at=timezone.now())
+    cut = [
+        factories.job(
+            campaign,
+            status,
+            parent=top,
+            first_message=campaign.first_message + each * n,
+            size=each,
+            fence=1,
+            finished_at=timezone.now() if status == Status.LOGGED else None,
+        )
+        for n, status in enumerate(children)
+    ]
+    return top, cut
+
+
+def messages(job: Job) -> list[Message]:
+    return list(Message.objects.filter(id__gte=job.first_message, id__lt=job.end).order_by("id"))
+
+
+def statuses(*jobs: Job) -> list[str]:
+    return [Job.objects.get(pk=job.pk).status for job in jobs]
