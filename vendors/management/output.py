@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+NAMES = {"id", "parent", "job", "message"}  # numbers that are typed again, so without separators
 PIPE_WIDTH = 200  # columns; a pipe has no width of its own
 
 
@@ -57,9 +58,13 @@ def _write_table(out: OutputWrapper, columns: Sequence[str], rows: Sequence[Mapp
         number = type(rows[0][column]) is int
         table.add_column(column.replace("_", " "), justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(word(row[column])) for column in columns))
+        table.add_row(*(escape(_cell(column, row[column])) for column in columns))
     terminal = out.isatty()
     console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
     with console.capture() as text:
         console.print(table)
     out.write("\n".join(line.rstrip() for line in text.get().splitlines()))
+
+
+def _cell(column: str, value: object) -> str:
+    return str(value) if column in NAMES and value else word(value)

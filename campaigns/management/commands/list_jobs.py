@@ -1,0 +1,84 @@
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from campaigns import filters, progress, words
+from campaigns.models import Job, Sponsor
+from vendors.management import arguments
+from vendors.management.output import write_rows
+
+SHOWN = 50
+CHUNK = 500  # jobs whose messages are summed up in one statement
+NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "in_doubt")
+COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created")
+
+
+class Command(BaseCommand):
+    help = (
+        "Lists jobs, newest first, with their messages by what became of them; a parent shows the sums of its "
+        "children. Exit codes: 0 listed, 1 unknown name or bad value, 2 usage."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--sponsor", metavar="NAME")
+        parser.add_argument("--status", metavar="STATUS", help="a status, or a group such as Rendered or Sending")
+        parser.add_argument("--vendor", metavar="SLUG")
+        parser.add_argument("--since", default="", metavar="TIME", help="created then or later; ISO date or time")
+        parser.add_argument("--until", default="", metavar="TIME", help="created before")
+        parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"the newest N ({SHOWN}); 0: all")
+        parser.add_argument("--json", action="store_true", help="one object a line")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        jobs = self._jobs(options)
+        limit = options["limit"]
+        if limit < 0:
+            raise CommandError("--limit must be 0 or more")
+        shown = jobs[:limit] if limit else jobs
+        write_rows(self.stdout, _facts(shown), options["json"], COLUMNS)
+        if not options["json"] and limit and (total := jobs.count()) > limit:
+            self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
+
+    def _jobs(self, options: dict[str, Any]) -> QuerySet[Job]:
+        jobs = Job.objects.select_related("campaign__sponsor", "vendor").order_by("-id")
+        jobs = jobs.defer("campaign__subject", "campaign__body")
+        if options["sponsor"]:
+            if not Sponsor.objects.filter(name=options["sponsor"]).exists():
+                raise CommandError(f"there is no sponsor {options['sponsor']!r}")
+            jobs = jobs.filter(campaign__sponsor__name=options["sponsor"])
+        if options["vendor"]:
+            jobs = jobs.filter(vendor=arguments.vendor(options["vendor"]))
+        try:
+            if options["status"]:
+                jobs = jobs.filter(status__in=filters.statuses(options["status"]))
+            return filters.created(jobs, options["since"], options["until"])
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+
+
+def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
+    rows = jobs.iterator(chunk_size=CHUNK)
+    while chunk := list(islice(rows, CHUNK)):
+        sums = progress.of_jobs(chunk)
+        for job in chunk:
+            yield _of(job, sums[job.pk])
+
+
+def _of(job: Job, sums: progress.Progress) -> dict[str, Any]:
+    return {
+        "id": job.pk,
+        "parent": job.parent_id,
+        "sponsor": job.campaign.sponsor.name,
+        "campaign": job.campaign.name,
+        "vendor": job.vendor.slug,
+        "status": job.status,
+        "in_words": words.of_sum(sums),
+        "size": job.size,
+        **{name: getattr(sums, name) for name in NUMBERS},
+        "created_at": job.created_at.isoformat(),
+        "created": f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}",
+    }

@@ -1,0 +1,164 @@
+"""manage.py list_jobs: the look-ups of document 000, and where each message is."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from campaigns.models import Job, OpsMessage
+from tests import factories
+from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def listed(capsys: pytest.CaptureFixture) -> Any:
+    def go(**options: Any) -> list[dict[str, Any]]:
+        call_command("list_jobs", json=True, **options)
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return go
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["id"] for row in rows]
+
+
+class TestNumbers:
+    def test_the_counts_of_a_finished_job_add_up_to_its_size(self, listed: Any) -> None:
+        job = logged(6, [accepted(), accepted(), refused(), in_doubt(), expired()])
+        (row,) = listed()
+        assert row | {"created_at": "", "created": ""} == {
+            "id": job.pk,
+            "parent": None,
+            "sponsor": job.campaign.sponsor.name,
+            "campaign": job.campaign.name,
+            "vendor": job.vendor.slug,
+            "status": "LOGGED",
+            "in_words": "Needs attention",
+            "size": 6,
+            "waiting": 1,
+            "in_flight": 0,
+            "accepted": 2,
+            "refused": 1,
+            "expired": 1,
+            "in_doubt": 1,
+            "created_at": "",
+            "created": "",
+        }
+
+    def test_calls_without_an_answer_are_in_flight(self, listed: Any) -> None:
+        job = factories.campaign_with_job(5, status="SENDING", accepted=1)
+        rows = OpsMessage.objects.filter(job=job)
+        rows.filter(id=job.first_message).update(**accepted())
+        rows.filter(id__in=[job.first_message + 1, job.first_message + 2]).update(sent_at=timezone.now())
+        (row,) = listed()
+        assert [row[name] for name in ("waiting", "in_flight", "accepted")] == [2, 2, 1]
+        assert row["in_words"] == "Sending"
+
+    def test_a_parent_shows_the_sums_of_its_children_and_what_is_not_cut_yet(self, listed: Any) -> None:
+        top, cut = family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"])
+        Job.objects.filter(pk=cut[0].pk).update(accepted=8, refused=2)
+        OpsMessage.objects.filter(id=cut[1].first_message).update(sent_at=timezone.now())
+        rows = {row["id"]: row for row in listed()}
+        sums = {name: rows[top.pk][name] for name in ("size", "waiting", "in_flight", "accepted", "refused")}
+        assert sums == {"size": 25, "waiting": 14, "in_flight": 1, "accepted": 8, "refused": 2}
+        assert rows[cut[0].pk]["parent"] == top.pk
+
+    def test_however_many_jobs_it_takes_three_statements(self, listed: Any, django_assert_num_queries: Any) -> None:
+        for _ in range(2):
+            family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
+        with django_assert_num_queries(3):
+            listed()
+        family(parent="P_ASSIGNING", remaining=5, children=["SENDING"] * 6, each=2)
+        with django_assert_num_queries(3):
+            listed(limit=0)
+
+
+class TestFilters:
+    def test_by_sponsor_vendor_and_status(self, listed: Any) -> None:
+        one, two = factories.campaign_with_job(1, status="RENDERED"), factories.campaign_with_job(1, status="SENDING")
+        assert ids(listed(sponsor=one.campaign.sponsor.name)) == [one.pk]
+        assert ids(listed(vendor=two.vendor.slug)) == [two.pk]
+        assert ids(listed(status="SENDING")) == ids(listed(status="sending")) == [two.pk]
+        assert ids(listed(status="Rendered", vendor=two.vendor.slug)) == []
+
+    @pytest.mark.parametrize(
+        ("group", "members"),
+        [
+            ("Rendered", ["RENDERED"]),
+            ("Dispatched", ["READY", "DISPATCHED", "P_QUEUED"]),
+            ("Sending", ["ENQUEUED", "SENDING", "RECOVERING", "P_ASSIGNING"]),
+        ],
+    )
+    def test_the_three_look_ups_of_the_print_dispatch(self, listed: Any, group: str, members: list[str]) -> None:
+        login = factories.credential()
+        for status in ("RENDERED", "READY", "DISPATCHED", "ENQUEUED", "SENDING", "RECOVERING", "LOGGED", "STOPPED"):
+            factories.campaign_with_job(1, of=login, status=status)
+        for status in ("P_QUEUED", "P_ASSIGNING"):
+            factories.campaign_with_job(1, of=login, status=status)
+        assert sorted(row["status"] for row in listed(status=group)) == sorted(members)
+
+    def test_sent_in_capitals_is_the_status_and_otherwise_the_group(self, listed: Any) -> None:
+        sent, done = factories.campaign_with_job(1, status="SENT"), factories.campaign_with_job(1, status="LOGGED")
+        assert ids(listed(status="SENT")) == [sent.pk]
+        assert ids(listed(status="Sent")) == [done.pk, sent.pk]
+
+    def test_a_range_of_time_is_half_open_and_in_the_current_zone(self, listed: Any) -> None:
+        born = datetime(2026, 3, 28, 23, 0, tzinfo=UTC)  # midnight in Paris
+        job = factories.campaign_with_job(1, created_at=born)
+        assert ids(listed(since="2026-03-28T23:00:00+00:00", until="2026-03-28T23:00:01+00:00")) == [job.pk]
+        assert ids(listed(until="2026-03-28T23:00:00Z")) == []
+        with timezone.override("Europe/Paris"):
+            assert ids(listed(since="2026-03-29", until="2026-03-30")) == [job.pk]
+            assert ids(listed(since="2026-03-28", until="2026-03-29")) == []
+            assert ids(listed(since="2026-03-29T00:00", until="2026-03-29T00:01")) == [job.pk]
+
+    @pytest.mark.parametrize(
+        ("option", "value", "complaint"),
+        [
+            ("sponsor", "nobody", "there is no sponsor 'nobody'"),
+            ("vendor", "nowhere", "there is no vendor 'nowhere'"),
+            ("status", "Gone", "'Gone' is not a status; there are Rendered, Dispatched"),
+            ("since", "yesterday", "'yesterday' is not a date or time"),
+            ("until", "2026-02-30", "'2026-02-30' is not a date or time"),
+            ("limit", -1, "--limit must be 0 or more"),
+        ],
+    )
+    def test_what_is_unknown_is_named(self, option: str, value: Any, complaint: str) -> None:
+        with pytest.raises(CommandError, match=complaint) as error:
+            call_command("list_jobs", **{option: value})
+        assert error.value.returncode == 1
+
+
+class TestTable:
+    def test_the_newest_come_first_and_a_note_tells_how_many_there_are(self, capsys: pytest.CaptureFixture) -> None:
+        jobs = [factories.campaign_with_job(1) for _ in range(3)]
+        call_command("list_jobs", limit=2)
+        head, first, second, note = capsys.readouterr().out.splitlines()
+        assert head.split()[:3] == ["id", "parent", "sponsor"]
+        assert [first.split()[0], second.split()[0]] == [str(jobs[2].pk), str(jobs[1].pk)]
+        assert note == "the newest 2 of 3 jobs; --limit 0 shows all"
+
+    def test_no_jobs_are_no_error(self, capsys: pytest.CaptureFixture) -> None:
+        call_command("list_jobs")
+        assert capsys.readouterr().out == "nothing to show\n"
+
+
+def test_all_words_of_a_sum_come_from_the_messages(listed: Any) -> None:
+    shapes = {
+        "Sent": [accepted()] * 2,
+        "Partly sent": [accepted(), refused()],
+        "Failed": [refused(), expired()],
+        "Expired": [expired()] * 2,
+        "Needs attention": [accepted(), in_doubt()],
+        "Stopped": [accepted()],
+    }
+    jobs = {logged(2, rows).pk: word for word, rows in shapes.items()}
+    jobs[factories.campaign_with_job(2, status="DISPATCHED").pk] = "Waiting"
+    jobs[recount(factories.campaign_with_job(2, status="SENDING")).pk] = "Sending"
+    assert {row["id"]: row["in_words"] for row in listed()} == jobs
