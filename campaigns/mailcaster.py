@@ -18,19 +18,15 @@ from vendors.models import Credential, Mailcaster
 KIND = Mailcaster.Kind
 # Within a rank the oldest job goes first. Children are taken by those who cut: Small Only never recovers one.
 SMALL = (Rank((S.RECOVERING,)), Rank((S.DISPATCHED,)))
-LARGE = (
-    Rank((S.RECOVERING,), children=True),
-    Rank((S.DISPATCHED,), children=True),
-    Rank((S.P_ASSIGNING,)),
-    Rank((S.P_QUEUED,)),
-)
+PARENT = (Rank((S.P_ASSIGNING,)), Rank((S.P_QUEUED,)))
+LARGE = (Rank((S.RECOVERING,), children=True), Rank((S.DISPATCHED,), children=True), *PARENT)
 ORDER: dict[str, tuple[Rank, ...]] = {
     KIND.SMALL_ONLY: SMALL,
     KIND.SMALL_PRIORITY: SMALL + LARGE,
     KIND.LARGE_PRIORITY: LARGE + SMALL,
     KIND.LARGE_ONLY: LARGE,
 }
-TO_CUT = Rank((S.P_ASSIGNING, S.P_QUEUED))
+ANY_PARENT = Rank((S.P_ASSIGNING, S.P_QUEUED))
 WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)
 
 
@@ -80,13 +76,14 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def _find(caster: Mailcaster, now: datetime) -> Claimed | _Closed | None:
     holders = casting.holders(Credential.objects.filter(vendor=caster.vendor_id))
-    ranks = ORDER[caster.kind]
+    ranks = casting.present(caster.vendor_id, ORDER[caster.kind])
     for rank in ranks:
         found = _first(caster, rank, holders, now)
         if found:
             return found
     # Another claim may just be cutting the only parent: it is worth the wait, there is more to cut.
-    return _first(caster, TO_CUT, holders, now, wait=True) if LARGE[-1] in ranks else None
+    waits = any(rank in PARENT for rank in ranks)
+    return _first(caster, ANY_PARENT, holders, now, wait=True) if waits else None
 
 
 def _first(

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.states import RUNNING, S, Status, move
-from vendors.models import Credential, Mailcaster
+from vendors.models import Credential, Mailcaster, Vendor
 
 # Large texts and secrets: not needed to choose a job.
 HEAVY = ("campaign__subject", "campaign__body", "credential__secret")
@@ -36,14 +36,23 @@ def lock(caster_id: int) -> Mailcaster | None:
     return caster
 
 
+def present(vendor_id: int, ranks: Sequence[Rank]) -> list[Rank]:
+    """Those of the ranks that have any job at all, in one statement; most have none."""
+    row = Vendor.objects.filter(pk=vendor_id).values_list(*(Exists(_of(vendor_id, rank)) for rank in ranks)).get()
+    return [rank for rank, some in zip(ranks, row, strict=True) if some]
+
+
+def _of(vendor_id: int, rank: Rank) -> "QuerySet[Job]":
+    return Job.objects.filter(vendor=vendor_id, status__in=rank.statuses, parent__isnull=not rank.children)
+
+
 def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False) -> Job | None:
     """The oldest job of the rank that may go now, locked; with its campaign and credential.
 
     holders: exclusive credentials in use, and the campaign whose jobs they still take. wait: for a row that somebody
     holds, too, instead of passing it over.
     """
-    jobs = Job.objects.filter(vendor=vendor_id, status__in=rank.statuses, parent__isnull=not rank.children)
-    jobs = jobs.filter(Q(not_before=None) | Q(not_before__lte=now))
+    jobs = _of(vendor_id, rank).filter(Q(not_before=None) | Q(not_before__lte=now))
     jobs = jobs.filter(Q(credential__closed_until=None) | Q(credential__closed_until__lte=now))
     jobs = jobs.filter(credential__paused=False).exclude(status=S.P_ASSIGNING, remaining=0)
     for credential_id, campaign_id in holders.items():
