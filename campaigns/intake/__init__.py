@@ -3,6 +3,7 @@
 table, files: CSV. addresses, duplicates, checks: what a good list is. when: times. store: accept, in one transaction.
 """
 
+from campaigns.intake.addresses import reader
 from campaigns.intake.checks import check
 from campaigns.intake.files import CheckedTable, check_table
 from campaigns.intake.problems import BadInput, Problem
@@ -22,4 +23,5 @@ __all__ = [
     "allocate",
     "check",
     "check_table",
+    "reader",
 ]

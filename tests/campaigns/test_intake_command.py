@@ -112,9 +112,8 @@ def test_a_new_sponsor_is_stored_with_its_first_campaign_only(vendor: Vendor, fi
 def test_bad_rows_are_listed_and_nothing_is_stored(vendor: Vendor, files: Path) -> None:
     make.sponsor("Velma")
     (files / "people.csv").write_text("email,name\nann@sandbox.example,Ann\nnobody,Bob\n", encoding="utf-8")
-    with pytest.raises(CommandError, match=r"^row 3: 'nobody' is not an e-mail address") as error:
+    with pytest.raises(CommandError, match=r"^nothing was stored\nrow 3: 'nobody' is not an e-mail"):
         send(files)
-    assert str(error.value).endswith("Nothing was stored.")
     assert nothing_is_stored()
 
 

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from campaigns import intake, templates
-from campaigns.intake.addresses import reader
 from campaigns.models import Campaign, Job, Message
 from campaigns.states import S
 from tests import factories as make
@@ -115,7 +114,7 @@ def test_two_recipients_with_the_same_digest_are_not_taken_for_one() -> None:
     def same(key: str) -> int:
         return -1
 
-    normal = reader("email")
+    normal = intake.reader("email")
     different = rows(*(f"{n}@sandbox.example" for n in range(5)))
     assert intake.check(different, normal, BARE, digest=same) == 5
     with pytest.raises(intake.BadInput) as error:
@@ -128,7 +127,7 @@ def test_two_recipients_with_the_same_digest_are_not_taken_for_one() -> None:
 def test_fields_that_are_not_text_are_checked_too() -> None:
     rows = [(1, "a@sandbox.example", {"n": 1, "list": ["x\0"]}), (2, "b@sandbox.example", {"n": ["y" * 100_000]})]
     with pytest.raises(intake.BadInput) as error:
-        intake.check(rows, reader("email"), BARE)
+        intake.check(rows, intake.reader("email"), BARE)
     assert [str(problem) for problem in error.value.problems] == [
         "row 1: 'list' has a NUL character in it",
         "row 2: 'n' is larger than 100,000 characters",

@@ -31,7 +31,7 @@ Checks every row of FILE, then stores campaign, messages and job together, or no
 
 FILE is CSV in UTF-8 with a header, delimited by commas, semicolons or tabs; - reads it from standard input. The first
 column is the recipient (e-mail address, phone number with country code, or print address); the others are fields of
-the templates: {{ name }} shows the column name, {{ recipient }} the recipient. A field that is shown as it is must not
+the templates: {{ city }} shows the column city, {{ recipient }} the recipient. A field that is shown as it is must not
 be empty; {{ name|default("friend", true) }} and {% if name %}...{% endif %} allow it.
 
 exit codes:
@@ -77,7 +77,7 @@ class Command(BaseCommand):
             with tempfile.TemporaryFile() as spool, Bars() as bars:
                 job = _accept(_spooled(options["file"], spool), options, bars)
         except (intake.BadInput, templates.TemplateError) as error:
-            raise CommandError(f"{error}\nNothing was stored.") from error
+            raise CommandError(f"nothing was stored\n{error}") from error
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
             # RING: campaigns.tasks.ring([job.vendor_id]), as soon as it is there
