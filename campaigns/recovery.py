@@ -1,0 +1,55 @@
+"""The sweep: finds by the rows what a lost bell or a killed worker left undone (document 003, RECOVERING)."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils import timezone
+
+from campaigns import dispatcher, nights
+from campaigns.claims import finalising, window
+from campaigns.models import Job
+from campaigns.states import Status
+from vendors.models import Mailcaster, Vendor
+
+log = logging.getLogger(__name__)
+
+WAITING = (Status.RECOVERING, Status.DISPATCHED, Status.P_QUEUED, Status.P_ASSIGNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What was mended, and who has to be rung."""
+
+    recovered: list[int]
+    finalised: list[int]
+    unanswered: list[Job]
+    vendors_with_work: set[int]
+    nights_due: list[int]
+
+
+def sweep(lease: timedelta) -> Swept:
+    """Two sweeps at once share the work: each step is a conditional statement of its own."""
+    recovered = [job_id for job_id in finalising.silent(lease) if finalising.recover(job_id, lease)]
+    if recovered:
+        log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)
+    finalised = [job_id for job_id in finalising.ended() if finalising.finalise(job_id)]
+    for parent_id in finalising.ripe_parents():
+        finalising.finish_parent(parent_id)
+    dispatcher.dispatch_ready()
+    window.forget(timedelta(hours=1))
+    return Swept(recovered, finalised, finalising.unstarted(lease), _vendors_with_work(), _nights_due())
+
+
+def _vendors_with_work() -> set[int]:
+    waiting = Job.objects.filter(status__in=WAITING, vendor__paused=False).values("vendor_id")
+    idle = Mailcaster.objects.filter(vendor__in=waiting, enabled=True).exclude(
+        jobs__in=Job.objects.filter(status__in=(Status.ENQUEUED, Status.SENDING))
+    )
+    return set(idle.values_list("vendor_id", flat=True))
+
+
+def _nights_due() -> list[int]:
+    """Beat may have been down over the moment; the row of the run makes it once."""
+    now = timezone.now()
+    return [vendor.pk for vendor in Vendor.objects.all() if nights.is_due(vendor, now)]

@@ -1,0 +1,115 @@
+"""The bells: what Celery rings. Every task takes ids only and can be lost, doubled or late; the rows decide.
+
+The command packets of document 000 are `cast` (something waits for this vendor) and `send_job` on the vendor's queue.
+"""
+
+import logging
+import multiprocessing
+import signal
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from celery import chord, shared_task, signals
+from django.conf import settings
+from django.utils import timezone
+
+from campaigns import mailcaster, nights, recovery, sender
+from campaigns.claims import finalising
+from campaigns.models import Job
+from vendors.models import Vendor
+
+log = logging.getLogger(__name__)
+
+_stopping = multiprocessing.Event()  # made before the pool forks: the worker's children see it
+
+
+def ring(vendor_ids: Iterable[int], **options: Any) -> None:
+    """Wakes the casters of these vendors."""
+    for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
+        cast.apply_async((vendor.pk,), queue=vendor.queue, **options)
+
+
+@shared_task
+def cast(vendor_id: int) -> None:
+    """Idle casters look for work, in waking order; each job or child that one takes is rung on the vendor's queue.
+
+    Children of one parent are the header of a chord whose body finishes the parent (DESIGN 7): the fast path only.
+    """
+    vendor = Vendor.objects.get(pk=vendor_id)
+    children: dict[int, list[Any]] = defaultdict(list)
+    for caster_id in mailcaster.idle_casters(vendor_id):
+        claimed = mailcaster.claim(caster_id, timezone.now())
+        if claimed is None:
+            continue
+        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue)
+        if claimed.parent_id is None:
+            packet.apply_async(ignore_result=True)
+        else:
+            children[claimed.parent_id].append(packet)
+    for parent_id, packets in children.items():
+        chord(packets, finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE)).apply_async()
+
+
+@shared_task(ignore_result=False)
+def send_job(job_id: int, fence: int) -> None:
+    """Sends a leaf job that a caster claimed under this fence, then looks for the vendor's next work at once."""
+    sent = sender.send(job_id, fence, _stopping.is_set)
+    finalising.finalise(job_id)
+    if not sent.ours or _stopping.is_set():
+        return
+    job = Job.objects.get(pk=job_id)
+    log.info(
+        "job %s %s: %s accepted, %s refused, %s in doubt of %s%s",
+        *(job.pk, job.status, job.accepted, job.refused, job.in_doubt, job.size),
+        f"; waits: {job.waits_for}" if job.waits_for else "",
+    )
+    if sent.until is not None:
+        ring([job.vendor_id], eta=sent.until)
+    cast(job.vendor_id)
+
+
+@shared_task(ignore_result=False)
+def finish_parent(parent_id: int) -> None:
+    """The chord's body: decides from the rows, so it may run early, twice or never."""
+    finalising.finish_parent(parent_id)
+
+
+@shared_task
+def dispatch_night(vendor_id: int) -> None:
+    """Beat's trigger of document 000's evening; the DispatchRun row makes it once."""
+    vendor = Vendor.objects.get(pk=vendor_id)
+    went = nights.run(vendor, timezone.now())
+    if went.jobs:
+        log.info("vendor %s: the night dispatched %s jobs, %s of them to be cut", vendor, went.jobs, went.parents)
+        ring(went.vendors)
+
+
+@shared_task
+def sweep() -> None:
+    """What a lost bell or a lost worker left undone. Every few seconds; each step can be repeated at will."""
+    facts = recovery.sweep(timedelta(seconds=settings.LEASE_SECONDS))
+    for job in facts.unanswered:
+        send_job.si(job.pk, job.fence).set(queue=job.vendor.queue).apply_async(ignore_result=job.parent_id is None)
+    for vendor_id in facts.nights_due:
+        dispatch_night.delay(vendor_id)
+    # A bell that nobody answers in time is worth nothing: the next sweep rings again.
+    ring(facts.vendors_with_work, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
+
+
+@shared_task
+def settle_doubts() -> None:
+    """Asks the vendors about messages in doubt."""
+    settle.settle()
+
+
+@signals.worker_shutting_down.connect
+def _shut_down(**_: Any) -> None:
+    _stopping.set()
+
+
+@signals.worker_process_init.connect
+def _hear_the_end(**_: Any) -> None:
+    """A supervisor may signal the whole process group: finish the open calls instead of dying in them."""
+    signal.signal(signal.SIGTERM, lambda *_: _stopping.set())

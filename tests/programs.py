@@ -1,0 +1,125 @@
+"""Real worker processes for tests: on the test's own database and Redis, killed at the end."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+from django.db import close_old_connections, connection
+
+PROJECT = Path(__file__).parents[1]
+DEADLINE = 90.0  # seconds until a condition must hold, on a slow and busy machine
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
+    """The condition's first true answer; an error that says what never came."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a process that shares the test's database and Redis."""
+    words = connection.settings_dict
+    url = f"postgres://{words['USER']}@/{words['NAME']}?host={quote(words['HOST'], safe='')}"
+    if words["PORT"] or words["PASSWORD"]:
+        url = f"postgres://{words['USER']}:{words['PASSWORD']}@{words['HOST']}:{words['PORT']}/{words['NAME']}"
+    return {
+        **os.environ,
+        "DATABASE_URL": url,
+        "REDIS_URL": settings.REDIS_URL,
+        "BROKER_URL": settings.BROKER_URL,
+        "SECRET_KEY": settings.SECRET_KEY,
+        "PYTHONUNBUFFERED": "1",
+        **more,
+    }
+
+
+class Program:
+    """A process in a group of its own, with its output in a file."""
+
+    def __init__(self, arguments: list[str], **more: str) -> None:
+        self.log = Path(tempfile.mkstemp(prefix="mailhub-program-", suffix=".log")[1])
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=PROJECT,
+                env=environment(**more),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def said(self, words: str) -> bool:
+        assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.log.read_text()[-3000:]}"
+        return words in self.log.read_text()
+
+    def signal(self, number: int) -> None:
+        """To the whole group: the worker and the processes of its pool."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def end(self, number: int = signal.SIGKILL) -> int:
+        self.signal(number)
+        try:
+            return self.process.wait(DEADLINE)
+        finally:
+            self.signal(signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def running(*arguments: str, **more: str) -> Iterator[Program]:
+    program = Program(list(arguments), **more)
+    try:
+        yield program
+    finally:
+        program.end()
+        program.log.unlink()
+
+
+@contextlib.contextmanager
+def worker(*, processes: int = 2, queues: str = "vendors,hub", ready: bool = True, **more: str) -> Iterator[Program]:
+    """A Celery worker; shorter leases and sweeps than in life, so that tests need not wait."""
+    name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
+    options = ["-Q", queues, "-c", str(processes), "-n", name, "--loglevel", "INFO", "--without-mingle"]
+    short = {"LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", **more}
+    with running("-m", "celery", "-A", "mailhub", "worker", *options, **short) as program:
+        if ready:
+            wait_until(lambda: program.said(" ready."), "the worker is ready")
+        yield program
+
+
+@contextlib.contextmanager
+def sweeping(every: float = 0.5) -> Iterator[None]:
+    """Rings the sweep as beat would."""
+    from campaigns.tasks import settle_doubts, sweep
+
+    over = threading.Event()
+
+    def ring() -> None:
+        while not over.wait(every):
+            with contextlib.suppress(Exception):  # the broker may be away on purpose
+                sweep.apply_async(expires=10)
+                settle_doubts.apply_async(expires=10)
+        close_old_connections()
+
+    bell = threading.Thread(target=ring, daemon=True)
+    bell.start()
+    try:
+        yield
+    finally:
+        over.set()
+        bell.join(DEADLINE)
