@@ -8,6 +8,8 @@ import logging
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
+from django.db.models import Q
+
 from campaigns.claims.dispatching import BATCH, Dispatched, in_batches
 from campaigns.models import DispatchRun, Job
 from campaigns.states import Status
@@ -95,3 +97,12 @@ def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
         done = sum(in_batches(waiting, vendor, now, batch, begun), start=done)
         DispatchRun.objects.filter(pk=begun.pk, finished_at=None).update(finished_at=now)
     return done
+
+
+def is_due(vendor: Vendor, now: datetime) -> bool:
+    """Is there a run that should be begun, finished or flagged? Changes nothing."""
+    latest = due(vendor, now)
+    if latest is None:
+        return False
+    ended = Q(finished_at__isnull=False) | Q(missed=True)
+    return not DispatchRun.objects.filter(ended, vendor=vendor, local_date=latest[0]).exists()

@@ -14,8 +14,9 @@ from typing import Any
 from celery import chord, shared_task, signals
 from django.conf import settings
 from django.utils import timezone
+from kombu.exceptions import OperationalError
 
-from campaigns import mailcaster, nights, recovery, sender
+from campaigns import mailcaster, nights, recovery, sender, settle
 from campaigns.claims import finalising
 from campaigns.models import Job
 from vendors.models import Vendor
@@ -26,9 +27,12 @@ _stopping = multiprocessing.Event()  # made before the pool forks: the worker's 
 
 
 def ring(vendor_ids: Iterable[int], **options: Any) -> None:
-    """Wakes the casters of these vendors."""
+    """Wakes the casters of these vendors. A bell that cannot be rung is not an error: the sweep rings again."""
     for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
-        cast.apply_async((vendor.pk,), queue=vendor.queue, **options)
+        try:
+            cast.apply_async((vendor.pk,), queue=vendor.queue, **options)
+        except OperationalError as error:
+            log.warning("vendor %s: the broker cannot be reached, the sweep will ring: %s", vendor, error)
 
 
 @shared_task

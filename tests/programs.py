@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from django.conf import settings
 from django.db import close_old_connections, connection
 
 PROJECT = Path(__file__).parents[1]
-DEADLINE = 90.0  # seconds until a condition must hold, on a slow and busy machine
+DEADLINE = 60.0  # seconds until a condition must hold, on a slow and busy machine
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
@@ -32,10 +31,8 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLIN
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a process that shares the test's database and Redis."""
-    words = connection.settings_dict
-    url = f"postgres://{words['USER']}@/{words['NAME']}?host={quote(words['HOST'], safe='')}"
-    if words["PORT"] or words["PASSWORD"]:
-        url = f"postgres://{words['USER']}:{words['PASSWORD']}@{words['HOST']}:{words['PORT']}/{words['NAME']}"
+    address, _, options = settings.DATABASE_URL.partition("?")
+    url = f"{address.rpartition('/')[0]}/{connection.settings_dict['NAME']}" + (f"?{options}" if options else "")
     return {
         **os.environ,
         "DATABASE_URL": url,
@@ -67,17 +64,17 @@ class Program:
         assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.log.read_text()[-3000:]}"
         return words in self.log.read_text()
 
-    def signal(self, number: int) -> None:
+    def send(self, number: int) -> None:
         """To the whole group: the worker and the processes of its pool."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
     def end(self, number: int = signal.SIGKILL) -> int:
-        self.signal(number)
+        self.send(number)
         try:
             return self.process.wait(DEADLINE)
         finally:
-            self.signal(signal.SIGKILL)
+            self.send(signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -85,6 +82,9 @@ def running(*arguments: str, **more: str) -> Iterator[Program]:
     program = Program(list(arguments), **more)
     try:
         yield program
+    except BaseException:
+        print(f"--- {' '.join(arguments)}\n{program.log.read_text()[-6000:]}")
+        raise
     finally:
         program.end()
         program.log.unlink()
@@ -94,8 +94,8 @@ def running(*arguments: str, **more: str) -> Iterator[Program]:
 def worker(*, processes: int = 2, queues: str = "vendors,hub", ready: bool = True, **more: str) -> Iterator[Program]:
     """A Celery worker; shorter leases and sweeps than in life, so that tests need not wait."""
     name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
-    options = ["-Q", queues, "-c", str(processes), "-n", name, "--loglevel", "INFO", "--without-mingle"]
-    short = {"LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", **more}
+    options = ["-Q", queues, "-c", str(processes), "-n", name, "--without-mingle"]
+    short = {"CELERY_LOG_LEVEL": "INFO", "LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", **more}
     with running("-m", "celery", "-A", "mailhub", "worker", *options, **short) as program:
         if ready:
             wait_until(lambda: program.said(" ready."), "the worker is ready")

@@ -9,6 +9,7 @@ from django.db.models import Model
 from campaigns import dispatcher
 from campaigns.claims.dispatching import Dispatched
 from campaigns.models import Sponsor
+from campaigns.tasks import ring
 from vendors.models import Vendor
 
 
@@ -31,7 +32,7 @@ class Command(BaseCommand):
             self._tell(dispatcher.pending(vendor, sponsor), options)
             return
         done = dispatcher.dispatch(vendor, sponsor)
-        # RING: campaigns.tasks.ring(done.vendors), as soon as it is there
+        ring(done.vendors)
         self._tell(done, options)
 
     def _tell(self, done: Dispatched, options: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from campaigns.management.bars import Bars
 from campaigns.management.following import ending, follow
 from campaigns.models import Job, Sponsor
 from campaigns.states import Status
+from campaigns.tasks import ring
 from vendors.models import Credential, Vendor
 
 NOT_ALL_ACCEPTED = 3
@@ -80,7 +81,7 @@ class Command(BaseCommand):
             raise CommandError(f"nothing was stored\n{error}") from error
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
-            # RING: campaigns.tasks.ring([job.vendor_id]), as soon as it is there
+            ring([job.vendor_id])
             job.refresh_from_db()
         self._tell(job, options)
 
