@@ -1,5 +1,36 @@
+from typing import Any
+
 from django.apps import AppConfig
+from django.db import transaction
+from django.db.models.signals import post_delete, post_migrate, post_save
 
 
 class MailhubConfig(AppConfig):
     name = "mailhub"
+
+    def ready(self) -> None:
+        from mailhub import checks  # noqa: F401
+        from vendors.models import Vendor
+
+        post_migrate.connect(_on_migrate, sender=self)
+        post_save.connect(_on_vendor, sender=Vendor)
+        post_delete.connect(_on_vendor, sender=Vendor)
+
+
+def _on_migrate(using: str, **_: Any) -> None:
+    from django.db import connections
+
+    from mailhub import schedule
+
+    needed = {"django_celery_beat_periodictask", "vendors_vendor"}
+    if needed <= set(connections[using].introspection.table_names()):  # migrate may have been given one app only
+        schedule.sync()
+
+
+def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
+    """A vendor came, changed or went: its night and its queue."""
+    from mailhub import queues, schedule
+
+    if update_fields is None or schedule.SHAPING & update_fields:
+        transaction.on_commit(schedule.sync, robust=True)
+        transaction.on_commit(queues.announce, robust=True)

@@ -1,11 +1,22 @@
 """The Celery application: a bell, never the record (docs/architecture.md)."""
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import beat_init, celeryd_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 
 app = Celery("mailhub", task_cls="mailhub.waiter:WaiterTask", amqp="mailhub.waiter:WaiterAMQP")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+app.steps["consumer"].add("mailhub.queues:Adoption")
+
+
+@celeryd_init.connect
+@beat_init.connect
+def _check(**_: Any) -> None:
+    from mailhub import checks  # Django is set up by now
+
+    checks.refuse_to_start()

@@ -91,6 +91,7 @@ WAITER_HORIZON = timedelta(minutes=float(os.environ.get("WAITER_HORIZON_MINUTES"
 WAITER_SWEEP = timedelta(minutes=float(os.environ.get("WAITER_SWEEP_MINUTES", "5")))
 WAITER_EXCLUDED_QUEUES = [q for q in os.environ.get("WAITER_EXCLUDED_QUEUES", "").split(",") if q]
 VISIBILITY_TIMEOUT = timedelta(hours=1)
+QUEUE_LOOK_SECONDS = float(os.environ.get("QUEUE_LOOK_SECONDS", "15"))  # between a worker's looks for new vendors
 
 CELERY_BROKER_URL = BROKER_URL
 CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", BROKER_URL)

@@ -1,0 +1,101 @@
+"""What must hold before anything starts; manage.py, workers and beat refuse to start where it does not.
+
+What asks a server carries the tag "servers" and runs with check --deploy and when a worker or beat starts, so that
+ordinary commands need no Redis.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+from kombu import Connection
+
+from mailhub.brokers import celery_url
+
+FORMATS = ("TASK_SERIALIZER", "RESULT_SERIALIZER", "EVENT_SERIALIZER", "ACCEPT_CONTENT", "RESULT_ACCEPT_CONTENT")
+
+logger = logging.getLogger(__name__)
+
+
+@register("waiter")
+def waiter_times(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """Sweep < horizon, or what is parked is late; horizon <= half of the visibility timeout, or it is run twice."""
+    horizon, sweep = settings.WAITER_HORIZON, settings.WAITER_SWEEP
+    visible = timedelta(seconds=settings.CELERY_BROKER_TRANSPORT_OPTIONS.get("visibility_timeout", 3600))
+    return [
+        Error(message, hint=hint, id=f"mailhub.{id}")
+        for wrong, message, hint, id in (
+            (sweep <= timedelta(0), f"WAITER_SWEEP is {sweep}", "Give it a positive time.", "E001"),
+            (
+                sweep >= horizon,
+                f"WAITER_SWEEP ({sweep}) is not shorter than WAITER_HORIZON ({horizon})",
+                "A task that is due between two sweeps would be late.",
+                "E002",
+            ),
+            (
+                horizon > visible / 2,
+                f"WAITER_HORIZON ({horizon}) is longer than half of the broker's visibility timeout ({visible})",
+                "The broker delivers again what a worker holds for longer than that.",
+                "E003",
+            ),
+        )
+        if wrong
+    ]
+
+
+@register("celery")
+def json_only(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """Nothing but JSON is written to the broker or read from it: another format could run code."""
+    wrong = {
+        name: value
+        for name in (
+            "TASK_SERIALIZER",
+            "RESULT_SERIALIZER",
+            "EVENT_SERIALIZER",
+            "ACCEPT_CONTENT",
+            "RESULT_ACCEPT_CONTENT",
+        )
+        if (value := getattr(settings, f"CELERY_{name}", None)) not in ("json", ["json"])
+    }
+    return [Error(f"CELERY_{name} is {value!r}, not json", id="mailhub.E004") for name, value in wrong.items()]
+
+
+@register("python")
+def python_version(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    if tuple(sys.version_info) >= (3, 11):
+        return []
+    return [Error(f"mailhub needs Python 3.11 or later, this is {sys.version.split()[0]}", id="mailhub.E005")]
+
+
+@register("servers", deploy=True)
+def redis_keeps_all(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """A Redis that is short of memory must refuse, not drop queues and windows."""
+    return [found for url in {settings.BROKER_URL, celery_url(settings.REDIS_URL)} for found in _policy(url)]
+
+
+def _policy(url: str) -> Iterator[CheckMessage]:
+    with Connection(url, transport_options={"max_retries": 1}) as connection:
+        if connection.transport.driver_type != "redis":
+            return
+        try:
+            channel: Any = connection.default_channel
+            policy = channel.client.config_get("maxmemory-policy")["maxmemory-policy"]
+        except Exception as why:  # it is away, or a hosted one that does not tell its settings
+            yield Warning(f"Redis does not tell its maxmemory-policy: {why}", id="mailhub.W001")
+            return
+    if policy != "noeviction":
+        hint = "Set maxmemory-policy noeviction in its configuration."
+        yield Error(f"Redis may drop queues: its maxmemory-policy is {policy}", hint=hint, id="mailhub.E006")
+
+
+def refuse_to_start(**_: Any) -> None:
+    """End this process if anything is wrong. Celery swallows every error in a signal but this one."""
+    found = [*waiter_times(), *json_only(), *python_version(), *redis_keeps_all()]
+    for message in found:
+        logger.warning("%s", message)
+    if any(message.is_serious() for message in found):
+        raise SystemExit("mailhub does not start: " + "; ".join(str(one.msg) for one in found if one.is_serious()))

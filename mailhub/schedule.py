@@ -1,0 +1,115 @@
+"""The beat table as code: what beat starts, and when, as rows of django-celery-beat.
+
+Beat is a trigger only. Two beats at once or a late one change nothing but the time at which work starts: the tasks
+decide from the database (a night runs once per vendor and local date, document 000).
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
+
+from vendors.models import Vendor
+
+OURS = "mailhub: "  # the rows whose names begin like this are kept by sync; every other row is a person's
+SHAPING = {"slug", "dispatch_at", "weekdays", "time_zone"}  # of the vendor's fields, those that make its row
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as it should be. Its task and args say which row it is, so a vendor can be renamed."""
+
+    name: str
+    task: str
+    every: timedelta | None = None
+    crontab: tuple[tuple[str, str], ...] = ()
+    args: str = "[]"
+
+    def fields(self) -> dict[str, Any]:
+        """Field values of the PeriodicTask; makes the schedule if there is none. Raises ValidationError."""
+        values: dict[str, Any] = {"name": OURS + self.name, "interval": None, "crontab": None, "expire_seconds": None}
+        if self.every:
+            # what piled up while no worker ran is of no use; a busy worker still finds one that is fresh enough
+            expire = max(60, 3 * round(self.every.total_seconds()))
+            return {**values, "interval": _interval(self.every), "expire_seconds": expire}
+        return {**values, "crontab": _crontab(dict(self.crontab))}
+
+
+def sync() -> None:
+    """Make mailhub's own rows what they should be, and tell beat. A row that a person disabled stays disabled."""
+    with transaction.atomic():
+        _one_at_a_time()
+        ours = list(PeriodicTask.objects.filter(name__startswith=OURS).order_by("id"))
+        found = {(row.task, row.args): row for row in ours}
+        wanted = {(row.task, row.args): row for row in _rows()}
+        changed = [_store(row, found.get(key)) for key, row in wanted.items()]
+        kept = [found[key].pk for key in wanted if key in found]
+        gone = PeriodicTask.objects.filter(pk__in={row.pk for row in ours}.difference(kept)).delete()[0]
+        if gone or any(changed):
+            PeriodicTasks.update_changed()
+
+
+def _one_at_a_time() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('mailhub.schedule'))")
+
+
+def _rows() -> Iterator[Row]:
+    yield Row("sweep", "campaigns.tasks.sweep", timedelta(seconds=settings.SWEEP_SECONDS))
+    yield Row("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30))
+    yield Row("audit", "campaigns.tasks.audit", timedelta(minutes=10))
+    yield Row("release parked tasks", "mailhub.tasks.release_parked", settings.WAITER_SWEEP)
+    for vendor in Vendor.objects.only("id", *SHAPING):
+        if vendor.weekdays:
+            yield _night(vendor)
+
+
+def _night(vendor: Vendor) -> Row:
+    crontab = {
+        "minute": str(vendor.dispatch_at.minute),
+        "hour": str(vendor.dispatch_at.hour),
+        "day_of_week": ",".join(sorted(str(day % 7) for day in vendor.weekdays)),  # cron's Sunday is 0
+        "timezone": vendor.time_zone,
+    }
+    name = f"nightly dispatch of {vendor.slug} ({vendor.pk})"
+    return Row(name, "campaigns.tasks.dispatch_night", crontab=tuple(crontab.items()), args=f"[{vendor.pk}]")
+
+
+def _store(wanted: Row, found: PeriodicTask | None) -> bool:
+    """Whether anything had to be written."""
+    try:
+        fields = wanted.fields()
+        row = found or PeriodicTask(task=wanted.task, args=wanted.args)
+        if found and all(getattr(found, name) == value for name, value in fields.items()):
+            return False
+        for name, value in fields.items():
+            setattr(row, name, value)
+        row.save()
+    except ValidationError as why:  # one vendor's wrong time zone must not cost the others their night
+        logger.error("No row in beat's table for %s: %s", wanted.name, why)
+        return False
+    return True
+
+
+def _interval(every: timedelta) -> IntervalSchedule:
+    seconds = every.total_seconds()
+    whole = seconds.is_integer()
+    period = IntervalSchedule.SECONDS if whole else IntervalSchedule.MICROSECONDS
+    return _schedule(IntervalSchedule, every=round(seconds if whole else seconds * 1_000_000), period=period)
+
+
+def _crontab(fields: dict[str, str]) -> CrontabSchedule:
+    return _schedule(CrontabSchedule, day_of_month="*", month_of_year="*", **fields)
+
+
+def _schedule(model: Any, **fields: Any) -> Any:
+    """One with these fields; people may have made several that are the same."""
+    return model.objects.filter(**fields).order_by("id").first() or model.objects.create(**fields)

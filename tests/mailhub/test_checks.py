@@ -1,0 +1,72 @@
+"""What must hold before anything starts."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from mailhub import checks
+from tests.factories import unique
+from tests.workers import celery
+
+
+def found(**changed: Any) -> set[str | None]:
+    with override_settings(**changed):
+        return {message.id for message in run_checks(tags=["waiter", "celery", "python"])}
+
+
+def test_the_settings_of_the_project_pass() -> None:
+    assert not found()
+
+
+@pytest.mark.parametrize(
+    ("changed", "id"),
+    [
+        ({"WAITER_SWEEP": timedelta(0)}, "mailhub.E001"),
+        ({"WAITER_SWEEP": timedelta(minutes=15)}, "mailhub.E002"),
+        ({"WAITER_HORIZON": timedelta(minutes=31)}, "mailhub.E003"),
+        ({"CELERY_BROKER_TRANSPORT_OPTIONS": {"visibility_timeout": 1799}}, "mailhub.E003"),
+        ({"CELERY_TASK_SERIALIZER": "pickle"}, "mailhub.E004"),
+        ({"CELERY_ACCEPT_CONTENT": ["json", "pickle"]}, "mailhub.E004"),
+    ],
+)
+def test_what_would_lose_or_double_tasks_is_an_error(changed: dict[str, Any], id: str) -> None:
+    assert found(**changed) == {id}
+
+
+@override_settings(WAITER_HORIZON=timedelta(minutes=30), WAITER_SWEEP=timedelta(minutes=29))
+def test_a_horizon_of_half_the_visibility_timeout_is_allowed() -> None:
+    assert not found()
+
+
+def test_a_redis_that_drops_keys_when_it_is_short_of_memory_is_an_error_where_servers_are_asked() -> None:
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            assert {message.id for message in checks.redis_keeps_all()} == {"mailhub.E006"}
+            assert not run_checks(), "ordinary commands ask no server"
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+    assert not checks.redis_keeps_all()
+
+
+def test_a_redis_that_is_away_is_a_warning(tmp_path: Path) -> None:
+    nowhere = f"redis+socket://{tmp_path}/{unique('none')}"
+
+    with override_settings(BROKER_URL=nowhere):
+        assert {message.id for message in checks.redis_keeps_all()} == {"mailhub.W001"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("role", ["worker", "beat"])
+def test_neither_a_worker_nor_beat_starts_where_something_is_wrong(role: str) -> None:
+    arguments = {"worker": ["-P", "solo", "-Q", unique("queue")], "beat": ["--pidfile="]}[role]
+
+    with celery(role, *arguments, WAITER_SWEEP_MINUTES="15") as process:
+        assert process.process.wait(60) != 0
+        assert "WAITER_SWEEP (0:15:00) is not shorter than WAITER_HORIZON" in process.log()

@@ -1,0 +1,55 @@
+"""A new vendor's queue is read by workers that run already, whether or not anybody told them."""
+
+import pytest
+
+from mailhub import queues
+from mailhub.celery import app
+from tests.celery_tasks import note, notes
+from tests.factories import unique, vendor
+from tests.workers import DEADLINE, worker
+from vendors.models import Vendor
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NEVER = "86400"
+OFTEN = "0.2"
+
+
+def ring(one: Vendor) -> str:
+    page = unique("page")
+    note.apply_async([page, "rung"], queue=one.queue)
+    return page
+
+
+def test_a_worker_for_vendors_reads_those_there_were_and_those_it_is_told_of() -> None:
+    rung = ring(vendor())
+
+    with worker(queues.VENDORS, QUEUE_LOOK_SECONDS=NEVER) as vendors:
+        vendors.until(lambda: notes(rung))
+        rung = ring(vendor())
+        vendors.until(lambda: notes(rung))
+
+
+def test_a_vendor_that_nobody_was_told_of_is_found() -> None:
+    rung = ring(vendor())
+
+    with worker(queues.VENDORS, QUEUE_LOOK_SECONDS=OFTEN) as vendors:
+        vendors.until(lambda: notes(rung))
+        slug = unique("vendor")
+        Vendor.objects.bulk_create([Vendor(slug=slug, name=slug)])  # sends no signal
+        rung = ring(Vendor.objects.get(slug=slug))
+        vendors.until(lambda: notes(rung))
+
+
+def test_a_worker_for_the_hub_leaves_the_vendors_queues_alone() -> None:
+    vendor()
+    hub, name = unique("hub"), unique("worker") + "@test"
+    note.apply_async([hub, "rung"], queue=hub)
+
+    with worker(hub, name=name, QUEUE_LOOK_SECONDS=OFTEN) as other:
+        other.until(lambda: notes(hub))
+        looked = app.control.broadcast("adopt_queues", destination=[name], reply=True, timeout=DEADLINE, limit=1)
+        reads = app.control.inspect([name], timeout=DEADLINE, limit=1).active_queues()
+
+    assert looked == [{name: {"ok": "looking"}}]
+    assert [queue["name"] for queue in reads[name]] == [hub]

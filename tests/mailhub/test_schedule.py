@@ -1,0 +1,170 @@
+"""Beat's table: rows that mailhub keeps, rows that people keep, and one night a vendor."""
+
+import json
+from datetime import time
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
+
+from mailhub import schedule
+from tests.celery_tasks import in_broker
+from tests.factories import vendor
+from tests.workers import celery
+from vendors.models import Vendor
+
+pytestmark = pytest.mark.django_db
+
+
+def night_of(one: Vendor) -> PeriodicTask:
+    return PeriodicTask.objects.get(task="campaigns.tasks.dispatch_night", args=json.dumps([one.pk]))
+
+
+def table() -> list[Any]:
+    return list(PeriodicTask.objects.order_by("name").values_list("name", "date_changed", "enabled"))
+
+
+def test_a_migrated_database_has_the_sweeps() -> None:
+    schedule.sync()
+
+    every = {row.task: row.schedule.run_every for row in PeriodicTask.objects.filter(interval__isnull=False)}
+
+    assert {name: span.total_seconds() for name, span in every.items()} == {
+        "campaigns.tasks.sweep": 10,
+        "campaigns.tasks.settle_doubts": 30,
+        "campaigns.tasks.audit": 600,
+        "mailhub.tasks.release_parked": 300,
+    }
+
+
+def test_a_second_sync_writes_nothing() -> None:
+    vendor(dispatch_at=time(9, 30))
+    schedule.sync()
+    before, told = table(), PeriodicTasks.last_change()
+
+    schedule.sync()
+
+    assert table() == before
+    assert PeriodicTasks.last_change() == told
+
+
+def test_a_vendor_has_its_night_at_its_own_local_time_and_weekdays() -> None:
+    one = vendor(dispatch_at=time(18, 5), time_zone="Asia/Kathmandu", weekdays=[1, 5, 7])
+    schedule.sync()
+
+    crontab = night_of(one).crontab
+
+    assert (crontab.minute, crontab.hour, crontab.day_of_week) == ("5", "18", "0,1,5")
+    assert str(crontab.timezone) == "Asia/Kathmandu"
+    assert str(night_of(one).schedule.tz) == "Asia/Kathmandu"
+
+
+def test_saving_and_deleting_a_vendor_moves_its_night_and_tells_beat(
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        one = vendor(dispatch_at=time(18))
+    told = PeriodicTasks.last_change()
+    with django_capture_on_commit_callbacks(execute=True):
+        one.dispatch_at, one.slug = time(19), f"renamed-{one.slug}"
+        one.save()
+
+    assert night_of(one).crontab.hour == "19"
+    assert one.slug in night_of(one).name
+    assert PeriodicTasks.last_change() > told
+
+    pk = one.pk
+    with django_capture_on_commit_callbacks(execute=True):
+        one.delete()
+    assert not PeriodicTask.objects.filter(args=f"[{pk}]").exists()
+
+
+def test_a_vendor_that_is_only_paused_leaves_the_table_alone(django_capture_on_commit_callbacks: Any) -> None:
+    one = vendor()
+
+    with django_capture_on_commit_callbacks() as callbacks:
+        one.save(update_fields=["paused"])
+
+    assert not callbacks
+
+
+def test_a_person_who_disables_a_row_is_not_overruled() -> None:
+    one = vendor()
+    schedule.sync()
+    PeriodicTask.objects.filter(pk=night_of(one).pk).update(enabled=False)
+
+    one.dispatch_at = time(3)
+    one.save()
+    schedule.sync()
+
+    assert not night_of(one).enabled
+    assert night_of(one).crontab.hour == "3"
+
+
+def test_the_rows_of_people_are_left_alone() -> None:
+    interval = IntervalSchedule.objects.create(every=10, period="seconds")
+    crontab = CrontabSchedule.objects.create(hour="18", minute="0")
+    PeriodicTask.objects.create(name="my sweep", task="campaigns.tasks.sweep", interval=interval)
+    PeriodicTask.objects.create(name="my night", task="campaigns.tasks.dispatch_night", args="[0]", crontab=crontab)
+    mine = PeriodicTask.objects.filter(name__startswith="my ")
+    before = list(mine.values())
+
+    schedule.sync()
+
+    assert list(mine.values()) == before
+
+
+def test_what_was_changed_or_deleted_by_hand_is_mended() -> None:
+    one = vendor()
+    schedule.sync()
+    PeriodicTask.objects.filter(task="campaigns.tasks.audit").delete()
+    wrong = IntervalSchedule.objects.create(every=1, period="days")
+    PeriodicTask.objects.filter(pk=night_of(one).pk).update(crontab=None, interval=wrong)
+
+    schedule.sync()
+
+    assert PeriodicTask.objects.filter(task="campaigns.tasks.audit").exists()
+    assert night_of(one).crontab.hour == "18"
+    assert night_of(one).interval is None
+
+
+def test_a_vendor_without_a_known_time_zone_costs_no_other_vendor_its_night(caplog: Any) -> None:
+    wrong, right = vendor(time_zone="Mars/Olympus"), vendor()
+
+    schedule.sync()
+
+    assert night_of(right)
+    assert wrong.slug in caplog.text
+
+
+def test_a_vendor_without_weekdays_has_no_night() -> None:
+    one = vendor(weekdays=[])
+    schedule.sync()
+
+    assert not PeriodicTask.objects.filter(args=f"[{one.pk}]").exists()
+
+
+@override_settings(SWEEP_SECONDS=0.5)
+def test_a_sweep_of_half_a_second_stays_one() -> None:
+    schedule.sync()
+
+    assert PeriodicTask.objects.get(task="campaigns.tasks.sweep").schedule.run_every.total_seconds() == 0.5
+
+
+def test_migrating_brings_the_table_up_to_date() -> None:
+    PeriodicTask.objects.all().delete()
+
+    call_command("migrate", verbosity=0)
+
+    assert PeriodicTask.objects.filter(task="mailhub.tasks.release_parked").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@override_settings(SWEEP_SECONDS=0.2)
+def test_beat_rings_for_these_rows() -> None:
+    schedule.sync()
+
+    with celery("beat", "--pidfile=", "--loglevel=INFO") as beat:
+        beat.until(lambda: "campaigns.tasks.sweep" in {one["headers"]["task"] for one in in_broker("hub")})
