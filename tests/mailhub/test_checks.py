@@ -1,18 +1,22 @@
 """What must hold before anything starts."""
 
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
-from django.conf import settings
 from django.core.checks import run_checks
 from django.test import override_settings
 
 from mailhub import checks
+from mailhub.embedded.engines import redis_program
 from tests.factories import unique
-from tests.workers import celery
+from tests.workers import DEADLINE, celery
 
 
 def found(**changed: Any) -> set[str | None]:
@@ -44,15 +48,29 @@ def test_a_horizon_of_half_the_visibility_timeout_is_allowed() -> None:
     assert not found()
 
 
-def test_a_redis_that_drops_keys_when_it_is_short_of_memory_is_an_error_where_servers_are_asked() -> None:
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
-        client.config_set("maxmemory-policy", "allkeys-lru")
+@contextmanager
+def forgetful_redis() -> Iterator[str]:
+    """The address of a Redis of its own, because other tests share theirs."""
+    with tempfile.TemporaryDirectory(prefix="mailhub-") as folder:
+        path = Path(folder, "sock")
+        options = ["--port", "0", "--save", "", "--unixsocket", str(path), "--maxmemory-policy", "allkeys-lru"]
+        server = subprocess.Popen([redis_program(), *options], cwd=folder, stdout=subprocess.DEVNULL)
         try:
-            assert {message.id for message in checks.redis_keeps_all()} == {"mailhub.E006"}
-            assert not run_checks(), "ordinary commands ask no server"
+            deadline = time.monotonic() + DEADLINE
+            while not path.exists() and server.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            yield f"redis+socket://{path}"
         finally:
-            client.config_set("maxmemory-policy", "noeviction")
+            server.kill()
+            server.wait()
+
+
+def test_a_redis_that_drops_keys_when_it_is_short_of_memory_is_an_error_where_servers_are_asked() -> None:
     assert not checks.redis_keeps_all()
+
+    with forgetful_redis() as url, override_settings(BROKER_URL=url):
+        assert {message.id for message in checks.redis_keeps_all()} == {"mailhub.E006"}
+        assert not run_checks(), "ordinary commands ask no server"
 
 
 def test_a_redis_that_is_away_is_a_warning(tmp_path: Path) -> None:
@@ -68,5 +86,5 @@ def test_neither_a_worker_nor_beat_starts_where_something_is_wrong(role: str) ->
     arguments = {"worker": ["-P", "solo", "-Q", unique("queue")], "beat": ["--pidfile="]}[role]
 
     with celery(role, *arguments, WAITER_SWEEP_MINUTES="15") as process:
-        assert process.process.wait(60) != 0
+        assert process.process.wait(DEADLINE) != 0
         assert "WAITER_SWEEP (0:15:00) is not shorter than WAITER_HORIZON" in process.log()
