@@ -13,7 +13,7 @@ from django.db.models import Q
 from django.utils import timezone
 from redis.asyncio import Redis as AsyncRedis
 
-from campaigns import templates
+from campaigns import failpoints, templates
 from campaigns.claims import truth
 from campaigns.claims.truth import Doubt
 from campaigns.models import Campaign, Message
@@ -67,6 +67,7 @@ async def _credential(login: Credential) -> int:
     try:
         await adapter.open()
         doubts = await truth.due(rows, login.pk, MOST, LEASE)
+        failpoints.here("after_due")
         for doubt in doubts:
             await _settle(case, doubt)
         return len(doubts)
@@ -118,10 +119,13 @@ async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
         if age is None or not (proved or _young(case.adapter.capabilities.dedupe_ttl, age)):
             await case.throttle.cancel(scope, grant.places())
         else:
+            failpoints.here("before_repeat")
             outcome = (await case.adapter.send([letter]))[0]
+            failpoints.here("after_repeat")
             await case.throttle.done(scope, grant.places())
     except Unreachable:
         log.warning("message %s: its place could not be handed back", doubt.id)
+    failpoints.here("before_settle")
     match outcome:
         case Accepted(vendor_id):
             await truth.accept(case.rows, [(doubt.id, vendor_id)])
@@ -131,6 +135,7 @@ async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
             await _later(case, doubt, f"repeat refused ({code}), the first call is still in doubt")
         case InDoubt(reason) | NotSent(reason):
             await _later(case, doubt, f"repeat: {reason}")
+    failpoints.here("after_settle")
     return None
 
 

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from campaigns import mailcaster, nights, recovery, sender, settle
+from campaigns import failpoints, mailcaster, nights, recovery, sender, settle
 from campaigns.claims import finalising
 from campaigns.models import Job
 from vendors.models import Vendor
@@ -47,6 +47,7 @@ def cast(vendor_id: int) -> None:
         claimed = mailcaster.claim(caster_id, timezone.now())
         if claimed is None:
             continue
+        failpoints.here("before_bell")
         packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue)
         if claimed.parent_id is None:
             packet.apply_async(ignore_result=True)
@@ -54,6 +55,7 @@ def cast(vendor_id: int) -> None:
             children[claimed.parent_id].append(packet)
     for parent_id, packets in children.items():
         chord(packets, finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE)).apply_async()
+    failpoints.here("after_bell")
 
 
 @shared_task(ignore_result=False)

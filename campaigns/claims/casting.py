@@ -11,6 +11,7 @@ from datetime import datetime
 from django.db.models import Exists, F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
+from campaigns import failpoints
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.states import RUNNING, S, Status, move
 from vendors.models import Credential, Mailcaster, Vendor
@@ -95,6 +96,7 @@ def take(job: Job, caster: Mailcaster, now: datetime) -> int:
         not_before=None,
         waits_for="",
     )
+    failpoints.here("after_pick")
     return job.fence + 1
 
 
@@ -121,6 +123,7 @@ def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
     mine.update(remaining=parent.remaining - size, not_before=None, waits_for="")
     if size == parent.remaining:
         move(mine, "assigned")
+    failpoints.here("after_cut")
     return child
 
 

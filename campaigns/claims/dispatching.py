@@ -8,6 +8,7 @@ from typing import Self
 from django.db import transaction
 from django.db.models import F, Max, Q, QuerySet
 
+from campaigns import failpoints
 from campaigns.models import DispatchRun, Job
 from campaigns.states import move
 from vendors.models import Vendor
@@ -64,7 +65,9 @@ def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: Dispatc
         mine = Job.objects.filter(id__in=list(held))
         sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
         leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
+        failpoints.here("mid_dispatch")
         parents = move(mine, "queue", remaining=F("size"), **sets)
         if run:
             DispatchRun.objects.filter(pk=run.pk).update(dispatched=F("dispatched") + leaves + parents)
+    failpoints.here("after_dispatch")
     return Dispatched(leaves, parents, frozenset([vendor.pk]) if leaves + parents else frozenset())

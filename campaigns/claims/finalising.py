@@ -12,6 +12,7 @@ from django.db.models import F, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from campaigns import failpoints
 from campaigns.models import Job
 from campaigns.states import Status, move
 
@@ -49,10 +50,12 @@ def finalise(job_id: int) -> bool:
     job = Job.objects.filter(pk=job_id, status__in=(Status.SENT, Status.STOPPED)).first()
     if job is None:
         return False
+    failpoints.here("before_finalise")
     for low in range(job.first_message, job.end, SLICE):
         high = min(low + SLICE, job.end)
         if not _slice(job, low, high, last=high == job.end):
             return False
+    failpoints.here("after_finalise")
     return True
 
 
@@ -63,6 +66,7 @@ def _slice(job: Job, low: int, high: int, *, last: bool) -> bool:
         if not held.exists() or _one(cursor, OPEN, words)[0]:
             return False
         cursor.execute(BACK, words)
+        failpoints.here("mid_finalise")
         if not last:
             return True
         accepted, refused, in_doubt, expired = _one(cursor, COUNT, words)
@@ -100,18 +104,23 @@ def recover(job_id: int, lease: timedelta) -> bool:
         if job is None:
             return False
         cursor.execute(DOUBT, {"job": job.pk, "first": job.first_message, "end": job.end})
+        failpoints.here("after_doubt")
         changes = {"fence": F("fence") + 1, "in_doubt": F("in_doubt") + cursor.rowcount, "heartbeat_at": None}
         mine = Job.objects.filter(pk=job.pk)
         if not move(mine, "recover", mailcaster=None, **changes):
             mine.update(**changes)
-        return True
+    failpoints.here("after_recover")
+    return True
 
 
 def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str = "") -> bool:
     """The sender lets go of a job that has something left: DISPATCHED, oldest first again, not before a time."""
     mine = Job.objects.filter(pk=job_id, fence=fence)
     changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
-    return move(mine, "put_back", **changes) == 1
+    failpoints.here("before_put_back")
+    done = move(mine, "put_back", **changes) == 1
+    failpoints.here("after_put_back")
+    return done
 
 
 def finish_parent(parent_id: int) -> bool:
@@ -124,7 +133,10 @@ def finish_parent(parent_id: int) -> bool:
         sums = parent.children.aggregate(**{name: Sum(name, default=0) for name in names})
         mine = Job.objects.filter(pk=parent_id)
         mine.update(**sums)
-        return move(mine, "finish", finished_at=Now()) == 1
+        failpoints.here("before_finish")
+        finished = move(mine, "finish", finished_at=Now()) == 1
+    failpoints.here("after_finish")
+    return finished
 
 
 def in_a_minute() -> datetime:

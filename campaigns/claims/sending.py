@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
 
+from campaigns import failpoints
 from campaigns.claims import truth
 from campaigns.models import Job
 from campaigns.states import move
@@ -47,13 +48,19 @@ class Claimed:
 
 def take(job_id: int, fence: int) -> Lease | None:
     """The bell's receiver takes the job that a caster claimed under this fence; a doubled bell takes nothing."""
+    failpoints.here("before_take")
     held = Job.objects.filter(pk=job_id, fence=fence, status="ENQUEUED")
-    return Lease(job_id, fence + 1) if held.update(fence=fence + 1, heartbeat_at=Now()) else None
+    if not held.update(fence=fence + 1, heartbeat_at=Now()):
+        return None
+    failpoints.here("after_take")
+    return Lease(job_id, fence + 1)
 
 
 def start(lease: Lease) -> bool:
     """ENQUEUED -> SENDING."""
-    return move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "send", heartbeat_at=Now()) == 1
+    started = move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "send", heartbeat_at=Now()) == 1
+    failpoints.here("after_start")
+    return started
 
 
 ENQUEUE = """
@@ -81,6 +88,8 @@ def enqueue(connection: Connection, lease: Lease, first: int, end: int) -> bool:
         row = connection.execute(ENQUEUE, words).fetchone()
         if not row or not row[0]:
             return False
+        failpoints.here("mid_enqueue")
+    failpoints.here("after_enqueue")
     return True
 
 
@@ -116,7 +125,9 @@ FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
 async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any]) -> list[Claimed]:
     """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why."""
     cursor = await connection.execute(CLAIM, words)
-    return [Claimed(*row) for row in await cursor.fetchall()]
+    claimed = [Claimed(*row) for row in await cursor.fetchall()]
+    failpoints.here("after_claim")
+    return claimed
 
 
 # One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
@@ -160,6 +171,7 @@ KINDS = {Accepted: "a", Refused: "r", NotSent: "n", InDoubt: "d"}
 
 async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[tuple[int, Outcome]]) -> None:
     """Stores what calls came to. Recording twice, or by a sender that has lost the job, does no harm."""
+    failpoints.here("before_record")
     rows = [(id, KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
     ids, kinds, codes, notes = (list(column) for column in zip(*rows, strict=True))
     words = {"job": lease.job_id, "fence": lease.fence, "ids": ids, "kinds": kinds, "codes": codes, "notes": notes}
@@ -168,6 +180,7 @@ async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: S
     late = [(id, answer.vendor_id) for id, answer in answers if isinstance(answer, Accepted) and id not in told]
     if late:  # its job was finalised meanwhile
         await truth.accept(connection, [(id, _stored(vendor_id)) for id, vendor_id in late])
+    failpoints.here("after_record")
 
 
 def _words(outcome: Outcome) -> tuple[str | None, str | None]:
@@ -238,4 +251,7 @@ def drain(connection: Connection, lease: Lease, first: int, end: int) -> bool:
     row = connection.execute(LEFT, {"job": lease.job_id, "first": first, "end": end}).fetchone()
     if row is None or row[0]:
         return False
-    return move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "drain") == 1
+    failpoints.here("before_drain")
+    drained = move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "drain") == 1
+    failpoints.here("after_drain")
+    return drained

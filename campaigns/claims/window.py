@@ -6,6 +6,7 @@ from django.db import transaction
 from django.db.models import F, Max
 from django.db.models.functions import Now
 
+from campaigns import failpoints
 from vendors.limits import Lost
 from vendors.models import RateLimit, Usage, Vendor
 from vendors.throttle import Throttle
@@ -26,11 +27,14 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         entries = [(u.credential_id, u.until.timestamp(), u.units) for u in recent.iterator()]
         vendor.generation = F("generation") + 1
         vendor.save(update_fields=["generation"])
+        failpoints.here("before_rebuild")
         answer = throttle.rebuild(vendor_id, generation + 1, longest, entries)
+        failpoints.here("mid_rebuild")
         if answer is not None and not isinstance(answer, Lost):
             raise RuntimeError(f"the throttle's clock differs by {answer.seconds:.1f} s")
         if isinstance(answer, Lost):  # as new a generation stands there: ours in the database was behind
             Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
+    failpoints.here("after_rebuild")
     return True
 
 

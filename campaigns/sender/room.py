@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from campaigns import failpoints
 from campaigns.claims.sending import Claimed
 from campaigns.sender.work import Work
 from vendors.adapters.base import Letter
@@ -101,7 +102,10 @@ class Room:
         adapter = self._work.adapter
         try:
             async with asyncio.timeout(adapter.deadline):
-                return await adapter.send(letters)
+                failpoints.here("before_call")
+                outcomes = await adapter.send(letters)
+                failpoints.here("after_call")
+                return outcomes
         except TimeoutError:
             return [InDoubt("no answer before the deadline")] * len(letters)
         except Exception as error:  # an adapter's mistake must not be taken for an answer

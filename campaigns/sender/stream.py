@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from psycopg import InterfaceError, OperationalError
 
-from campaigns import hours
+from campaigns import failpoints, hours
 from campaigns.claims import sending as claims
 from campaigns.sender import standing as world
 from campaigns.sender.room import Answer, Room, Ticket
@@ -162,12 +162,14 @@ class Stream:
 
     async def _claim(self, want: int) -> End | None:
         """As many as there are places and room for; or a short wait; or a reason to let go of the job."""
+        failpoints.here("before_grant")
         try:
             answer = await self._throttle.acquire(self._world.scope, want, self._hold)
         except Unreachable as error:
             return self._later(10, f"the throttle's Redis cannot be reached: {error}")
         match answer:
             case Grant():
+                failpoints.here("after_grant")
                 await self._use(answer)
             case Wait(seconds) if seconds > PATIENCE:
                 await world.full(self._claims, self._work.credential_id, seconds)
@@ -218,6 +220,7 @@ class Stream:
 
     async def _hand_back(self, done: list[str], unused: list[str]) -> None:
         scope = self._world.scope
+        failpoints.here("before_done")
         try:
             if done:
                 await self._throttle.done(scope, done)
@@ -225,6 +228,7 @@ class Stream:
                 await self._throttle.cancel(scope, unused)
         except Unreachable:  # they run out by themselves, later
             log.warning("job %s: places could not be handed back", self._work.lease.job_id)
+        failpoints.here("after_done")
 
     async def _store(self, answers: list[Answer]) -> None:
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
