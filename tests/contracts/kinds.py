@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
-from tests.contracts import wild_http
+from tests.contracts import wild_http, wild_smtp
 from tests.contracts.wild import PATIENCE, Case, Wild, closed_port
 from vendors.adapters import load
 from vendors.adapters.base import Adapter, Letter
@@ -20,9 +21,14 @@ class Kind(ABC):
     """One adapter, the wild vendor that it is held against, and how to bring them together."""
 
     name: str
+    """Of the adapter."""
+    title: str
+    """Of the kind, for the names of the tests."""
     cases: Sequence[Case]
     hang: Any
     good_and_close: Any
+    short: Mapping[str, str]
+    """Settings that end what comes before the letter leaves soon."""
 
     @abstractmethod
     def vendor(self, behaviour: Any = None, tls: ssl.SSLContext | None = None) -> Wild:
@@ -37,10 +43,6 @@ class Kind(ABC):
         """The same with TLS from the first byte."""
 
     @abstractmethod
-    def deadline(self, seconds: float) -> dict[str, Any]:
-        """Settings that bound every part of a call."""
-
-    @abstractmethod
     def injections(self) -> list[Letter]:
         """Letters that try to smuggle in a line."""
 
@@ -48,8 +50,8 @@ class Kind(ABC):
         return Letter(reference, "somebody@example.org", "Hello", "Dear somebody,\n.\nbye", {"amount": 3})
 
     @asynccontextmanager
-    async def adapter(self, vendor: Wild, seconds: float = PATIENCE) -> AsyncIterator[Adapter]:
-        async with self.adapter_at(self.plain(vendor.port) | self.deadline(seconds)) as adapter:
+    async def adapter(self, vendor: Wild, limits: Mapping[str, str] | None = None) -> AsyncIterator[Adapter]:
+        async with self.adapter_at(self.plain(vendor.port) | dict(limits or {})) as adapter:
             yield adapter
 
     @asynccontextmanager
@@ -66,8 +68,9 @@ class Kind(ABC):
 
 
 class HttpKind(Kind):
-    name = "http"
+    name = title = "http"
     cases = wild_http.CASES
+    short = wild_http.SHORT
     hang = staticmethod(wild_http.hang)
     good_and_close = staticmethod(wild_http.good_and_close)
 
@@ -80,13 +83,45 @@ class HttpKind(Kind):
     def secure(self, port: int) -> dict[str, Any]:
         return {"url": f"https://127.0.0.1:{port}/letters", "timeout": str(PATIENCE)}
 
-    def deadline(self, seconds: float) -> dict[str, Any]:
-        return {"timeout": str(seconds)}
-
     def injections(self) -> list[Letter]:
         return [
             Letter(f"a{end}Host: elsewhere", "somebody@example.org", "Hello", "") for end in ("\r\n", "\n", "\r", "\0")
         ]
 
 
-KINDS: list[Kind] = [HttpKind()]
+class SmtpKind(Kind):
+    name = "smtp"
+    short = wild_smtp.EARLY
+    hang = {"dot": wild_smtp.hang}
+    good_and_close = {"dot": wild_smtp.say("250 Ok: queued as EVIDENCE", close=True)}
+
+    def __init__(self, pipelining: bool) -> None:
+        self.title = "smtp pipelined" if pipelining else "smtp"
+        self._pipelining = pipelining
+        # Pipelining changes nothing before the first mail, nor any deadline.
+        self.cases = [case for case in wild_smtp.CASES if not (pipelining and (case.fresh or case.limits))]
+
+    def vendor(self, behaviour: Any = None, tls: ssl.SSLContext | None = None) -> Wild:
+        return wild_smtp.WildSmtp(behaviour, tls, pipelining=self._pipelining)
+
+    def plain(self, port: int) -> dict[str, Any]:
+        waits = {"timeout": str(PATIENCE), "connect_timeout": str(PATIENCE)}
+        return {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "Us <us@example.org>"} | waits
+
+    def secure(self, port: int) -> dict[str, Any]:
+        return self.plain(port) | {"tls": "implicit"}
+
+    def letter(self, reference: str) -> Letter:
+        return Letter(reference, f"{reference}@example.org", "Hello", "Dear somebody,\n.\nbye")
+
+    def injections(self) -> list[Letter]:
+        ends = [f"{end}Bcc: all@example.org" for end in ("\r\n", "\n", "\r", "\0")]
+        fair = self.letter("a-1")
+        return [
+            replace(fair, **{name: getattr(fair, name) + end})
+            for end in ends
+            for name in ("reference", "recipient", "subject")
+        ]
+
+
+KINDS: list[Kind] = [HttpKind(), SmtpKind(False), SmtpKind(True)]

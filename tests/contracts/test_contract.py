@@ -13,8 +13,8 @@ from vendors.adapters.base import Adapter
 from vendors.outcomes import Accepted, InDoubt, NotSent
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
-TABLE = [pytest.param(kind, case, id=f"{kind.name}-{case.name}") for kind in KINDS for case in kind.cases]
-EACH = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+TABLE = [pytest.param(kind, case, id=f"{kind.title}-{case.name}") for kind in KINDS for case in kind.cases]
+EACH = pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in KINDS])
 
 
 async def accepts(adapter: Adapter, kind: Kind, reference: str) -> bool:
@@ -25,8 +25,10 @@ async def accepts(adapter: Adapter, kind: Kind, reference: str) -> bool:
 @pytest.mark.parametrize(("kind", "case"), TABLE)
 def test_each_misbehaviour_comes_to_its_outcome_with_one_request_at_most(loop: str, kind: Kind, case: Case) -> None:
     async def story() -> None:
-        async with kind.vendor(case.behaviour) as vendor, kind.adapter(vendor, case.deadline) as adapter:
+        async with kind.vendor(case.behaviour) as vendor, kind.adapter(vendor, case.limits) as adapter:
             await eventually(lambda: accepts(adapter, kind, "good-before"))
+            if case.fresh:
+                await eventually(vendor.is_deserted)
             [outcome] = await adapter.send([kind.letter("wild")])
             assert case.matches(outcome), outcome
             assert vendor.taken["wild"] <= 1
@@ -76,7 +78,7 @@ def test_a_certificate_of_the_trusted_authority_gets_the_letter(loop: str, kind:
 def test_a_vendor_that_hangs_before_the_letter_has_not_got_it(loop: str, kind: Kind) -> None:
     async def story() -> None:
         async with Silent() as silent:
-            settings = kind.secure(silent.port) | kind.deadline(0.3)
+            settings = kind.secure(silent.port) | dict(kind.short)
             async with kind.adapter_at(settings) as adapter:
                 [outcome] = await adapter.send([kind.letter("wild")])
                 assert isinstance(outcome, NotSent)

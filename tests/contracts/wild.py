@@ -9,8 +9,8 @@ import ssl
 import struct
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import uvloop
@@ -26,13 +26,15 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 class Case:
     """One misbehaviour and what the call must come to: an outcome in full, or one of some types.
 
-    `deadline`: seconds for the call, short only where the deadline is what ends it.
+    `limits`: settings that end the call, short only where the deadline is what ends it. `fresh`: happens on a new
+    connection only.
     """
 
     name: str
     behaviour: Any
     expected: Outcome | tuple[type, ...]
-    deadline: float = PATIENCE
+    limits: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
 
     def matches(self, outcome: Outcome) -> bool:
         if isinstance(self.expected, tuple):
@@ -43,16 +45,17 @@ class Case:
 class Wild(ABC):
     """A server on a free loopback port in the test's own loop; counts what it took, by reference."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, limit: int = 2**16) -> None:
         self.taken: Counter[str] = Counter()
         """Complete requests or mails."""
         self.connections = 0
         self.tls = tls
+        self._limit = limit
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self.tls)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self.tls, limit=self._limit)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -12,8 +12,8 @@ from tests.contracts.wild import Case, Wild, reset
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-SHORT = 0.5
-"""Seconds: the deadline of calls that only the deadline ends."""
+SHORT = {"timeout": "0.3"}
+"""For calls that only the deadline ends."""
 
 
 class WildHttp(Wild):
@@ -154,10 +154,10 @@ CASES = [
     Case("a head that is cut", raw(b"HTTP/1.1 200 OK\r\nContent-Le", close=True), DOUBT),
     Case("an end without an answer", raw(close=True), DOUBT),
     Case("a reset after the request", reset_at_once, DOUBT),
-    Case("no answer at all", hang, DOUBT, deadline=SHORT),
+    Case("no answer at all", hang, DOUBT, limits=SHORT),
     Case("an answer byte by byte", endless(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b" ", 0.02), DOUBT,
-         deadline=SHORT),
-    Case("a head byte by byte", endless(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"a", 0.02), DOUBT, deadline=SHORT),
+         limits=SHORT),
+    Case("a head byte by byte", endless(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"a", 0.02), DOUBT, limits=SHORT),
     Case("not HTTP", raw(b"220 relay.example ESMTP\r\n"), DOUBT),
     Case("two different lengths",
          raw(b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\nContent-Length: 3\r\n\r\n{"id": "v"}'), DOUBT),

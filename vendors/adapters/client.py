@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from vendors.adapters.connection import Answer, Connection
 from vendors.adapters.pool import Pool
+from vendors.adapters.wire import connect
 from vendors.outcomes import CallError
 
 ANSWER_MAX = 1_000_000
@@ -76,16 +77,10 @@ class Client:
         return CallError(reason, written=True, status=connection.status, headers=connection.headers)
 
     async def _connect(self) -> Connection:
-        try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(ANSWER_MAX, self._deadline),
-                self._host,
-                self._port,
-                ssl=self._tls,
-                server_hostname=self._host if self._tls else None,
-            )
-        except OSError as error:  # also DNS and TLS
-            raise CallError(f"no connection: {error}", written=False) from error
+        def make() -> Connection:
+            return Connection(ANSWER_MAX, self._deadline)
+
+        connection = await connect(make, self._host, self._port, self._tls)
         if not connection.fresh():
             connection.abort()
             raise CallError("the vendor closed the connection at once or spoke unasked", written=False)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import select
-import socket
 from dataclasses import dataclass
-from typing import cast
 
 import httptools
 
+from vendors.adapters.wire import Wire
 from vendors.outcomes import CallError
 
 
@@ -22,23 +20,19 @@ class Answer:
     body: bytes
 
 
-class Connection(asyncio.Protocol):
+class Connection(Wire):
     """Reads one answer at a time; whatever comes unasked closes it.
 
     `limit`: bytes that an answer may have, its head and informational answers (1xx) included.
-    `deadline`: seconds after which the kernel gives up on unacknowledged bytes.
     """
 
     def __init__(self, limit: int, deadline: float) -> None:
+        super().__init__(deadline)
         self._limit = limit
-        self._deadline = deadline
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Answer] | None = None
         self._left = 0
         self._begin()
-        self.idle_since = 0.0
-        self.closed = False
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _begin(self) -> None:
         self.status: int | None = None
@@ -59,28 +53,13 @@ class Connection(asyncio.Protocol):
         finally:
             self._waiter = None
 
-    def fresh(self) -> bool:
-        return not self.closed and not self._transport.is_closing() and not self._poll.poll(0)
-
     def reusable(self) -> bool:
         return self._reusable and not self.closed and not self._transport.get_write_buffer_size()
 
-    def abort(self) -> None:
-        self.closed = True
-        self._transport.abort()
-
-    leave = abort
+    def leave(self) -> None:
+        self.abort()
 
     # --- from the loop ----------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        kernel = transport.get_extra_info("socket")
-        kernel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            kernel.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(self._deadline * 1000)))
-        self._poll = select.poll()
-        self._poll.register(kernel.fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None or self._waiter.done():
@@ -104,8 +83,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(f"connection lost: {exc or 'closed'}")
-        if not self.lost.done():
-            self.lost.set_result(None)
+        super().connection_lost(exc)
 
     def _fail(self, reason: str) -> None:
         self.closed = True

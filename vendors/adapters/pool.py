@@ -34,7 +34,7 @@ C = TypeVar("C", bound=Pooled)
 class Pool(Generic[C]):
     """At most `places` connections. Use: `async with pool.places`, `take`, exchange, `put_back` in any case.
 
-    `connect` raises CallError. `idle_max`: seconds after which an unused connection is closed; must be less than the
+    `idle_max`: seconds after which an unused connection is closed; must be less than the
     vendor waits, for a race with its closing is a message in doubt.
     """
 
@@ -48,7 +48,7 @@ class Pool(Generic[C]):
         self._closed = False
 
     async def take(self) -> C:
-        """The connection used last if it is still fresh, else a new one. Raises CallError."""
+        """The connection used last if it is still fresh, else a new one. Raises CallError and what `connect` does."""
         while self._idle:
             connection = self._idle.pop()
             if connection.fresh():

@@ -1,0 +1,240 @@
+"""One SMTP connection. It knows at every moment whether the end of a mail may have left (RFC 5321, RFC 1047)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections import deque
+from collections.abc import Callable
+
+from vendors.adapters.mime import END
+from vendors.adapters.wire import TLS_FAREWELL, Wire
+from vendors.outcomes import CallError, Outcome, SmtpPhase, classify_smtp
+
+REPLY_MAX = 65_536
+"""Bytes that may come before a reply is read."""
+AT_ONCE = 65_536
+"""Bytes of a mail that are written together with their end; the end of a longer one waits until the rest has left."""
+
+
+class Rejected(Exception):
+    """A reply that ends what was asked for; `outcome` says what it means for the message."""
+
+    def __init__(self, phase: SmtpPhase, code: int, text: str) -> None:
+        super().__init__(f"smtp {code} at {phase}")
+        self.outcome = classify_smtp(phase, code, text)
+
+
+class Conversation(Wire):
+    """`mails`: how many may go over this connection."""
+
+    def __init__(self, deadline: float, mails: int) -> None:
+        super().__init__(deadline)
+        self.written = False
+        """The end of the present mail may have left, and its reply has not come."""
+        self._mails_left = mails
+        self._reusable = False
+        self._stale = False
+        self._extensions: dict[str, str] = {}
+        self._buffer = bytearray()
+        self._unread = 0
+        self._lines: list[str] = []
+        self._replies: deque[tuple[int, list[str]]] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure = ""
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+
+    # --- for the adapter --------------------------------------------------------------------------
+
+    async def greet(self, name: str) -> None:
+        """Waits for the greeting and says hello. Raises Rejected, CallError."""
+        await self._expect("connect", 220)
+        await self._hello(name)
+
+    async def start_tls(self, context: ssl.SSLContext, host: str, name: str) -> None:
+        """Goes over to TLS; there is no way on without it. Raises Rejected, CallError."""
+        self._transport.write(b"STARTTLS\r\n")
+        await self._expect("tls", 220)
+        if self._buffer or self._replies or self._lines:
+            raise CallError("the relay spoke before TLS began", written=False)
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                self._transport, self, context, server_hostname=host, ssl_shutdown_timeout=TLS_FAREWELL
+            )
+        except OSError as error:
+            raise CallError(f"no TLS: {error}", written=False) from error
+        assert transport is not None
+        self._transport = transport
+        self._transport.set_write_buffer_limits(high=0)
+        await self._hello(name)
+
+    async def login(self, user: str, password: str) -> None:
+        """Raises Rejected, CallError."""
+        offered = self._extensions.get("AUTH", "PLAIN").split()
+        if "PLAIN" in offered or "LOGIN" not in offered:
+            await self._ask("login", "AUTH PLAIN " + _base64(f"\0{user}\0{password}"), 235)
+            return
+        await self._ask("login", "AUTH LOGIN", 334)
+        await self._ask("login", _base64(user), 334)
+        await self._ask("login", _base64(password), 235)
+
+    async def deliver(self, sender: str, recipient: str, mail: bytes, handed_over: Callable[[], None]) -> Outcome:
+        """One transaction. `mail` ends with `END`; `handed_over` is called just before that leaves.
+
+        Raises CallError.
+        """
+        self._reusable = self.written = False
+        self._mails_left -= 1
+        rejected = await self._envelope(sender, recipient)
+        if rejected is not None:
+            return rejected
+        await self._content(mail, handed_over)
+        code, text = await self._reply()
+        self._reusable = code != 421
+        return classify_smtp("dot", code, text)
+
+    def fresh(self) -> bool:
+        return super().fresh() and not (self._buffer or self._lines or self._replies)
+
+    def reusable(self) -> bool:
+        return self._reusable and self._mails_left > 0 and not self.closed and not self._replies
+
+    def leave(self) -> None:
+        self.closed = True
+        if not self._transport.is_closing():
+            self._transport.write(b"QUIT\r\n")
+            self._transport.close()
+
+    # --- a transaction ----------------------------------------------------------------------------
+
+    async def _envelope(self, sender: str, recipient: str) -> Outcome | None:
+        """From MAIL to the go-ahead for the content; an outcome if it does not come."""
+        commands: list[tuple[SmtpPhase, str, int]] = [
+            ("mail", f"MAIL FROM:<{sender}>", 2),
+            ("rcpt", f"RCPT TO:<{recipient}>", 2),
+            ("data", "DATA", 3),
+        ]
+        if self._stale:
+            commands.insert(0, ("mail", "RSET", 2))
+        together = "PIPELINING" in self._extensions
+        if together:
+            self._transport.write("".join(f"{line}\r\n" for _, line, _ in commands).encode("ascii"))
+        rejected: Outcome | None = None
+        for phase, line, good in commands:
+            if not together:
+                self._transport.write(f"{line}\r\n".encode("ascii"))
+            code, text = await self._reply()
+            if code == 421:
+                return rejected or classify_smtp(phase, code, text)
+            if rejected is not None and code == 354:
+                return rejected  # an end now would be an empty mail to nobody: the connection is given up
+            if code // 100 != good and rejected is None:
+                rejected = classify_smtp(phase, code, text)
+                if not together:
+                    break
+        self._reusable = self._stale = rejected is not None
+        return rejected
+
+    async def _content(self, mail: bytes, handed_over: Callable[[], None]) -> None:
+        if len(mail) > AT_ONCE:
+            self._transport.write(mail[: -len(END)])
+            await self._flowing.wait()
+            mail = END
+        if self.closed or self._replies:
+            raise CallError(self._failure or "the relay broke off within the mail", written=False)
+        handed_over()
+        self.written = True
+        self._transport.write(mail)
+
+    # --- question and answer ----------------------------------------------------------------------
+
+    async def _hello(self, name: str) -> None:
+        self._transport.write(f"EHLO {name}\r\n".encode("ascii"))
+        lines = await self._expect("hello", 250)
+        words = (line.upper().partition(" ") for line in lines[1:])
+        self._extensions = {keyword: rest for keyword, _, rest in words}
+
+    async def _ask(self, phase: SmtpPhase, line: str, wanted: int) -> None:
+        self._transport.write(f"{line}\r\n".encode("ascii"))
+        await self._expect(phase, wanted)
+
+    async def _expect(self, phase: SmtpPhase, wanted: int) -> list[str]:
+        code, lines = await self._next()
+        if code != wanted:
+            raise Rejected(phase, code, " ".join(lines))
+        return lines
+
+    async def _reply(self) -> tuple[int, str]:
+        code, lines = await self._next()
+        return code, " ".join(lines)
+
+    async def _next(self) -> tuple[int, list[str]]:
+        if not self._replies and not self._failure:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._replies:
+            self._unread = 0
+            return self._replies.popleft()
+        raise CallError(self._failure, written=self.written)
+
+    # --- from the loop ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._transport.set_write_buffer_limits(high=0)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._unread += len(data)
+        while (end := self._buffer.find(b"\n")) >= 0:
+            line = bytes(self._buffer[:end]).rstrip(b"\r")
+            del self._buffer[: end + 1]
+            if not self._read(line):
+                self._fail("the relay does not speak SMTP")
+                return
+        if self._unread > REPLY_MAX:
+            self._fail(f"replies of more than {REPLY_MAX} bytes")
+        self._wake()
+
+    def _read(self, line: bytes) -> bool:
+        """One line of a reply; False if it cannot be one."""
+        if not line[:3].isdigit() or line[3:4] not in (b" ", b"-", b""):
+            return False
+        text = line[4:].decode("utf-8", "replace")
+        self._lines.append("".join(sign if sign.isprintable() else "?" for sign in text))
+        if line[3:4] != b"-":
+            self._replies.append((int(line[:3]), self._lines))
+            self._lines = []
+        return True
+
+    def eof_received(self) -> None:
+        self._fail("the relay closed the connection")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"connection lost: {exc or 'closed'}")
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._flowing.clear()
+
+    def resume_writing(self) -> None:
+        self._flowing.set()
+
+    def _fail(self, reason: str) -> None:
+        self.closed = True
+        self._failure = self._failure or reason
+        self._flowing.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done() and (self._replies or self._failure):
+            self._waiter.set_result(None)
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode("ascii")

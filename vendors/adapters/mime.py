@@ -1,0 +1,127 @@
+"""Builds an e-mail as bytes that are ready for the wire: headers of one line each, canonical line ends,
+stuffed dots.
+
+Written by hand because the standard library's composer costs about a millisecond a mail.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from email.utils import formatdate, parseaddr
+
+import idna
+
+from vendors.adapters.base import Letter
+
+END = b"\r\n.\r\n"
+"""Ends every mail; only these bytes hand it over."""
+
+WORD_MAX = 39
+"""Bytes in an encoded word: with "Subject: " before it, its line keeps to 76 characters."""
+
+LINE_MAX = 990
+"""Bytes in a line of a body that goes as it is; RFC 5322 allows 998, a stuffed dot included."""
+
+_LOCAL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}")
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
+_REFERENCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_BARE = re.compile(r"[\x20-\x7e]{0,66}")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_PLAIN = bytes([9, 10, 13, *range(32, 127)])
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Whom the mails come from. `header`: the value of From, encoded."""
+
+    header: str
+    address: str
+
+    @property
+    def domain(self) -> str:
+        return self.address.rpartition("@")[2]
+
+
+def sender(value: str) -> Sender:
+    """Reads "address" or "Name <address>". Raises ValueError."""
+    if _CONTROL.search(value):
+        raise ValueError("not one line")
+    name, plain = parseaddr(value)
+    known = address(plain)
+    if not name:
+        return Sender(known, known)
+    if len(name) > 200:
+        raise ValueError("the name is too long")
+    quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return Sender(f"{quoted if name.isascii() else _encoded(name)}\r\n <{known}>", known)
+
+
+def address(value: str) -> str:
+    """An address as SMTP takes it, with the domain in ASCII. Raises ValueError."""
+    local, _, domain = value.rpartition("@")
+    if not domain.isascii():
+        domain = idna.encode(domain, uts46=True).decode("ascii")
+    if not _LOCAL.fullmatch(local) or not _DOMAIN.fullmatch(domain):
+        raise ValueError("not an address that SMTP can take")
+    return f"{local}@{domain}"
+
+
+def compose(origin: Sender, recipient: str, letter: Letter) -> bytes:
+    """The whole mail with `END`. `recipient`: as `address` gives it. Raises ValueError for what cannot be a
+    header.
+    """
+    if not _REFERENCE.fullmatch(letter.reference):
+        raise ValueError("the reference cannot be a Message-ID")
+    body, encoding = _body(letter.body)
+    head = (
+        f"Date: {formatdate()}\r\n"
+        f"From: {origin.header}\r\n"
+        f"To: {recipient}\r\n"
+        f"Subject: {_subject(letter.subject)}\r\n"
+        f"Message-ID: <{letter.reference}@{origin.domain}>\r\n"
+        "MIME-Version: 1.0\r\n"
+        f"Content-Type: text/{'html' if letter.html else 'plain'}; charset=utf-8\r\n"
+        f"Content-Transfer-Encoding: {encoding}\r\n"
+        "\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+def _subject(text: str) -> str:
+    if _CONTROL.search(text):
+        raise ValueError("the subject must be one line")
+    if _BARE.fullmatch(text) and text == text.strip() and "=?" not in text:
+        return text
+    return _encoded(text)
+
+
+def _encoded(text: str) -> str:
+    """As encoded words of whole characters, one a line (RFC 2047). A lone surrogate is a ValueError."""
+    words, piece = [], b""
+    for sign in text:
+        more = sign.encode()
+        if len(piece) + len(more) > WORD_MAX:
+            words.append(piece)
+            piece = b""
+        piece += more
+    words.append(piece)
+    return "\r\n ".join(f"=?utf-8?b?{base64.b64encode(word).decode('ascii')}?=" for word in words)
+
+
+def _body(text: str) -> tuple[bytes, str]:
+    """Stuffed and ended, and the name of its encoding."""
+    content = _LINE_END.sub("\r\n", text).encode()
+    if not content.endswith(b"\r\n"):
+        content += b"\r\n"
+    encoding = "7bit"
+    if content.translate(None, _PLAIN) or max(map(len, content.split(b"\r\n"))) > LINE_MAX:
+        content, encoding = binascii.b2a_qp(content, istext=True), "quoted-printable"
+    stuffed = content.replace(b"\r\n.", b"\r\n..")
+    if stuffed.startswith(b"."):
+        stuffed = b"." + stuffed
+    return stuffed[:-2] + END, encoding

@@ -1,0 +1,129 @@
+"""An SMTP relay: kept connections, one mail a transaction, the reference as Message-ID.
+
+SMTP has neither deduplication nor look-up: a reply that is lost after the final dot stays in doubt (RFC 1047).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vendors.adapters import mime, options
+from vendors.adapters.base import Adapter, Capabilities, Letter
+from vendors.adapters.conversation import Conversation, Rejected
+from vendors.adapters.options import InvalidSettings, Option
+from vendors.adapters.pool import Pool
+from vendors.adapters.wire import connect
+from vendors.outcomes import CallError, Outcome, Refused, classify_error
+
+IDLE_MAX = 60.0
+"""Seconds that a connection waits for its next mail; relays wait for five minutes (RFC 5321, 4.5.3.2.7)."""
+
+
+def origin(value: Any) -> str:
+    """An address, or a name with an address in <>."""
+    try:
+        mime.sender(options.text(value))
+    except ValueError as error:
+        raise ValueError(f"must be an address or a name with an address in <>: {error}") from None
+    return str(value).strip()
+
+
+class Smtp(Adapter):
+    """Settings: `tls` is starttls (never without), implicit or none; `sender` is "address" or "Name <address>".
+
+    `connect_timeout`: seconds from the start of the call to the end of the mail. `timeout`: seconds to wait for the
+    reply to it; RFC 5321 asks for ten minutes, for a shorter wait makes doubt. `mails`: per connection.
+    The secret holds `user` and `password`, or nothing.
+    """
+
+    options = {
+        "host": Option(options.text, required=True),
+        "port": Option(options.whole(1, 65535), 587),
+        "tls": Option(options.choice("none", "starttls", "implicit"), "starttls"),
+        "sender": Option(origin, required=True),
+        "concurrency": Option(options.whole(1, 1000), 8),
+        "mails": Option(options.whole(1, 1_000_000), 100),
+        "connect_timeout": Option(options.seconds, 60.0),
+        "timeout": Option(options.seconds, 600.0),
+        "ca_file": Option(options.certificates, ""),
+    }
+
+    def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        self._known = self.validate(settings)
+        unknown = [f"the secret must not hold {name}" for name in secret if name not in ("user", "password")]
+        if unknown or (secret and len(secret) != 2):
+            raise InvalidSettings(unknown or ["the secret must hold user and password"])
+        self._secret = dict(secret)
+        self._sender = mime.sender(self._known["sender"])
+        self._connect_timeout: float = self._known["connect_timeout"]
+        self._timeout: float = self._known["timeout"]
+        self.deadline = self._connect_timeout + self._timeout
+        self.concurrency = self._known["concurrency"]
+        self.capabilities = Capabilities()
+
+    async def open(self) -> None:
+        secure = self._known["tls"] != "none"
+        self._tls = ssl.create_default_context(cafile=self._known["ca_file"] or None) if secure else None
+        self._pool = Pool(self._connect, places=self.concurrency, idle_max=IDLE_MAX)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
+        return [await self._send(letter) for letter in letters]
+
+    async def _send(self, letter: Letter) -> Outcome:
+        try:
+            recipient = mime.address(letter.recipient)
+            mail = mime.compose(self._sender, recipient, letter)
+        except ValueError as error:
+            return Refused("unsendable", str(error)[:255])
+        try:
+            return await self._call(recipient, mail)
+        except Rejected as rejected:
+            return rejected.outcome
+        except CallError as error:
+            return classify_error(error, now=time.time())
+
+    async def _call(self, recipient: str, mail: bytes) -> Outcome:
+        conversation: Conversation | None = None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout) as limit, self._pool.places:
+
+                def handed_over() -> None:
+                    limit.reschedule(loop.time() + self._timeout)
+
+                conversation = await self._pool.take()
+                try:
+                    return await conversation.deliver(self._sender.address, recipient, mail, handed_over)
+                finally:
+                    self._pool.put_back(conversation)
+        except TimeoutError:
+            written = conversation is not None and conversation.written
+            seconds = self._timeout if written else self._connect_timeout
+            raise CallError(f"no reply within {seconds:g} s", written=written) from None
+
+    async def _connect(self) -> Conversation:
+        host, port, way = self._known["host"], self._known["port"], self._known["tls"]
+
+        def make() -> Conversation:
+            return Conversation(self.deadline, self._known["mails"])
+
+        conversation = await connect(make, host, port, self._tls if way == "implicit" else None)
+        try:
+            name = self._sender.domain
+            await conversation.greet(name)
+            if way == "starttls":
+                assert self._tls is not None
+                await conversation.start_tls(self._tls, host, name)
+            if self._secret:
+                await conversation.login(self._secret["user"], self._secret["password"])
+        except BaseException:
+            conversation.abort()
+            raise
+        return conversation
