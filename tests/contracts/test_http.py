@@ -113,7 +113,7 @@ def test_typed_settings_become_capabilities_and_pass_a_second_time() -> None:
     known = Http.validate(typed | {"timeout": "2.5", "concurrency": "7", "safe_statuses": "503, 502"})
     assert Http.validate(known) == known
     adapter = Http(known, {})
-    assert (adapter.deadline, adapter.concurrency) == (2.5, 7)
+    assert (adapter.deadline, adapter.concurrency) == (3.5, 7)
     assert (adapter.capabilities.dedupe, adapter.capabilities.dedupe_ttl) == (True, 600.0)
     assert adapter.capabilities.lookup == "weak"
     assert known["safe_statuses"] == (502, 503)

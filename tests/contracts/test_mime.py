@@ -8,12 +8,13 @@ from email.message import EmailMessage
 from email.policy import default
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from vendors.adapters.base import Letter
 from vendors.adapters.mime import END, address, compose, sender
 
+calm = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 ORIGIN = sender("Us <us@example.org>")
 CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -35,6 +36,7 @@ def letter(subject: str = "Hello", body: str = "", html: bool = False) -> Letter
     return Letter("ref-0", "you@example.org", subject, body, html=html)
 
 
+@calm
 @given(TEXT)
 @example("Grüße " * 30)
 @example("=?utf-8?q?no?=")
@@ -55,6 +57,7 @@ def test_a_subject_comes_back_as_it_was_or_is_refused(subject: str) -> None:
     ]
 
 
+@calm
 @given(TEXT)
 @example(".\n..\n.end")
 @example("a" * 3000)
@@ -69,6 +72,7 @@ def test_a_body_comes_back_with_canonical_line_ends(body: str) -> None:
     assert content.decode().replace("\r\n", "\n") == (lines if lines.endswith("\n") else lines + "\n")
 
 
+@calm
 @given(TEXT, TEXT)
 def test_every_mail_is_ascii_in_lines_that_every_relay_takes(subject: str, body: str) -> None:
     mail = compose(ORIGIN, "you@example.org", letter(CONTROLS.sub("", subject), body))
@@ -78,6 +82,7 @@ def test_every_mail_is_ascii_in_lines_that_every_relay_takes(subject: str, body:
     assert not re.search(rb"\r\n\.(?!\.|\r\n\Z)", mail)
 
 
+@calm
 @given(st.text(max_size=80))
 def test_an_address_holds_nothing_that_ends_a_command(text: str) -> None:
     for candidate in (text, f"{text}@example.org", f"you@{text}"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from email.utils import formatdate
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vendors.outcomes import (
@@ -21,21 +21,25 @@ from vendors.outcomes import (
     parse_retry_after,
 )
 
+calm = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 NOW = 1_800_000_000.0
 HEADERS = st.dictionaries(st.sampled_from(["retry-after", "location"]), st.text())
 
 
+@calm
 @given(st.one_of(st.none(), st.text(), st.floats().map(str), st.integers().map(str)))
 def test_any_retry_after_is_a_wait_between_nothing_and_an_hour(value: str | None) -> None:
     assert 0 <= parse_retry_after(value, now=NOW) <= 3600
 
 
+@calm
 @given(st.integers(0, 3600))
 def test_a_retry_after_in_seconds_or_as_a_date_is_kept_to_the_second(seconds: int) -> None:
     assert parse_retry_after(str(seconds), now=NOW) == seconds
     assert parse_retry_after(formatdate(NOW + seconds, usegmt=True), now=NOW) == seconds
 
 
+@calm
 @given(st.integers(-5, 1200), HEADERS, st.binary())
 def test_only_two_kinds_of_answer_prove_acceptance(status: int, headers: dict[str, str], body: bytes) -> None:
     outcome = classify_http(status, headers, body, now=NOW)
@@ -46,6 +50,7 @@ def test_only_two_kinds_of_answer_prove_acceptance(status: int, headers: dict[st
         assert 400 <= status < 500
 
 
+@calm
 @given(st.integers(100, 599), HEADERS)
 def test_an_answer_that_was_cut_never_counts_as_accepted(status: int, headers: dict[str, str]) -> None:
     error = CallError("cut", written=True, status=status, headers=headers)

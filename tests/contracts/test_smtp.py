@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiosmtpd.smtp import SMTP
 
 from tests.contracts.certificates import authority, server_tls
 from tests.contracts.wild import LOOPS, PATIENCE, Wild, run
@@ -170,7 +171,7 @@ def test_settings_and_secret_are_checked_in_sentences() -> None:
     known = Smtp.validate({"host": "relay.example", "sender": "Us <us@example.org>"})
     assert (known["port"], known["tls"], known["timeout"]) == (587, "starttls", 600.0)
     assert Smtp.validate(known) == known
-    assert Smtp(known, {}).deadline == 660.0
+    assert Smtp(known, {}).deadline == 661.0
     with pytest.raises(InvalidSettings) as caught:
         Smtp.validate({"port": "70000", "sender": "Us", "tls": "ssl", "hots": "x"})
     assert [error.split()[0] for error in caught.value.errors] == ["hots", "host", "port", "tls", "sender"]
@@ -178,3 +179,32 @@ def test_settings_and_secret_are_checked_in_sentences() -> None:
         Smtp(known, {"user": "us"})
     with pytest.raises(InvalidSettings, match="must not hold token"):
         Smtp(known, {"token": "s3cret"})
+
+
+class Box:
+    """What a relay that others wrote hands to its owner."""
+
+    def __init__(self) -> None:
+        self.envelopes: list[Any] = []
+
+    async def handle_DATA(self, server: object, session: object, envelope: Any) -> str:
+        self.envelopes.append(envelope)
+        return "250 2.0.0 Ok: queued as EVIDENCE"
+
+
+@EACH_LOOP
+def test_a_relay_that_others_wrote_understands_us(loop: str) -> None:
+    async def story() -> None:
+        box = Box()
+        running = asyncio.get_running_loop()
+        server = await running.create_server(lambda: SMTP(box, loop=running, hostname="relay"), "127.0.0.1", 0)
+        async with opened(settings(server.sockets[0].getsockname()[1])) as adapter:
+            answers = [await adapter.send([letter(f"good-{number}")]) for number in range(3)]
+        server.close()
+        await server.wait_closed()
+        assert answers == [TAKEN] * 3
+        assert [envelope.rcpt_tos for envelope in box.envelopes] == [[f"good-{n}@example.org"] for n in range(3)]
+        assert box.envelopes[0].mail_from == "us@example.org"
+        assert box.envelopes[0].content.endswith(b"\r\n\r\nDear you,\r\n.\r\n..\r\nbye\r\n")
+
+    run(loop, story)

@@ -10,6 +10,9 @@ from typing import Any, ClassVar, Literal
 from vendors.adapters.options import Option, clean
 from vendors.outcomes import Accepted, NotSent, Outcome
 
+WIND_UP = 1.0
+"""Seconds between an adapter's own limit, which knows whether anything was written, and its `deadline`."""
+
 LookUp = Literal["none", "weak", "strong"]
 
 

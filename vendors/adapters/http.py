@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from vendors.adapters import options
-from vendors.adapters.base import Adapter, Capabilities, Letter
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
 from vendors.adapters.client import Client, header
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.outcomes import (
@@ -92,7 +92,8 @@ class Http(Adapter):
         self._safe: tuple[int, ...] = known["safe_statuses"]
         self._target = urlsplit(self._url).path or "/"
         self._headers = _FIXED + secret_headers(secret)
-        self.deadline = known["timeout"]
+        self._timeout: float = known["timeout"]
+        self.deadline = self._timeout + WIND_UP
         self.concurrency = known["concurrency"]
         self.capabilities = Capabilities(
             dedupe=known["dedupe"],
@@ -102,7 +103,7 @@ class Http(Adapter):
         )
 
     async def open(self) -> None:
-        self._client = Client(self._url, connections=self.concurrency, deadline=self.deadline, ca_file=self._ca_file)
+        self._client = Client(self._url, connections=self.concurrency, deadline=self._timeout, ca_file=self._ca_file)
 
     async def close(self) -> None:
         await self._client.close()

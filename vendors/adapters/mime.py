@@ -58,7 +58,9 @@ def sender(value: str) -> Sender:
     if len(name) > 200:
         raise ValueError("the name is too long")
     quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return Sender(f"{quoted if name.isascii() else _encoded(name)}\r\n <{known}>", known)
+    shown = quoted if name.isascii() else _encoded(name)
+    fold = "\r\n" if len(shown) + len(known) > 66 else ""
+    return Sender(f"{shown}{fold} <{known}>", known)
 
 
 def address(value: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vendors.adapters import mime, options
-from vendors.adapters.base import Adapter, Capabilities, Letter
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
 from vendors.adapters.conversation import Conversation, Rejected
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.pool import Pool
@@ -61,7 +61,7 @@ class Smtp(Adapter):
         self._sender = mime.sender(self._known["sender"])
         self._connect_timeout: float = self._known["connect_timeout"]
         self._timeout: float = self._known["timeout"]
-        self.deadline = self._connect_timeout + self._timeout
+        self.deadline = self._connect_timeout + self._timeout + WIND_UP
         self.concurrency = self._known["concurrency"]
         self.capabilities = Capabilities()
 
