@@ -7,6 +7,8 @@ from django.db import transaction
 from campaigns import dispatcher
 from campaigns.claims import people, resolve
 from campaigns.claims.people import Answer
+from campaigns.models import Job
+from campaigns.tasks import ring
 
 
 def retry(job_ids: Iterable[int], revision: int | None = None, expired: bool = False) -> list[Answer]:
@@ -32,5 +34,7 @@ def settle(message_ids: Iterable[int], decision: str, reason: str, by: str) -> r
 
 
 def _send_on(job_ids: Iterable[int]) -> None:
-    dispatcher.dispatch_ready(job_ids)
-    # RING: transaction.on_commit(lambda: campaigns.tasks.ring(their vendors)), as soon as it is there
+    jobs = list(job_ids)
+    dispatcher.dispatch_ready(jobs)
+    vendors = list(Job.objects.filter(pk__in=jobs).values_list("vendor_id", flat=True).distinct())
+    transaction.on_commit(lambda: ring(vendors))
