@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Now
 
 from vendors.secrets import EncryptedJSONField
 
@@ -57,6 +58,9 @@ class Vendor(models.Model):
     )
     terms = models.PositiveBigIntegerField(
         default=0, db_default=0, editable=False, help_text="Counts the edits of the vendor's limits."
+    )
+    terms_since = models.DateTimeField(
+        db_default=Now(), editable=False, help_text="Every call after it was allowed under the limits of today."
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -1,0 +1,42 @@
+"""The promises, checked on the rows themselves: `manage.py audit`, and beat every ten minutes.
+
+Each question is one statement, so it sees one snapshot and may be asked while mail goes out. Asked are the jobs that
+are not final, and those that were finished within the last day.
+"""
+
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import connection
+
+from campaigns.audit.questions import QUESTIONS, Question
+
+EXAMPLES = 5
+LEASES = 5  # a state that is not final is stuck when nothing has moved it for so many leases
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise, one question, and the rows that break it: how many, and the first of them in words."""
+
+    promise: str
+    question: str
+    breaches: int
+    examples: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.breaches
+
+
+def run() -> list[Check]:
+    """All questions, in the order of the promises. Changes nothing."""
+    return [_ask(question) for question in QUESTIONS]
+
+
+def _ask(question: Question) -> Check:
+    statement = f"SELECT count(*), (array_agg(q.example))[1:{EXAMPLES}] FROM ({question.breaches}) AS q(example)"
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"patience": LEASES * settings.LEASE_SECONDS})
+        count, examples = cursor.fetchone()
+    return Check(question.promise, question.text, count, tuple(examples or ()))

@@ -1,0 +1,46 @@
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from campaigns import audit
+from vendors.management.output import write_json
+
+
+class Command(BaseCommand):
+    help = (
+        "Checks the promises P1 to P7 on the rows, also while mail goes out: what is not final, and what was "
+        "finished within the last day. Exit codes: 0 all kept, 1 a breach, 2 usage."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="one object a question")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        checks = audit.run()
+        if options["json"]:
+            write_json(self.stdout, map(_facts, checks))
+        else:
+            for check in checks:
+                self.stdout.write(sentence(check))
+        broken = sum(not check.ok for check in checks)
+        if broken:
+            raise CommandError(f"{broken} of {len(checks)} checks found a breach")
+
+
+def sentence(check: audit.Check) -> str:
+    """One line: ok, or how many rows break it and which."""
+    if check.ok:
+        return f"{check.promise:5} ok      {check.question}"
+    more = ", ..." if check.breaches > len(check.examples) else ""
+    return f"{check.promise:5} BREACH  {check.question}: {check.breaches:,} ({', '.join(check.examples)}{more})"
+
+
+def _facts(check: audit.Check) -> dict[str, Any]:
+    return {
+        "promise": check.promise,
+        "question": check.question,
+        "ok": check.ok,
+        "breaches": check.breaches,
+        "examples": check.examples,
+    }

@@ -1,0 +1,312 @@
+"""manage.py audit finds each breach that is planted, names it, and is silent about a sound world."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models import F
+from django.utils import timezone
+
+from campaigns import audit
+from campaigns.audit.questions import QUESTIONS
+from campaigns.claims import people
+from campaigns.models import Campaign, DispatchRun, Job, Message, OpsMessage, Resolution
+from tests import factories
+from tests.campaigns.rows import accepted, family, in_doubt, logged, recount, refused
+from vendors.models import RateLimit, Usage, Vendor
+
+pytestmark = pytest.mark.django_db
+LONG_AGO = timedelta(hours=1)
+
+
+def broken() -> dict[str, tuple[str, ...]]:
+    return {check.question: check.examples for check in audit.run() if not check.ok}
+
+
+def without(statement: str) -> None:
+    """Takes a guard of the database away, for this test's transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute(statement)
+
+
+def called(vendor: Vendor, *seconds: float, units: int = 1) -> None:
+    """Lines of the ledger, so many seconds after now."""
+    login = vendor.credentials.first() or factories.credential(vendor)
+    for second in seconds:
+        at = timezone.now() + timedelta(seconds=second)
+        Usage.objects.create(vendor=vendor, credential=login, at=at, until=at, units=units)
+
+
+def test_a_sound_world_has_no_breach_in_any_state() -> None:
+    login = factories.credential(factories.vendor(limits=[(3, 60)]))
+    for status in ("RENDERED", "READY", "DISPATCHED", "ENQUEUED", "SENDING", "SENT", "STOPPED", "RECOVERING"):
+        factories.campaign_with_job(2, of=login, status=status)
+    sending = factories.campaign_with_job(4, of=login, status="SENDING", refused=1)
+    OpsMessage.objects.filter(id=sending.first_message).update(sent_at=timezone.now())
+    OpsMessage.objects.filter(id=sending.first_message + 1).update(**refused())
+    logged(3, [accepted(), refused(), in_doubt()])
+    logged(3, [accepted()], stopped_at=timezone.now())
+    family(parent="P_ASSIGNING", remaining=3, children=["SENDING", "DISPATCHED"], each=2)
+    family(parent="P_ASSIGNED", remaining=0, children=["SENDING", "DISPATCHED"], each=2)
+    called(login.vendor, 1, 2, 3, 61.5, 62.5, 63.5)
+    Job.objects.filter(status="SENT").update(heartbeat_at=timezone.now())
+    for job in Job.objects.filter(status="SENT"):
+        Message.objects.filter(id__gte=job.first_message, id__lt=job.end).update(
+            dequeued_at=timezone.now(), **accepted()
+        )
+    assert broken() == {}
+
+
+def wait_for_a_call_twice() -> str:
+    job = factories.campaign_with_job(1, status="SENDING")
+    Message.objects.filter(id=job.first_message).update(**accepted())
+    return f"message {job.first_message} of job {job.pk}"
+
+
+def overlap() -> str:
+    job = factories.campaign_with_job(4, size=3)
+    other = factories.job(job.campaign, first_message=job.first_message + 2, size=1)
+    return f"jobs {job.pk} and {other.pk} of campaign {job.campaign_id}"
+
+
+def decide_without_a_new_reference() -> str:
+    job = logged(1, [in_doubt()])
+    Resolution.objects.create(message_id=job.first_message, decision="resend", reason="x", decided_by="ann")
+    return f"message {job.first_message}: 1 decisions"
+
+
+def lose_a_recipient() -> str:
+    job = factories.campaign_with_job(3)
+    Message.objects.filter(id=job.first_message + 1).delete()
+    return f"campaign {job.campaign_id}: 2 of 3"
+
+
+def forget_a_slice() -> str:
+    job = factories.campaign_with_job(3, size=2)
+    return f"campaign {job.campaign_id}: 2 of 3"
+
+
+def cut_wrongly() -> str:
+    top, cut = family(parent="P_ASSIGNING", remaining=3, children=["DISPATCHED"], each=2)
+    Job.objects.filter(pk=cut[0].pk).update(size=1)
+    return f"parent {top.pk}: 1 and 3 of 5"
+
+
+def count_too_much() -> str:
+    return f"job {factories.campaign_with_job(1, status='SENDING', accepted=1, in_doubt=1).pk}"
+
+
+def leave_a_stray_in_ops() -> str:
+    job = factories.campaign_with_job(1, status="SENDING")
+    OpsMessage.objects.create(id=job.end, job=job)
+    return f"message {job.end} of job {job.pk}"
+
+
+def lose_the_ops_row() -> str:
+    job = factories.campaign_with_job(1, status="SENDING")
+    OpsMessage.objects.filter(id=job.first_message).delete()
+    return f"message {job.first_message} of job {job.pk}"
+
+
+def end_without_a_message() -> str:
+    job = logged(2, [accepted()])
+    return f"message {job.first_message + 1} of job {job.pk}"
+
+
+def claim_a_person_said_so() -> str:
+    job = logged(1, [accepted("person:ann")])
+    return f"message {job.first_message} of job {job.pk}"
+
+
+def drop_a_rule() -> str:
+    without("ALTER TABLE campaigns_message DROP CONSTRAINT message_accepted")
+    return "message_accepted"
+
+
+def send_too_fast() -> str:
+    vendor = factories.vendor("hasty", limits=[(3, 60)])
+    called(vendor, 1, 30, units=2)
+    return "vendor hasty: 4 calls, not 3, in 60 s"
+
+
+def call_after_the_stop() -> str:
+    job = factories.campaign_with_job(1, status="SENDING")
+    people.stop([job.pk])
+    OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now() + timedelta(seconds=1))
+    return f"message {job.first_message} of job {job.pk}"
+
+
+def run_twice_a_night() -> str:
+    without("ALTER TABLE campaigns_dispatchrun DROP CONSTRAINT one_run_a_night")
+    vendor, now = factories.vendor(), timezone.now()
+    for _ in range(2):
+        DispatchRun.objects.create(vendor=vendor, local_date=now.date(), due_at=now)
+    return f"vendor {vendor.pk} on {now.date()}"
+
+
+def miscount_a_night() -> str:
+    job, now = factories.campaign_with_job(1, status="DISPATCHED"), timezone.now()
+    run = DispatchRun.objects.create(vendor=job.vendor, local_date=now.date(), due_at=now, started_at=now, dispatched=2)
+    Job.objects.filter(pk=job.pk).update(run=run)
+    return f"run {run.pk}: 1, not 2"
+
+
+def leave_a_logged_job_in_ops() -> str:
+    job = logged(1, [accepted()])
+    OpsMessage.objects.create(id=job.first_message, job=job, **accepted())
+    return f"message {job.first_message} of job {job.pk}"
+
+
+def miscount_a_job() -> str:
+    job = logged(2, [accepted(), refused()])
+    Job.objects.filter(pk=job.pk).update(accepted=2, refused=0)
+    return f"job {job.pk}"
+
+
+def miscount_a_parent() -> str:
+    top, cut = family(parent="P_FINISHED", remaining=0, children=["LOGGED"], each=1)
+    Job.objects.filter(pk=top.pk).update(finished_at=timezone.now())
+    Message.objects.filter(id=cut[0].first_message).update(dequeued_at=timezone.now(), **accepted())
+    recount(cut[0])
+    return f"parent {top.pk}"
+
+
+def share_an_exclusive_login() -> str:
+    login = factories.credential(exclusive=True)
+    for _ in range(2):
+        factories.campaign_with_job(1, of=login, status="SENDING")
+    return f"credential {login.pk}"
+
+
+def double_a_caster() -> str:
+    without("DROP INDEX caster_has_one_job")
+    login = factories.credential()
+    caster = factories.caster(login.vendor)
+    for _ in range(2):
+        factories.campaign_with_job(1, of=login, status="SENDING", mailcaster=caster)
+    return f"mailcaster {caster.pk}"
+
+
+def fall_silent() -> str:
+    job = factories.campaign_with_job(1, status="SENDING", heartbeat_at=timezone.now() - LONG_AGO)
+    return f"job {job.pk}: SENDING"
+
+
+PLANTS: dict[str, Callable[[], str]] = {
+    "no message waits for a call that was accepted or is in doubt already": wait_for_a_call_twice,
+    "no message belongs to two jobs": overlap,
+    "each time that a person sent again has a reference of its own": decide_without_a_new_reference,
+    "each campaign has as many messages as recipients": lose_a_recipient,
+    "the jobs of a campaign add up to its recipients": forget_a_slice,
+    "the children of a parent and what is not cut yet add up to its size": cut_wrongly,
+    "no job counts more messages than it has": count_too_much,
+    "each message in ops is queued in the truth and belongs to its job": leave_a_stray_in_ops,
+    "each queued message is in ops, or it has an end": lose_the_ops_row,
+    "no job goes on or ends without some of its messages": end_without_a_message,
+    "what is accepted has evidence": claim_a_person_said_so,
+    "the database still refuses rows that contradict themselves": drop_a_rule,
+    "no window holds more calls than its limit": send_too_fast,
+    "no call started after a stop": call_after_the_stop,
+    "each vendor has at most one dispatch run a night": run_twice_a_night,
+    "each run counted the jobs that it dispatched, all of its own vendor": miscount_a_night,
+    "a logged job has left nothing in ops": leave_a_logged_job_in_ops,
+    "the counters of a logged job are those of its messages": miscount_a_job,
+    "the counters of a finished parent are those of its children": miscount_a_parent,
+    "no exclusive credential serves two campaigns": share_an_exclusive_login,
+    "no mailcaster has two jobs": double_a_caster,
+    "every job that is not final has been moved within its deadline": fall_silent,
+}
+
+
+def test_each_question_has_its_planted_breach() -> None:
+    assert list(PLANTS) == [question.text for question in QUESTIONS]
+
+
+@pytest.mark.parametrize("question", PLANTS)
+def test_a_planted_breach_is_found_and_named(question: str) -> None:
+    example = PLANTS[question]()
+    found = broken()
+    assert set(found) == {question}, found
+    assert found[question][0].startswith(example)
+
+
+class TestLimits:
+    def test_a_window_is_half_open_and_of_one_credential_where_the_limit_is(self) -> None:
+        vendor = factories.vendor()
+        one, two = factories.credential(vendor), factories.credential(vendor)
+        RateLimit.objects.create(vendor=vendor, credential=one, units=1, seconds=10)
+        start = timezone.now() + timedelta(seconds=1)
+        for login, second in ((one, 0), (two, 1), (two, 2), (one, 10)):
+            at = start + timedelta(seconds=second)
+            Usage.objects.create(vendor=vendor, credential=login, at=at, until=at, units=1)
+        assert broken() == {}
+        Usage.objects.create(vendor=vendor, credential=one, at=start, until=start, units=1)
+        assert set(broken()) == {"no window holds more calls than its limit"}
+
+    def test_calls_before_an_edit_are_not_judged_by_the_new_limit(self) -> None:
+        vendor = factories.vendor(limits=[(50, 60)])
+        called(vendor, *[-1] * 40)
+        RateLimit.objects.filter(vendor=vendor).update(units=3)
+        called(vendor, 1, 1, 1)
+        assert broken() == {}
+        called(vendor, 2)
+        assert set(broken()) == {"no window holds more calls than its limit"}
+
+
+class TestStuck:
+    @pytest.mark.parametrize("status", ["READY", "STOPPED", "P_ASSIGNED"])
+    def test_what_a_sweep_should_have_moved_long_ago_is_stuck(self, status: str) -> None:
+        past = timezone.now() - LONG_AGO
+        if status == "P_ASSIGNED":
+            job, cut = family(parent=status, remaining=0, children=["LOGGED"], each=1)
+            Job.objects.filter(pk=cut[0].pk).update(finished_at=past, stopped_at=past)
+        else:
+            job = factories.campaign_with_job(1, status=status, created_at=past)
+            Job.objects.filter(pk=job.pk, status="STOPPED").update(stopped_at=past)
+        assert broken() == {
+            "every job that is not final has been moved within its deadline": (f"job {job.pk}: {status}",)
+        }
+
+    def test_what_waits_for_its_time_is_not_stuck(self) -> None:
+        past, later = timezone.now() - LONG_AGO, timezone.now() + LONG_AGO
+        factories.campaign_with_job(1, created_at=past, not_before=later)
+        job = factories.campaign_with_job(1, created_at=past)
+        Campaign.objects.filter(pk=job.campaign_id).update(send_at=later)
+        factories.campaign_with_job(1, status="RENDERED", created_at=past)
+        family(parent="P_ASSIGNED", remaining=0, children=["DISPATCHED"], each=1)
+        assert broken() == {}
+
+
+class TestCommand:
+    def test_kept_promises_are_one_line_each_and_exit_code_0(self, capsys: pytest.CaptureFixture) -> None:
+        call_command("audit")
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == len(QUESTIONS)
+        assert lines[0] == "P1    ok      no message waits for a call that was accepted or is in doubt already"
+
+    def test_a_breach_is_named_and_ends_with_exit_code_1(self, capsys: pytest.CaptureFixture) -> None:
+        for _ in range(7):
+            lose_a_recipient()
+        with pytest.raises(CommandError, match=f"1 of {len(QUESTIONS)} checks found a breach") as error:
+            call_command("audit")
+        assert error.value.returncode == 1
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if "BREACH" in line]
+        assert line.startswith("P2    BREACH  each campaign has as many messages as recipients: 7 (campaign ")
+        assert line.count("2 of 3") == audit.EXAMPLES and line.endswith(", ...)")
+
+    def test_json_is_one_object_a_question(self, capsys: pytest.CaptureFixture) -> None:
+        call_command("audit", json=True)
+        rows: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [row["promise"] for row in rows] == [question.promise for question in QUESTIONS]
+        assert all(row["ok"] and row["breaches"] == 0 for row in rows)
+
+
+def test_a_message_that_was_counted_late_is_seen_on_the_row() -> None:
+    job = logged(1, [accepted()])
+    Job.objects.filter(pk=job.pk).update(accepted=F("accepted") - 1)
+    assert broken() == {"the counters of a logged job are those of its messages": (f"job {job.pk}",)}
