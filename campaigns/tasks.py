@@ -110,6 +110,14 @@ def settle_doubts() -> None:
     settle.settle()
 
 
+@shared_task
+def audit() -> None:
+    """Looks whether a promise is broken; each breach is an error in the log."""
+    for check in promises.run():
+        if not check.ok:
+            log.error("%s is broken: %s: %s (%s)", check.promise, check.question, check.breaches, check.examples)
+
+
 @signals.worker_shutting_down.connect
 def _shut_down(**_: Any) -> None:
     _stopping.set()

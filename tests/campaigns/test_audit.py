@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
-from campaigns import audit
+from campaigns import audit, tasks
 from campaigns.audit.questions import QUESTIONS
 from campaigns.claims import people
 from campaigns.models import Campaign, DispatchRun, Job, Message, OpsMessage, Resolution
@@ -304,6 +304,15 @@ class TestCommand:
         rows: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [row["promise"] for row in rows] == [question.promise for question in QUESTIONS]
         assert all(row["ok"] and row["breaches"] == 0 for row in rows)
+
+
+def test_beats_audit_writes_each_breach_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    tasks.audit()
+    assert not caplog.records
+    example = lose_a_recipient()
+    tasks.audit()
+    (record,) = caplog.records
+    assert record.levelname == "ERROR" and example in record.getMessage()
 
 
 def test_a_message_that_was_counted_late_is_seen_on_the_row() -> None:
