@@ -16,6 +16,7 @@ from django.conf import settings
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
+from campaigns import audit as promises
 from campaigns import failpoints, mailcaster, nights, recovery, sender, settle
 from campaigns.claims import finalising
 from campaigns.models import Job
