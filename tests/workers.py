@@ -19,6 +19,15 @@ PROJECT = Path(__file__).parents[1]
 DEADLINE = 60.0  # seconds; a loaded machine takes its time
 
 
+def until(fact: Callable[[], Any], given_up: Callable[[], bool] = lambda: False) -> Any:
+    """Wait until the fact is true, and return it."""
+    deadline = time.monotonic() + DEADLINE
+    while not (answer := fact()):
+        assert time.monotonic() < deadline and not given_up(), "It never became true"
+        time.sleep(0.02)
+    return answer
+
+
 class Process:
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
@@ -26,12 +35,10 @@ class Process:
 
     def until(self, fact: Callable[[], Any]) -> Any:
         """Wait until the fact is true; fails with the process's log when it never is or the process has died."""
-        deadline = time.monotonic() + DEADLINE
-        while not (answer := fact()):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"It never became true. The process said:\n{self.log()}")
-            time.sleep(0.02)
-        return answer
+        try:
+            return until(fact, lambda: self.process.poll() is not None)
+        except AssertionError as never:
+            raise AssertionError(f"{never}. The process said:\n{self.log()}") from None
 
     def log(self) -> str:
         return self._log.read_text()

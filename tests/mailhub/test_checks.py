@@ -2,7 +2,6 @@
 
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.core.checks import run_checks
 from django.test import override_settings
 
 from mailhub import checks
 from mailhub.embedded.engines import redis_program
 from tests.factories import unique
-from tests.workers import DEADLINE, celery
+from tests.workers import DEADLINE, celery, until
 
 
 def found(**changed: Any) -> set[str | None]:
@@ -48,6 +48,13 @@ def test_a_horizon_of_half_the_visibility_timeout_is_allowed() -> None:
     assert not found()
 
 
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
 @contextmanager
 def forgetful_redis() -> Iterator[str]:
     """The address of a Redis of its own, because other tests share theirs."""
@@ -56,9 +63,8 @@ def forgetful_redis() -> Iterator[str]:
         options = ["--port", "0", "--save", "", "--unixsocket", str(path), "--maxmemory-policy", "allkeys-lru"]
         server = subprocess.Popen([redis_program(), *options], cwd=folder, stdout=subprocess.DEVNULL)
         try:
-            deadline = time.monotonic() + DEADLINE
-            while not path.exists() and server.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.02)
+            with redis.Redis(unix_socket_path=str(path)) as client:
+                until(lambda: answers(client) or server.poll() is not None)
             yield f"redis+socket://{path}"
         finally:
             server.kill()

@@ -1,7 +1,6 @@
 """The waiter (document 004): what is parked, how it comes back, and what happens when things go wrong in between."""
 
 import os
-import signal
 import subprocess
 import sys
 import uuid
@@ -44,10 +43,6 @@ def park(queue: str, count: int = 1, due: datetime | None = None) -> list[Parked
     for number in range(count):
         note.apply_async([queue, number], queue=queue, eta=due or later(hours=1))
     return parked(queue)
-
-
-def marks(queue: str) -> list[Any]:
-    return [message["headers"][waiter.MARK] for message in in_broker(queue)]
 
 
 # What is parked
@@ -246,41 +241,48 @@ def test_while_the_broker_is_away_everything_is_kept_and_the_next_sweep_publishe
 # Doubles
 
 
-@pytest.mark.django_db(transaction=True)
-def test_of_a_message_published_twice_because_the_sweep_was_killed_only_the_first_received_may_run(queue: str) -> None:
-    row = park(queue)[0]
-    script = (
-        "import os; from celery.signals import after_task_publish as published; from mailhub import waiter;"
-        "die = lambda **_: os.kill(os.getpid(), 9); published.connect(die, weak=False);"
-        "waiter.release(waiter.now() + waiter.timedelta(hours=2))"
-    )
+def claim(row: ParkedTask, **later_by: float) -> uuid.UUID:
+    """A sweep takes the row, and is never heard of again."""
+    (claimed,) = parking.claim(row.due_at, later(**later_by), limit=1)
+    assert claimed.claim
+    return claimed.claim
 
-    killed = run(script, environment())
-    assert killed.returncode == -signal.SIGKILL
-    assert waiter.release(at=later(hours=2)) == 0, "the lease of the dead sweep holds"
-    assert waiter.release(at=later(hours=3)) == 1
 
-    (_, first), (_, second) = marks(queue)
-    assert parking.receive(row.pk, uuid.UUID(second), later())
-    assert not parking.receive(row.pk, uuid.UUID(first), later())
-    assert parking.receive(row.pk, uuid.UUID(second), later()), "the broker delivers the winner again: it runs again"
+@pytest.mark.django_db
+def test_of_two_publications_only_the_one_received_first_may_run(queue: str) -> None:
+    (row,) = park(queue)
+    first, second = claim(row), claim(row, hours=1)
+
+    assert parking.receive(row.pk, second, later())
+    assert not parking.receive(row.pk, first, later())
+    assert parking.receive(row.pk, second, later()), "the broker delivers the winner again: it runs again"
     assert not parked(queue)
 
 
 @pytest.mark.django_db
-def test_what_was_received_after_its_sweep_died_is_not_published_again(queue: str) -> None:
-    row = park(queue)[0]
-    (claimed,) = parking.claim(row.due_at, later(), limit=1)
+def test_a_message_that_was_cancelled_while_it_may_be_in_the_broker_does_not_run(queue: str) -> None:
+    (row,) = park(queue)
+    mark = claim(row)
 
-    assert claimed.claim is not None
-    assert parking.receive(row.pk, claimed.claim, later())
+    assert parking.cancel([row.pk], later()) == [row]
+    row.claim = mark
+    parking.published([row], later())
+
+    assert not parking.receive(row.pk, mark, later())
+
+
+@pytest.mark.django_db
+def test_what_was_received_after_its_sweep_died_is_not_published_again(queue: str) -> None:
+    (row,) = park(queue)
+
+    assert parking.receive(row.pk, claim(row), later())
     assert waiter.release(at=later(hours=2)) == 0
 
 
 @pytest.mark.django_db
 def test_a_row_that_kept_doubles_out_goes_after_thirty_days(queue: str) -> None:
-    row = park(queue)[0]
-    parking.claim(row.due_at, later(), limit=1)
+    (row,) = park(queue)
+    claim(row)
     parking.published(parking.claim(row.due_at, later(hours=1), limit=1), later())
 
     assert parking.forget(later(days=29)) == 0

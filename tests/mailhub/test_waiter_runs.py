@@ -1,0 +1,112 @@
+"""What the waiter releases, run by a real worker: once each, whatever was killed, retried or chained."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from celery import chord
+
+from mailhub import waiter
+from mailhub.models import ParkedTask
+from tests.celery_tasks import again_in_an_hour, again_soon, collect, in_broker, note, notes
+from tests.factories import unique
+from tests.workers import DEADLINE, PROJECT, Process, environment, worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+QUEUE = unique("runs")
+
+
+@pytest.fixture(scope="module")
+def runner(django_db_setup: Any) -> Iterator[Process]:
+    with worker(QUEUE) as process:
+        yield process
+
+
+@pytest.fixture
+def page() -> str:
+    return unique("page")
+
+
+def release(hours: float) -> int:
+    """A sweep at that time."""
+    return waiter.release(at=waiter.now() + timedelta(hours=hours))
+
+
+def test_a_task_whose_sweep_was_killed_after_publishing_runs_once(page: str, runner: Process) -> None:
+    aside = unique("queue")  # nobody reads it until both publications are there
+    note.apply_async([page, "parked"], queue=aside, countdown=3600)
+
+    sweep = waiter.now() + timedelta(hours=2)
+    assert sweep_and_die(sweep, at="after_task_publish") == -signal.SIGKILL
+    assert waiter.release(sweep + timedelta(seconds=59)) == 0, "the lease of the dead sweep holds"
+    assert waiter.release(sweep + timedelta(seconds=61)) == 1
+    assert len(in_broker(aside)) == 2
+    note.apply_async([page, "last"], queue=aside)
+
+    with worker(aside) as reader:
+        reader.until(lambda: "last" in notes(page))
+        assert notes(page) == ["parked", "last"]
+        assert "published twice" in reader.log()
+
+
+def test_a_task_whose_sweep_was_killed_before_publishing_runs_once(page: str, runner: Process) -> None:
+    note.apply_async([page, "parked"], queue=QUEUE, countdown=3600)
+
+    sweep = waiter.now() + timedelta(hours=2)
+    assert sweep_and_die(sweep, at="before_task_publish") == -signal.SIGKILL
+    assert waiter.release(sweep + timedelta(seconds=61)) == 1
+    note.apply_async([page, "last"], queue=QUEUE)
+
+    runner.until(lambda: "last" in notes(page))
+    assert notes(page) == ["parked", "last"]
+
+
+def test_a_released_task_that_retries_soon_is_not_taken_for_a_double(page: str, runner: Process) -> None:
+    again_soon.apply_async([page], queue=QUEUE, countdown=3600)
+
+    release(hours=2)
+
+    runner.until(lambda: len(notes(page)) == 2)
+    assert notes(page) == [0, 1]
+
+
+def test_a_retry_in_an_hour_outlives_the_transaction_that_it_ends(page: str, runner: Process) -> None:
+    first = again_in_an_hour.apply_async([page], queue=QUEUE)
+    row = runner.until(lambda: ParkedTask.waiting.first())
+
+    assert (row.task_id, row.queue, notes(page)) == (first.id, QUEUE, [0])
+    release(hours=2)
+
+    runner.until(lambda: len(notes(page)) == 2)
+    assert notes(page) == [0, 1]
+    assert not ParkedTask.objects.exists()
+
+
+def test_a_chord_whose_header_and_body_are_parked_runs_to_its_end(page: str, runner: Process) -> None:
+    header = [note.si(page, number).set(queue=QUEUE, ignore_result=False) for number in range(3)]
+    body = collect.s(page).set(queue=QUEUE, ignore_result=False, countdown=7200)
+    chord(header, body).apply_async(countdown=3600)
+
+    assert release(hours=2) == 3
+    runner.until(lambda: ParkedTask.waiting.filter(task=collect.name).exists())
+    assert sorted(notes(page)) == [0, 1, 2]
+
+    release(hours=4)
+    runner.until(lambda: len(notes(page)) == 4)
+    assert sorted(notes(page)[3]) == [0, 1, 2]
+
+
+def sweep_and_die(time: datetime, at: str) -> int:
+    """A sweep at that time by a process that is killed at this moment of its first message; the exit code."""
+    script = (
+        f"import django; django.setup(); import os; from celery.signals import {at} as moment;"
+        "from mailhub import waiter; die = lambda **_: os.kill(os.getpid(), 9); moment.connect(die, weak=False);"
+        f"waiter.release(waiter.datetime.fromisoformat('{time.isoformat()}'))"
+    )
+    variables = environment(DJANGO_SETTINGS_MODULE=os.environ["DJANGO_SETTINGS_MODULE"])
+    return subprocess.run([sys.executable, "-c", script], cwd=PROJECT, env=variables, timeout=2 * DEADLINE).returncode
