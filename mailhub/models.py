@@ -1,7 +1,10 @@
 """What waits in the database until the broker may hold it (document 004)."""
 
+from datetime import datetime
+
 from django.db import models
 from django.db.models import Q
+from django.utils.timesince import timeuntil
 
 
 class WaitingTasks(models.Manager["ParkedTask"]):
@@ -40,3 +43,9 @@ class ParkedTask(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task}[{self.task_id}]"
+
+    def due_in(self, at: datetime) -> str:
+        """In words, for people."""
+        if self.due_at <= at:
+            return "overdue"
+        return timeuntil(self.due_at, at).replace("\xa0", " ")

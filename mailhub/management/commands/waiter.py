@@ -1,67 +1,72 @@
 """manage.py waiter: what is due later, and what a person can do about it (document 004)."""
 
-import json
-from datetime import datetime, timedelta
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError
 from kombu.exceptions import OperationalError
-from rich.console import Console
-from rich.table import Table
 
 from mailhub import parking, waiter
 from mailhub.models import ParkedTask
+from vendors.management.output import tell, write_rows
+
+COLUMNS = ("id", "due_in", "task", "queue")
 
 
 class Command(BaseCommand):
     help = (
-        "Tasks that are due in more than 15 minutes wait in the database. Lists them, releases or cancels them by "
-        "number. Exit code 1 if a number is unknown (nothing is done then) or the broker cannot be reached."
+        "Tasks that are due in more than 15 minutes wait in the database. Lists them, next one first; releases or "
+        "cancels some. Exit codes: 0 done, 1 unknown number (nothing was done) or not all could be released, 2 usage."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_mutually_exclusive_group()
         verbs.add_argument("--release", nargs="+", type=int, metavar="ID", help="run these now")
         verbs.add_argument("--cancel", nargs="+", type=int, metavar="ID", help="never run these")
-        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+        parser.add_argument("--json", action="store_true", help="one object a line")
 
     def handle(self, *args: Any, release: list[int] | None, cancel: list[int] | None, **options: Any) -> None:
         if release:
-            self._say("Released", release_now(_known(release)), options["json"])
+            self._tell("released", _release(_known(release)), options["json"])
         elif cancel:
-            self._say("Cancelled", parking.cancel(_known(cancel), waiter.now()), options["json"])
-        elif options["json"]:
-            self._lines(ParkedTask.waiting.iterator())
+            self._tell("cancelled", parking.cancel(_known(cancel), waiter.now()), options["json"])
         else:
-            self._table()
+            write_rows(self.stdout, _facts(ParkedTask.waiting.iterator()), options["json"], COLUMNS)
 
-    def _say(self, done: str, rows: list[ParkedTask], as_json: bool) -> None:
-        if as_json:
-            self._lines(rows)
-        else:
-            self.stdout.write("\n".join(f"{done}: {row.pk} {row}" for row in rows))
-
-    def _lines(self, rows: Any) -> None:
+    def _tell(self, done: str, rows: Iterable[ParkedTask], as_json: bool) -> None:
         for row in rows:
-            self.stdout.write(json.dumps(_facts(row)))
-
-    def _table(self) -> None:
-        table = Table("ID", "Due in", "Task", "Queue", box=None)
-        now = waiter.now()
-        for row in ParkedTask.waiting.iterator():
-            table.add_row(str(row.pk), due_in(row, now), row.task, row.queue)
-        if table.row_count:
-            Console(file=self.stdout).print(table)  # type: ignore[arg-type]
-        else:
-            self.stdout.write("No task waits")
+            tell(self.stdout, f"{done} {row.pk}: {row}", {"id": row.pk, "task_id": row.task_id, "done": done}, as_json)
 
 
-def release_now(ids: list[int]) -> list[ParkedTask]:
-    """Publish these at once. Raises CommandError when the broker is away: they are due now and the sweep goes on."""
+def _known(ids: list[int]) -> list[int]:
+    unknown = set(ids).difference(ParkedTask.waiting.filter(pk__in=ids).values_list("pk", flat=True))
+    if unknown:
+        raise CommandError(f"no task waits with the number {', '.join(map(str, sorted(unknown)))}; nothing was done")
+    return ids
+
+
+def _release(ids: list[int]) -> Iterator[ParkedTask]:
     rows = list(ParkedTask.waiting.filter(pk__in=ids))
     parking.bring_forward(ids, waiter.now())
     try:
         waiter.release(ids=ids)
     except OperationalError as why:
-        raise CommandError(f"The broker cannot be reached; the sweep will release them: {why}") from why
-    return rows
+        raise CommandError(f"the broker cannot be reached; the next sweep releases what is left: {why}") from why
+    left = set(ParkedTask.waiting.filter(pk__in=ids).values_list("pk", flat=True))
+    yield from (row for row in rows if row.pk not in left)
+    if left:
+        raise CommandError(f"a sweep is busy with {', '.join(map(str, sorted(left)))}; it is due now")
+
+
+def _facts(rows: Iterable[ParkedTask]) -> Iterator[dict[str, Any]]:
+    now = waiter.now()
+    for row in rows:
+        yield {
+            "id": row.pk,
+            "due_in": row.due_in(now),
+            "due_at": row.due_at,
+            "task": row.task,
+            "task_id": row.task_id,
+            "queue": row.queue,
+        }

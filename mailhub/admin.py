@@ -1,0 +1,88 @@
+"""The admin's page of parked tasks: when each is due, release now, cancel."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from kombu.exceptions import OperationalError
+
+from mailhub import parking, tasks, waiter
+from mailhub.models import ParkedTask
+
+
+@admin.register(ParkedTask)
+class ParkedTaskAdmin(admin.ModelAdmin):
+    """Read-only: what waits is what was called. Acting on it asks first."""
+
+    list_display = ["id", "task", "due_in", "due_at", "queue"]
+    list_filter = ["queue", "task"]
+    search_fields = ["=task_id"]
+    show_full_result_count = False
+    actions = ["release", "cancel"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ParkedTask]:
+        return ParkedTask.waiting.all()
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: ParkedTask | None = None) -> bool:
+        return False  # cancelling also stops what is just being released
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ParkedTask | None = None) -> list[str]:
+        return [field.name for field in ParkedTask._meta.fields]
+
+    @admin.display(description="due in", ordering="due_at")
+    def due_in(self, row: ParkedTask) -> str:
+        return row.due_in(waiter.now())
+
+    @admin.action(description="Release now", permissions=["change"])
+    def release(self, request: HttpRequest, rows: QuerySet[ParkedTask]) -> TemplateResponse | None:
+        if not _confirmed(request, rows):
+            return self._ask(request, rows, "release", "run now")
+        ids = _ids(rows)
+        parking.bring_forward(ids, waiter.now())
+        try:
+            tasks.release_parked.delay()
+        except OperationalError:
+            messages.warning(request, "The broker cannot be reached; the sweep releases them when it is back.")
+        messages.success(request, f"{_count(len(ids))} due now.")
+        return None
+
+    @admin.action(description="Cancel", permissions=["change"])
+    def cancel(self, request: HttpRequest, rows: QuerySet[ParkedTask]) -> TemplateResponse | None:
+        if not _confirmed(request, rows):
+            return self._ask(request, rows, "cancel", "never run")
+        cancelled = parking.cancel(_ids(rows), waiter.now())
+        messages.success(request, f"{_count(len(cancelled))} cancelled.")
+        return None
+
+    def _ask(self, request: HttpRequest, rows: QuerySet[ParkedTask], action: str, outcome: str) -> TemplateResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{action.capitalize()} parked tasks",
+            "action": action,
+            "outcome": outcome,
+            "count": rows.count(),
+            "first": rows[:20],
+            "selected": request.POST.getlist("_selected_action"),
+            "across": request.POST.get("select_across", "0"),
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "admin/mailhub/parkedtask/confirm.html", context)
+
+
+def _confirmed(request: HttpRequest, rows: QuerySet[ParkedTask]) -> bool:
+    """The person has seen this very number of tasks; if it has changed since, they are asked again."""
+    return request.POST.get("confirmed") == str(rows.count())
+
+
+def _ids(rows: Iterable[ParkedTask]) -> list[Any]:
+    return [row.pk for row in rows]
+
+
+def _count(number: int) -> str:
+    return "1 task is" if number == 1 else f"{number} tasks are"

@@ -1,0 +1,176 @@
+"""What people see of the waiter and do to it: manage.py waiter and the admin's page."""
+
+import json
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from mailhub import waiter
+from mailhub.models import ParkedTask
+from tests.celery_tasks import in_broker, note
+from tests.factories import unique
+
+pytestmark = pytest.mark.django_db
+PAGE = "/admin/mailhub/parkedtask/"
+
+
+@pytest.fixture
+def queue() -> str:
+    return unique("queue")
+
+
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = waiter.now()
+    monkeypatch.setattr(waiter, "now", lambda: now)
+
+
+def park(queue: str, *hours: float) -> list[int]:
+    for later in hours:
+        note.apply_async([queue], queue=queue, eta=waiter.now() + timedelta(hours=later))
+    return list(ParkedTask.waiting.values_list("pk", flat=True))
+
+
+def command(*arguments: Any) -> str:
+    out = StringIO()
+    call_command("waiter", *map(str, arguments), stdout=out)
+    return out.getvalue()
+
+
+# manage.py waiter
+
+
+def test_the_command_lists_the_next_one_first_with_the_time_to_wait(queue: str) -> None:
+    later, sooner = park(queue, 50, 2)[::-1]
+
+    lines = command().splitlines()
+
+    assert lines[1].split() == [str(sooner), "2", "hours", note.name, queue]
+    assert lines[2].split() == [str(later), "2", "days,", "2", "hours", note.name, queue]
+
+
+def test_the_command_lists_as_json(queue: str) -> None:
+    (id,) = park(queue, 1)
+
+    (line,) = command("--json").splitlines()
+
+    row = ParkedTask.objects.get()
+    facts = json.loads(line)
+    assert facts == facts | {"id": id, "task": note.name, "task_id": row.task_id, "queue": queue, "due_in": "1 hour"}
+
+
+def test_an_empty_list_says_so() -> None:
+    assert command() == "nothing to show\n"
+
+
+def test_released_by_hand_it_is_in_the_broker_at_once(queue: str) -> None:
+    first, second = park(queue, 1, 2)
+
+    said = command("--release", second)
+
+    assert said.startswith(f"released {second}: {note.name}[")
+    (message,) = in_broker(queue)
+    assert message["headers"]["eta"] is None
+    assert list(ParkedTask.waiting.values_list("pk", flat=True)) == [first]
+
+
+def test_cancelled_by_hand_it_never_runs(queue: str) -> None:
+    first, _ = park(queue, 1, 2)
+
+    assert json.loads(command("--cancel", first, "--json"))["done"] == "cancelled"
+
+    assert waiter.release(waiter.now() + timedelta(hours=3)) == 1
+    assert len(in_broker(queue)) == 1
+
+
+@pytest.mark.parametrize("verb", ["--release", "--cancel"])
+def test_an_unknown_number_is_told_and_nothing_is_done(queue: str, verb: str) -> None:
+    (id,) = park(queue, 1)
+
+    with pytest.raises(CommandError, match=f"number {id + 1}; nothing was done"):
+        command(verb, id, id + 1)
+
+    assert ParkedTask.waiting.count() == 1
+    assert not in_broker(queue)
+
+
+# The admin's page
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    return person(client, "view", "change")
+
+
+def person(client: Client, *may: str) -> Client:
+    user = User.objects.create_user(unique("person"), is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=[f"{one}_parkedtask" for one in may]))
+    client.force_login(user)
+    return client
+
+
+def act(client: Client, action: str, ids: list[int], **more: Any) -> Any:
+    return client.post(PAGE, {"action": action, "_selected_action": ids, **more}, follow=True)
+
+
+def test_the_page_shows_when_each_is_due(operator: Client, queue: str) -> None:
+    (id,) = park(queue, 3)
+
+    page = operator.get(PAGE).content.decode()
+
+    assert "3 hours" in page
+    assert queue in page
+    assert queue in operator.get(f"{PAGE}{id}/change/").content.decode()
+
+
+def test_the_page_asks_before_it_acts(operator: Client, queue: str) -> None:
+    ids = park(queue, 1, 2, 3)
+
+    asked = act(operator, "cancel", ids[:2]).content.decode()
+    assert "2 tasks will never run" in asked
+    assert ParkedTask.waiting.count() == 3
+
+    done = act(operator, "cancel", ids[:2], confirmed="2").content.decode()
+    assert "2 tasks are cancelled." in done
+    assert list(ParkedTask.waiting.values_list("pk", flat=True)) == [ids[2]]
+
+
+def test_what_has_changed_since_the_question_is_asked_again(operator: Client, queue: str) -> None:
+    ids = park(queue, 1, 2)
+
+    asked = act(operator, "cancel", ids[:1], select_across="1", confirmed="1").content.decode()
+
+    assert "2 tasks will never run" in asked
+    assert ParkedTask.waiting.count() == 2
+
+
+def test_released_on_the_page_it_is_due_and_a_sweep_is_called(operator: Client, queue: str) -> None:
+    ids = park(queue, 1)
+
+    act(operator, "release", ids, confirmed="1")
+
+    assert ParkedTask.waiting.get().due_in(waiter.now()) == "overdue"
+    assert "mailhub.tasks.release_parked" in {message["headers"]["task"] for message in in_broker("hub")}
+
+
+def test_who_may_only_look_cannot_act(client: Client, queue: str) -> None:
+    ids = park(queue, 1)
+    looker = person(client, "view")
+
+    assert looker.get(PAGE).status_code == 200
+    act(looker, "cancel", ids, confirmed="1")
+
+    assert ParkedTask.waiting.count() == 1
+
+
+def test_a_get_changes_nothing(operator: Client, queue: str) -> None:
+    (id,) = park(queue, 1)
+
+    operator.get(PAGE, {"action": "cancel", "_selected_action": id, "confirmed": "1"})
+
+    assert ParkedTask.waiting.count() == 1
