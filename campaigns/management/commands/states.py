@@ -1,0 +1,77 @@
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.utils import timezone
+
+from campaigns import words
+from campaigns.models import Message
+from campaigns.states import GROUPS, MOVES, PARENTS, Move
+
+# A message's state is which of these are set; the CHECK constraints of the model admit no other shape.
+COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code")
+SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("waiting", ()),
+    ("queued: in ops", ("dequeued_at",)),
+    ("in flight: a call was allowed to start", ("dequeued_at", "sent_at")),
+    ("accepted by the vendor", ("dequeued_at", "sent_at", "delivered_at", "message_id")),
+    ("refused by the vendor", ("dequeued_at", "sent_at", "delivered_at", "error_code")),
+    ("in doubt: the answer is lost", ("dequeued_at", "sent_at", "in_doubt_at")),
+    ("expired before a call (error_code is 'expired')", ("dequeued_at", "error_code")),
+)
+HEAD = """# States
+
+Made by `manage.py states` from campaigns/states.py and the models; a test keeps it fresh. Every status is written by
+one function, `states.move`, as a conditional UPDATE of this table."""
+
+
+class Command(BaseCommand):
+    help = "Prints docs/states.md: which moves jobs may make, and the shapes of messages."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.stdout.write(page())
+
+
+def page() -> str:
+    """The whole of docs/states.md, without the last line's end."""
+    leaves = {verb: move for verb, move in MOVES.items() if move.target not in PARENTS}
+    parents = {verb: move for verb, move in MOVES.items() if move.target in PARENTS}
+    parts = [
+        HEAD,
+        "## Leaf jobs: small ones and children (documents 000, 001)",
+        *_moves(leaves, ["[*] --> RENDERED: create for the night", "[*] --> READY: create to send now"]),
+        "## Parent jobs (document 003)",
+        *_moves(parents, []),
+        "## What people look up (document 000)",
+        _table(("Word", "Statuses"), ([group, ", ".join(statuses)] for group, statuses in GROUPS.items())),
+        "## Messages (document 001)",
+        _table(("State", *COLUMNS, "People see"), map(_shape, SHAPES)),
+        f"What was not called when its job was stopped is shown as {words.STOPPED}.",
+    ]
+    return "\n\n".join(parts)
+
+
+def _moves(moves: dict[str, Move], births: list[str]) -> Iterator[str]:
+    rows = ([verb, ", ".join(m.sources), m.target, m.who, m.why] for verb, m in moves.items())
+    yield _table(("Verb", "From", "To", "Who", "Why"), rows)
+    arrows = births + [f"{source} --> {m.target}: {verb}" for verb, m in moves.items() for source in m.sources]
+    yield "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in arrows), "```"])
+
+
+def _shape(shape: tuple[str, tuple[str, ...]]) -> list[str]:
+    name, columns = shape
+    return [name, *("set" if column in columns else "" for column in COLUMNS), words.of_message(row_of(shape))]
+
+
+def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
+    """A message of that shape, not stored."""
+    name, columns = shape
+    code = "expired" if name.startswith("expired") else "bounce"
+    texts = {"message_id": "id-1", "error_code": code}
+    return Message(**{column: texts.get(column) or timezone.now() for column in columns})
+
+
+def _table(head: tuple[str, ...], rows: Any) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
