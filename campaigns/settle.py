@@ -11,7 +11,6 @@ import uvloop
 from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
-from redis.asyncio import Redis as AsyncRedis
 
 from campaigns import failpoints, templates
 from campaigns.claims import truth
@@ -19,7 +18,7 @@ from campaigns.claims.truth import Doubt
 from campaigns.models import Campaign, Message
 from campaigns.sender import standing
 from campaigns.sender.sending import connect
-from vendors import adapters
+from vendors import adapters, stores
 from vendors.adapters.base import Adapter, Letter
 from vendors.limits import Grant
 from vendors.models import Credential
@@ -61,7 +60,7 @@ def settle() -> int:
 async def _credential(login: Credential) -> int:
     vendor: Any = login.vendor
     rows = await connect()
-    redis = AsyncRedis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=5)
+    redis = stores.async_redis(settings.REDIS_URL)
     adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
     case = Case(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
     try:

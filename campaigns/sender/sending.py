@@ -11,12 +11,11 @@ import psycopg
 import uvloop
 from django.conf import settings
 from django.db import connection
-from redis import Redis
-from redis.asyncio import Redis as AsyncRedis
 
 from campaigns.claims import finalising, sending, window
 from campaigns.sender import work as works
 from campaigns.sender.stream import End, Stream
+from vendors import stores
 from vendors.limits import Scope
 from vendors.throttle import AsyncThrottle, Throttle
 
@@ -62,7 +61,7 @@ def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
 
 
 async def _stream(work: works.Work, stopping: Callable[[], bool]) -> End:
-    redis = AsyncRedis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=5)
+    redis = stores.async_redis(settings.REDIS_URL)
     try:
         return await Stream(work, connect, AsyncThrottle(redis), rebuild, stopping).run()
     finally:
@@ -84,7 +83,7 @@ async def rebuild(scope: Scope) -> None:
 
 
 def _rebuild(scope: Scope) -> None:
-    redis = Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=5)
+    redis = stores.redis(settings.REDIS_URL)
     try:
         if window.rebuild(Throttle(redis), scope.vendor_id, scope.generation):
             log.warning("vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
