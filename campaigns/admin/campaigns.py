@@ -1,0 +1,63 @@
+"""Sponsors and campaigns."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from campaigns import progress, words
+from campaigns.admin.dates import CreatedFilter
+from campaigns.models import Campaign, Sponsor
+from vendors.listing import ReadOnly
+
+
+@admin.register(Sponsor)
+class SponsorAdmin(admin.ModelAdmin):
+    search_fields = ["name"]
+
+
+class CampaignList(ChangeList):
+    """A page of campaigns with the sums of their jobs."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows = list(self.result_list)
+        sums = progress.of_campaigns([campaign.pk for campaign in rows])
+        for campaign in rows:
+            campaign.sums = sums[campaign.pk]
+        self.result_list = rows
+
+
+@admin.register(Campaign)
+class CampaignAdmin(ReadOnly):
+    list_display = ["id", "name", "sponsor", "credential", "size", "in_words", "created_at", "look"]
+    list_filter = ["sponsor", "credential__vendor", CreatedFilter]
+    list_select_related = ["sponsor", "credential__vendor"]
+    list_per_page = 50
+    search_fields = ["name", "sponsor__name"]
+    readonly_fields = ["in_words", "look"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Campaign]:
+        return super().get_queryset(request).defer("credential__secret")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return CampaignList
+
+    @admin.display(description="state")
+    def in_words(self, campaign: Any) -> str:
+        known = hasattr(campaign, "sums")
+        return words.of_sum(campaign.sums if known else progress.of_campaigns([campaign.pk])[campaign.pk])
+
+    @admin.display(description="look at")
+    def look(self, campaign: Campaign) -> SafeString:
+        jobs = reverse("admin:campaigns_job_changelist")
+        messages = reverse("admin:campaigns_message_changelist")
+        return format_html(
+            '<a href="{}?campaign__id__exact={}">jobs</a> · <a href="{}?campaign={}">messages</a>',
+            *(jobs, campaign.pk, messages, campaign.pk),
+        )

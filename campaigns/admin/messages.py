@@ -1,0 +1,151 @@
+"""Messages, campaign by campaign; tables of millions, so nothing here counts or searches all of them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+
+from campaigns import words
+from campaigns.models import Campaign, Job, Message, OpsMessage, Resolution
+from campaigns.states import PARENTS, Status
+from vendors.listing import CappedPaginator, ReadOnly
+
+FINAL = (Status.STOPPED, Status.LOGGED)
+# By the ground truth; what is in ops right now is Waiting or Sending.
+SHAPES = {
+    words.SENT: Q(message_id__isnull=False),
+    words.FAILED: Q(error_code__isnull=False) & ~Q(error_code="expired"),
+    words.EXPIRED: Q(error_code="expired"),
+    words.ATTENTION: Q(in_doubt_at__isnull=False),
+    "Without an end": Q(message_id=None, error_code=None, in_doubt_at=None),
+}
+
+
+class CampaignFilter(admin.ListFilter):
+    """?campaign=7: one campaign's block of ids. There is no list to choose from: the campaigns' page links here."""
+
+    title = "campaign"
+    template = "admin/campaigns/one_campaign.html"
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        super().__init__(request, params, model, model_admin)
+        value = params.pop("campaign", [""])
+        self.used_parameters["campaign"] = value[-1] if isinstance(value, list) else value
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return ["campaign"]
+
+    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
+        yield {
+            "campaign": chosen(str(self.used_parameters["campaign"])),
+            "all": changelist.get_query_string({}, ["campaign"]),
+        }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        typed = str(self.used_parameters["campaign"])
+        campaign = chosen(typed)
+        if campaign:
+            return queryset.filter(id__gte=campaign.first_message, id__lt=campaign.first_message + campaign.size)
+        if typed:
+            raise IncorrectLookupParameters(f"there is no campaign {typed}")
+        return queryset
+
+
+def chosen(typed: str) -> Campaign | None:
+    return Campaign.objects.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
+
+
+class ShapeFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [(word, word) for word in SHAPES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        shape = SHAPES.get(self.value() or "")
+        return queryset.filter(shape) if shape else queryset
+
+
+class MessageList(ChangeList):
+    """A page of messages with their words, as ops has them while they are being sent."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows = list(self.result_list)
+        in_words(rows)
+        self.result_list = rows
+
+
+def in_words(rows: list[Any]) -> None:
+    """Gives each message its word, in two statements for all of them."""
+    if not rows:
+        return
+    ids = [row.pk for row in rows]
+    ops = OpsMessage.objects.in_bulk(ids)
+    near = Job.objects.filter(campaign__in={row.campaign_id for row in rows}, first_message__lte=max(ids))
+    jobs = [job for job in near.exclude(status__in=PARENTS) if job.end > min(ids)]
+    still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
+    for row in rows:
+        row.word = words.of_message(ops.get(row.pk, row), stopped=any(row.pk in span for span in still))
+
+
+@admin.register(Message)
+class MessageAdmin(ReadOnly):
+    list_display = ["id", "campaign", "recipient", "state", "sent_at", "delivered_at", "message_id", "error_code"]
+    list_filter = [CampaignFilter, ShapeFilter]
+    list_select_related = ["campaign"]
+    list_per_page = 100
+    paginator = CappedPaginator
+    ordering = ["-id"]
+    sortable_by = ()
+    search_fields = ["recipient"]
+    search_help_text = "A message's number; within one campaign also a part of the recipient's address"
+    readonly_fields = ["state", "reference"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
+        return super().get_queryset(request).defer("campaign__subject", "campaign__body")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return MessageList
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Message], search_term: str
+    ) -> tuple[QuerySet[Message], bool]:
+        if not search_term:
+            return queryset, False
+        if search_term.isdecimal() and len(search_term) < 19:
+            return queryset.filter(pk=int(search_term)), False
+        if request.GET.get("campaign"):
+            return queryset.filter(recipient__icontains=search_term), False
+        self.message_user(request, "Choose a campaign first: recipients are found within one.", messages.WARNING)
+        return queryset.none(), False
+
+    def state(self, row: Any) -> str:
+        if not hasattr(row, "word"):
+            in_words([row])
+        return row.word
+
+
+@admin.register(OpsMessage)
+class OpsMessageAdmin(ReadOnly):
+    """The hot copies; empty when nothing is being sent."""
+
+    list_display = ["id", "job_id", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "fence"]
+    paginator = CappedPaginator
+    ordering = ["id"]
+    sortable_by = ()
+
+
+@admin.register(Resolution)
+class ResolutionAdmin(ReadOnly):
+    list_display = ["message_id", "decision", "decided_by", "reason", "evidence", "created_at"]
+    list_filter = ["decision"]
+    paginator = CappedPaginator

@@ -1,0 +1,232 @@
+"""The admin: look-ups of document 000, numbers before deeds, nothing that counts millions of rows."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from campaigns.models import Job, Message, OpsMessage
+from tests import factories
+from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, refused, statuses
+
+pytestmark = pytest.mark.django_db
+JOBS, MESSAGES = "/admin/campaigns/job/", "/admin/campaigns/message/"
+
+
+@pytest.fixture
+def admin_user(db: None) -> User:
+    """Without a password: hashing one takes longer than a test."""
+    return User.objects.create(username="admin", is_staff=True, is_superuser=True)
+
+
+def ids(response: Any) -> list[int]:
+    return sorted(row.pk for row in response.context["cl"].result_list)
+
+
+def statements(call: Callable[[], Any]) -> int:
+    call()  # fills the caches of this process
+    with CaptureQueriesContext(
+        connection,
+    ) as seen:
+        call()
+    return len(seen)
+
+
+def press(client: Client, action: str, *jobs: Job, **data: Any) -> Any:
+    """Chooses jobs and an action in the list."""
+    chosen = {"action": action, "_selected_action": [job.pk for job in jobs]}
+    return client.post(JOBS, {**chosen, **data}, follow=True)
+
+
+def confirm(client: Client, action: str, *jobs: Job, **data: Any) -> list[str]:
+    """Says yes to what the jobs looked like; returns what the person is told."""
+    shown = [f"{job.pk}:{job.revision}" for job in jobs]
+    response = press(client, action, *jobs, confirmed="Yes", shown=shown, **data)
+    return [str(message) for message in response.context["messages"]]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "campaigns/sponsor", "campaigns/campaign", "campaigns/message", "campaigns/opsmessage", "campaigns/job",
+        "campaigns/dispatchrun", "campaigns/resolution", "vendors/vendor", "vendors/credential",
+        "vendors/ratelimit", "vendors/mailcaster", "vendors/usage",
+    ],
+)  # fmt: skip
+def test_every_model_has_its_page(admin_client: Client, model: str) -> None:
+    job = factories.campaign_with_job(2, status="SENDING")
+    factories.caster(job.vendor)
+    assert admin_client.get(f"/admin/{model}/").status_code == 200
+
+
+class TestJobs:
+    def test_a_job_shows_how_far_it_is(self, admin_client: Client) -> None:
+        job = logged(1200, [accepted(), accepted(), refused(), in_doubt()])
+        page = admin_client.get(JOBS).content.decode()
+        assert "2 / 1 / 1 of 1,200" in page
+        assert "Needs attention" in page and job.campaign.sponsor.name in page
+
+    def test_more_jobs_cost_no_more_statements(self, admin_client: Client) -> None:
+        family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
+        few = statements(lambda: admin_client.get(JOBS))
+        for _ in range(3):
+            family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
+        assert statements(lambda: admin_client.get(JOBS)) == few
+
+    @pytest.mark.parametrize(
+        ("group", "expected"),
+        [("Rendered", {"RENDERED"}), ("Dispatched", {"READY", "DISPATCHED"}), ("Sending", {"ENQUEUED", "SENDING"})],
+    )
+    def test_the_look_ups_by_status(self, admin_client: Client, group: str, expected: set[str]) -> None:
+        login = factories.credential()
+        for status in ("RENDERED", "READY", "DISPATCHED", "ENQUEUED", "SENDING", "SENT", "LOGGED", "STOPPED"):
+            factories.campaign_with_job(1, of=login, status=status)
+        response = admin_client.get(JOBS, {"status_group": group})
+        assert {job.status for job in response.context["cl"].result_list} == expected
+
+    def test_the_look_ups_by_sponsor_and_vendor_and_text(self, admin_client: Client) -> None:
+        mine, other = factories.campaign_with_job(1), factories.campaign_with_job(1)
+        sponsor = mine.campaign.sponsor
+        assert ids(admin_client.get(JOBS, {"campaign__sponsor__id__exact": sponsor.pk})) == [mine.pk]
+        assert ids(admin_client.get(JOBS, {"vendor__id__exact": other.vendor.pk})) == [other.pk]
+        assert ids(admin_client.get(JOBS, {"q": sponsor.name})) == [mine.pk]
+        assert ids(admin_client.get(JOBS, {"q": str(other.pk)})) == [other.pk]
+
+    def test_a_custom_range_of_days_holds_both_its_ends(self, admin_client: Client) -> None:
+        days = [datetime(2026, 3, day, 12, tzinfo=UTC) for day in (1, 2, 3)]
+        jobs = [factories.campaign_with_job(1, created_at=day) for day in days]
+        vendor = jobs[1].vendor_id
+        both = {"created_from": "2026-03-02", "created_to": "2026-03-03"}
+        assert ids(admin_client.get(JOBS, both)) == [jobs[1].pk, jobs[2].pk]
+        assert ids(admin_client.get(JOBS, {"created_to": "2026-03-01"})) == [jobs[0].pk]
+        response = admin_client.get(JOBS, {**both, "vendor__id__exact": vendor, "q": "campaign"})
+        assert ids(response) == [jobs[1].pk]
+        page = response.content.decode()  # the form keeps the other filters
+        assert f'<input type="hidden" name="vendor__id__exact" value="{vendor}">' in page
+        assert '<input type="hidden" name="q" value="campaign">' in page
+        assert '<input type="date" name="created_from" value="2026-03-02">' in page
+
+    def test_a_date_that_is_none_is_no_server_error(self, admin_client: Client) -> None:
+        assert admin_client.get(JOBS, {"created_from": "soon"}, follow=True).redirect_chain == [(f"{JOBS}?e=1", 302)]
+
+    def test_a_job_itself_can_be_looked_at_but_not_changed(self, admin_client: Client) -> None:
+        job = logged(1, [accepted()])
+        page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
+        assert "1 / 0 / 0 of 1" in page
+        assert 'name="_save"' not in page
+        assert admin_client.post(f"{JOBS}{job.pk}/change/", {"status": "READY"}).status_code == 403
+        assert statuses(job) == ["LOGGED"]
+
+
+class TestStopAndRetry:
+    def test_stop_first_shows_the_numbers_and_changes_nothing(self, admin_client: Client) -> None:
+        job = factories.campaign_with_job(5, status="SENDING")
+        OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now())
+        page = " ".join(press(admin_client, "stop", job).content.decode().split())
+        assert "1 job: 4 messages will not be called any more. 1 call in flight will be finished" in page
+        assert statuses(job) == ["SENDING"]
+
+    def test_stop_once_confirmed_is_signed_by_the_user(self, admin_client: Client) -> None:
+        job, other = factories.campaign_with_job(1), factories.campaign_with_job(1)
+        assert confirm(admin_client, "stop", job) == [f"job {job.pk} stopped: no new call starts"]
+        assert (statuses(job, other), Job.objects.get(pk=job.pk).stopped_by) == (["STOPPED", "READY"], "admin")
+
+    def test_of_two_people_with_the_same_page_the_second_is_told(self, admin_client: Client) -> None:
+        top, _ = family(parent="P_STOPPED", remaining=3, children=["LOGGED"], each=2)
+        assert confirm(admin_client, "retry", top) == [f"job {top.pk} sends 5 messages"]
+        assert confirm(admin_client, "stop", top) == [f"somebody else has just decided about job {top.pk}: look again"]
+        assert statuses(top) == ["P_ASSIGNING"]
+
+    def test_retry_shows_what_it_would_send_and_asks_about_the_expired_ones(self, admin_client: Client) -> None:
+        job = logged(4, [accepted(), refused(), in_doubt(), expired()])
+        page = " ".join(press(admin_client, "retry", job).content.decode().split())
+        assert "1 refused and 0 never called" in page and "1 accepted and 1 in doubt will not" in page
+        assert "also the 1 that expired" in page
+        assert confirm(admin_client, "retry", job, expired="on") == [f"job {job.pk} sends 2 messages"]
+        assert statuses(job) == ["DISPATCHED"]
+        assert [row.error_code for row in messages(job)] == [None] * 4
+
+    def test_what_is_not_possible_yet_is_told(self, admin_client: Client) -> None:
+        job = factories.campaign_with_job(1, status="STOPPED")
+        assert confirm(admin_client, "retry", job) == [f"job {job.pk} is still being finalised; try again in a moment"]
+
+    def test_whoever_may_only_look_finds_no_actions(self, client: Client) -> None:
+        job = factories.campaign_with_job(1)
+        reader = User.objects.create(username="reader", is_staff=True)
+        reader.user_permissions.add(Permission.objects.get(codename="view_job"))
+        client.force_login(reader)
+        page = client.get(JOBS).content.decode()
+        assert 'value="stop"' not in page and str(job.pk) in page
+        confirm(client, "stop", job)
+        assert statuses(job) == ["READY"]
+
+
+class TestCampaigns:
+    def test_a_campaign_is_sent_only_when_the_sum_says_so(self, admin_client: Client) -> None:
+        job = logged(2, [accepted(), in_doubt()])
+        listed = "/admin/campaigns/campaign/"
+        assert "Needs attention" in admin_client.get(listed).content.decode()
+        Job.objects.filter(pk=job.pk).update(accepted=2, in_doubt=0)
+        page = admin_client.get(listed).content.decode()
+        assert ">Sent<" in page and f'href="{MESSAGES}?campaign={job.campaign_id}"' in page
+
+    def test_more_campaigns_cost_no_more_statements(self, admin_client: Client) -> None:
+        listed = "/admin/campaigns/campaign/"
+        family(parent="P_ASSIGNING", remaining=5, children=["SENDING"], each=2)
+        few = statements(lambda: admin_client.get(listed))
+        for _ in range(3):
+            family(parent="P_ASSIGNING", remaining=5, children=["SENDING"], each=2)
+        assert statements(lambda: admin_client.get(listed)) == few
+
+
+class TestMessages:
+    def test_the_words_are_those_of_ops_while_a_job_is_sent_and_stopped_after_a_stop(
+        self, admin_client: Client
+    ) -> None:
+        sending = factories.campaign_with_job(2, status="SENDING")
+        OpsMessage.objects.filter(id=sending.first_message).update(sent_at=timezone.now())
+        stopped = logged(2, [accepted()])
+        rows = admin_client.get(MESSAGES).context["cl"].result_list
+        assert {row.pk: row.word for row in rows} == {
+            sending.first_message: "Sending",
+            sending.first_message + 1: "Waiting",
+            stopped.first_message: "Sent",
+            stopped.first_message + 1: "Stopped",
+        }
+
+    def test_one_campaign_and_one_state_at_a_time(self, admin_client: Client) -> None:
+        job, _ = logged(3, [accepted(), in_doubt()]), logged(1, [in_doubt()])
+        mine = {"campaign": job.campaign_id}
+        assert ids(admin_client.get(MESSAGES, mine)) == [job.first_message + n for n in range(3)]
+        assert ids(admin_client.get(MESSAGES, {**mine, "state": "Needs attention"})) == [job.first_message + 1]
+        assert ids(admin_client.get(MESSAGES, {**mine, "q": "r3@"})) == [job.first_message + 2]
+        assert admin_client.get(MESSAGES, {"campaign": "999999999"}, follow=True).redirect_chain
+
+    def test_no_search_goes_over_all_messages(self, admin_client: Client) -> None:
+        job = logged(2, [])
+        response = admin_client.get(MESSAGES, {"q": "r1@"})
+        assert ids(response) == []
+        assert "Choose a campaign first" in response.content.decode()
+        assert ids(admin_client.get(MESSAGES, {"q": str(job.first_message)})) == [job.first_message]
+
+    def test_nothing_counts_the_whole_table_and_more_rows_cost_no_more_statements(self, admin_client: Client) -> None:
+        logged(1, [])
+        few = statements(lambda: admin_client.get(MESSAGES))
+        logged(5, [accepted()])
+        with CaptureQueriesContext(connection) as seen:
+            admin_client.get(MESSAGES)
+        assert len(seen) == few
+        counts = [query["sql"] for query in seen if "COUNT(" in query["sql"] and "campaigns_message" in query["sql"]]
+        assert counts and all("LIMIT 10001" in sql for sql in counts)
+
+    def test_a_message_can_be_looked_at_but_not_changed(self, admin_client: Client) -> None:
+        job = logged(1, [in_doubt()])
+        page = admin_client.get(f"{MESSAGES}{job.first_message}/change/").content.decode()
+        assert Message.objects.get(pk=job.first_message).reference in page and "Needs attention" in page
+        assert 'name="_save"' not in page
