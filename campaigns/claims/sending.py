@@ -100,10 +100,11 @@ CLAIM = """
 WITH holder AS (
     SELECT id FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
 ), gate AS (
-    SELECT v.id FROM vendors_vendor v
+    SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(terms)s AND NOT v.paused
+        AND NOT c.paused AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
         AND EXISTS (SELECT FROM holder)
-    FOR SHARE
+    FOR SHARE OF v
 ), picked AS (
     SELECT id FROM campaigns_opsmessage
     WHERE id >= %(cursor)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL

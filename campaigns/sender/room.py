@@ -14,7 +14,7 @@ from campaigns import failpoints
 from campaigns.claims.sending import Claimed
 from campaigns.sender.work import Work
 from vendors.adapters.base import Letter
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.outcomes import InDoubt, NotSent, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,10 @@ class Room:
     def __init__(self, work: Work, write: Write) -> None:
         self.size = work.adapter.concurrency * work.adapter.capabilities.batch_max
         self.taken = 0
-        self.refusal: NotSent | None = None  # the last proof that the vendor could not be called
-        self.bad_in_a_row = 0
-        self.not_sent = 0
+        self.refusal: NotSent | None = None  # the vendor could not be called, or asked everybody to wait
+        self.good = 0  # answers since then
+        self.not_sent = 0  # messages that went back to waiting
+        self.later = 0.0  # seconds that the vendor asked some of them to wait
         self._work, self._write = work, write
         self._tickets: asyncio.Queue[Ticket] = asyncio.Queue()
         self._answers: list[Answer] = []
@@ -116,13 +117,17 @@ class Room:
         (self._done if called else self._unused).append(ticket.place)
         self._answers.append((ticket.message.id, outcome))
         if isinstance(outcome, NotSent):
-            self.not_sent += 1
-            if called:
-                self.refusal = outcome
-                self.bad_in_a_row += 1
-        elif isinstance(outcome, Accepted | Refused) and called:
-            self.bad_in_a_row = 0
+            self._not_sent(outcome, called=called)
+        elif called:
+            self.good += 1
         self._answered.set()
+
+    def _not_sent(self, outcome: NotSent, *, called: bool) -> None:
+        self.not_sent += 1
+        if called and (outcome.scope == "credential" or outcome.retry_after is None):
+            self.refusal = outcome
+        elif called:
+            self.later = max(self.later, outcome.retry_after or 0.0)
 
     async def _record(self) -> None:
         while True:

@@ -71,8 +71,9 @@ async def _stream(work: works.Work, stopping: Callable[[], bool]) -> End:
 async def connect() -> Any:
     """A connection of the sender's own loop, each statement its own transaction."""
     words = connection.get_connection_params()
-    keep = {name: words[name] for name in ("host", "port", "user", "password", "dbname") if words.get(name)}
-    made = await psycopg.AsyncConnection.connect(**keep, autocommit=True, connect_timeout=5, prepare_threshold=1)
+    for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
+        words.pop(ours, None)
+    made = await psycopg.AsyncConnection.connect(**words, autocommit=True, prepare_threshold=1)
     made.prepared_max = 20
     return made
 

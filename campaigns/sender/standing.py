@@ -35,6 +35,11 @@ class Standing:
         """Seconds until the vendor may be called again; 0 when it may be called now."""
         return max(0.0, (self.closed_until - self.now).total_seconds()) if self.closed_until else 0.0
 
+    def admits(self, before: "Standing") -> bool:
+        """Could a claim under `before` have claimed something: is all that its gate asks for still so?"""
+        same = self.scope.generation == before.scope.generation and self.terms == before.terms
+        return same and self.ours and self.paused is None and not self.closed_for
+
 
 async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, credential_id: int) -> Standing:
     """The rows as they are now."""

@@ -60,6 +60,7 @@ class Stream:
         self._room = Room(work, self._write)
         self._hold = work.adapter.deadline + SLACK
         self._cursor = work.first
+        self._backoff = 0.0
         self._looked = self._beaten = time.monotonic()
 
     async def run(self) -> End:
@@ -98,10 +99,18 @@ class Stream:
             if self._room.taken:
                 await self._room.wait(0.2)
                 await self._live()
-            elif end.drained and self._room.not_sent:
-                self._cursor, self._room.not_sent, end = self._work.first, 0, None  # once more: what was not sent
+            elif end.drained and (again := self._again()):
+                end = again if again.until else None
             else:
                 return end
+
+    def _again(self) -> End | None:
+        """The end of the slice is reached, but some were provably not sent: from the start, now or later."""
+        if not self._room.not_sent:
+            return None
+        wait = self._room.later
+        self._cursor, self._room.not_sent, self._room.later = self._work.first, 0, 0.0
+        return self._later(wait, "some are to be tried again") if wait else End()
 
     async def _step(self) -> End | None:
         await self._live()
@@ -129,7 +138,7 @@ class Stream:
     async def _reason_to_end(self) -> End | None:
         seen = self._world
         if not seen.ours or self._stopping():
-            return End(words="" if seen.ours else "taken")
+            return End()
         if seen.paused is not None:
             return End(words=f"paused: {seen.paused}")
         if seen.closed_for > PATIENCE:
@@ -149,11 +158,9 @@ class Stream:
         if refusal.pause:
             await world.pause(self._claims, self._work.credential_id, refusal.reason)
             return End(words=f"paused: {refusal.reason}")
-        backoff = min(60.0, 0.25 * 2 ** min(self._room.bad_in_a_row, 10))
-        seconds = backoff if refusal.retry_after is None else refusal.retry_after
-        if refusal.scope == "message" and seconds <= PATIENCE:
-            await asyncio.sleep(seconds if self._room.bad_in_a_row > 1 else 0)
-            return None
+        self._backoff = 0.5 if self._room.good else min(60.0, max(0.5, 2 * self._backoff))
+        self._room.good = 0
+        seconds = self._backoff if refusal.retry_after is None else refusal.retry_after
         await world.close(self._claims, self._work.credential_id, seconds)
         self._world = await self._look()
         if seconds > PATIENCE:
@@ -181,10 +188,18 @@ class Stream:
             case Never(units):
                 return End(words=f"a message costs more than the limit of {units}")
             case Lost():
-                await self._rebuild(self._world.scope)
-                self._world = await self._look()
+                return await self._mend()
             case Skewed(seconds):
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
+        return None
+
+    async def _mend(self) -> End | None:
+        try:
+            await self._rebuild(self._world.scope)
+        except Exception as error:
+            log.warning("job %s: the window cannot be rebuilt: %s", self._work.lease.job_id, error)
+            return self._later(5, f"the vendor's window cannot be rebuilt: {error}")
+        self._world = await self._look()
         return None
 
     def _later(self, seconds: float, words: str, *, held: bool = True) -> End:
@@ -204,11 +219,10 @@ class Stream:
         if messages:
             self._cursor = messages[-1].id + 1
         if len(messages) < grant.units:
-            await self._throttle.cancel(seen.scope, places[len(messages) :])
+            await self._hand_back([], places[len(messages) :])
         if not messages:
             self._world = await self._look()
-            same = self._world.scope.generation == seen.scope.generation and self._world.terms == seen.terms
-            if same and self._world.ours and self._world.paused is None:
+            if self._world.admits(seen):
                 self._cursor = work.end  # nothing is left from the cursor on
 
     async def _look(self) -> world.Standing:
