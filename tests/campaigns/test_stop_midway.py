@@ -1,0 +1,72 @@
+"""A job is stopped while its calls are in the air, and resumed: documents 001's stop and retry, end to end."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import audit, desk, sender
+from campaigns.claims import finalising, people
+from campaigns.models import Job, Message
+from campaigns.states import move
+from tests import factories
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SIZE = 120
+PATIENCE = 60  # seconds
+
+
+def claimed(job: Job) -> int:
+    """As a mailcaster claims it; returns the fence."""
+    assert move(Job.objects.filter(pk=job.pk), "enqueue", fence=job.fence + 1, heartbeat_at=timezone.now()) == 1
+    job.refresh_from_db()
+    return job.fence
+
+
+def sending(job: Job) -> threading.Thread:
+    fence = claimed(job)
+
+    def run() -> None:
+        try:
+            sender.send(job.pk, fence)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(sandbox: Any) -> None:
+    vendor = factories.vendor(settings={"url": sandbox.url, "concurrency": 4}, limits=[(1000, 60)])
+    campaign = factories.campaign(SIZE, of=factories.credential(vendor))
+    job = factories.job(campaign, "DISPATCHED")
+    sandbox.settings(latency_ms=1000)  # four at a time: the whole would take half a minute
+    thread = sending(job)
+    deadline = time.monotonic() + PATIENCE
+    while len(sandbox.books().accepted) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (answer,) = people.stop([job.pk], by="ann")
+    assert answer.verdict == people.Verdict.DONE
+    thread.join(PATIENCE)
+    assert finalising.finalise(job.pk)
+    early = len(sandbox.books().accepted)
+    job.refresh_from_db()
+    assert (job.status, job.accepted, job.in_doubt) == ("LOGGED", early, 0)
+    assert 4 <= early < SIZE
+    assert Message.objects.filter(campaign=campaign, sent_at__gt=job.stopped_at).count() == 0
+    assert [check for check in audit.run() if not check.ok] == []
+
+    (answer,) = desk.retry([job.pk])
+    assert (answer.messages, Job.objects.get(pk=job.pk).status) == (SIZE - early, "DISPATCHED")
+    sandbox.settings(latency_ms=0)
+    sending(Job.objects.get(pk=job.pk)).join(PATIENCE)
+    assert finalising.finalise(job.pk)
+    books = sandbox.books()
+    assert (len(books.recipients), books.duplicates()) == (SIZE, {})
+    assert Job.objects.get(pk=job.pk).accepted == SIZE
+    assert [check for check in audit.run() if not check.ok] == []
