@@ -1,0 +1,77 @@
+"""manage.py up: everything that mailhub needs, in one terminal."""
+
+import fcntl
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from honcho.environ import parse_procfile
+
+from mailhub import embedded
+from mailhub.supervisor import Supervisor
+
+
+class Command(BaseCommand):
+    help = (
+        "Bring the database up to date and run the Procfile: web, beat, workers, Flower. Ctrl-C ends it all. "
+        "PORT, FLOWER_PORT and FLOWER_BASIC_AUTH (user:password) may be set."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        home = embedded.Home()
+        with _only_one(home):
+            try:
+                code = self._run()
+            finally:
+                embedded.stop(home)
+        sys.exit(code)
+
+    def _run(self) -> int:
+        web, flower = _free_port("PORT", 8000), _free_port("FLOWER_PORT", 5555)
+        password = os.environ.setdefault("FLOWER_BASIC_AUTH", f"mailhub:{secrets.token_urlsafe(9)}")
+        os.environ["PYTHONUNBUFFERED"] = "1"
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        call_command("migrate", verbosity=0, interactive=False)
+        self.stdout.write(f"mailhub  http://127.0.0.1:{web}/")
+        self.stdout.write(f"Flower   http://127.0.0.1:{flower}/  user and password: {password}")
+        self.stdout.write("Ctrl-C ends both and all workers.")
+        self.stdout.flush()
+        os.chdir(settings.BASE_DIR)
+        procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text())
+        return Supervisor(sys.stdout).run(dict(procfile.processes))
+
+
+@contextmanager
+def _only_one(home: embedded.Home) -> Iterator[None]:
+    """Hold the home's place for one `up`. The lock goes with the process, however it ends."""
+    home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (home.path / "up.lock").open("a+") as place:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            place.seek(0)
+            raise CommandError(f"mailhub is up already: process {place.read().strip()}") from None
+        place.truncate(0)
+        place.write(f"{os.getpid()}\n")
+        place.flush()
+        yield
+
+
+def _free_port(variable: str, default: int) -> int:
+    """The port that the variable names. Raises CommandError if something else listens there."""
+    port = int(os.environ.setdefault(variable, str(default)))
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            raise CommandError(f"Port {port} is in use: set {variable} to another one") from None
+    return port

@@ -1,0 +1,148 @@
+"""manage.py up and its supervisor: all processes or none, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mailhub import embedded
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_SECONDS = 100
+SUPERVISE = (
+    "import sys; from mailhub.supervisor import Supervisor; sys.exit(Supervisor(sys.stdout).run(eval(sys.argv[1])))"
+)
+# Says that it is there and ends politely; its child does not.
+POLITE = """sh -c 'trap "echo ending; exit 0" TERM; sleep 1000 & echo here; while :; do wait; done'"""
+DEAF = """sh -c 'trap "" TERM; echo here; while :; do sleep 1000; done'"""
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Iterator[str]:
+    """A word in the environment of all that a test starts; what is left of it at the end is killed."""
+    marker = f"STARTED_BY={tmp_path}"
+    yield marker
+    for pid in marked(marker):
+        os.kill(pid, signal.SIGKILL)
+
+
+def marked(marker: str) -> list[int]:
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if marker.encode() in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue  # it has ended, or is not ours to see
+    return found
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for it, if need be on a machine that has much else to do."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def begin(command: list[str], said: Path, marker: str, **environment: str) -> subprocess.Popen[bytes]:
+    name, _, value = marker.partition("=")
+    with said.open("wb") as out:
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=os.environ | {name: value} | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+
+
+def supervise(said: Path, marker: str, **processes: str) -> subprocess.Popen[bytes]:
+    started = begin(["-c", SUPERVISE, repr(processes)], said, marker)
+    until(lambda: said.read_text().count("here") == len(processes))
+    return started
+
+
+@linux
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_told_to_end_it_lets_each_process_end_and_leaves_nothing(
+    number: signal.Signals, code: int, tmp_path: Path, marker: str
+) -> None:
+    said = tmp_path / "said"
+    supervisor = supervise(said, marker, a=POLITE, b=POLITE)
+    supervisor.send_signal(number)
+    assert supervisor.wait(DEADLINE_SECONDS) == code
+    assert said.read_text().count("ending") == 2, "each heard SIGTERM and had time to say so"
+    assert marked(marker) == [], "a process's own child goes with it"
+
+
+@linux
+def test_killed_it_takes_its_processes_along(tmp_path: Path, marker: str) -> None:
+    supervisor = supervise(tmp_path / "said", marker, a="sh -c 'echo here; exec sleep 1000'")
+    supervisor.kill()
+    supervisor.wait(DEADLINE_SECONDS)
+    until(lambda: marked(marker) == [])
+
+
+@linux
+def test_when_one_process_ends_all_end_and_the_exit_code_tells(tmp_path: Path, marker: str) -> None:
+    said, now = tmp_path / "said", tmp_path / "now"
+    brief = f"sh -c 'echo here; while [ ! -e {now} ]; do sleep 0.1; done; printf last; exit 7'"
+    supervisor = supervise(said, marker, a=POLITE, b=brief)
+    now.touch()
+    assert supervisor.wait(DEADLINE_SECONDS) == 7
+    assert "ending" in said.read_text()
+    assert "| last\n" in said.read_text()
+    assert marked(marker) == []
+
+
+@linux
+def test_a_second_ctrl_c_does_not_wait_for_the_deaf(tmp_path: Path, marker: str) -> None:
+    said = tmp_path / "said"
+    supervisor = supervise(said, marker, polite=POLITE, deaf=DEAF)
+    supervisor.send_signal(signal.SIGINT)
+    until(lambda: "ending" in said.read_text())
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(DEADLINE_SECONDS) == 130
+    assert marked(marker) == []
+
+
+@linux
+def test_all_ends_when_nobody_reads_any_more(tmp_path: Path, marker: str) -> None:
+    command = [sys.executable, "-c", SUPERVISE, repr({"a": "sh -c 'while :; do echo here; sleep 0.1; done'"})]
+    name, _, value = marker.partition("=")
+    supervisor = subprocess.Popen(command, cwd=ROOT, env=os.environ | {name: value}, stdout=subprocess.PIPE)
+    assert supervisor.stdout
+    supervisor.stdout.readline()
+    supervisor.stdout.close()
+    assert supervisor.wait(DEADLINE_SECONDS) == 143
+    assert marked(marker) == []
+
+
+@linux
+@pytest.mark.timeout(400)  # it starts seven programs
+def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(tmp_path: Path, marker: str) -> None:
+    home = embedded.Home(tmp_path / "home")
+    said, again = tmp_path / "said", tmp_path / "again"
+    # port 0: whichever is free; without addresses it starts servers of its own
+    own = {"MAILHUB_HOME": str(home.path), "DATABASE_URL": "", "REDIS_URL": "", "PORT": "0", "FLOWER_PORT": "0"}
+    up = begin(["manage.py", "up"], said, marker, **own)
+    try:
+        for name in ("web", "beat", "worker-hub", "worker-vendors", "flower"):
+            until(lambda name=name: f"{name} " in said.read_text() and up.poll() is None)
+        assert begin(["manage.py", "up"], again, marker, **own).wait(DEADLINE_SECONDS) == 1
+        assert again.read_text() == f"CommandError: mailhub is up already: process {up.pid}\n"
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(DEADLINE_SECONDS) == 143
+        assert marked(marker) == []
+        assert embedded.stop(home) == [], "its servers have ended with it"
+    finally:
+        embedded.reset(home)
