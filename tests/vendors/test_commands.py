@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, load_command_class
 
 from tests import factories
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
@@ -104,6 +104,13 @@ class TestVendorAdd:
 
     def test_a_slug_that_cannot_name_a_queue_is_refused(self, fails: Any) -> None:
         assert "slug" in fails("vendor", "add", "two words", "--adapter", "http", "--set", URL)
+
+
+@pytest.mark.parametrize("words", [["add", "v", "--adapter", "http", "--set", URL], ["set", "v", URL]])
+def test_the_settings_of_a_vendor_are_not_taken_for_the_settings_of_django(words: list[str]) -> None:
+    """handle_default_options puts what is called settings into the environment of the process."""
+    parsed = load_command_class("vendors", "vendor").create_parser("manage.py", "vendor").parse_args(words)
+    assert (parsed.settings, parsed.values) == (None, [URL])
 
 
 class TestVendorLater:

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         add = verbs.add_parser("add", help="a vendor with a credential 'default' and a set of casters")
         add.add_argument("slug")
         add.add_argument("--adapter", required=True, choices=adapters.names())
-        add.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="settings")
+        add.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="values")
         add.add_argument("--limit", nargs="+", action="extend", metavar="N/SECONDS", dest="limits")
         add.add_argument("--name", help="as people know it; default: the slug")
         add.add_argument("--channel", choices=Vendor.Channel.values)
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             verbs.add_parser(verb, help=about).add_argument("slug")
         change = verbs.add_parser("set", help="change settings of its adapter; KEY= takes one away")
         change.add_argument("slug")
-        change.add_argument("settings", nargs="+", metavar="KEY=VALUE")
+        change.add_argument("values", nargs="+", metavar="KEY=VALUE")
         limit = verbs.add_parser("limit", help="replace its limits, in force at once; 0/60 pauses; none: show them")
         limit.add_argument("slug")
         limit.add_argument("limits", nargs="*", metavar="N/SECONDS")
@@ -92,7 +92,7 @@ class Command(BaseCommand):
 
     def do_set(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
-        typed = arguments.pairs(options["settings"])
+        typed = arguments.pairs(options["values"])
         merged = {key: value for key, value in (row.settings | typed).items() if value != ""}
         settings = arguments.settings(row.adapter, merged)
         changed = settings != row.settings
@@ -138,7 +138,7 @@ class Command(BaseCommand):
         """The fields that were typed; the others have their defaults."""
         wanted = {field: options[option] for option, field in FIELDS.items() if options[option] is not None}
         wanted["adapter"] = options["adapter"]
-        wanted["settings"] = arguments.settings(options["adapter"], arguments.pairs(options["settings"]))
+        wanted["settings"] = arguments.settings(options["adapter"], arguments.pairs(options["values"]))
         if options["dispatch_at"]:
             wanted["dispatch_at"] = _clock(options["dispatch_at"])
         if options["weekdays"]:
