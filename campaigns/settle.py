@@ -112,15 +112,16 @@ async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
     if place is None or not isinstance(letter, Letter):
         return await _later(case, doubt, None)
     grant, scope = place
-    outcome: Outcome = NotSent("the key grew too old while it waited for a place")
+    outcome: Outcome = NotSent("not allowed any more: stopped, paused, or the key grew too old")
     try:
         age = await truth.repeat(case.rows, scope, doubt, case.hold, proved=proved)
-        if age is None or not (proved or _young(case.adapter.capabilities.dedupe_ttl, age)):
+        if age is None:
             await case.throttle.cancel(scope, grant.places())
         else:
-            failpoints.here("before_repeat")
-            outcome = (await case.adapter.send([letter]))[0]
-            failpoints.here("after_repeat")
+            if proved or _young(case.adapter.capabilities.dedupe_ttl, age):
+                failpoints.here("before_repeat")
+                outcome = (await case.adapter.send([letter]))[0]
+                failpoints.here("after_repeat")
             await case.throttle.done(scope, grant.places())
     except Unreachable:
         log.warning("message %s: its place could not be handed back", doubt.id)

@@ -54,7 +54,8 @@ def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, 
     holds, too, instead of passing it over.
     """
     jobs = _of(vendor_id, rank).filter(Q(not_before=None) | Q(not_before__lte=now))
-    jobs = jobs.filter(Q(credential__closed_until=None) | Q(credential__closed_until__lte=now))
+    for until in ("credential__closed_until", "credential__full_until"):
+        jobs = jobs.filter(Q(**{until: None}) | Q(**{f"{until}__lte": now}))
     jobs = jobs.filter(credential__paused=False).exclude(status=S.P_ASSIGNING, remaining=0)
     for credential_id, campaign_id in holders.items():
         jobs = jobs.exclude(~Q(campaign=campaign_id), credential=credential_id)

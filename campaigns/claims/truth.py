@@ -28,19 +28,28 @@ WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(not
 before AS (
     SELECT m.id, m.in_doubt_at IS NOT NULL AS doubted, coalesce(m.error_code <> 'expired', false) AS failed
     FROM answer JOIN campaigns_message m USING (id)
+), held AS (  -- jobs before messages, as everybody locks them
+    SELECT j.id FROM campaigns_job j WHERE EXISTS (
+        SELECT FROM answer JOIN campaigns_message m USING (id)
+        WHERE m.campaign_id = j.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size)
+    ORDER BY j.id FOR NO KEY UPDATE
 ),
 """
 ACCEPT = f"""{BEFORE}told AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, clock_timestamp()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
-    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
+    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL AND (SELECT count(*) FROM held) > 0
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
+), hot AS (  -- it was to be sent again: not any more
+    UPDATE campaigns_opsmessage o SET delivered_at = clock_timestamp(), message_id = told.message_id,
+        sent_at = coalesce(o.sent_at, clock_timestamp()), in_doubt_at = NULL, error_code = NULL, error_sub_type = NULL
+    FROM told WHERE o.id = told.id AND o.message_id IS NULL
 ) {COUNTED}"""
 REFUSE = f"""{BEFORE}told AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,
         in_doubt_at = NULL, settle_at = NULL
-    FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL
+    FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL AND (SELECT count(*) FROM held) > 0
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ) {COUNTED}"""
 
@@ -110,6 +119,8 @@ WITH gate AS (
     UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
     WHERE m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s AND m.sent_at = %(sent_at)s
         AND EXISTS (SELECT FROM gate)
+        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE j.campaign_id = m.campaign_id AND j.stopped_at IS NOT NULL
+            AND m.id >= j.first_message AND m.id < j.first_message + j.size)
     RETURNING m.id, extract(epoch FROM clock_timestamp() - %(sent_at)s::timestamptz)::float8 AS age
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)

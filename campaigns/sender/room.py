@@ -19,7 +19,7 @@ from vendors.outcomes import InDoubt, NotSent, Outcome
 log = logging.getLogger(__name__)
 
 Answer = tuple[int, Outcome]
-Write = Callable[[list[Answer], list[str], list[str]], Awaitable[None]]
+Write = Callable[[list[Answer], list[str]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,10 @@ class Ticket:
 
 
 class Room:
-    """Runs the calls. `write(answers, done places, unused places)` stores what came of them, in batches."""
+    """Runs the calls. `write(answers, places)` stores what came of them, in batches.
+
+    A place whose letter was not called after all counts as used, as it does in the ledger.
+    """
 
     def __init__(self, work: Work, write: Write) -> None:
         self.size = work.adapter.concurrency * work.adapter.capabilities.batch_max
@@ -44,8 +47,7 @@ class Room:
         self._work, self._write = work, write
         self._tickets: asyncio.Queue[Ticket] = asyncio.Queue()
         self._answers: list[Answer] = []
-        self._done: list[str] = []
-        self._unused: list[str] = []
+        self._places: list[str] = []
         self._answered, self._freed = asyncio.Event(), asyncio.Event()
 
     @property
@@ -114,7 +116,7 @@ class Room:
             return [InDoubt(f"{type(error).__name__} in the adapter")] * len(letters)
 
     def _leave(self, ticket: Ticket, outcome: Outcome, *, called: bool) -> None:
-        (self._done if called else self._unused).append(ticket.place)
+        self._places.append(ticket.place)
         self._answers.append((ticket.message.id, outcome))
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, called=called)
@@ -134,8 +136,7 @@ class Room:
             await self._answered.wait()
             self._answered.clear()
             answers, self._answers = self._answers, []
-            done, self._done = self._done, []
-            unused, self._unused = self._unused, []
-            await self._write(answers, done, unused)
+            places, self._places = self._places, []
+            await self._write(answers, places)
             self.taken -= len(answers)
             self._freed.set()

@@ -219,7 +219,7 @@ class Stream:
         if messages:
             self._cursor = messages[-1].id + 1
         if len(messages) < grant.units:
-            await self._hand_back([], places[len(messages) :])
+            await self._hand_back(self._throttle.cancel, places[len(messages) :])
         if not messages:
             self._world = await self._look()
             if self._world.admits(seen):
@@ -228,18 +228,14 @@ class Stream:
     async def _look(self) -> world.Standing:
         return await world.read(self._claims, self._work.lease, self._work.vendor_id, self._work.credential_id)
 
-    async def _write(self, answers: list[Answer], done: list[str], unused: list[str]) -> None:
+    async def _write(self, answers: list[Answer], places: list[str]) -> None:
         """Stores results and hands places back. A lost database is tried again: the answers exist nowhere else."""
-        await asyncio.gather(self._hand_back(done, unused), self._store(answers))
+        await asyncio.gather(self._hand_back(self._throttle.done, places), self._store(answers))
 
-    async def _hand_back(self, done: list[str], unused: list[str]) -> None:
-        scope = self._world.scope
+    async def _hand_back(self, verb: Callable[[Scope, list[str]], Any], places: list[str]) -> None:
         failpoints.here("before_done")
         try:
-            if done:
-                await self._throttle.done(scope, done)
-            if unused:
-                await self._throttle.cancel(scope, unused)
+            await verb(self._world.scope, places)
         except Unreachable:  # they run out by themselves, later
             log.warning("job %s: places could not be handed back", self._work.lease.job_id)
         failpoints.here("after_done")
