@@ -14,7 +14,7 @@ from typing import Any, Literal
 from redis import Redis
 
 from tests.virtual import Desk
-from vendors.throttle import Grant, Limit, Lost, Paused, Scope, Throttle, Wait
+from vendors.throttle import Grant, Limit, Lost, Paused, Scope, Skewed, Throttle, Wait
 
 HOLD_MS = 400
 REACH_MS = 2_500
@@ -28,6 +28,11 @@ class Call:
     out: int
     back: int
     fate: Fate = "done"
+
+    @property
+    def lasts(self) -> int:
+        """No call outlives its hold."""
+        return min(self.out + self.back, HOLD_MS)
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,16 @@ class Entry:
 
 class World:
     def __init__(self, redis: Redis, kind: type[Throttle] = Throttle) -> None:
+        self.ms, self.wait, self.generation, self.skew = 0, 0, 1, 0
         self.desk = Desk(redis, kind, reach=REACH_MS / 1000)
-        self.ms, self.wait, self.generation = 0, 0, 1
+        self.desk.throttle = kind(redis, **self.desk.clocks | {"redis_clock": self._redis_clock})
         self.limits: tuple[tuple[Limit, ...], tuple[Limit, ...]] = ((), ())
         self.arrivals: list[Arrival] = []
         self.ledger: list[Entry] = []
         self._orders, self._events = itertools.count(), list[tuple[int, int, Callable[[], None]]]()
+
+    def _redis_clock(self) -> float:
+        return self.desk.clock() + self.skew / 1000
 
     def send(self, credential_id: int, calls: Iterable[Call]) -> None:
         """Ask for a place for each call and use what is granted."""
@@ -68,7 +77,7 @@ class World:
             for place, call in zip(answer.places(), calls, strict=False):
                 self._use(scope, place, call)
         else:
-            assert isinstance(answer, Paused), answer
+            assert isinstance(answer, Paused | Skewed), answer
 
     def _use(self, scope: Scope, place: str, call: Call) -> None:
         throttle = self.desk.throttle
@@ -80,7 +89,7 @@ class World:
         self.ledger.append(entry)
         self._at(call.out, lambda: self.arrivals.append(Arrival(self.ms, order, scope)))
         if call.fate == "done":
-            self._at(call.out + call.back, lambda: self._over(scope, place, entry))
+            self._at(call.lasts, lambda: self._over(scope, place, entry))
 
     def _over(self, scope: Scope, place: str, entry: Entry) -> None:
         entry.over = self.ms
@@ -109,10 +118,10 @@ class World:
             self.desk.redis.delete(keys[which % len(keys)])
 
     def rebuild(self) -> None:
-        self.generation += 1
-        start = self.desk.clock() - self.ms / 1000
-        rows = [(e.credential_id, start + e.over / 1000, 1) for e in self.ledger if e.over > self.ms - REACH_MS]
-        assert self.desk.throttle.rebuild(self.desk.vendor_id, self.generation, REACH_MS / 1000, rows) is None
+        rows = [(e.credential_id, (e.over - self.ms) / 1000, 1) for e in self.ledger if e.over > self.ms - REACH_MS]
+        answer = self.desk.throttle.rebuild(self.desk.vendor_id, self.generation + 1, REACH_MS / 1000, rows)
+        assert answer is None or isinstance(answer, Skewed)
+        self.generation += answer is None
 
     def finish(self) -> None:
         """Everything in flight comes to its end; the world is cleared away."""

@@ -52,8 +52,10 @@ class Desk:
         assert isinstance(grant, Grant) and grant.units == want, grant
         return grant.places()
 
-    def stored(self) -> list[Any]:
-        return sorted(self.redis.scan_iter(f"mailhub:{{v{self.vendor_id}}}:*", count=1000))
+    def stored(self) -> list[str]:
+        """The keys that there are, of the vendor and of credentials 1 to 3."""
+        keys = [f"mailhub:{{v{self.vendor_id}}}:{name}" for name in ("window", "c1", "c2", "c3")]
+        return [key for key in keys if self.redis.exists(key)]
 
     def clear(self) -> None:
         for key in self.stored():

@@ -1,7 +1,9 @@
-"""The clock that the throttle compares with Redis's."""
+"""Our clock, which the throttle holds against Redis's."""
 
 import time
 from collections.abc import Callable
+
+NOISE = 0.01  # seconds: two clocks cannot be read at quite the same moment
 
 
 def _ticks() -> float:
@@ -12,32 +14,25 @@ def _ticks() -> float:
 class SteadyClock:
     """Unix time as it was when the process started, carried on by a clock that nobody can set.
 
-    Redis and workers often share one machine. If its wall clock stepped, both would step together and places
-    would expire early; against this clock the step shows as skew.
+    Redis and workers often share one machine. If its wall clock is set, Redis's steps with it and ours does not:
+    the throttle sees it, instead of freeing places early.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = _ticks) -> None:
         self._wall, self._ticks = wall, ticks
         self._offset = wall() - ticks()
-        self._doubted: float | None = None
+        self._step, self._since = 0.0, ticks()
 
     def __call__(self) -> float:
         return self._offset + self._ticks()
 
-    def agree(self) -> None:
-        """Redis's clock was seen to agree."""
-        self._doubted = None
-
-    def doubt(self, patience: float) -> None:
-        """Redis's clock was seen to differ. After `patience` s of doubt the wall clock of now is taken over.
-
-        `patience` is the time after which every place from before the step has truly expired.
-        """
-        now = self._ticks()
-        if self._doubted is None:
-            self._doubted = now
-        elif now - self._doubted > patience:
-            self._offset, self._doubted = self._wall() - now, None
+    def settle(self, patience: float) -> None:
+        """Follow a wall clock that was set, `patience` s later: when every place from before has expired."""
+        now, step = self._ticks(), self._wall() - self()
+        if abs(step - self._step) > NOISE:
+            self._step, self._since = step, now
+        elif abs(step) > NOISE and now - self._since > patience:
+            self._offset, self._step = self._offset + step, 0.0
 
 
 process_clock = SteadyClock()

@@ -6,11 +6,10 @@ then see more than the limit: of L + 1 calls that arrive within W, the last gran
 other L still holding their places. Stamped at the grant instead (document 000), a window of 5 was seen
 to hold 8. The price: a limit of L per W gives L per W + latency.
 
-The proof needs three things. One clock: Redis's, read inside the script; it never runs back, and an
-acquire is refused while it differs from ours by more than 2 s. A true upper bound for the end of a call:
-Grant.deadline. And a margin for clocks of different speed: every window is longer by 0.1 % (as far as
-two clocks drift apart while NTP slews both), at most 0.25 s. Not covered: a step of Redis's clock by
-less than 2 s shortens one window by as much.
+The proof needs three things. A clock that never frees a place too early: places are stamped by the later of
+Redis's clock and ours and asked for by the earlier; one of them may step by 2 s, and beyond that nothing is
+granted. A true upper bound for the end of a call: Grant.deadline. And a margin for clocks of different speed:
+every window is longer by 0.1 % (as far as two clocks drift apart while NTP slews both), at most 0.25 s.
 
 Memory: some 80 to 100 bytes a place, in each of two sets, for as long as the longest window: 1,000,000 a
 day take about 200 MB of Redis.
@@ -82,6 +81,7 @@ class _Script:
         return _micro(seconds + min(MARGIN_MOST, seconds * self._drift))
 
     def _acquire(self, scope: Scope, grant_id: str, want: int, least: int, hold: float) -> Ask:
+        self._clock.settle(hold + max((limit.seconds for limit in scope.limits), default=0) + MARGIN_MOST)
         words: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
         args = [*self._head("acquire"), *words, len(scope.vendor_limits)]
         for limit in scope.limits:
@@ -93,20 +93,9 @@ class _Script:
 
     def _rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[Entry]) -> Ask:
         nth: dict[int, int] = {}
-        rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(until)} {n}" for cred, until, n in entries]
+        rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(left)} {n}" for cred, left, n in entries]
         words: list[str | int] = [generation, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
         return _keys(vendor_id, nth), [*self._head("rebuild"), *words]
-
-    def _answer(self, reply: list[Any], grant: Grant, scope: Scope, hold: float) -> Answer:
-        word, number = _parsed(reply)
-        if word == "skewed":
-            longest = max((limit.seconds for limit in scope.limits), default=0)
-            self._clock.doubt(hold + longest + MARGIN_MOST)
-            return Skewed(number / 1e6)
-        self._clock.agree()
-        if word == "grant":
-            return Grant(grant.id, number, grant.deadline)
-        return Wait(number / 1e6) if word == "wait" else Lost()
 
 
 class Throttle(_Script):
@@ -141,7 +130,7 @@ class Throttle(_Script):
             return refusal
         grant = _promise(want, hold)
         reply = self._run(self._acquire(scope, grant.id, want, least, hold))
-        return self._answer(reply, grant, scope, hold)
+        return _answer(reply, grant)
 
     def done(self, scope: Scope, places: Iterable[str]) -> None:
         """The calls of these places (of any number of grants) are over, whatever came of them.
@@ -172,10 +161,10 @@ class Throttle(_Script):
     def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[Entry]) -> Rebuilt:
         """Write the vendor's log anew from the ledger: None, or Lost if as new a generation stands there.
 
-        `entries` are (credential id, unix second at which its call was over or will be at the latest,
-        units) for everything that was, or may have been, called within the last `reach` seconds: the
-        longest window of the vendor and all its credentials. Grants of an older generation that are not
-        among them must be fenced.
+        `entries` are (credential id, seconds until its call is over at the latest, units) for everything that
+        was, or may have been, called within the last `reach` seconds: the longest window of the vendor and all
+        its credentials. The seconds are negative for what is over, and counted from now by the ledger's own
+        clock. Grants of an older generation that are not among them must be fenced.
         """
         word, number = _parsed(self._run(self._rebuild(vendor_id, generation, reach, entries)))
         if word == "skewed":
@@ -210,7 +199,7 @@ class AsyncThrottle(_Script):
             return refusal
         grant = _promise(want, hold)
         reply = await self._run(self._acquire(scope, grant.id, want, least, hold))
-        return self._answer(reply, grant, scope, hold)
+        return _answer(reply, grant)
 
     async def done(self, scope: Scope, places: Iterable[str]) -> None:
         """See Throttle.done."""
@@ -243,6 +232,15 @@ def _refusal(scope: Scope, want: int, least: int) -> Paused | Never | None:
     if smallest == 0:
         return Paused()
     return Never(smallest) if least > smallest else None
+
+
+def _answer(reply: list[Any], grant: Grant) -> Answer:
+    word, number = _parsed(reply)
+    if word == "grant":
+        return Grant(grant.id, number, grant.deadline)
+    if word == "wait":
+        return Wait(number / 1e6)
+    return Skewed(number / 1e6) if word == "skewed" else Lost()
 
 
 def _parsed(reply: list[Any]) -> tuple[str, int]:

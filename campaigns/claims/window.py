@@ -24,7 +24,8 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
             return False
         longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"] or 0.0
         recent = Usage.objects.filter(vendor=vendor, until__gt=Now() - timedelta(seconds=longest + 1))
-        entries = [(u.credential_id, u.until.timestamp(), u.units) for u in recent.iterator()]
+        rows = recent.annotate(left=F("until") - Now()).values_list("credential_id", "left", "units")
+        entries = [(credential, left.total_seconds(), units) for credential, left, units in rows.iterator()]
         vendor.generation = F("generation") + 1
         vendor.save(update_fields=["generation"])
         failpoints.here("before_rebuild")

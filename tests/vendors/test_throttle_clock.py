@@ -11,6 +11,7 @@ from vendors.clock import SteadyClock
 from vendors.throttle import Skewed, Wait
 
 LIMIT = (1, 60)
+US = 0.000001
 
 
 class Machine:
@@ -63,33 +64,64 @@ def test_a_small_difference_is_no_matter(machine: Machine) -> None:
     machine.desk.get(machine.desk.scope(LIMIT))
 
 
-def test_a_leap_ahead_and_back_frees_no_place_early(machine: Machine) -> None:
+def test_a_leap_ahead_and_back_frees_no_place_early_and_holds_none_beyond_its_hold(machine: Machine) -> None:
+    desk = machine.desk
+    scope = desk.scope(LIMIT)
+    places = desk.get(scope, hold=HOLD)
+    machine.server.advance(120)
+    assert isinstance(desk.ask(scope), Skewed)
+    desk.throttle.done(scope, places)
+    machine.server.advance(-120)
+    machine.live(60 + HOLD - US)
+    assert desk.ask(scope) == Wait(US)
+    machine.live(US)
+    desk.get(scope)
+
+
+@pytest.mark.parametrize("step", [1.5, -1.5])
+def test_a_small_step_of_redis_clock_and_back_frees_no_place_early(machine: Machine, step: float) -> None:
     desk = machine.desk
     scope = desk.scope(LIMIT)
     places = desk.get(scope)
-    machine.server.advance(120)
-    assert isinstance(desk.ask(scope), Skewed)
-    desk.throttle.done(scope, places)  # stamped ahead: held too long
-    machine.server.advance(-120)
-    machine.live(60 + HOLD)
-    assert isinstance(desk.ask(scope), Wait)
-    machine.live(120 - HOLD)
-    desk.get(scope)
+    machine.server.advance(step)
+    desk.throttle.done(scope, places)
+    machine.live(60 - US)
+    for back in (0, -step):
+        machine.server.advance(back)
+        assert isinstance(desk.ask(scope), Wait)
 
 
-def test_a_clock_set_back_stands_still_until_it_has_caught_up(machine: Machine) -> None:
+def test_a_hold_ends_by_the_later_clock(machine: Machine) -> None:
     desk = machine.desk
     scope = desk.scope(LIMIT)
-    desk.throttle.done(scope, desk.get(scope))
     machine.server.advance(-1.5)
-    assert desk.ask(scope) == Wait(60)
-    machine.live(60)
-    assert desk.ask(scope) == Wait(1.5)
-    machine.live(1.5)
+    desk.get(scope, hold=HOLD)
+    machine.server.advance(1.5)
+    machine.live(HOLD + 60 - US)
+    assert desk.ask(scope) == Wait(US)
+
+
+def test_a_place_leaves_redis_by_the_earlier_clock(machine: Machine) -> None:
+    desk = machine.desk
+    scope = desk.scope((2, 60))
+    desk.throttle.done(scope, desk.get(scope))
+    machine.live(59)
+    machine.server.advance(1.5)
     desk.get(scope)
+    machine.server.advance(-1.5)
+    assert desk.ask(scope) == Wait(1)
 
 
-def test_a_call_that_ends_by_a_clock_behind_ours_keeps_its_place_until_its_hold_runs_out(machine: Machine) -> None:
+def test_a_ledger_is_written_by_the_later_clock(machine: Machine) -> None:
+    desk = machine.desk
+    machine.server.advance(-1.5)
+    desk.generation = 2
+    desk.throttle.rebuild(desk.vendor_id, 2, 60, [(1, 0, 1)])
+    machine.server.advance(1.5)
+    assert desk.ask(desk.scope(LIMIT)) == Wait(60)
+
+
+def test_the_end_of_a_call_is_stamped_by_our_clock_if_redis_clock_is_behind(machine: Machine) -> None:
     desk = machine.desk
     scope = desk.scope(LIMIT)
     places = desk.get(scope, hold=HOLD)
@@ -97,8 +129,10 @@ def test_a_call_that_ends_by_a_clock_behind_ours_keeps_its_place_until_its_hold_
     machine.live(4)
     desk.throttle.done(scope, places)
     machine.server.advance(5)
-    machine.live(60)
-    assert desk.ask(scope) == Wait(HOLD - 4)
+    machine.live(60 - US)
+    assert desk.ask(scope) == Wait(US)
+    machine.live(US)
+    desk.get(scope)
 
 
 def test_a_step_of_the_clock_that_redis_and_we_share_is_seen(machine: Machine) -> None:
@@ -109,22 +143,34 @@ def test_a_step_of_the_clock_that_redis_and_we_share_is_seen(machine: Machine) -
     assert desk.ask(scope) == Skewed(120)
 
 
+@pytest.mark.parametrize("step", [120, -120])
 def test_after_a_step_of_a_shared_clock_sending_resumes_once_all_older_places_have_truly_expired(
-    machine: Machine,
+    machine: Machine, step: float
 ) -> None:
     desk = machine.desk
     scope = desk.scope(LIMIT)
-    desk.get(scope, hold=HOLD)
-    machine.step(120)
-    assert desk.ask(scope, hold=HOLD) == Skewed(120)
+    machine.step(step)
+    assert desk.ask(scope, hold=HOLD) == Skewed(step)
     machine.live(60 + HOLD)
-    assert desk.ask(scope, hold=HOLD) == Skewed(120)
+    assert desk.ask(scope, hold=HOLD) == Skewed(step)
     machine.live(1)
-    assert desk.ask(scope, hold=HOLD) == Skewed(120)  # the last refusal takes the new time over
     desk.get(scope)
 
 
-def test_a_clock_that_is_set_right_again_ends_the_doubt(machine: Machine) -> None:
+def test_a_second_step_begins_the_patience_anew(machine: Machine) -> None:
+    desk = machine.desk
+    scope = desk.scope(LIMIT)
+    for _ in range(2):
+        machine.step(100)
+        assert isinstance(desk.ask(scope), Skewed)
+        machine.live(60)
+    machine.live(9)
+    assert desk.ask(scope) == Skewed(200)
+    machine.live(2)
+    desk.get(scope)
+
+
+def test_a_clock_that_is_set_right_again_ends_the_patience(machine: Machine) -> None:
     desk = machine.desk
     scope = desk.scope((9, 60))
     machine.step(120)
@@ -134,7 +180,7 @@ def test_a_clock_that_is_set_right_again_ends_the_doubt(machine: Machine) -> Non
     machine.live(1000)
     machine.step(120)
     assert desk.ask(scope) == Skewed(120)
-    assert desk.ask(scope) == Skewed(120)  # a new doubt, with all its patience before it
+    assert desk.ask(scope) == Skewed(120)
 
 
 def test_the_steady_clock_does_not_follow_a_wall_clock_that_is_set() -> None:

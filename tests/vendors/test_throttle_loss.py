@@ -1,6 +1,7 @@
 """When Redis forgets, the throttle says so, and the ledger gives it its memory back (faults 15 to 21)."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from redis import Redis
@@ -62,16 +63,14 @@ def test_after_a_loss_nothing_is_granted_until_the_ledger_has_told_what_was_call
     server: PrivateRedis, desk: Desk, lose: Loss
 ) -> None:
     scope = desk.scope(LIMIT)
-    over = desk.clock()
     desk.throttle.done(scope, desk.get(scope, 3))
     desk.clock.advance(4)
     desk.get(scope, 2)  # in flight
-    in_flight_until = desk.clock() + HOLD
     lose(server, desk)
     assert desk.ask(scope) == Lost()
 
     desk.generation = 2
-    entries = [(1, over, 3), (1, in_flight_until, 2)]
+    entries = [(1, -4, 3), (1, HOLD, 2)]
     assert desk.throttle.rebuild(desk.vendor_id, 2, 60, entries) is None
     scope = desk.scope(LIMIT)
     assert desk.ask(scope) == Wait(56)
@@ -92,14 +91,16 @@ def test_a_forgotten_script_is_loaded_again(desk: Desk) -> None:
     assert desk.ask(scope) == Wait(60)
 
 
-def test_redis_without_memory_to_write_grants_nothing(desk: Desk) -> None:
+def test_redis_without_memory_grants_nothing_that_it_does_not_count(desk: Desk) -> None:
+    scope, granted = desk.scope(LIMIT), 0
     desk.redis.config_set("maxmemory", 1)
     try:
-        with pytest.raises(Unreachable, match="maxmemory"):
-            desk.ask(desk.scope(LIMIT))
+        with suppress(Unreachable):
+            granted = len(desk.get(scope, 3))
     finally:
         desk.redis.config_set("maxmemory", 0)
-    desk.get(desk.scope(LIMIT), 5)
+    desk.get(scope, 5 - granted)
+    assert desk.ask(scope) == Wait(60)
 
 
 def test_a_replica_that_may_not_write_grants_nothing(desk: Desk) -> None:
@@ -141,7 +142,7 @@ def test_a_call_from_before_the_loss_that_ends_after_it_frees_nothing_early(desk
     old = desk.scope(LIMIT)
     places = desk.get(old, 5, hold=HOLD)
     desk.generation = 2
-    desk.throttle.rebuild(desk.vendor_id, 2, 60, [(1, desk.clock() + HOLD, 5)])
+    desk.throttle.rebuild(desk.vendor_id, 2, 60, [(1, HOLD, 5)])
     desk.clock.advance(2)
     desk.throttle.done(old, places)
     desk.throttle.cancel(old, places)
@@ -151,21 +152,19 @@ def test_a_call_from_before_the_loss_that_ends_after_it_frees_nothing_early(desk
 
 def test_a_window_longer_than_the_log_goes_back_is_answered_from_the_ledger(desk: Desk) -> None:
     minute, hour = desk.scope((5, 60)), desk.scope((5, 60), (6, 3600))
-    over = desk.clock()
     desk.throttle.done(minute, desk.get(minute, 5))
     desk.clock.advance(100)
     assert desk.ask(hour) == Lost()
     desk.get(minute, 5)  # who does not know of the new window yet goes on as before
     desk.generation = 2
-    desk.throttle.rebuild(desk.vendor_id, 2, 3600, [(1, over, 5)])
+    desk.throttle.rebuild(desk.vendor_id, 2, 3600, [(1, -100, 5)])
     grant = desk.ask(desk.scope((5, 60), (6, 3600)), want=5)
     assert isinstance(grant, Grant) and grant.units == 1
 
 
 def test_the_ledger_fills_the_sets_of_all_credentials_and_of_the_vendor(desk: Desk) -> None:
     desk.generation = 2
-    now = desk.clock()
-    desk.throttle.rebuild(desk.vendor_id, 2, 60, [(1, now, 2), (2, now, 1), (1, now - 30, 1)])
+    desk.throttle.rebuild(desk.vendor_id, 2, 60, [(1, 0, 2), (2, 0, 1), (1, -30, 1)])
     one, two, new = (desk.scope((9, 60), credential=[(3, 60)], credential_id=n) for n in (1, 2, 3))
     assert desk.ask(one) == Wait(30)
     desk.get(two, 2)
@@ -179,7 +178,9 @@ def test_what_a_credential_left_behind_under_an_older_generation_does_not_count(
     desk.get(scope, 5)
     desk.generation = 2
     desk.throttle.rebuild(desk.vendor_id, 2, 60, [])
-    desk.get(desk.scope(credential=[LIMIT]), 5)
+    scope = desk.scope(credential=[LIMIT])
+    desk.get(scope, 3)
+    desk.get(scope, 2)
 
 
 def test_a_throttle_that_was_cut_off_finds_redis_again(server: PrivateRedis, desk: Desk) -> None:
