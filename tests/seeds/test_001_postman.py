@@ -1,0 +1,179 @@
+"""Document 001, section by section: ground truth and ops, sender and logger, retry, stop, priority.
+
+In this process: a caster's claim is the picking, sender.send the sender worker, finalise the logger worker. The vendor
+is a sandbox with its own books, reached over a real socket.
+"""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import desk, dispatcher, mailcaster, sender
+from campaigns.claims import finalising, people, sending
+from campaigns.models import Job, Message, OpsMessage
+from tests import factories as make
+from tests.programs import wait_until
+from vendors.models import Credential
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def twilio(sandbox) -> Credential:
+    vendor = make.vendor(settings={"url": sandbox.url}, casters=["small-only"] * 2, small_audience_threshold=1000)
+    return make.credential(vendor, exclusive=True)
+
+
+def pick(credential: Credential) -> mailcaster.Claimed | None:
+    """A sender worker looks for a job."""
+    for caster in mailcaster.idle_casters(credential.vendor_id):
+        if claimed := mailcaster.claim(caster, timezone.now()):
+            return claimed
+    return None
+
+
+def status(job: Job) -> str:
+    return Job.objects.get(pk=job.pk).status
+
+
+def ready(recipients: list[str] | int, credential: Credential) -> Job:
+    """A user has clicked 'Send Campaign'."""
+    job = make.campaign_with_job(recipients, of=credential, status="READY")
+    dispatcher.dispatch_ready([job.pk])
+    return job
+
+
+def test_six_states_from_ready_to_logged(twilio, sandbox):
+    job = make.campaign_with_job(["ann@sandbox.example", "bounce@sandbox.example"], of=twilio, status="READY")
+    assert status(job) == "READY"
+    dispatcher.dispatch_ready([job.pk])
+    claimed = pick(twilio)
+    assert claimed and status(job) == "ENQUEUED", "chosen by a sender worker"
+    lease = sending.take(job.pk, claimed.fence)
+    connection.ensure_connection()
+    assert lease and sending.enqueue(connection.connection, lease, job.first_message, job.end)
+    assert OpsMessage.objects.count() == 2 and not Message.objects.filter(dequeued_at=None).exists()
+    assert sending.start(lease) and status(job) == "SENDING"
+    assert finalising.put_back(job.pk, lease.fence), "the worker is replaced by another one"
+    claimed = pick(twilio)
+    assert claimed and not sender.send(job.pk, claimed.fence).left
+    assert status(job) == "SENT", "all are picked off; the logger has not been there yet"
+    assert Message.objects.filter(sent_at=None).count() == 2, "the results are in the ops table"
+    assert finalising.finalise(job.pk) and status(job) == "LOGGED"
+    assert not OpsMessage.objects.exists(), "written back, then deleted"
+    ann, bounce = Message.objects.order_by("pk")
+    assert ann.message_id and ann.sent_at and ann.delivered_at and not ann.error_code
+    assert bounce.error_code == "bounce" and bounce.error_sub_type and bounce.delivered_at and not bounce.message_id
+
+
+def test_only_one_worker_can_take_a_job(twilio):
+    job = ready(1, twilio)
+    start = threading.Barrier(2)
+    found = []
+
+    def worker(caster: int) -> None:
+        start.wait(60)
+        found.append(mailcaster.claim(caster, timezone.now()))
+        connection.close()
+
+    workers = [threading.Thread(target=worker, args=(c,)) for c in mailcaster.idle_casters(twilio.vendor_id)]
+    for thread in workers:
+        thread.start()
+    for thread in workers:
+        thread.join(60)
+    assert [claimed.job_id for claimed in found if claimed] == [job.pk]
+
+
+def test_a_credential_serves_one_campaign_at_a_time_but_several_jobs_of_it(twilio):
+    first = ready(2, twilio)
+    Job.objects.filter(pk=first.pk).update(size=1)
+    second = make.job(first.campaign, "DISPATCHED", first_message=first.first_message + 1, size=1)
+    stranger = ready(1, twilio)
+    picked = [pick(twilio), pick(twilio)]
+    assert {claimed.job_id for claimed in picked if claimed} == {first.pk, second.pk}
+    for claimed in filter(None, picked):
+        assert pick(twilio) is None, "the other campaign waits for the credential"
+        sender.send(claimed.job_id, claimed.fence)
+        assert pick(twilio) is None, "also while results are not logged yet"
+        finalising.finalise(claimed.job_id)
+    claimed = pick(twilio)
+    assert claimed and claimed.job_id == stranger.pk
+
+
+def test_a_retry_sends_only_what_failed_in_the_same_row(twilio, sandbox):
+    sandbox.settings(reject_rate=1.0)
+    old = ready(["ann@sandbox.example", "bob@sandbox.example"], twilio)
+    claimed = pick(twilio)
+    sender.send(old.pk, claimed.fence)
+    assert people.retry([old.pk])[0].verdict == people.Verdict.BUSY, "not before it is logged"
+    finalising.finalise(old.pk)
+    assert Job.objects.get(pk=old.pk).refused == 2
+    newer = ready(1, twilio)
+    sandbox.settings(reject_rate=0.0)
+    assert desk.retry([old.pk])[0].verdict == people.Verdict.DONE
+    claimed = pick(twilio)
+    assert claimed.job_id == old.pk < newer.pk, "an older job that is retried comes before a newer one"
+    sender.send(old.pk, claimed.fence)
+    finalising.finalise(old.pk)
+    assert desk.retry([old.pk])[0].verdict == people.Verdict.ALREADY, "nothing is left that failed"
+    job = Job.objects.get(pk=old.pk)
+    assert (job.accepted, job.refused) == (2, 0)
+    assert not sandbox.books().duplicates()
+
+
+def test_a_job_is_stopped_and_resumed_in_the_middle(twilio, sandbox):
+    job = ready(200, twilio)
+    claimed = pick(twilio)
+    twilio.vendor.settings["concurrency"] = 2
+    twilio.vendor.save()
+    sandbox.settings(latency_ms=200)  # it would take 20 s
+
+    def stop_in_the_middle() -> None:
+        wait_until(lambda: len(sandbox.books().accepted) >= 20, "twenty are accepted")
+        people.stop([job.pk])
+        connection.close()
+
+    person = threading.Thread(target=stop_in_the_middle)
+    person.start()
+    sender.send(job.pk, claimed.fence)
+    person.join(60)
+    assert status(job) == "STOPPED"
+    stopped_at = Job.objects.get(pk=job.pk).stopped_at
+    assert not OpsMessage.objects.filter(sent_at__gt=stopped_at).exists(), "no call starts after the stop"
+    assert finalising.finalise(job.pk), "every message with sent_at has its answer"
+    halfway = Job.objects.get(pk=job.pk)
+    assert halfway.status == "LOGGED" and 20 <= halfway.accepted < 200
+    assert Message.objects.filter(dequeued_at=None).count() == 200 - halfway.accepted
+    sandbox.settings(latency_ms=0)
+    assert desk.retry([job.pk])[0].verdict == people.Verdict.DONE, "resuming is the same as retrying"
+    claimed = pick(twilio)
+    sender.send(job.pk, claimed.fence)
+    finalising.finalise(job.pk)
+    assert Job.objects.get(pk=job.pk).accepted == 200
+    books = sandbox.books()
+    assert len(books.recipients) == 200 and not books.duplicates()
+
+
+def test_finalising_one_campaign_touches_no_row_of_another(twilio, sandbox):
+    other = make.credential(make.vendor(settings={"url": sandbox.url}, casters=["small-only"]))
+    done, under_way = ready(3, twilio), ready(3, other)
+    claimed = pick(twilio)
+    sender.send(done.pk, claimed.fence)
+    claimed = pick(other)
+    lease = sending.take(under_way.pk, claimed.fence)
+    connection.ensure_connection()
+    sending.enqueue(connection.connection, lease, under_way.first_message, under_way.end)
+    mine = Message.objects.filter(campaign=under_way.campaign).order_by("pk")
+    before = list(mine.values()), list(OpsMessage.objects.filter(job=under_way).order_by("pk").values())
+    finalising.finalise(done.pk)
+    after = list(mine.values()), list(OpsMessage.objects.filter(job=under_way).order_by("pk").values())
+    assert before == after and len(after[1]) == 3
+
+
+def test_the_oldest_job_is_the_one_with_the_lowest_id(twilio):
+    older, newer = ready(1, twilio), ready(1, twilio)
+    Job.objects.filter(pk=newer.pk).update(created_at=datetime(2020, 1, 1, tzinfo=UTC))
+    assert pick(twilio).job_id == older.pk
