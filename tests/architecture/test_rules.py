@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from vendors.models import Vendor
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("mailhub", "campaigns", "vendors")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
@@ -64,3 +66,10 @@ def test_nothing_that_is_committed_names_this_machine_or_a_package_host():
         if hosts.search((ROOT / file).read_text(errors="replace"))
     ]
     assert found == []
+
+
+def test_every_queue_that_is_named_is_consumed_by_the_procfile():
+    consumed = set(re.findall(r"-Q\s+(\S+)", (ROOT / "Procfile").read_text().replace("--queues=", "-Q ")))
+    queues = {queue for words in consumed for queue in words.split(",")}
+    assert {"hub", "vendors"} <= queues, "vendors takes on every vendor's queue (mailhub/queues.py)"
+    assert Vendor(slug="post").queue == "vendor.post"
