@@ -8,12 +8,14 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 
 from tests.contracts.wild import Case, Wild, reset
+from vendors.adapters.conversation import REPLY_MAX
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
 Act = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 EARLY = {"connect_timeout": "0.3"}
 LATE = {"timeout": "0.3"}
 """For calls that only a deadline ends: before and after the end of the mail."""
+TOO_MUCH = f"replies of more than {REPLY_MAX} bytes"
 ON_CONNECTING = ("greeting", "ehlo")
 
 
@@ -175,9 +177,9 @@ CASES = [
     Case("an end as greeting", {"greeting": lose}, UNSENT, fresh=True),
     Case("a reset as greeting", {"greeting": cut}, UNSENT, fresh=True),
     Case("HTTP as greeting", {"greeting": say("HTTP/1.1 400 Bad Request")}, UNSENT, fresh=True),
-    Case("an endless greeting", {"greeting": endless(b"220-hello\r\n" * 500)}, UNSENT, fresh=True),
-    Case("an endless empty greeting", {"greeting": endless(b"220-\r\n" * 500)}, UNSENT, fresh=True),
-    Case("an endless line as greeting", {"greeting": endless(b"220 hello" * 500)}, UNSENT, fresh=True),
+    Case("an endless greeting", {"greeting": endless(b"220-hello\r\n" * 500)}, NotSent(TOO_MUCH), fresh=True),
+    Case("an endless empty greeting", {"greeting": endless(b"220-\r\n" * 500)}, NotSent(TOO_MUCH), fresh=True),
+    Case("an endless line as greeting", {"greeting": endless(b"220 hello" * 500)}, NotSent(TOO_MUCH), fresh=True),
     Case("a slow greeting", {"greeting": endless(b"220-hello\r\n", 0.02)}, UNSENT, EARLY, fresh=True),
     Case("a 550 to EHLO", {"ehlo": say("550 no")}, paused("smtp 550 at hello: no"), fresh=True),
     Case("an end at EHLO", {"ehlo": lose}, UNSENT, fresh=True),
@@ -213,7 +215,7 @@ CASES = [
     Case("a reset after the mail", {"dot": cut}, DOUBT),
     Case("no reply to the mail", {"dot": hang}, DOUBT, LATE),
     Case("a slow reply to the mail", {"dot": endless(b"250-slow\r\n", 0.02)}, DOUBT, LATE),
-    Case("an endless reply to the mail", {"dot": endless(b"250-and more\r\n" * 500)}, DOUBT),
+    Case("an endless reply to the mail", {"dot": endless(b"250-and more\r\n" * 500)}, InDoubt(TOO_MUCH)),
     Case("garbage after the mail", {"dot": say("thanks")}, DOUBT),
     Case("an unfinished reply to the mail", {"dot": say("250-half", close=True)}, DOUBT),
 ]  # fmt: skip
