@@ -6,6 +6,7 @@ import sys
 
 # These must work where no server can: to look at the servers, to ask for help, before anything is installed.
 WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
+MAKING_TABLES = {"migrate", "makemigrations", "up", "check", "test"}
 
 
 def needs_services(arguments: list[str]) -> bool:
@@ -15,16 +16,34 @@ def needs_services(arguments: list[str]) -> bool:
     return not {"--help", "-h", "--version"}.intersection(arguments)
 
 
+def make_tables() -> None:
+    """A database of our own that has no tables yet gets them: a newcomer's first command works."""
+    import django
+    from django.core.management import call_command
+    from django.db import connection
+
+    django.setup()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('django_migrations') IS NULL")
+        if cursor.fetchone()[0]:
+            sys.stderr.write("A new database: making its tables ...\n")
+            call_command("migrate", verbosity=0, interactive=False)
+    connection.close()
+
+
 def main() -> None:
     """Run the command; a server that cannot be had ends it with one sentence."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
     if needs_services(sys.argv[1:]):
         from mailhub import embedded
 
+        ours = "DATABASE_URL" not in os.environ
         try:
             os.environ.update(embedded.ensure())
         except embedded.EmbeddedError as why:
             sys.exit(str(why))
+        if ours and sys.argv[1] not in MAKING_TABLES:
+            make_tables()
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
