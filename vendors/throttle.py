@@ -153,7 +153,7 @@ class Throttle(_Script):
 
     def _stamps(self, key: str, most: int) -> list[float]:
         try:
-            rows = self._redis.zrevrangebyscore(key, "(+inf", 0, start=0, num=most, withscores=True)
+            rows = self._redis.zrevrangebyscore(key, "(+inf", "(0", start=0, num=most, withscores=True)
         except RedisError as error:
             raise Unreachable(str(error)) from error
         return [row[1] / 1e6 for row in reversed(cast(list[Any], rows))]

@@ -88,7 +88,7 @@ local function acquire()
   local names, score, past = {}, exact(late + hold), exact(early - reach)
   for k = 1, want do names[k] = ARGV[6] .. ':' .. k end
   for _, key in ipairs(KEYS) do
-    redis.call('ZREMRANGEBYSCORE', key, '0', past)
+    redis.call('ZREMRANGEBYSCORE', key, '(0', past)
     each(key, 'ZADD', {}, names, score)
   end
   return { 'grant', want }

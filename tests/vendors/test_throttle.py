@@ -178,6 +178,18 @@ def test_without_limits_all_is_granted_and_remembered_for_a_limit_to_come(desk: 
     assert desk.ask(desk.scope((7, 60))) == Wait(60)
 
 
+def test_a_vendor_that_never_had_a_limit_keeps_only_what_is_in_flight(desk: Desk) -> None:
+    desk.generation = 2
+    desk.throttle.rebuild(desk.vendor_id, 2, 0, [])
+    free = desk.scope()
+    for _ in range(3):
+        desk.throttle.done(free, desk.get(free, 2))
+        desk.clock.advance(1)
+    places = desk.get(free, 2, hold=HOLD)
+    assert desk.throttle.places(free) == ([desk.clock() + HOLD] * 2,) * 2
+    desk.throttle.done(free, places)
+
+
 def test_an_edited_limit_holds_from_the_next_grant_on_and_counts_what_went_before(desk: Desk) -> None:
     five, three, fifty = desk.scope((5, 60)), desk.scope((3, 60)), desk.scope((50, 60))
     for _ in range(5):
