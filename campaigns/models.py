@@ -1,9 +1,11 @@
 """Campaigns, their messages (ground truth and ops, document 001) and the jobs that send them (documents 000, 003)."""
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Func, Q
 from django.utils import timezone
 
+from campaigns.scope import OfSponsors
 from campaigns.states import DONE, PARENTS, RUNNING, Status
 from vendors.models import Credential, Mailcaster, Vendor, known_zone
 
@@ -11,10 +13,20 @@ from vendors.models import Credential, Mailcaster, Vendor, known_zone
 class Sponsor(models.Model):
     """On whose behalf mail goes out."""
 
+    SPONSOR = "pk"
     name = models.CharField(max_length=100, unique=True)
+    people = models.ManyToManyField(
+        settings.AUTH_USER_MODEL,
+        blank=True,
+        related_name="sponsors",
+        help_text="Who sees this sponsor's mail; whoever has the permission for all sponsors need not stand here.",
+    )
+
+    objects = OfSponsors.as_manager()
 
     class Meta:
         ordering = ["name"]
+        permissions = [("all_sponsors", "Can see the mail of all sponsors")]
 
     def __str__(self) -> str:
         return self.name
@@ -23,6 +35,7 @@ class Sponsor(models.Model):
 class Campaign(models.Model):
     """One content for one list of recipients, for one sponsor over one credential."""
 
+    SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="campaigns")
     credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="campaigns")
     name = models.CharField(max_length=200)
@@ -38,8 +51,11 @@ class Campaign(models.Model):
     deadline = models.DateTimeField(null=True, blank=True, help_text="What was not called by then expires.")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
+    objects = OfSponsors.as_manager()
+
     class Meta:
         ordering = ["-id"]
+        indexes = [models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name")]
 
     def __str__(self) -> str:
         return self.name
@@ -74,6 +90,7 @@ IN_DOUBT = Q(in_doubt_at=None) | Q(sent_at__isnull=False, delivered_at=None, err
 class Message(Delivery):
     """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps."""
 
+    SPONSOR = "campaign__sponsor"
     id = models.BigIntegerField(primary_key=True)
     campaign = models.ForeignKey(Campaign, on_delete=models.PROTECT, db_index=False, db_constraint=False)
     uuid = models.UUIDField(db_default=Func(function="gen_random_uuid"))
@@ -81,6 +98,8 @@ class Message(Delivery):
     params = models.JSONField(default=dict)
     dequeued_at = models.DateTimeField(null=True)
     settle_at = models.DateTimeField(null=True, help_text="In doubt: when the vendor is asked again.")
+
+    objects = OfSponsors.as_manager()
 
     class Meta:
         constraints = [
@@ -104,9 +123,12 @@ class Message(Delivery):
 class OpsMessage(Delivery):
     """The hot copy of a message while its job is being sent. fence: which claim of the job started the call."""
 
+    SPONSOR = "job__sponsor"
     id = models.BigIntegerField(primary_key=True)
     job = models.ForeignKey("Job", on_delete=models.PROTECT, db_index=False, db_constraint=False)
     fence = models.PositiveIntegerField(db_default=0)
+
+    objects = OfSponsors.as_manager()
 
     class Meta:
         constraints = [
@@ -126,6 +148,8 @@ HOLDING = Q(status__in=["ENQUEUED", "SENDING", "RECOVERING", "SENT", "P_ASSIGNIN
     status__in=["DISPATCHED", "STOPPED"], started_at__isnull=False
 )
 
+FAILED = Q(refused__gt=0) | Q(expired__gt=0)
+
 
 class Job(models.Model):
     """A request to send the campaign's messages first_message .. first_message + size - 1.
@@ -134,7 +158,11 @@ class Job(models.Model):
     fence counts the claims: statements of an older claim change nothing but late acceptances.
     """
 
+    SPONSOR = "sponsor"
     campaign = models.ForeignKey(Campaign, on_delete=models.PROTECT, related_name="jobs")
+    sponsor = models.ForeignKey(  # the campaign's, so that a list of a million jobs is found by an index
+        Sponsor, on_delete=models.PROTECT, related_name="jobs", db_index=False, editable=False
+    )
     vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="jobs")
     credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="jobs")
     parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="children")
@@ -160,6 +188,8 @@ class Job(models.Model):
     stopped_by = models.CharField(max_length=150, blank=True, editable=False)
     finished_at = models.DateTimeField(null=True, editable=False)
 
+    objects = OfSponsors.as_manager()
+
     class Meta:
         ordering = ["-id"]
         indexes = [
@@ -168,7 +198,14 @@ class Job(models.Model):
             models.Index(fields=["vendor", "status", "id"], condition=Q(parent__isnull=False), name="job_pick_child"),
             models.Index(fields=["credential", "campaign"], condition=HOLDING, name="job_holds_credential"),
             models.Index(fields=["parent"], name="job_parent"),
-            models.Index(fields=["created_at"], name="job_created"),
+            # The operators' look-ups (document 000): by the date that is chosen, newest first.
+            models.Index(fields=["created_at", "id"], name="job_created"),
+            models.Index(fields=["dispatched_at", "id"], name="job_dispatched"),
+            models.Index(fields=["finished_at", "id"], name="job_finished"),
+            models.Index(fields=["sponsor", "created_at", "id"], name="job_sponsor"),
+            models.Index(fields=["status", "created_at", "id"], name="job_status"),
+            models.Index(fields=["created_at", "id"], condition=FAILED, name="job_failed"),
+            models.Index(fields=["created_at", "id"], condition=Q(in_doubt__gt=0), name="job_doubts"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(size__gte=1, first_message__gte=1), name="job_slice"),
@@ -229,12 +266,15 @@ class Resolution(models.Model):
         FAILED = "failed"
         RESEND = "resend", "send again"
 
+    SPONSOR = "message__campaign__sponsor"
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="resolutions", db_constraint=False)
     decision = models.CharField(max_length=10, choices=As.choices)
     reason = models.TextField()
     decided_by = models.CharField(max_length=150)
     evidence = models.TextField(blank=True, help_text="What had been seen of the call")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = OfSponsors.as_manager()
 
     class Meta:
         ordering = ["-id"]

@@ -93,7 +93,12 @@ def job(of: Campaign, status: str = Status.READY, **fields: Any) -> Job:
     if status in IN_OPS:
         fields = {"fence": 1, "heartbeat_at": timezone.now(), "started_at": timezone.now(), **fields}
     made = Job.objects.create(
-        campaign=of, credential=of.credential, vendor=of.credential.vendor, status=status, **fields
+        campaign=of,
+        sponsor_id=of.sponsor_id,
+        credential=of.credential,
+        vendor=of.credential.vendor,
+        status=status,
+        **fields,
     )
     if status in IN_OPS:
         _enqueue(made)

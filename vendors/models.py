@@ -181,3 +181,23 @@ class Usage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.units} at {self.at}"
+
+
+class Minute(models.Model):
+    """What the answers of a vendor's calls came to within one minute; written with the answers, for the plots.
+
+    share: jobs write to different rows, so that two senders of a vendor need not wait for each other.
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)
+    at = models.DateTimeField(help_text="The beginning of the minute")
+    share = models.PositiveSmallIntegerField()
+    accepted = models.PositiveIntegerField(default=0)
+    refused = models.PositiveIntegerField(default=0)
+    in_doubt = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["at", "vendor", "share"], name="one_row_a_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.accepted} at {self.at}"

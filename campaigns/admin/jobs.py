@@ -63,7 +63,7 @@ class JobAdmin(ReadOnly):
         "created",
     ]
     list_filter = ["campaign__sponsor", StatusFilter, "vendor", CreatedFilter]
-    list_select_related = ["campaign__sponsor", "vendor"]
+    list_select_related = ["campaign__sponsor", "sponsor", "vendor"]
     list_per_page = 50
     search_fields = ["=id", "campaign__name", "campaign__sponsor__name"]
     search_help_text = "A job's number, or a part of the campaign's or the sponsor's name"

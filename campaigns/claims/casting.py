@@ -105,6 +105,7 @@ def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
     """The next messages of a locked parent become a child, which is the caster's at once (fence 1)."""
     child = Job.objects.create(
         campaign_id=parent.campaign_id,
+        sponsor_id=parent.sponsor_id,
         vendor_id=parent.vendor_id,
         credential_id=parent.credential_id,
         parent=parent,

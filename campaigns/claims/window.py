@@ -8,8 +8,10 @@ from django.db.models.functions import Now
 
 from campaigns import failpoints
 from vendors.limits import Lost
-from vendors.models import RateLimit, Usage, Vendor
+from vendors.models import Minute, RateLimit, Usage, Vendor
 from vendors.throttle import Throttle
+
+PLOTTED = timedelta(days=8)  # as long as the plots of the operations page may look back
 
 
 def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
@@ -40,7 +42,8 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
 
 
 def forget(older_than: timedelta) -> int:
-    """Deletes lines of the ledger that no window reaches any more."""
+    """Deletes lines of the ledger that no window reaches any more, and minutes that no plot does."""
+    Minute.objects.filter(at__lt=Now() - PLOTTED).delete()
     longest = RateLimit.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0
     reach = timedelta(seconds=longest) + older_than
     vendors = list(Vendor.objects.values_list("pk", flat=True))  # the index starts with them

@@ -72,6 +72,7 @@ def accept(
         _copy(campaign, recipients, progress)
         return Job.objects.create(
             campaign=campaign,
+            sponsor=sponsor,
             vendor_id=credential.vendor_id,
             credential=credential,
             status=Status.RENDERED if at == "nightly" else Status.READY,
