@@ -15,9 +15,11 @@ PIP := $(PY) -m pip --disable-pip-version-check --no-input
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: .venv/.runtime-installed ## make .venv and install what mailhub needs
+setup: venv ## make .venv and install what mailhub needs
+	@$(MAKE) -s .venv/.runtime-installed
 
-test-setup: .venv/.dev-installed ## the same with what the tests and the linters need
+test-setup: venv ## the same with what the tests and the linters need
+	@$(MAKE) -s .venv/.dev-installed
 
 demo: setup ## the main job from the first row to the last receipt
 	$(PY) manage.py demo
@@ -42,6 +44,7 @@ chaos: test-setup ## kill, cut off and restart everything while mail goes out
 	$(PY) -m pytest -n 0 tests/faults $(TESTS) </dev/null
 
 requirements: venv ## pin the newest versions with hashes: requirements.txt, requirements-dev.txt
+	@echo "Installing requirements-dev.txt into .venv"
 	$(PIP) install --quiet uv
 	for name in requirements requirements-dev; do \
 	  $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
@@ -53,15 +56,18 @@ clean: ## stop the embedded servers; remove .venv and all caches, but no data
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/.runtime-installed: requirements.txt | venv
+.venv/.runtime-installed: requirements.txt
+	@echo "Installing requirements.txt into .venv"
 	$(PIP) install --quiet --require-hashes -r requirements.txt
 	@touch $@
 
-.venv/.dev-installed: requirements-dev.txt | venv
+.venv/.dev-installed: requirements-dev.txt
+	@echo "Installing requirements-dev.txt into .venv"
 	$(PIP) install --quiet --require-hashes -r requirements-dev.txt
 	@touch $@ .venv/.runtime-installed
 
-# A virtual environment knows its own path: one that was moved, copied or lost its Python is made anew.
+# A virtual environment knows its own path: one that was moved, copied or lost its Python is made anew. (In a make
+# of its own, because make looks at the stamps before it runs this.)
 venv:
 	@if ! { grep -qsF "$$(pwd -P)/.venv" .venv/bin/activate && $(PY) -m pip --version >/dev/null 2>&1; }; then \
 	  "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
