@@ -4,7 +4,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+# The first that runs, is new enough and can make virtual environments; being on PATH alone proves nothing.
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.14 python; do \
+  $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+    && { echo $$python; break; }; done)
 TEST_PROCESSES ?= 3
 TESTS ?=
 PY := .venv/bin/python
@@ -70,9 +73,8 @@ clean: ## stop the embedded servers; remove .venv and all caches, but no data
 # of its own, because make looks at the stamps before it runs this.)
 venv:
 	@if ! { grep -qsF "$$(pwd -P)/.venv" .venv/bin/activate && $(PY) -m pip --version >/dev/null 2>&1; }; then \
-	  "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	    || { echo "mailhub needs Python 3.11 or later: make PYTHON=/path/to/python3.11"; exit 1; }; \
+	  [ -n "$(PYTHON)" ] || { echo "mailhub needs Python 3.11 or later with its venv module" \
+	    "(on Debian and Ubuntu: python3-venv): make PYTHON=/path/to/python3.11"; exit 1; }; \
 	  rm -rf .venv; \
-	  "$(PYTHON)" -m venv .venv \
-	    || { echo "No venv module: on Debian and Ubuntu install python3-venv"; rm -rf .venv; exit 1; }; \
+	  "$(PYTHON)" -m venv .venv || { rm -rf .venv; exit 1; }; \
 	fi
