@@ -3,10 +3,11 @@
 
 import os
 import sys
+from contextlib import ExitStack
 
 # These must work where no server can: to look at the servers, to ask for help, before anything is installed.
 WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
-MAKING_TABLES = {"migrate", "makemigrations", "up", "check", "test"}
+MAKING_TABLES = {"migrate", "makemigrations", "up", "demo", "check", "test"}
 
 
 def needs_services(arguments: list[str]) -> bool:
@@ -34,19 +35,24 @@ def make_tables() -> None:
 def main() -> None:
     """Run the command; a server that cannot be had ends it with one sentence."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
-    if needs_services(sys.argv[1:]):
-        from mailhub import embedded
+    with ExitStack() as stack:
+        if needs_services(sys.argv[1:]):
+            from mailhub import embedded
 
-        ours = "DATABASE_URL" not in os.environ
-        try:
-            os.environ.update(embedded.ensure())
-        except embedded.EmbeddedError as why:
-            sys.exit(str(why))
-        if ours and sys.argv[1] not in MAKING_TABLES:
-            make_tables()
-    from django.core.management import execute_from_command_line
+            ours = "DATABASE_URL" not in os.environ
+            try:
+                if sys.argv[1] == "demo":
+                    from mailhub.demo import ground
 
-    execute_from_command_line(sys.argv)
+                    stack.enter_context(ground.own())
+                os.environ.update(embedded.ensure())
+            except embedded.EmbeddedError as why:
+                sys.exit(str(why))
+            if ours and sys.argv[1] not in MAKING_TABLES:
+                make_tables()
+        from django.core.management import execute_from_command_line
+
+        execute_from_command_line(sys.argv)
 
 
 if __name__ == "__main__":

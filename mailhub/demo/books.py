@@ -1,0 +1,84 @@
+"""Whether mailhub's rows and the vendors' own books tell the same, message by message."""
+
+from dataclasses import dataclass
+from io import StringIO
+
+from django.core.management import CommandError, call_command
+
+from campaigns.models import Job, Message
+from mailhub.demo import stage
+from mailhub.demo.story import CHILDREN
+from vendors.sandbox.books import Books
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One vendor. missing: accepted by our rows, or neither accepted nor refused, but not in the vendor's books;
+    unknown: in the vendor's books, but not, or under another number, in our rows."""
+
+    vendor: str
+    recipients: int
+    accepted: int
+    refused: int
+    vendor_accepted: int
+    duplicates: int
+    missing: int
+    unknown: int
+    worst: int
+    limit: int
+    seconds: float
+
+    @property
+    def agrees(self) -> bool:
+        wrong = self.duplicates or self.missing or self.unknown or self.accepted != self.vendor_accepted
+        return not wrong and self.worst <= self.limit and self.accepted + self.refused == self.recipients
+
+
+def compare(slug: str, theirs: Books) -> Account:
+    """Reads every message of the vendor and every line of its books."""
+    rows = Message.objects.filter(campaign__credential__vendor__slug=slug)
+    names = ("uuid", "resend_no", "message_id", "error_code")
+    ours: dict[str, str] = {}
+    refused = open_ = 0
+    for uuid, resend_no, vendor_id, error in rows.values_list(*names).iterator(chunk_size=10_000):
+        if vendor_id is not None:
+            ours[f"{uuid}-{resend_no}"] = vendor_id
+        elif error is not None:
+            refused += 1
+        else:
+            open_ += 1
+    booked = {reference: entry.id for reference, entry in theirs.accepted.items()}
+    terms = stage.TERMS[slug]
+    return Account(
+        vendor=slug,
+        recipients=len(ours) + refused + open_,
+        accepted=len(ours),
+        refused=refused,
+        vendor_accepted=len(theirs.acceptances),
+        duplicates=len(theirs.duplicates()),
+        missing=open_ + len(ours.keys() - booked.keys()),
+        unknown=sum(ours.get(reference) != vendor_id for reference, vendor_id in booked.items()),
+        worst=theirs.worst_window(terms.seconds),
+        limit=terms.units,
+        seconds=terms.seconds,
+    )
+
+
+def children() -> dict[int, int]:
+    """The children of document 003's job 101 as they came out: id -> size."""
+    return dict(Job.objects.filter(parent=101).order_by("id").values_list("id", "size"))
+
+
+def as_in_the_document() -> bool:
+    """104 to 107: 2000 each; 108, 109: 200; 110: 2000; 111: 600."""
+    return children() == CHILDREN
+
+
+def audit() -> str:
+    """The breaches that manage.py audit finds, or "" if the rows keep all promises."""
+    said = StringIO()
+    try:
+        call_command("audit", stdout=said)
+    except CommandError:
+        return "\n".join(line for line in said.getvalue().splitlines() if "BREACH" in line)
+    return ""

@@ -1,0 +1,105 @@
+"""What is seen of the demo at one moment: mailhub's rows and what the vendors say themselves."""
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from campaigns.models import Job
+from campaigns.states import DONE, PARENTS
+from mailhub.demo import stage
+from mailhub.demo.processes import SandboxVendor
+
+NAMES = (
+    "id", "parent_id", "status", "size", "remaining", "accepted", "refused", "in_doubt", "vendor__slug",
+    "mailcaster__name", "campaign__name",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A job as it is now. caster: who sends it, or "". A parent's counts are the sums of its children."""
+
+    id: int
+    parent: int | None
+    status: str
+    size: int
+    remaining: int
+    accepted: int
+    refused: int
+    in_doubt: int
+    vendor: str
+    caster: str
+    name: str
+
+    @property
+    def is_parent(self) -> bool:
+        return self.status in PARENTS
+
+    @property
+    def done(self) -> bool:
+        return self.status in DONE
+
+    @property
+    def answered(self) -> int:
+        return self.accepted + self.refused + self.in_doubt
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a vendor says: calls so far, calls a second now, its fullest window, calls that came too fast."""
+
+    calls: int
+    speed: float
+    worst: int
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """at: seconds of time.monotonic."""
+
+    at: float
+    jobs: dict[int, Seen] = field(default_factory=dict)
+    desks: dict[str, Desk] = field(default_factory=dict)
+
+    def children(self, parent: int) -> list[Seen]:
+        return [job for job in self.jobs.values() if job.parent == parent]
+
+    def caster(self, vendor: str, name: str) -> Seen | None:
+        """The job that it sends now."""
+        mine = (job for job in self.jobs.values() if (job.vendor, job.caster) == (vendor, name) and not job.done)
+        return next(mine, None)
+
+    @property
+    def progress(self) -> tuple[Any, ...]:
+        """Changes whenever anything moves."""
+        return tuple((job.id, job.status, job.answered) for job in self.jobs.values())
+
+
+def look(vendors: dict[str, SandboxVendor], before: Facts) -> Facts:
+    """Raises Broken if a vendor does not answer."""
+    now = time.monotonic()
+    desks = {slug: _desk(vendor, before, now) for slug, vendor in vendors.items()}
+    return Facts(now, _jobs(), desks)
+
+
+def _jobs() -> dict[int, Seen]:
+    rows = [Seen(*row[:9], *(word or "" for word in row[9:])) for row in Job.objects.order_by("id").values_list(*NAMES)]
+    return {row.id: _summed(row, [child for child in rows if child.parent == row.id]) for row in rows}
+
+
+def _summed(row: Seen, children: list[Seen]) -> Seen:
+    if not row.is_parent:
+        return row
+    counts = {name: sum(getattr(child, name) for child in children) for name in ("accepted", "refused", "in_doubt")}
+    return replace(row, **counts)
+
+
+def _desk(vendor: SandboxVendor, before: Facts, now: float) -> Desk:
+    seconds = stage.TERMS[vendor.slug].seconds
+    told = vendor.ledger(seconds)
+    last = before.desks.get(vendor.slug)
+    speed = (told["calls"] - last.calls) / (now - before.at) if last and now > before.at else 0.0
+    if last:
+        speed += (last.speed - speed) * 0.6  # so that the eye can read it
+    return Desk(told["calls"], speed, told["worst_window"][f"{seconds:g}"], told["violations"])

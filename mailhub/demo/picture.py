@@ -1,0 +1,142 @@
+"""The demo on a terminal: who cuts and sends what, how full the vendors' windows are, and the story so far."""
+
+import time
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from campaigns.states import GROUPS
+from mailhub.demo import stage
+from mailhub.demo.facts import Facts, Seen
+
+SENTENCES = 6
+UPPER = 14  # lines of the two upper panels
+FRAME = "grey50"
+COLOURS = {"Rendered": "grey42", "Dispatched": "yellow", "Sending": "cyan", "Sent": "green", "Stopped": "red"}
+GROUP = {str(status): name for name, statuses in GROUPS.items() for status in statuses}
+
+
+class Picture:
+    """A context manager; redraws itself in place."""
+
+    def __init__(self, console: Console, jobs: stage.Jobs) -> None:
+        self._jobs, self._began = jobs, time.monotonic()
+        self._told: deque[Text] = deque(maxlen=SENTENCES)
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._live.stop()
+
+    def tell(self, sentence: str) -> None:
+        self._told.append(Text.assemble((f"{_clock(self._began)}  ", "grey50"), sentence))
+
+    def show(self, facts: Facts) -> None:
+        self._live.update(self._draw(facts), refresh=True)
+
+    def _draw(self, facts: Facts) -> RenderableType:
+        bulk = stage.TERMS[stage.BULK]
+        return Group(
+            Columns(
+                [
+                    _panel(f"Seven mailcasters, {bulk.units:,} calls a second", _casters(facts), 50, UPPER),
+                    _panel("Jobs of document 003", _document(facts), 48, UPPER),
+                ],
+                padding=(0, 1),
+            ),
+            _panel(f"Letters: the night, then {_pace(stage.PRINT)}", self._letters(facts), 99),
+            _panel("E-mail: bounces, lost answers, stop and resume", self._post(facts), 99),
+            _panel("What the vendors say", _desks(facts), 99),
+            _panel(f"Story {_clock(self._began)}", Group(*self._told), 99, height=SENTENCES + 2),
+        )
+
+    def _letters(self, facts: Facts) -> RenderableType:
+        groups = [GROUP[facts.jobs[id].status] for id in self._jobs.letters if id in facts.jobs]
+        legend = [(f"{groups.count(name):2} {name.lower()}   ", colour) for name, colour in COLOURS.items()]
+        cells = [("■ " if n % 5 == 0 else "■", COLOURS[group]) for n, group in enumerate(groups, start=1)]
+        return Group(Text.assemble(*cells), Text.assemble(*legend[:4]))
+
+    def _post(self, facts: Facts) -> RenderableType:
+        grid = _grid(14, 10, 22, 12, 12, 12)
+        for id in (self._jobs.spring, self._jobs.members):
+            if job := facts.jobs.get(id):
+                counts = (f"{job.accepted:,} accepted", f"{job.refused} bounced", f"{job.in_doubt} in doubt")
+                grid.add_row(job.name, _status(job), _bar(job, 22), *counts)
+        return grid
+
+
+def _casters(facts: Facts) -> Group:
+    grid = _grid(3, 14, 11, 4, 10)
+    for name, kind, low, high in stage.CASTERS:
+        job = facts.caster(stage.BULK, name)
+        sizes = f"{low:,}–{high:,}"
+        if job:
+            grid.add_row(name, kind, Text(sizes, "grey50"), str(job.id), _bar(job, 10))
+        else:
+            grid.add_row(name, kind, Text(sizes, "grey50"), "", Text("no job", "grey50"))
+    rule = f"A child: {stage.PERCENTAGE} % of what remains of its parent,\nwithin the caster's minimum and maximum."
+    return Group(grid, Text(f"\n{rule}\nJobs below {stage.THRESHOLD:,} are small: nobody cuts them.", "grey50"))
+
+
+def _document(facts: Facts) -> Table:
+    grid = _grid(5, 12, 7, 15)
+    for id in stage.DOCUMENT:
+        if job := facts.jobs.get(id):
+            children = facts.children(id)
+            grid.add_row(str(id), _status(job), f"{job.size:,}", _bar(job, 15))
+            for child in children if id == 101 else []:
+                grid.add_row(f" {child.id}", _status(child), f"{child.size:,}", _bar(child, 15))
+    if children := facts.children(103):
+        sent = sum(child.done for child in children)
+        grid.add_row("", Text(f"{len(children)} children", "grey50"), "", Text(f"{sent} of them sent", "grey50"))
+    return grid
+
+
+def _desks(facts: Facts) -> Table:
+    grid = _grid(13, 15, 14, 28, 14)
+    for slug, desk in facts.desks.items():
+        terms = stage.TERMS[slug]
+        full = Text(f"fullest {terms.seconds:g} s: {desk.worst:,} of {terms.units:,}")
+        full.stylize("green" if desk.worst <= terms.units else "bold red")
+        grid.add_row(slug, f"{desk.calls:,} calls", f"{desk.speed:,.0f} a second", full, f"{desk.violations} too fast")
+    return grid
+
+
+def _grid(*widths: int) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    for width in widths:
+        grid.add_column(width=width, no_wrap=True)
+    return grid
+
+
+def _status(job: Seen) -> Text:
+    return Text(job.status, COLOURS[GROUP[job.status]])
+
+
+def _bar(job: Seen, width: int) -> ProgressBar:
+    return ProgressBar(total=job.size, completed=job.answered, width=width, complete_style="green")
+
+
+def _panel(title: str, body: RenderableType, width: int, height: int | None = None) -> Panel:
+    return Panel(body, title=title, title_align="left", border_style=FRAME, width=width, height=height, padding=(0, 1))
+
+
+def _pace(slug: str) -> str:
+    terms = stage.TERMS[slug]
+    return f"{terms.units} in any {terms.seconds:g} s (in document 000: 60 s)"
+
+
+def _clock(began: float) -> str:
+    minutes, seconds = divmod(int(time.monotonic() - began), 60)
+    return f"{minutes}:{seconds:02}"

@@ -1,0 +1,216 @@
+"""What the demo starts: sandbox vendors and `manage.py up`. One log for all; nothing outlives the demo."""
+
+import ctypes
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from mailhub.celery import app as celery_app
+from mailhub.demo.ground import hear_nothing
+from vendors.sandbox import books
+from vendors.sandbox.server import hold_port
+
+START_SECONDS = 240.0
+STOP_SECONDS = 45.0  # `up` gives its processes 30
+CALL_SECONDS = 30.0
+WORKERS = {"hub", "vendors"}
+PR_SET_PDEATHSIG = 1
+
+
+class Broken(Exception):
+    """Something that the demo started is not there any more; one sentence."""
+
+
+class SandboxVendor:
+    """A vendor as a process of its own, with its own clock and books. It ends when the demo does."""
+
+    def __init__(self, slug: str, home: Path, log: Path, *options: str) -> None:
+        self.slug = slug
+        self._books, self._urls = home / f"{slug}.books.jsonl", home / f"{slug}.url"
+        for old in (self._books, self._urls):
+            old.unlink(missing_ok=True)
+        files = [f"--books={self._books}", f"--url-file={self._urls}"]
+        self.process = _start(["-m", "vendors.sandbox", "--until-stdin-closes", *files, *options], log)
+
+    def open(self) -> None:
+        """Wait until it answers. Raises Broken."""
+        end = time.monotonic() + START_SECONDS
+        while not self._urls.exists():
+            self.check()
+            if time.monotonic() > end:
+                raise Broken(f"The sandbox vendor {self.slug} does not answer.")
+            time.sleep(0.02)
+        self.url, control = self._urls.read_text().split()
+        self._control = http.client.HTTPConnection(urlsplit(control).netloc, timeout=CALL_SECONDS)
+
+    def ledger(self, window: float) -> dict[str, Any]:
+        """What the running vendor says of its calls, and of its fullest window of so many seconds."""
+        try:
+            self._control.request("GET", f"/ledger?window={window:g}")
+            found: dict[str, Any] = json.loads(self._control.getresponse().read())
+        except (OSError, http.client.HTTPException) as error:
+            raise Broken(f"The sandbox vendor {self.slug} does not answer: {error}") from error
+        return found
+
+    def books(self) -> books.Books:
+        return books.read(self._books)
+
+    def check(self) -> None:
+        if self.process.poll() is not None:
+            raise Broken(f"The sandbox vendor {self.slug} ended with {self.process.returncode}.")
+
+
+class Hub:
+    """`manage.py up`: web, beat, workers and Flower, on ports that nobody else has."""
+
+    def __init__(self, log: Path, processes: int, password: str) -> None:
+        self._held = [_port(8000), _port(5555)]
+        self.web, self.flower = (f"http://127.0.0.1:{one.getsockname()[1]}/" for one in self._held)
+        self._password = password
+        web, flower = (str(one.getsockname()[1]) for one in self._held)
+        more = {"HOST": "127.0.0.1", "PORT": web, "FLOWER_PORT": flower, "FLOWER_BASIC_AUTH": f"demo:{password}"}
+        more |= {"VENDOR_PROCESSES": str(processes), "HUB_PROCESSES": "2"}
+        self.process = _start(["manage.py", "up"], log, **more)
+
+    def answers(self) -> bool:
+        """Whether web and Flower can be looked at. Raises Broken if they never will be."""
+        self.check()
+        login = b64encode(f"demo:{self._password}".encode()).decode()
+        return _ok(self.web + "admin/login/") and _ok(self.flower, Authorization=f"Basic {login}")
+
+    def check(self) -> None:
+        if self.process.poll() is not None:
+            raise Broken(f"manage.py up ended with {self.process.returncode}.")
+
+
+class Processes:
+    """A context manager: at its end all that was started is gone, also what the started ones started."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.log = home, home / "demo.log"
+        self.vendors: dict[str, SandboxVendor] = {}
+        self.hub: Hub | None = None
+
+    def __enter__(self) -> "Processes":
+        self.log.write_text("")
+        return self
+
+    def start_vendor(self, slug: str, *options: str) -> None:
+        self.vendors[slug] = SandboxVendor(slug, self.home, self.log, *options)
+
+    def start_hub(self, processes: int, password: str) -> Hub:
+        self.hub = Hub(self.log, processes, password)
+        return self.hub
+
+    def open_vendors(self) -> dict[str, str]:
+        """slug -> URL, once they answer. Raises Broken."""
+        for vendor in self.vendors.values():
+            vendor.open()
+        return {slug: vendor.url for slug, vendor in self.vendors.items()}
+
+    def wait_for_tables(self) -> None:
+        """Until `up` has brought the database up to date. Raises Broken."""
+        executor = MigrationExecutor(connection)
+        while executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            self.check()
+            time.sleep(0.1)
+            executor.loader.build_graph()
+
+    def wait_for_hub(self) -> None:
+        """Until web and Flower answer and all workers are heard of. Raises Broken."""
+        end = time.monotonic() + START_SECONDS
+        while not (self.hub and self.hub.answers() and _workers() == WORKERS):
+            self.check()
+            if time.monotonic() > end:
+                raise Broken("The web server, Flower or a worker does not answer.")
+            time.sleep(0.1)
+
+    def check(self) -> None:
+        """Raises Broken if one of them is gone."""
+        for each in (*self.vendors.values(), self.hub):
+            if each:
+                each.check()
+
+    def __exit__(self, *_: object) -> None:
+        hear_nothing()
+        with ExitStack() as stack:  # the last one first: calls that are open still find their vendor
+            for each in (*self.vendors.values(), self.hub):
+                if each:
+                    stack.callback(_end, each.process)
+
+
+def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[bytes]":
+    """In a session of its own: the terminal's Ctrl-C is for the demo, which then ends the others in order."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, *program],
+            cwd=settings.BASE_DIR,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | more,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=partial(_end_with, os.getpid()),
+        )
+
+
+def _end_with(parent: int) -> None:
+    """SIGTERM when the demo dies, even if it was killed and could say nothing. Only Linux can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin:
+        process.stdin.close()
+
+
+def _workers() -> set[str]:
+    """The roles of the workers that answer."""
+    answers = celery_app.control.ping(timeout=1.0, limit=len(WORKERS)) or []
+    return {name.partition("@")[0] for answer in answers for name in answer}
+
+
+def _port(wanted: int) -> socket.socket:
+    """Bound, not listening: nobody else gets it while it is open, but a server of ours can use it."""
+    try:
+        with socket.socket() as trial:
+            trial.bind(("127.0.0.1", wanted))  # without REUSEADDR: fails where anybody is
+        return hold_port("127.0.0.1", wanted)
+    except OSError:
+        return hold_port("127.0.0.1", 0)
+
+
+def _ok(url: str, **headers: str) -> bool:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=CALL_SECONDS)
+    try:
+        connection.request("GET", parts.path, headers=headers)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

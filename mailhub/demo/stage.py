@@ -1,0 +1,156 @@
+"""Vendors, casters and lists of the demo, made by the commands that everybody uses."""
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from vendors.models import Mailcaster, Vendor
+
+HERE = Path(__file__).parent
+SPONSOR = "Velma"
+BULK, PRINT, POST = "bulk-mail", "amazing-mail", "post-office"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is agreed with a vendor: units calls in any so many seconds. about: what it stands for."""
+
+    units: int
+    seconds: float
+    about: str
+
+    @property
+    def typed(self) -> str:
+        return f"{self.units}/{self.seconds:g}"
+
+
+TERMS = {
+    PRINT: Terms(5, 2, "document 000: 5 letters in any 60 s, here in any 2 s"),
+    BULK: Terms(1500, 1, "document 003: seven mailcasters"),
+    POST: Terms(60, 1, "bounces, lost answers, stop and resume"),
+}
+# Document 003's example: name, kind, minimum, maximum. It names no maximum for MC1.
+CASTERS = (
+    ("MC1", "small-only", 1, 2000),
+    *((f"MC{n}", "small-priority", 200, 2000) for n in (2, 3)),
+    *((f"MC{n}", "large-priority", 2000, 5000) for n in (4, 5, 6, 7)),
+)
+PERCENTAGE, THRESHOLD = 4, 2000
+SLOTS = len(CASTERS) + 2 + 2  # senders at work at once: of bulk, print and post
+DOCUMENT = {101: 11_000, 102: 135, 103: 200_000}  # document 003's jobs and their recipients
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The ids of what was loaded, beside document 003's 101, 102 and 103."""
+
+    letters: tuple[int, ...]
+    spring: int
+    members: int
+
+
+def sandbox_options(slug: str) -> list[str]:
+    """How the vendor behaves: it answers 429 to whoever is too fast; the post office knows our references."""
+    return [f"--throttle={TERMS[slug].typed}", "--latency-ms=20", "--jitter-ms=10"] + (
+        ["--dedupe"] if slug == POST else []
+    )
+
+
+def make_vendors(urls: dict[str, str]) -> None:
+    """The night of the print vendor is over for today: open_night says when the next one is."""
+    past = timezone.now() - timedelta(minutes=1)
+    _vendor(PRINT, urls, "--channel=print", f"--dispatch-at={past:%H:%M}", "--time-zone=UTC")
+    _vendor(BULK, urls, f"--threshold={THRESHOLD}")
+    _vendor(POST, urls, "--threshold=1000")
+    for name, kind, low, high in CASTERS:
+        _caster(BULK, name, kind, low, high)
+    for slug in (PRINT, POST):
+        for name in ("MC1", "MC2"):
+            _caster(slug, name, "small-only", 1, 2000)
+    Mailcaster.objects.filter(vendor__slug=BULK).update(enabled=False)  # they are woken one by one
+    _run("vendor", "pause", POST, "--reason=until the curtain rises")
+
+
+def load_lists(last: int) -> Jobs:
+    """All campaigns; last: recipients of job 103. The numbers of jobs go on at 101 where document 003 begins."""
+    letters = tuple(_letters())
+    spring = _send("spring-news.csv", POST, "Spring news", "news.txt", "now")
+    members = _send("members.csv", POST, "Members", "news.txt", "now")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER SEQUENCE campaigns_job_id_seq RESTART WITH 101")
+    for number, size in (DOCUMENT | {103: last}).items():
+        rows = [("email", "name"), *((f"r{n}.{number}@sandbox.example", f"Reader {n}") for n in range(1, size + 1))]
+        found = _send(rows, BULK, f"Broadcast {number}", "news.txt", "now")
+        if found != number:
+            raise RuntimeError(f"document 003's job {number} became job {found}")
+    return Jobs(letters, spring, members)
+
+
+def open_post_office() -> None:
+    _run("vendor", "resume", POST)
+
+
+def open_night(seconds: float) -> datetime:
+    """The print vendor's dispatch is due that soon; when (UTC). Beat's sweep finds it, as after any change."""
+    vendor = Vendor.objects.get(slug=PRINT)
+    due = timezone.now() + timedelta(seconds=seconds)
+    vendor.dispatch_at = due.time()
+    vendor.save(update_fields=["dispatch_at"])
+    return due
+
+
+def make_user(password: str) -> None:
+    User.objects.create_superuser("demo", password=password)
+
+
+def _vendor(slug: str, urls: dict[str, str], *more: str) -> None:
+    set_up = [f"url={urls[slug]}", "timeout=30", "lookup=weak"]
+    if slug == POST:
+        set_up = [f"url={urls[slug]}", "timeout=8", "settle_delay=1", "dedupe=true"]
+    words = [f"--name={slug.replace('-', ' ').title()}", "--no-casters", f"--limit={TERMS[slug].typed}", *more]
+    _run("vendor", "add", slug, "--adapter=http", *words, "--set", *set_up)
+
+
+def _caster(slug: str, name: str, kind: str, low: int, high: int) -> None:
+    sizes = [f"--min={low}", f"--max={high}", f"--percentage={PERCENTAGE}"]
+    _run("mailcaster", "add", slug, name, f"--kind={kind}", *sizes)
+
+
+def _letters() -> Iterator[int]:
+    """Each row of the file is a print job of its own, as in document 000; they wait for the night."""
+    with (HERE / "letters.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    for row in rows:
+        yield _send([header, row], PRINT, f"Statement of {row[1]}", "letter.txt", "nightly")
+
+
+def _send(recipients: str | Sequence[Iterable[Any]], vendor: str, name: str, body: str, at: str) -> int:
+    """A shipped file, or rows that become a file, through send_campaign; the id of its job."""
+    with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="") as made:
+        if isinstance(recipients, str):
+            file = str(HERE / recipients)
+        else:
+            csv.writer(made).writerows(recipients)
+            made.flush()
+            file = made.name
+        words = [f"--vendor={vendor}", f"--sponsor={SPONSOR}", "--new-sponsor", f"--name={name}", f"--at={at}"]
+        told = _run("send_campaign", file, *words, f"--subject={name}", f"--body={HERE / body}", "--json")
+    return int(json.loads(told)["job"])
+
+
+def _run(command: str, *words: str) -> str:
+    """A command, as typed; what it said. Raises CommandError."""
+    said = io.StringIO()
+    call_command(command, *words, stdout=said)
+    return said.getvalue()

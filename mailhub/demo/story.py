@@ -1,0 +1,129 @@
+"""What happens in the demo: three tales told side by side, each going on when what it waits for has come.
+
+A tale is a generator: whoever plays it asks it to go on a few times a second.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+
+from django.db import transaction
+from django.utils import timezone
+
+from campaigns import desk, mailcaster
+from campaigns.claims import people
+from campaigns.models import DispatchRun
+from campaigns.tasks import ring, send_job, settle_doubts
+from mailhub.demo import stage
+from mailhub.demo.facts import Facts, Seen
+from vendors.models import Mailcaster, Vendor
+
+NIGHT_SECONDS = 2.0
+BREATH = 0.6  # seconds between two casters, so that an eye can follow
+REST = 2.0  # seconds that a stopped job is left alone
+STOP_AT = 100  # messages
+SETTLE_EVERY = 2.0  # seconds
+# The sizes of document 003's children.
+CHILDREN = {104: 2000, 105: 2000, 106: 2000, 107: 2000, 108: 200, 109: 200, 110: 2000, 111: 600}
+
+Tale = Iterator[None]
+
+
+class Story:
+    """tell: says a sentence to whoever watches. facts: set anew before each step."""
+
+    def __init__(self, jobs: stage.Jobs, tell: Callable[[str], None]) -> None:
+        self.jobs, self.tell = jobs, tell
+        self.facts = Facts(time.monotonic())
+
+    def tales(self) -> list[Tale]:
+        return [self._night(), self._mailcasters(), self._post()]
+
+    def _night(self) -> Tale:
+        """Document 000: in the evening all rendered jobs go out, as fast as the printer takes them."""
+        terms = stage.TERMS[stage.PRINT]
+        due = stage.open_night(NIGHT_SECONDS)
+        self.tell(f"{len(self.jobs.letters)} letters are rendered; the nightly dispatch is due at {due:%H:%M:%S} UTC")
+        runs = DispatchRun.objects.filter(vendor__slug=stage.PRINT, finished_at__isnull=False)
+        while not (run := runs.first()):
+            yield
+        self.tell(f"The night has dispatched {run.dispatched} letters; {terms.units} go in any {terms.seconds:g} s")
+        yield from self._until_done(*self.jobs.letters)
+        yield from self._until_sure(*self.jobs.letters)
+        self.tell("All letters are with the printer")
+
+    def _mailcasters(self) -> Tale:
+        """Document 003, step by step, in the order in which its casters wake."""
+        self.tell("Document 003: jobs 101, 102 and 103 wait; seven mailcasters wake one by one")
+        for name in ("MC1", "MC4", "MC5", "MC6", "MC7", "MC2", "MC3"):
+            self._wake(name)
+            yield from self._pause(BREATH)
+        yield from self._until_done(102)
+        self._wake("MC1")
+        yield from self._until_done(104)
+        self._wake("MC4")
+        yield from self._until_done(106)
+        self._wake("MC6")
+        yield from self._until_done(101, 102)
+        self.tell(f"Job 101 is finished: {sum(CHILDREN.values()):,} in {len(CHILDREN)} children")
+        Mailcaster.objects.filter(vendor__slug=stage.BULK).update(enabled=True)
+        ring(Vendor.objects.filter(slug=stage.BULK).values_list("pk", flat=True))
+        self.tell("Now the casters stay awake: the workers cut and send job 103 by themselves")
+        yield from self._until_done(103)
+        yield from self._until_sure(*stage.DOCUMENT)
+        self.tell(f"Job 103 is finished, in {len(self.facts.children(103))} children")
+
+    def _wake(self, name: str) -> None:
+        """The caster looks for a job once, by the rules that a worker follows, and sleeps; a worker sends the job."""
+        casters = Mailcaster.objects.filter(vendor__slug=stage.BULK, name=name)
+        with transaction.atomic():  # nobody else sees it awake, or a worker might be faster than the document
+            casters.update(enabled=True)
+            claimed = mailcaster.claim(casters.get().pk, timezone.now())
+            casters.update(enabled=False)
+        if claimed is None:
+            self.tell(f"{name} wakes and finds nothing")
+            return
+        queue = casters.select_related("vendor").get().vendor.queue
+        send_job.si(claimed.job_id, claimed.fence).set(queue=queue).apply_async(ignore_result=True)
+        cut = f" and cuts job {claimed.job_id} from {claimed.parent_id}" if claimed.parent_id else ""
+        self.tell(f"{name} wakes{cut or f' and takes job {claimed.job_id}'}")
+
+    def _post(self) -> Tale:
+        """Document 001: a job is stopped in the middle and sends the rest later; refusals and doubts are told apart."""
+        members, spring = self.jobs.members, self.jobs.spring
+        stage.open_post_office()
+        while self._job(members).answered < STOP_AT and not self._job(members).done:
+            yield
+        people.stop([members], by="demo")
+        while not self._job(members).done:
+            yield
+        sent = self._job(members).answered
+        self.tell(f"Members (job {members}) is stopped after {sent:,} of {self._job(members).size:,}")
+        yield from self._pause(REST)
+        idle = self._job(members).answered == sent
+        self.tell(f"{'Nothing moved' if idle else 'Late answers came in'} meanwhile; Members goes on")
+        while desk.retry([members])[0].verdict is people.Verdict.BUSY:
+            yield
+        yield from self._until_done(members, spring)
+        refused, doubts = self._job(spring).refused, self._job(spring).in_doubt
+        self.tell(f"Spring news: {refused} bounced; {doubts} answers were lost, so the vendor is asked again")
+        yield from self._until_sure(members, spring)
+        self.tell("No e-mail is in doubt any more")
+
+    def _job(self, id: int) -> Seen:
+        return self.facts.jobs[id]
+
+    def _until_done(self, *ids: int) -> Tale:
+        yield  # at least one new look, for what was seen is older than what was just done
+        while not all(id in self.facts.jobs and self.facts.jobs[id].done for id in ids):
+            yield
+
+    def _until_sure(self, *ids: int) -> Tale:
+        """On a machine that stalls any answer may be lost; the vendors can be asked."""
+        while any(self._job(id).in_doubt for id in ids):
+            settle_doubts.apply_async(expires=60)
+            yield from self._pause(SETTLE_EVERY)
+
+    def _pause(self, seconds: float) -> Tale:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            yield

@@ -1,0 +1,84 @@
+"""`manage.py demo`: the whole product at work on one screen (the story itself is in mailhub/demo/)."""
+
+import secrets
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from rich.console import Console
+
+from mailhub.demo import books, report, stage
+from mailhub.demo.lines import Lines
+from mailhub.demo.picture import Picture
+from mailhub.demo.play import play, stay
+from mailhub.demo.processes import Broken, Processes
+from mailhub.demo.story import Story
+
+PIPE_WIDTH = 120  # columns; a pipe has no width of its own
+
+
+class Command(BaseCommand):
+    help = (
+        "Everything at work: sandbox vendors, workers, beat, web and Flower, in a home of its own below MAILHUB_HOME, "
+        "fresh each time. On a terminal it stays up until Ctrl-C. Exit codes: 0 both sides' books agree, 1 not."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="plain lines, and the end when the mail is out")
+        help = f"of job 103; document 003 has {stage.DOCUMENT[103]:,} (default: %(default)s)"
+        parser.add_argument("--recipients", type=int, default=20_000, metavar="N", help=help)
+
+    def handle(self, *args: Any, once: bool, recipients: int, **options: Any) -> None:
+        if recipients < stage.THRESHOLD:
+            raise CommandError(f"job 103 is to be cut: at least {stage.THRESHOLD:,} recipients")
+        self.recipients = recipients
+        terminal = sys.stdout.isatty()
+        self.console = Console(width=None if terminal else PIPE_WIDTH, highlight=False)
+        good = False
+        with Processes(settings.MAILHUB_HOME) as processes:
+            try:
+                good = self._run(processes, live=terminal and not once)
+            except Broken as why:
+                self.console.print(str(why), style="bold red")
+            finally:
+                if not good:
+                    self._say(f"What all processes said is in {processes.log}")
+                self._say("Stopping everything")
+        sys.exit(0 if good else 1)
+
+    def _run(self, processes: Processes, live: bool) -> bool:
+        """Whether all came out as promised."""
+        password = secrets.token_urlsafe(9)
+        jobs = self._set_up(processes, password)
+        watcher: Any = Picture(self.console, jobs) if live else Lines(self._say, jobs)
+        with watcher:
+            play(processes, Story(jobs, watcher.tell), watcher)
+        good = self._report(processes)
+        if live:
+            self.console.print(report.next_steps(processes, password))
+            stay(processes)
+        return good
+
+    def _set_up(self, processes: Processes, password: str) -> stage.Jobs:
+        self._say("Starting three sandbox vendors, and a PostgreSQL and a Redis of the demo's own")
+        for slug in stage.TERMS:
+            processes.start_vendor(slug, *stage.sandbox_options(slug))
+        self._say(f"Starting web, Flower, beat and workers with {stage.SLOTS} senders")
+        processes.start_hub(stage.SLOTS, password)
+        processes.wait_for_tables()
+        stage.make_vendors(processes.open_vendors())
+        stage.make_user(password)
+        self._say("Loading the lists")
+        jobs = stage.load_lists(self.recipients)
+        processes.wait_for_hub()
+        return jobs
+
+    def _report(self, processes: Processes) -> bool:
+        accounts = [books.compare(slug, vendor.books()) for slug, vendor in processes.vendors.items()]
+        children, breaches = books.children(), books.audit()
+        self.console.print(report.table(accounts), report.verdict(accounts, children, breaches, self.recipients))
+        return all(one.agrees for one in accounts) and books.as_in_the_document() and not breaches
+
+    def _say(self, sentence: str) -> None:
+        self.console.print(sentence, soft_wrap=True)
