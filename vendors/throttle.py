@@ -23,9 +23,6 @@ from typing import Any, cast
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from vendors.clock import SteadyClock, process_clock
 from vendors.limits import Answer, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
@@ -48,8 +45,6 @@ __all__ = [
 SCRIPT = Path(__file__).with_name("window.lua").read_text()
 DRIFT = 0.001
 MARGIN_MOST = 0.25
-# One repeat, for a connection that went stale: a verb that Redis has done already can be done again.
-PATIENCE: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
 
 Entry = tuple[int, float, int]
 Rebuilt = Lost | Skewed | None
@@ -99,19 +94,14 @@ class _Script:
 
 
 class Throttle(_Script):
-    """The throttle for code that may block. All seconds are floats; Unreachable is raised when Redis is."""
+    """The throttle for code that may block.
+
+    Whoever asks again because an answer was lost can only make it slower. Unreachable is raised when Redis is.
+    """
 
     def __init__(self, redis: Redis, **clocks: Any) -> None:
         super().__init__(**clocks)
         self._redis, self._script = redis, redis.register_script(SCRIPT)
-
-    @classmethod
-    def at(cls, url: str, **clocks: Any) -> "Throttle":
-        """With a connection pool of its own. Redis is Unreachable after 10 s at most. Close it after use."""
-        return cls(Redis.from_url(url, retry=Retry(NoBackoff(), 1), **PATIENCE), **clocks)
-
-    def close(self) -> None:
-        self._redis.close()
 
     def _run(self, ask: Ask) -> Any:
         try:
@@ -177,15 +167,7 @@ class AsyncThrottle(_Script):
 
     def __init__(self, redis: AsyncRedis, **clocks: Any) -> None:
         super().__init__(**clocks)
-        self._redis, self._script = redis, redis.register_script(SCRIPT)
-
-    @classmethod
-    def at(cls, url: str, **clocks: Any) -> "AsyncThrottle":
-        """See Throttle.at; of one event loop."""
-        return cls(AsyncRedis.from_url(url, retry=AsyncRetry(NoBackoff(), 1), **PATIENCE), **clocks)
-
-    async def close(self) -> None:
-        await self._redis.aclose()
+        self._script = redis.register_script(SCRIPT)
 
     async def _run(self, ask: Ask) -> Any:
         try:

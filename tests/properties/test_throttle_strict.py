@@ -22,6 +22,7 @@ LIMITS = [
     ((Limit(0, 1),), ()),
     ((), (Limit(2, 1), Limit(3, 2.5))),
     ((Limit(50, 2.5),), (Limit(1, 1),)),
+    ((), ()),
 ]
 moments = st.sampled_from([0, 1, 150, 399, HOLD_MS])
 calls = st.builds(Call, moments, moments, st.sampled_from(["done", "done", "done", "silent", "cancelled"]))

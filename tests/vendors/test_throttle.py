@@ -8,6 +8,7 @@ from django.conf import settings
 from redis import Redis
 
 from tests.virtual import HOLD, Desk
+from vendors import stores
 from vendors.throttle import (
     AsyncThrottle,
     Grant,
@@ -258,22 +259,24 @@ def test_the_senders_loop_has_the_same_throttle(desk: Desk) -> None:
     scope = desk.scope((5, 60))
 
     async def send() -> None:
-        throttle = AsyncThrottle.at(settings.REDIS_URL, **desk.clocks)
+        redis = stores.async_redis(settings.REDIS_URL)
         try:
+            throttle = AsyncThrottle(redis, **desk.clocks)
             grant = await throttle.acquire(scope, 9, HOLD)
             assert isinstance(grant, Grant) and grant.units == 5
             await throttle.cancel(scope, grant.places()[:1])
             await throttle.done(scope, grant.places()[1:])
             assert await throttle.acquire(desk.scope((0, 60)), 1, HOLD) == Paused()
         finally:
-            await throttle.close()
+            await redis.aclose()
 
     asyncio.run(send())
     assert [len(of) for of in desk.throttle.places(scope)] == [4, 4]
 
 
 def test_without_redis_there_is_no_grant() -> None:
-    throttle = Throttle.at("unix:///nonexistent/redis.sock")
+    redis = stores.redis("unix:///nonexistent/redis.sock")
+    throttle = Throttle(redis)
     for verb in (
         lambda: throttle.acquire(Scope(1, 1, 1), 1, HOLD),
         lambda: throttle.done(Scope(1, 1, 1), ["a:1"]),
@@ -281,16 +284,16 @@ def test_without_redis_there_is_no_grant() -> None:
     ):
         with pytest.raises(Unreachable):
             verb()
-    throttle.close()
+    redis.close()
 
 
 def test_without_redis_the_senders_loop_gets_no_grant_either() -> None:
     async def ask() -> None:
-        throttle = AsyncThrottle.at("unix:///nonexistent/redis.sock")
+        redis = stores.async_redis("unix:///nonexistent/redis.sock")
         try:
             with pytest.raises(Unreachable):
-                await throttle.acquire(Scope(1, 1, 1), 1, HOLD)
+                await AsyncThrottle(redis).acquire(Scope(1, 1, 1), 1, HOLD)
         finally:
-            await throttle.close()
+            await redis.aclose()
 
     asyncio.run(ask())

@@ -8,7 +8,7 @@ from redis import Redis
 
 from tests.private_redis import PrivateRedis
 from tests.virtual import HOLD, Desk
-from vendors.throttle import Grant, Lost, Throttle, Unreachable, Wait
+from vendors.throttle import Grant, Lost, Unreachable, Wait
 
 LIMIT = (5, 60)
 
@@ -181,11 +181,3 @@ def test_what_a_credential_left_behind_under_an_older_generation_does_not_count(
     scope = desk.scope(credential=[LIMIT])
     desk.get(scope, 3)
     desk.get(scope, 2)
-
-
-def test_a_throttle_that_was_cut_off_finds_redis_again(server: PrivateRedis, desk: Desk) -> None:
-    throttle = Throttle.at(server.url, **desk.clocks)
-    assert isinstance(throttle.acquire(desk.scope(LIMIT), 1, HOLD), Grant)
-    server.restart(keep=True)
-    assert throttle.acquire(desk.scope(LIMIT), 1, HOLD) == Lost()
-    throttle.close()
