@@ -1,7 +1,8 @@
 """Named places in the code where a test can let a process die. They do nothing unless the environment arms them.
 
 MAILHUB_FAILPOINTS=after_claim,before_record:3 kills the process with -9 at its first pass by after_claim, or its third
-by before_record. Each fires once: with MAILHUB_FAILPOINTS_DIR set, once over all processes that share the folder.
+by before_record; after_call:1:STOP lets it freeze there instead, until somebody sends SIGCONT. Each fires once: with
+MAILHUB_FAILPOINTS_DIR set, once over all processes that share the folder.
 """
 
 import os
@@ -21,14 +22,15 @@ NAMES = (
 )  # fmt: skip
 
 
-def _parse(words: str) -> dict[str, int]:
-    """{name: the pass at which it fires}"""
+def _parse(words: str) -> dict[str, tuple[int, signal.Signals]]:
+    """{name: the pass at which it fires, and what it does to the process}"""
     armed = {}
     for word in filter(None, words.split(",")):
-        name, _, nth = word.partition(":")
+        name, _, rest = word.partition(":")
+        nth, _, how = rest.partition(":")
         if name not in NAMES:
             raise ValueError(f"no failpoint is called {name!r}")
-        armed[name] = int(nth or 1)
+        armed[name] = int(nth or 1), signal.Signals[f"SIG{how or 'KILL'}"]
     return armed
 
 
@@ -48,8 +50,9 @@ def here(name: str) -> None:
     if not _armed or name not in _armed:
         return
     _passed[name] += 1
-    if _passed[name] == _armed[name] and _first(name):
-        os.kill(os.getpid(), signal.SIGKILL)
+    nth, how = _armed[name]
+    if _passed[name] == nth and _first(name):
+        os.kill(os.getpid(), how)
 
 
 def _first(name: str) -> bool:

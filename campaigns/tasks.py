@@ -24,7 +24,13 @@ from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
 
-_stopping = multiprocessing.Event()  # made before the pool forks: the worker's children see it
+# Made before the pool forks: the worker's children see it. Without a lock: a process that is killed while it looks
+# would take an Event's lock along, and all others would wait for ever.
+_stopping = multiprocessing.RawValue("b", 0)
+
+
+def _is_stopping() -> bool:
+    return bool(_stopping.value)
 
 
 def ring(vendor_ids: Iterable[int], **options: Any) -> None:
@@ -62,9 +68,9 @@ def cast(vendor_id: int) -> None:
 @shared_task(ignore_result=False)
 def send_job(job_id: int, fence: int) -> None:
     """Sends a leaf job that a caster claimed under this fence, then looks for the vendor's next work at once."""
-    sent = sender.send(job_id, fence, _stopping.is_set)
+    sent = sender.send(job_id, fence, _is_stopping)
     finalising.finalise(job_id)
-    if not sent.ours or _stopping.is_set():
+    if not sent.ours or _is_stopping():
         return
     job = Job.objects.get(pk=job_id)
     log.info(
@@ -119,12 +125,16 @@ def audit() -> None:
             log.error("%s is broken: %s: %s (%s)", check.promise, check.question, check.breaches, check.examples)
 
 
+def _stop(*_: Any) -> None:
+    _stopping.value = 1
+
+
 @signals.worker_shutting_down.connect
 def _shut_down(**_: Any) -> None:
-    _stopping.set()
+    _stop()
 
 
 @signals.worker_process_init.connect
 def _hear_the_end(**_: Any) -> None:
     """A supervisor may signal the whole process group: finish the open calls instead of dying in them."""
-    signal.signal(signal.SIGTERM, lambda *_: _stopping.set())
+    signal.signal(signal.SIGTERM, _stop)

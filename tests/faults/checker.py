@@ -1,0 +1,145 @@
+"""The judge of every fault test: what our rows say, held against the books that the vendor kept itself.
+
+The rows alone are judged by the product's own audit; only the vendor knows whether what they say is true.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from campaigns import audit
+from campaigns.models import Job, Resolution
+from campaigns.states import DONE, PARENTS
+from vendors.sandbox.books import ACCEPTING, Books, Entry
+
+# The ops row tells more than the truth as long as there is one, but for an acceptance that came after it.
+ROWS = """
+SELECT m.id, m.uuid::text AS uuid, m.campaign_id, coalesce(o.sent_at, m.sent_at) AS sent_at,
+    coalesce(o.in_doubt_at, m.in_doubt_at) IS NOT NULL AS in_doubt,
+    coalesce(m.message_id, o.message_id) AS message_id, coalesce(o.error_code, m.error_code) AS error_code
+FROM campaigns_message m LEFT JOIN campaigns_opsmessage o USING (id) ORDER BY m.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One message, as we see it."""
+
+    id: int
+    uuid: str
+    campaign_id: int
+    sent_at: datetime | None
+    in_doubt: bool
+    message_id: str | None
+    error_code: str | None
+
+    @property
+    def state(self) -> str:
+        if self.message_id is not None:
+            return "accepted"
+        if self.error_code is not None:
+            return "expired" if self.error_code == "expired" else "refused"
+        return "in doubt" if self.in_doubt else "in flight" if self.sent_at else "waiting"
+
+
+def rows() -> list[Row]:
+    with connection.cursor() as cursor:
+        cursor.execute(ROWS)
+        return [Row(*row) for row in cursor.fetchall()]
+
+
+def sums() -> Counter[str]:
+    """Messages by state, over all campaigns."""
+    return Counter(row.state for row in rows())
+
+
+def judge(books: Books, *, final: bool = True, windows: Iterable[tuple[int, float, str | None]] = ()) -> list[str]:
+    """Every broken promise in words; empty if all were kept.
+
+    final: nothing is under way any more. windows: (units, seconds, the Authorization header or None for all calls).
+    """
+    told = rows()
+    calls = _calls(books, {row.uuid for row in told})
+    return [
+        *_by_the_audit(),
+        *_twice(told, calls),
+        *(_unfinished(told) if final else ()),
+        *_untrue(told, calls),
+        *_too_fast(books, windows),
+        *_after_the_stop(told, calls),
+    ]
+
+
+def _calls(books: Books, ours: set[str]) -> Mapping[str, list[Entry]]:
+    """The calls for each message, under whatever reference."""
+    found: dict[str, list[Entry]] = defaultdict(list)
+    for entry in books.entries:
+        uuid = entry.reference.rpartition("-")[0]
+        if uuid in ours:
+            found[uuid].append(entry)
+    return found
+
+
+def _accepted(calls: Mapping[str, list[Entry]], row: Row) -> list[Entry]:
+    return [entry for entry in calls.get(row.uuid, ()) if entry.verdict in ACCEPTING]
+
+
+def _by_the_audit() -> Iterator[str]:
+    for check in audit.run():
+        if not check.ok and check.promise != "stuck":
+            yield f"{check.promise}: not so: {check.question} ({check.breaches}: {', '.join(check.examples)})"
+
+
+def _twice(told: list[Row], calls: Mapping[str, list[Entry]]) -> Iterator[str]:
+    """P1. A person who chose to send again has answered for the second time."""
+    chosen = Counter(Resolution.objects.filter(decision="resend").values_list("message_id", flat=True))
+    for row in told:
+        times = len(_accepted(calls, row))
+        if times > 1 + chosen[row.id]:
+            yield f"P1: message {row.id} was accepted {times} times"
+
+
+def _unfinished(told: list[Row]) -> Iterator[str]:
+    """P2, at the end: who is waiting was stopped by a person, and nobody is in flight."""
+    stopped = [(job.first_message, job.end) for job in Job.objects.filter(stopped_at__isnull=False)]
+    for row in told:
+        kept = any(first <= row.id < end for first, end in stopped)
+        if row.state == "in flight" or (row.state == "waiting" and not kept):
+            yield f"P2: message {row.id} is {row.state} for ever"
+    for job in Job.objects.exclude(status__in=DONE).filter(stopped_at=None):
+        yield f"P2: job {job.pk} is {job.status} for ever"
+
+
+def _untrue(told: list[Row], calls: Mapping[str, list[Entry]]) -> Iterator[str]:
+    """P3. What a person settled stands on the person's word."""
+    for row in told:
+        ids = {entry.id for entry in _accepted(calls, row)}
+        by_person = (row.message_id or "").startswith("person:") or row.error_code == "person"
+        if row.state == "accepted" and row.message_id not in ids and not by_person:
+            yield f"P3: message {row.id} is sent as {row.message_id}, the vendor has {ids or 'nothing'}"
+        if row.state in ("refused", "expired", "waiting") and ids and not by_person:
+            yield f"P3: message {row.id} is {row.state}, the vendor accepted it as {ids}"
+
+
+def _too_fast(books: Books, windows: Iterable[tuple[int, float, str | None]]) -> Iterator[str]:
+    for units, seconds, credential in windows:
+        worst = books.worst_window(seconds, credential)
+        if worst > units:
+            yield f"P4: {worst} calls in a window of {seconds:g} s, not {units}"
+
+
+def _after_the_stop(told: list[Row], calls: Mapping[str, list[Entry]]) -> Iterator[str]:
+    """P5. A call that comes in after the stop has committed was allowed before it: its sent_at says when."""
+    stops: dict[int, Any] = {}
+    leaves = Job.objects.exclude(status__in=PARENTS).filter(stopped_at__isnull=False)
+    for job in leaves:
+        stops |= dict.fromkeys(range(job.first_message, job.end), job.stopped_at)
+    for row in told:
+        stop = stops.get(row.id)
+        late = stop and any(entry.wall > stop.timestamp() for entry in calls.get(row.uuid, ()))
+        if late and (row.sent_at is None or row.sent_at > stop):
+            yield f"P5: message {row.id} was called after the stop, allowed at {row.sent_at}, stopped at {stop}"

@@ -1,0 +1,83 @@
+"""Does all of mailhub's work in forks of one process: `python -m tests.faults.driver`.
+
+A line of JSON in, a line out. Each round is a process of its own that may be killed or frozen where a failpoint is
+armed; Django is set up once. The broker is in the memory of each fork and nobody reads it: every bell is lost, so
+what gets done is done from the rows.
+"""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from typing import Any
+
+import django
+
+
+def work(stopping: bool) -> None:
+    """One round: the sweep, the dispatch, the casters, every claimed job, doubts; the sweep again for what ended."""
+    from campaigns import dispatcher, tasks
+    from campaigns.models import Job
+    from vendors.models import Vendor
+
+    tasks._stopping.value = int(stopping)
+    tasks.sweep()
+    dispatcher.dispatch()
+    for vendor in Vendor.objects.all():
+        tasks.cast(vendor.pk)
+    rung: set[tuple[int, int]] = set()
+    while claims := set(Job.objects.filter(status="ENQUEUED").values_list("pk", "fence")) - rung:
+        rung |= claims
+        for job_id, fence in sorted(claims):
+            tasks.send_job(job_id, fence)
+    tasks.settle_doubts()
+    tasks.sweep()
+
+
+def fork(words: dict[str, Any]) -> int:
+    from campaigns import failpoints
+
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        failpoints.arm(words.get("points", ""))
+        work(bool(words.get("stopping")))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def wait(child: int) -> dict[str, Any]:
+    """How the round came to its end, or to a halt."""
+    _, status = os.waitpid(child, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        return {"end": "frozen", "pid": child}
+    return {"end": "killed" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}", "pid": child}
+
+
+def main() -> None:
+    django.setup()
+    from django.db import connections
+
+    from campaigns import tasks
+    from mailhub import queues, schedule  # noqa: F401
+    from vendors.adapters import http  # noqa: F401
+
+    tasks.finish_parent.delay(0)  # Celery imports its parts when they are first used: not in each fork anew
+    connections.close_all()
+    for line in sys.stdin:
+        words = json.loads(line)
+        pid = words.get("wake")
+        if pid:
+            os.kill(pid, signal.SIGCONT)
+        print(json.dumps(wait(pid or fork(words))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

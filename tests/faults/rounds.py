@@ -1,0 +1,136 @@
+"""Rounds of work in processes that can be killed or frozen at any named place, and the mail that they send."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import IO, Any
+
+from django.db.models import F
+from django.utils import timezone
+
+from campaigns.models import Job, Message, OpsMessage
+from campaigns.states import DONE
+from tests import factories
+from tests.programs import PROJECT, environment
+from vendors.models import Vendor
+
+CONCURRENCY = 4
+MOST_ROUNDS = 12
+
+
+class Driver:
+    """tests/faults/driver.py as a process."""
+
+    def __init__(self, log: IO[str], **more: str) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.driver"],
+            cwd=PROJECT,
+            env=environment(BROKER_URL="memory://", RESULT_BACKEND="cache+memory://", LEASE_SECONDS="0", **more),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+
+    def round(self, points: str = "", *, stopping: bool = False) -> dict[str, Any]:
+        """One round; with points armed it may end killed or frozen. stopping: as while the worker shuts down."""
+        return self._ask(points=points, stopping=stopping)
+
+    def wake(self, pid: int) -> dict[str, Any]:
+        """A frozen round goes on."""
+        return self._ask(wake=pid)
+
+    def _ask(self, **words: Any) -> dict[str, Any]:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer or (told := json.loads(answer))["end"] not in ("exit 0", "killed", "frozen"):
+            raise AssertionError(f"a round failed: {answer}\n{self._said()}")
+        return told
+
+    def _said(self) -> str:
+        self._log.seek(0)
+        return self._log.read()[-4000:]
+
+    def end(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        with self._process:  # closes its pipes
+            self._process.wait()
+
+
+@contextmanager
+def driver(**more: str) -> Iterator[Driver]:
+    with tempfile.TemporaryFile("w+") as log:
+        made = Driver(log, **more)
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+@dataclass(frozen=True)
+class Mail:
+    """A large job, which is cut into three children, and a small one, over one credential of one vendor."""
+
+    vendor: Vendor
+    parent: Job
+    small: Job
+
+    @property
+    def done(self) -> bool:
+        return not Job.objects.exclude(status__in=DONE).exists()
+
+
+def mail(url: str, **settings: Any) -> Mail:
+    """23 recipients: four answers are lost, two of them of letters that the vendor took, and three bounce."""
+    settings = {"url": url, "timeout": 5, "settle_delay": 1, "concurrency": CONCURRENCY, **settings}
+    vendor = factories.vendor(settings=settings, limits=[(1000, 1)], small_audience_threshold=10)
+    for number in (1, 2):
+        factories.caster(vendor, f"MC{number}", "large-priority", min_size=8, max_size=8, percentage=100)
+    login = factories.credential(vendor)
+    odd = {1: "lost", 6: "bounce", 9: "error", 14: "errorafter", 18: "bounce"}
+    to = [f"{odd.get(number, 'somebody')}+{number}@sandbox.example" for number in range(20)]
+    parent = factories.campaign_with_job(to, of=login, status="RENDERED")
+    small = factories.campaign_with_job(
+        [f"{who}@sandbox.example" for who in ("ann", "error+ben", "bounce+cat")], of=login, status="RENDERED"
+    )
+    return Mail(vendor, parent, small)
+
+
+def an_hour_passes() -> None:
+    """For messages in doubt: it is time to ask the vendor again."""
+    past = timedelta(hours=1)
+    Message.objects.filter(in_doubt_at__isnull=False).update(
+        sent_at=F("sent_at") - past, in_doubt_at=F("in_doubt_at") - past, settle_at=timezone.now() - past
+    )
+
+
+def finish(of: Mail, by: Driver) -> int:
+    """Rounds until nothing is left to do; how many it took."""
+    for number in range(1, MOST_ROUNDS):
+        an_hour_passes()
+        before = _picture()
+        by.round()
+        if of.done and _picture() == before:
+            return number
+    raise AssertionError(f"not done in {MOST_ROUNDS} rounds: {list(Job.objects.values('pk', 'status', 'waits_for'))}")
+
+
+def _picture() -> list[Any]:
+    jobs = Job.objects.order_by("pk").values_list("pk", "status", "fence", "accepted", "refused", "in_doubt")
+    return [*jobs, *Message.objects.order_by("pk").values_list("pk", "message_id", "error_code", "resend_no")]
+
+
+def open_calls() -> int:
+    """Calls that are open now, or were when their sender died."""
+    return OpsMessage.objects.filter(sent_at__isnull=False, delivered_at=None, in_doubt_at=None).count()

@@ -1,0 +1,58 @@
+"""For each failpoint the story that leads there: rounds of work, the last of which passes by the point."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from campaigns import failpoints
+
+VENDORS: dict[str, dict[str, Any]] = {
+    "tells nothing": {},
+    "looks up": {"lookup": "weak"},
+    "looks up for sure": {"lookup": "strong"},
+    "deduplicates": {"dedupe": True},
+}
+
+
+@dataclass(frozen=True)
+class Story:
+    """before: what is armed in the rounds before; nth: the pass at which the point fires; stopping: in its round."""
+
+    vendor: str
+    nth: int = 1
+    before: tuple[str, ...] = ()
+    stopping: bool = False
+
+
+IN_MID_STREAM = (
+    "after_claim",
+    "before_call",
+    "after_call",
+    "before_record",
+    "after_record",
+    "before_done",
+    "after_done",
+)
+SETTLING = ("after_due", "before_repeat", "after_repeat", "before_settle", "after_settle")
+
+
+def story(point: str) -> Story:
+    """Each kind of vendor has its turn, where the point allows it."""
+    vendor = list(VENDORS)[failpoints.NAMES.index(point) % len(VENDORS)]
+    if point in SETTLING:
+        return Story("looks up for sure" if vendor == "looks up for sure" else "deduplicates", before=("",))
+    if point in ("after_doubt", "after_recover"):
+        return Story(vendor, before=("before_call:2",))
+    if point in ("before_put_back", "after_put_back"):
+        return Story(vendor, stopping=True)
+    return Story(vendor, nth=3 if point in IN_MID_STREAM else 1)
+
+
+def pairs() -> list[tuple[str, str]]:
+    """All: the point of the first death, the point of the second."""
+    return [(first, second) for first in failpoints.NAMES for second in failpoints.NAMES]
+
+
+def sample() -> list[tuple[str, str]]:
+    """A third of the points as the first, each with another second."""
+    names = failpoints.NAMES
+    return [(names[number], names[(7 * number + 3) % len(names)]) for number in range(0, len(names), 3)]

@@ -1,0 +1,165 @@
+"""Who judges the judge: for each promise the classic bug is planted, and the checker must say so.
+
+A limiter that stamps its places at the grant is caught in tests/properties/test_throttle_strict.py; breaches that the
+rows alone show, in tests/campaigns/test_audit.py.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import sender
+from campaigns.claims import finalising, people, sending
+from campaigns.models import Job, Message, OpsMessage
+from campaigns.sender import standing
+from campaigns.sender.sending import connect
+from campaigns.states import move
+from tests import factories
+from tests.faults.checker import judge
+from tests.sandbox import Sandbox
+from vendors.outcomes import Accepted, Refused
+from vendors.throttle import AsyncThrottle
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def claimed(recipients: int | list[str], url: str, limits: tuple[tuple[int, float], ...] = ()) -> Job:
+    """A leaf job that a caster has taken."""
+    vendor = factories.vendor(settings={"url": url, "timeout": 5, "concurrency": 4}, limits=limits)
+    job = factories.campaign_with_job(recipients, of=factories.credential(vendor), status="DISPATCHED")
+    return take_again(job)
+
+
+def take_again(job: Job) -> Job:
+    job.refresh_from_db()
+    move(Job.objects.filter(pk=job.pk), "enqueue", fence=job.fence + 1, heartbeat_at=timezone.now())
+    job.refresh_from_db()
+    return job
+
+
+def sent(job: Job) -> Job:
+    sender.send(job.pk, job.fence)
+    assert finalising.finalise(job.pk)
+    job.refresh_from_db()
+    return job
+
+
+def broken(vendor: Sandbox, **more: Any) -> set[str]:
+    return {fault.partition(":")[0] for fault in judge(vendor.books(), **more)}
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, right: str, wrong: str) -> None:
+    """The statement with a mistake in it."""
+    assert right in getattr(place, name)
+    monkeypatch.setattr(place, name, getattr(place, name).replace(right, wrong))
+
+
+def test_without_a_bug_the_judge_is_content(sandbox: Sandbox) -> None:
+    job = sent(claimed(["ann@x.example", "lost@sandbox.example", "bounce@sandbox.example"], sandbox.url))
+    assert (job.accepted, job.refused, job.in_doubt) == (1, 1, 1)
+    assert broken(sandbox, windows=[(3, 5, None)]) == set()
+
+
+def test_p1_a_blind_requeue_of_what_was_in_flight(vendor: Sandbox) -> None:
+    """As acks_late, visibility timeouts and Celery's own retries do."""
+    job = claimed(["ann@x.example", "lost@sandbox.example"], vendor.url)
+    sender.send(job.pk, job.fence)
+    OpsMessage.objects.filter(in_doubt_at__isnull=False).update(sent_at=None, in_doubt_at=None, error_sub_type=None)
+    Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
+    sent(take_again(job))
+    assert broken(vendor) == {"P1"}
+
+
+def test_p1_a_retry_that_takes_the_doubts_along(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = sent(claimed(["ann@x.example", "lost@sandbox.example"], vendor.url))
+    planted(monkeypatch, people, "FREE", "AND m.in_doubt_at IS NULL", "")
+    planted(monkeypatch, people, "FREE", "OR m.sent_at IS NULL", "OR m.delivered_at IS NULL")
+    planted(monkeypatch, people, "FREE", "delivered_at = NULL,", "delivered_at = NULL, in_doubt_at = NULL,")
+    assert people.retry([job.pk])[0].verdict == people.Verdict.DONE
+    Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
+    sent(take_again(job))
+    assert "P1" in broken(vendor)
+
+
+def test_p2_a_job_that_is_logged_while_calls_are_open(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = claimed(3, vendor.url)
+    sender.send(job.pk, job.fence)
+    OpsMessage.objects.filter(id=job.first_message).update(delivered_at=None, message_id=None)
+    planted(monkeypatch, finalising, "OPEN", "AND sent_at IS NOT NULL", "AND false")
+    assert finalising.finalise(job.pk)
+    assert "P2" in broken(vendor)
+
+
+def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal that comes late, from a sender that was thought dead, writes over an acceptance."""
+    job = claimed(1, vendor.url)
+    sender.send(job.pk, job.fence)
+    guard = "AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)"
+    late = (job.first_message, Refused("timeout"))
+    told(job, late)
+    assert broken(vendor, final=False) == set()
+    planted(monkeypatch, sending, "RECORD", guard, "")
+    planted(monkeypatch, sending, "RECORD", "AND o.message_id IS NULL", "")
+    told(job, late)
+    assert "P3" in broken(vendor, final=False)
+
+
+def told(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
+    async def tell() -> None:
+        rows = await connect()
+        await sending.record(rows, sending.Lease(job.pk, 1), answers)
+        await rows.close()
+
+    asyncio.run(tell())
+
+
+def test_p3_an_acceptance_that_the_vendor_knows_nothing_of(vendor: Sandbox) -> None:
+    job = claimed(1, vendor.url)
+    sending.enqueue(raw(), sending.Lease(job.pk, job.fence), job.first_message, job.end)
+    told(job, (job.first_message, Accepted("sb-0")))
+    assert broken(vendor, final=False) == {"P3"}
+
+
+def raw() -> Any:
+    connection.ensure_connection()
+    return connection.connection
+
+
+def test_p4_places_that_are_given_back_as_soon_as_the_call_is_over(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = (5, 30.0)
+    monkeypatch.setattr(AsyncThrottle, "done", AsyncThrottle.cancel)
+    sent(claimed(20, sandbox.url, limits=(limit,)))
+    assert "P4" in broken(sandbox, windows=[(*limit, None)])
+
+
+def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = claimed(3, vendor.url)
+    lease = sending.take(job.pk, job.fence)
+    assert lease
+    people.stop([job.pk])
+    planted(monkeypatch, sending, "ENQUEUE", "AND status = 'ENQUEUED'", "")
+    planted(monkeypatch, sending, "CLAIM", "AND status = 'SENDING'", "")
+    planted(monkeypatch, standing, "READ", "j.status", "'SENDING' AS status")
+    monkeypatch.setattr(sending, "take", lambda *_: lease)
+    monkeypatch.setattr(sending, "start", lambda _: True)
+    drained = iter([False, True])
+    monkeypatch.setattr(sending, "drain", lambda *_: next(drained))
+    sender.send(job.pk, job.fence)
+    assert broken(vendor, final=False) >= {"P5"}
+
+
+def test_p7_finalising_without_a_look_at_whose_rows_they_are(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Postman's fault: it un-dequeues the messages of other campaigns."""
+    ours, other = claimed(2, vendor.url), claimed(2, vendor.url)
+    sending.enqueue(raw(), sending.Lease(other.pk, other.fence), other.first_message, other.end)
+    planted(monkeypatch, finalising, "BACK", "id >= %(low)s AND id < %(high)s AND job_id = %(job)s", "true")
+    before = list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at"))
+    sent(ours)
+    assert list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at")) != before
+    Job.objects.filter(pk=other.pk).update(status="SENDING")
+    assert "P2" in broken(vendor, final=False)
