@@ -1,10 +1,11 @@
 """The Celery application: a bell, never the record (docs/architecture.md)."""
 
 import os
+import warnings
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, celeryd_init
+from celery.signals import beat_init, celeryd_init, setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 
@@ -12,6 +13,14 @@ app = Celery("mailhub", task_cls="mailhub.waiter:WaiterTask", amqp="mailhub.wait
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.steps["consumer"].add("mailhub.queues:Adoption")
+
+# Celery warns of root because of pickle, which nothing here accepts (settings).
+warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
+
+
+@setup_logging.connect
+def _log_as_django_does(**_: Any) -> None:
+    """With a receiver Celery leaves the loggers alone: settings.LOGGING is the one place."""
 
 
 @celeryd_init.connect

@@ -68,7 +68,7 @@ TIME_ZONE = os.environ.get("TIME_ZONE", "UTC")
 USE_TZ = True
 LANGUAGE_CODE = "en"
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+STATIC_ROOT = Path(os.environ.get("STATIC_ROOT", BASE_DIR / "staticfiles"))
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 LOGIN_URL = "admin:login"
@@ -129,5 +129,6 @@ LOGGING = {
         "kombu": {"level": "WARNING"},
         "django_celery_beat": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
+        "flower": {"level": "ERROR"},  # it asks workers before they are there, and says so
     },
 }

@@ -87,7 +87,8 @@ def _rebuild(scope: Scope) -> None:
     redis = stores.redis(settings.REDIS_URL)
     try:
         if window.rebuild(Throttle(redis), scope.vendor_id, scope.generation):
-            log.warning("vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
+            level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose
+            log.log(level, "vendor %s: the throttle's window was made from the ledger", scope.vendor_id)
     finally:
         redis.close()
         connection.close()  # this thread's own

@@ -7,6 +7,7 @@ import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from datetime import datetime
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,7 +58,7 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("file", metavar="FILE", help="CSV of recipients; - for standard input")
         add("--sponsor", required=True, metavar="NAME", help="on whose behalf it goes out")
-        add("--new-sponsor", action="store_true", help="create the sponsor if there is none of this name")
+        add("--new-sponsor", action="store_true", help="the sponsor is new, although another one has a similar name")
         add("--vendor", required=True, metavar="SLUG", help="who delivers it")
         add("--credential", metavar="NAME", help="login at the vendor; default: its only one, or 'default'")
         add("--subject", default="", metavar="TEXT", help="template of the subject")
@@ -178,9 +179,9 @@ def _sponsor(name: str, new: bool) -> Sponsor:
     found = Sponsor.objects.filter(name=name).first()
     if found:
         return found
-    if not new:
-        known = _known(Sponsor.objects.values_list("name", flat=True))
-        raise CommandError(f"there is no sponsor {name!r}; {known}; --new-sponsor creates it")
+    alike = get_close_matches(name, Sponsor.objects.values_list("name", flat=True))
+    if alike and not new:  # more likely a slip of the hand than a new sponsor
+        raise CommandError(f"there is no sponsor {name!r}; did you mean {alike[0]!r}? --new-sponsor creates it")
     sponsor = Sponsor(name=name)
     try:
         sponsor.full_clean()
