@@ -16,7 +16,7 @@ from django.db import connection
 from tests.factories import unique
 
 PROJECT = Path(__file__).parents[1]
-DEADLINE = 60.0  # seconds; a loaded machine takes its time
+DEADLINE = 120.0  # seconds; on a loaded machine a worker takes half a minute to start
 
 
 def until(fact: Callable[[], Any], given_up: Callable[[], bool] = lambda: False) -> Any:

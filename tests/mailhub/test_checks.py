@@ -86,6 +86,7 @@ def test_a_redis_that_is_away_is_a_warning(tmp_path: Path) -> None:
         assert {message.id for message in checks.redis_keeps_all()} == {"mailhub.W001"}
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.django_db
 @pytest.mark.parametrize("role", ["worker", "beat"])
 def test_neither_a_worker_nor_beat_starts_where_something_is_wrong(role: str) -> None:

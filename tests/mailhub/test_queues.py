@@ -9,7 +9,7 @@ from tests.factories import unique, vendor
 from tests.workers import DEADLINE, worker
 from vendors.models import Vendor
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
 NEVER = "86400"
 OFTEN = "0.2"

@@ -161,6 +161,7 @@ def test_migrating_brings_the_table_up_to_date() -> None:
     assert PeriodicTask.objects.filter(task="mailhub.tasks.release_parked").exists()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 @override_settings(SWEEP_SECONDS=0.2)
 def test_beat_rings_for_these_rows() -> None:

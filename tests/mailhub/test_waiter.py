@@ -225,6 +225,7 @@ def test_a_message_that_cannot_be_published_holds_up_no_other(queue: str) -> Non
     assert parked(queue) == [broken]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 def test_while_the_broker_is_away_everything_is_kept_and_the_next_sweep_publishes_it_once(queue: str) -> None:
     park(queue, count=3, due=later(hours=1))

@@ -17,7 +17,7 @@ from tests.celery_tasks import again_in_an_hour, again_soon, collect, in_broker,
 from tests.factories import unique
 from tests.workers import DEADLINE, PROJECT, Process, environment, worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 QUEUE = unique("runs")
 
 
@@ -99,6 +99,22 @@ def test_a_chord_whose_header_and_body_are_parked_runs_to_its_end(page: str, run
     release(hours=4)
     runner.until(lambda: len(notes(page)) == 4)
     assert sorted(notes(page)[3]) == [0, 1, 2]
+
+
+def test_a_released_task_goes_back_to_the_queue_while_its_worker_has_no_database(page: str) -> None:
+    aside = unique("queue")
+    note.apply_async([page, "parked"], queue=aside, countdown=3600)
+    release(hours=2)
+
+    with worker(aside, DATABASE_URL="postgres://mailhub@/mailhub?host=/nowhere") as blind:
+        blind.until(lambda: "reject requeue=True" in blind.log())
+        blind.process.terminate()
+        blind.process.wait(DEADLINE)
+    assert (len(in_broker(aside)), notes(page)) == (1, [])
+
+    with worker(aside) as reader:
+        reader.until(lambda: notes(page))
+    assert notes(page) == ["parked"]
 
 
 def sweep_and_die(time: datetime, at: str) -> int:
