@@ -1,0 +1,84 @@
+"""The night and the waiter in bulk: 100,000 rendered jobs dispatched, 100,000 parked tasks released; rows/s and memory.
+
+`python -m benchmarks.bells [rows]`.
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from benchmarks.stage import console, stage
+
+ROWS = 100_000
+
+
+def memory() -> float:
+    """The most this process has used so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def timed(what: str, rows: int, work: Callable[[], int]) -> None:
+    before, began = memory(), time.perf_counter()
+    done = work()
+    seconds = time.perf_counter() - began
+    assert done == rows, f"{done} of {rows}"
+    console.print(f"{what}: {rows:,} in {seconds:.1f} s, {rows / seconds:,.0f}/s; memory +{memory() - before:.0f} MB")
+
+
+def dispatch(rows: int) -> None:
+    from django.db import connection
+    from django.utils import timezone
+
+    from campaigns import nights
+    from campaigns.models import Job
+    from tests import factories
+
+    vendor = factories.vendor(casters=["small-only"], dispatch_at=(timezone.now() - timedelta(minutes=1)).time())
+    type(vendor).objects.update(created_at=timezone.now() - timedelta(days=30))
+    vendor.refresh_from_db()
+    made = factories.campaign(rows, of=factories.credential(vendor), messages=False)
+    words = {"campaign": made, "credential": made.credential, "vendor": vendor, "size": 1, "status": "RENDERED"}
+    words["sponsor"] = made.sponsor
+    early = timezone.now() - timedelta(hours=1)
+    for low in range(0, rows, 10_000):
+        numbers = range(low, min(low + 10_000, rows))
+        Job.objects.bulk_create(Job(**words, first_message=1 + n, created_at=early) for n in numbers)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE campaigns_job")
+    timed("nightly dispatch", rows, lambda: nights.run(vendor, timezone.now()).jobs)
+
+
+COPIES = """
+INSERT INTO mailhub_parkedtask (due_at, task, task_id, queue, message, parked_at, publications)
+SELECT now() + n * interval '1 millisecond', task, n::text, queue, replace(message, task_id, n::text), parked_at, 0
+FROM mailhub_parkedtask, generate_series(1, %s) n
+"""
+
+
+def release(rows: int) -> None:
+    from django.db import connection
+    from django.utils import timezone
+
+    from mailhub import waiter
+    from mailhub.models import ParkedTask
+    from mailhub.tasks import release_parked
+
+    later = timezone.now() + timedelta(days=1)
+    release_parked.apply_async(eta=later, queue="nobody")
+    with connection.cursor() as cursor:
+        cursor.execute(COPIES, [rows])
+    assert ParkedTask.waiting.count() == rows + 1
+    timed("waiter's release", rows, lambda: waiter.release(timezone.now()))
+
+
+def main() -> None:
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
+    with stage():
+        dispatch(rows)
+        release(rows)
+
+
+if __name__ == "__main__":
+    main()
