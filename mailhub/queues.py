@@ -16,8 +16,7 @@ from kombu.exceptions import OperationalError
 
 from vendors.models import Vendor
 
-HUB = "hub"
-VENDORS = "vendors"
+VENDORS = "vendors"  # a role, not a queue that anything is sent to
 
 logger = logging.getLogger(__name__)
 
