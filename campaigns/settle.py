@@ -4,6 +4,7 @@ Receipts come first where a vendor sends them (campaigns.claims.truth.accept). W
 """
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -54,7 +55,16 @@ def settle() -> int:
     now = timezone.now()
     due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now).values("campaign_id")[:10_000]
     logins = Credential.objects.filter(Q(campaigns__in=due), paused=False, vendor__paused=False).distinct()
-    return sum(uvloop.run(_credential(login)) for login in logins.select_related("vendor"))
+    return sum(_one(login) for login in logins.select_related("vendor"))
+
+
+def _one(login: Credential) -> int:
+    """What goes wrong with one credential holds up no other."""
+    try:
+        return uvloop.run(_credential(login))
+    except Exception:
+        log.exception("doubts of credential %s cannot be settled", login)
+        return 0
 
 
 async def _credential(login: Credential) -> int:
@@ -112,13 +122,14 @@ async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
     if place is None or not isinstance(letter, Letter):
         return await _later(case, doubt, None)
     grant, scope = place
-    outcome: Outcome = NotSent("not allowed any more: stopped, paused, or the key grew too old")
+    outcome: Outcome = NotSent("not allowed any more: stopped, paused, or it took too long")
     try:
         age = await truth.repeat(case.rows, scope, doubt, case.hold, proved=proved)
         if age is None:
             await case.throttle.cancel(scope, grant.places())
         else:
-            if proved or _young(case.adapter.capabilities.dedupe_ttl, age):
+            in_time = time.monotonic() <= grant.deadline - case.adapter.deadline  # else its place may be gone
+            if in_time and (proved or _young(case.adapter.capabilities.dedupe_ttl, age)):
                 failpoints.here("before_repeat")
                 outcome = (await case.adapter.send([letter]))[0]
                 failpoints.here("after_repeat")

@@ -64,6 +64,7 @@ MOVES: dict[str, Move] = {
         (S.ENQUEUED, S.SENDING), S.DISPATCHED, "sender", "no place in the window for a while, or shut down"
     ),
     "drain": Move((S.SENDING,), S.SENT, "sender", "nothing is left to pick"),
+    "again": Move((S.SENT,), S.READY, "finalizer", "a call that seemed lost turned out never to have been made"),
     "recover": Move((S.ENQUEUED, S.SENDING), S.RECOVERING, "recovery", "the heartbeat is too old; goes first"),
     "stop": Move(
         (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING),

@@ -1,7 +1,9 @@
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.db import transaction
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_delete, post_migrate, post_save
 
 
@@ -12,9 +14,17 @@ class MailhubConfig(AppConfig):
         from mailhub import checks  # noqa: F401
         from vendors.models import Vendor
 
+        connection_created.connect(_limit_idle)
         post_migrate.connect(_on_migrate, sender=self)
         post_save.connect(_on_vendor, sender=Vendor)
         post_delete.connect(_on_vendor, sender=Vendor)
+
+
+def _limit_idle(connection: Any, **_: Any) -> None:
+    """The database ends the transaction of a process that froze in it: others wait for the rows that it holds."""
+    milliseconds = str(round(settings.TRANSACTION_IDLE_SECONDS * 1000))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('idle_in_transaction_session_timeout', %s, false)", [milliseconds])
 
 
 def _on_migrate(using: str, **_: Any) -> None:

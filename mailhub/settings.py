@@ -87,6 +87,7 @@ if os.environ.get("HTTPS") == "1":
 SWEEP_SECONDS = float(os.environ.get("SWEEP_SECONDS", "10"))
 LEASE_SECONDS = float(os.environ.get("LEASE_SECONDS", "15"))
 HEARTBEAT_SECONDS = float(os.environ.get("HEARTBEAT_SECONDS", "3"))
+TRANSACTION_IDLE_SECONDS = float(os.environ.get("TRANSACTION_IDLE_SECONDS", "60"))
 WAITER_HORIZON = timedelta(minutes=float(os.environ.get("WAITER_HORIZON_MINUTES", "15")))
 WAITER_SWEEP = timedelta(minutes=float(os.environ.get("WAITER_SWEEP_MINUTES", "5")))
 WAITER_EXCLUDED_QUEUES = [q for q in os.environ.get("WAITER_EXCLUDED_QUEUES", "").split(",") if q]

@@ -37,7 +37,8 @@ FROM moved WHERE m.id = moved.id AND m.message_id IS NULL
 COUNT = """
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     count(*) FILTER (WHERE error_code IS NOT NULL AND error_code <> 'expired'),
-    count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired')
+    count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired'),
+    count(*) FILTER (WHERE dequeued_at IS NULL)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
 """
 
@@ -45,7 +46,9 @@ FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
 def finalise(job_id: int) -> bool:
     """SENT or STOPPED -> LOGGED if no answer is open any more: ops back to the ground truth, ops rows deleted.
 
-    In slices, each a transaction, so that no lock is held for long; the last one logs. Two at once: one logs.
+    A job that was SENT is READY again if one of its messages turns out to be waiting: a sender that was thought dead
+    has proved that its call was never made. In slices, each a transaction, so that no lock is held for long; the last
+    one logs. Two at once: one logs.
     """
     job = Job.objects.filter(pk=job_id, status__in=(Status.SENT, Status.STOPPED)).first()
     if job is None:
@@ -69,10 +72,13 @@ def _slice(job: Job, low: int, high: int, *, last: bool) -> bool:
         failpoints.here("mid_finalise")
         if not last:
             return True
-        accepted, refused, in_doubt, expired = _one(cursor, COUNT, words)
+        accepted, refused, in_doubt, expired, waiting = _one(cursor, COUNT, words)
         counts = {"accepted": accepted, "refused": refused, "in_doubt": in_doubt, "expired": expired}
-        ends = {"finished_at": Now(), "mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
-        return move(Job.objects.filter(pk=job.pk), "log", **counts, **ends) == 1
+        ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
+        mine = Job.objects.filter(pk=job.pk)
+        if waiting and move(mine, "again", **counts, **ends):
+            return False
+        return move(mine, "log", finished_at=Now(), **counts, **ends) == 1
 
 
 def _one(cursor: Any, statement: str, words: dict[str, int]) -> tuple[Any, ...]:

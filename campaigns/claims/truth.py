@@ -108,19 +108,26 @@ async def due(connection: AsyncConnection[Any], credential_id: int, most: int, l
 
 # A repeat is a call: under the vendor's generation, and in the ledger before it starts. It says how old the first
 # attempt is now: a key may have grown too old while we waited for a place. After a proof that the vendor has nothing
-# it is the first call, and the proof is bound to the call it was asked about: of two who asked, one repeats.
+# it is the first call, and the proof is bound to the call it was asked about: of two who asked, one repeats. For a
+# stopped job nothing is called, not even what may be there already (promise P5).
 REPEAT = """
 WITH gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND NOT v.paused AND NOT c.paused
         AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
     FOR SHARE OF v
-), ours AS (
-    UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
+), mine AS (
+    SELECT m.id, m.campaign_id FROM campaigns_message m
     WHERE m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s AND m.sent_at = %(sent_at)s
         AND EXISTS (SELECT FROM gate)
-        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE j.campaign_id = m.campaign_id AND j.stopped_at IS NOT NULL
-            AND m.id >= j.first_message AND m.id < j.first_message + j.size)
+    FOR UPDATE
+), jobs AS (
+    SELECT j.stopped_at FROM mine JOIN campaigns_job j ON j.campaign_id = mine.campaign_id
+        AND mine.id >= j.first_message AND mine.id < j.first_message + j.size
+    FOR SHARE OF j
+), ours AS (
+    UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
+    FROM mine WHERE m.id = mine.id AND NOT EXISTS (SELECT FROM jobs WHERE stopped_at IS NOT NULL)
     RETURNING m.id, extract(epoch FROM clock_timestamp() - %(sent_at)s::timestamptz)::float8 AS age
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)

@@ -9,16 +9,17 @@ from django.db.models.functions import Now
 from campaigns import failpoints
 from vendors.limits import Lost
 from vendors.models import Minute, RateLimit, Usage, Vendor
-from vendors.throttle import Throttle
+from vendors.throttle import Throttle, Unreachable
 
 PLOTTED = timedelta(days=8)  # as long as the plots of the operations page may look back
 
 
 def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
-    """Writes the window anew under the next generation; False if somebody else just did, or Redis's clock is off.
+    """Writes the window anew under the next generation; False if somebody else just did.
 
     The vendor's row is locked: claims under the old generation are committed and in the ledger, or they claim
     nothing. If the transaction fails after Redis was written, the generations differ and the next one rebuilds.
+    Raises Unreachable if Redis is away or its clock is off.
     """
     with transaction.atomic():
         vendor = Vendor.objects.select_for_update().get(pk=vendor_id)
@@ -34,7 +35,7 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         answer = throttle.rebuild(vendor_id, generation + 1, longest, entries)
         failpoints.here("mid_rebuild")
         if answer is not None and not isinstance(answer, Lost):
-            raise RuntimeError(f"the throttle's clock differs by {answer.seconds:.1f} s")
+            raise Unreachable(f"its clock differs by {answer.seconds:.1f} s")
         if isinstance(answer, Lost):  # as new a generation stands there: ours in the database was behind
             Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
     failpoints.here("after_rebuild")

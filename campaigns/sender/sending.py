@@ -47,17 +47,25 @@ def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
         until = finalising.in_a_minute()
         finalising.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
         return Sent(job_id, left=True, until=until)
-    connection.ensure_connection()
-    if not sending.enqueue(connection.connection, lease, work.first, work.end) or not sending.start(lease):
+    if not sending.enqueue(_connected(), lease, work.first, work.end) or not sending.start(lease):
         return Sent(job_id, ours=False)
     end = End(drained=True)
-    while end.drained and not sending.drain(connection.connection, lease, work.first, work.end):
+    while end.drained and not sending.drain(_connected(), lease, work.first, work.end):
         end = uvloop.run(_stream(work, stopping))
         if not end.drained:
+            _connected()
             held = end.until if end.held else None
             left = finalising.put_back(job_id, lease.fence, not_before=held, waits_for=end.words)
             return Sent(job_id, ours=left, left=left, until=end.until)
     return Sent(job_id)
+
+
+def _connected() -> Any:
+    """This process's connection; the one from before hours in the loop may be gone."""
+    if connection.connection is not None and not connection.is_usable():
+        connection.close()
+    connection.ensure_connection()
+    return connection.connection
 
 
 async def _stream(work: works.Work, stopping: Callable[[], bool]) -> End:

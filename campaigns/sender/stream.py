@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import Error as DjangoError
 from psycopg import InterfaceError, OperationalError
 
 from campaigns import failpoints, hours
@@ -26,6 +27,7 @@ from vendors.throttle import AsyncThrottle, Unreachable
 
 log = logging.getLogger(__name__)
 
+NO_DATABASE = (OperationalError, InterfaceError, DjangoError)
 PATIENCE = 5.0  # seconds that a sender waits by itself; for longer it lets go of the job
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 FIND_OUT = 1.0  # seconds between two looks at the world
@@ -90,27 +92,22 @@ class Stream:
         end: End | None = None
         while True:
             try:
-                end = end or await self._step()
-            except (OperationalError, InterfaceError) as error:
+                if end is None:
+                    end = await self._step()
+                else:
+                    await self._room.wait(0.2)
+                    await self._live()
+            except NO_DATABASE as error:  # what is in flight goes on; its answers are stored when it is back
                 log.warning("job %s: no database: %s", self._work.lease.job_id, error)
                 end = self._later(5, "the database could not be reached")
-            if end is None:
+            except Unreachable as error:
+                end = self._later(10, f"the throttle's Redis cannot be reached: {error}")
+            if end is None or self._room.taken:
                 continue
-            if self._room.taken:
-                await self._room.wait(0.2)
-                await self._live()
-            elif end.drained and (again := self._again()):
-                end = again if again.until else None
+            if end.drained and self._room.not_sent:
+                self._cursor, self._room.not_sent, end = self._work.first, 0, None  # once more: what was not sent
             else:
                 return end
-
-    def _again(self) -> End | None:
-        """The end of the slice is reached, but some were provably not sent: from the start, now or later."""
-        if not self._room.not_sent:
-            return None
-        wait = self._room.later
-        self._cursor, self._room.not_sent, self._room.later = self._work.first, 0, 0.0
-        return self._later(wait, "some are to be tried again") if wait else End()
 
     async def _step(self) -> End | None:
         await self._live()
@@ -128,6 +125,8 @@ class Stream:
     async def _live(self) -> None:
         """Looks at the world every second, and says that we live."""
         now = time.monotonic()
+        if self._claims.broken:
+            self._claims = await self._connect()
         if now - self._looked > FIND_OUT:
             self._looked = now
             self._world = await self._look()
@@ -170,14 +169,10 @@ class Stream:
     async def _claim(self, want: int) -> End | None:
         """As many as there are places and room for; or a short wait; or a reason to let go of the job."""
         failpoints.here("before_grant")
-        try:
-            answer = await self._throttle.acquire(self._world.scope, want, self._hold)
-        except Unreachable as error:
-            return self._later(10, f"the throttle's Redis cannot be reached: {error}")
-        match answer:
-            case Grant():
+        match await self._throttle.acquire(self._world.scope, want, self._hold):
+            case Grant() as grant:
                 failpoints.here("after_grant")
-                await self._use(answer)
+                await self._use(grant)
             case Wait(seconds) if seconds > PATIENCE:
                 await world.full(self._claims, self._work.credential_id, seconds)
                 return self._later(seconds, "no place in the vendor's window", held=False)
@@ -244,13 +239,13 @@ class Stream:
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
             try:
                 return await claims.record(self._records, self._work.lease, answers)
-            except (OperationalError, InterfaceError) as error:
+            except NO_DATABASE as error:
                 log.warning("job %s: results wait for the database: %s", self._work.lease.job_id, error)
             await asyncio.sleep(pause)
             try:
                 await self._records.close()
                 self._records = await self._connect()
-            except (OperationalError, InterfaceError):
+            except NO_DATABASE:
                 continue
         await claims.record(self._records, self._work.lease, answers)
         return None

@@ -1,0 +1,123 @@
+"""Fault 4: a sender freezes (SIGSTOP), is thought dead, its job is finished by others, and then it wakes up.
+
+Fault 33: it froze in a transaction, with the locks of rows that others need.
+"""
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import dispatcher, sender
+from campaigns.claims import finalising, sending
+from campaigns.models import Job, OpsMessage
+from campaigns.sender import standing
+from campaigns.sender.sending import connect
+from campaigns.sender.stream import SLACK
+from tests.faults import rounds
+from tests.faults.checker import judge, sums
+from tests.faults.rounds import CONCURRENCY, Driver, Mail
+from tests.faults.test_checker import claimed, take_again
+from tests.sandbox import Sandbox
+from vendors.outcomes import NotSent
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+
+
+def frozen(mail: Mail, at: str, driver: Driver) -> int:
+    told = driver.round(f"{at}:STOP")
+    assert told["end"] == "frozen"
+    assert rounds.open_calls() <= CONCURRENCY
+    return told["pid"]
+
+
+def wakes_too_late(pid: int, since: float, driver: Driver) -> None:
+    """Not before every place that it was granted is too old to start a call with."""
+    while time.monotonic() < since + SLACK:
+        time.sleep(0.05)
+    assert driver.wake(pid)["end"] == "exit 0"
+
+
+@pytest.mark.parametrize("at", ["after_claim:2", "before_call:3", "after_call:1", "before_record:1", "before_drain:1"])
+def test_a_zombie_doubles_nothing_and_what_it_knows_of_acceptances_counts(
+    at: str, vendor: Sandbox, driver: Driver
+) -> None:
+    mail = rounds.mail(vendor.url)
+    pid, since = frozen(mail, at, driver), time.monotonic()
+    rounds.finish(mail, driver)
+    doubts = sums()["in doubt"]
+    wakes_too_late(pid, since, driver)
+    assert judge(vendor.books()) == []
+    if at in ("after_call:1", "before_record:1"):  # the vendor had accepted the first ones
+        assert sums()["in doubt"] < doubts
+    rounds.finish(mail, driver)
+    assert judge(vendor.books()) == []
+
+
+def test_a_zombie_does_not_make_the_vendor_faster(sandbox: Sandbox, driver: Driver) -> None:
+    limit = (8, 1.0)
+    mail = rounds.mail(sandbox.url, timeout=2)
+    mail.vendor.limits.update(units=limit[0])
+    pid, since = frozen(mail, "before_call:6", driver), time.monotonic()
+    driver.round()
+    wakes_too_late(pid, since, driver)
+    rounds.finish(mail, driver)
+    assert judge(sandbox.books(), windows=[(*limit, None)]) == []
+
+
+def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_through(vendor: Sandbox) -> None:
+    """The zombie proves it after the job was drained by another sender, before it is finalised."""
+    job = claimed(3, vendor.url)
+    lost = asyncio.run(claims_one(job))
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
+    assert finalising.recover(job.pk, timedelta(minutes=1))
+    sender.send(job.pk, take_again(job).fence)
+    assert Job.objects.get(pk=job.pk).status == "SENT" and sums() == {"accepted": 2, "in doubt": 1}
+    asyncio.run(proves_that_it_called_nobody(lost, job))
+    assert not finalising.finalise(job.pk)
+    assert Job.objects.get(pk=job.pk).status == "READY" and not OpsMessage.objects.exists()
+    dispatcher.dispatch_ready()
+    sender.send(job.pk, take_again(job).fence)
+    assert finalising.finalise(job.pk)
+    assert judge(vendor.books()) == [] and sums() == {"accepted": 3}
+
+
+async def claims_one(job: Job) -> int:
+    """As a sender does, up to the moment before the call."""
+    lease = await asyncio.to_thread(started, job)
+    rows = await connect()
+    world = await standing.read(rows, lease, job.vendor_id, job.credential_id)
+    words = {
+        "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": world.terms, "hold": 5.0,
+        "credential": job.credential_id, "generation": world.scope.generation, "cursor": 0, "end": job.end, "most": 1,
+    }  # fmt: skip
+    (message,) = await sending.claim(rows, words)
+    await rows.close()
+    return message.id
+
+
+def started(job: Job) -> sending.Lease:
+    lease = sending.take(job.pk, job.fence)
+    connection.ensure_connection()
+    assert lease and sending.enqueue(connection.connection, lease, job.first_message, job.end) and sending.start(lease)
+    connection.close()
+    return lease
+
+
+async def proves_that_it_called_nobody(message_id: int, job: Job) -> None:
+    rows = await connect()
+    await sending.record(rows, sending.Lease(job.pk, 2), [(message_id, NotSent("its place was too old"))])
+    await rows.close()
+
+
+def test_33_a_zombie_with_the_locks_of_a_job_holds_up_nobody_for_long(vendor: Sandbox) -> None:
+    with rounds.driver(TRANSACTION_IDLE_SECONDS="0.5") as driver:
+        mail = rounds.mail(vendor.url)
+        pid = frozen(mail, "mid_finalise:1", driver)
+        rounds.finish(mail, driver)  # waits until the database has ended the zombie's transaction
+        assert judge(vendor.books()) == []
+        assert driver.wake(pid, failing=True)["end"] == "exit 1"
+        assert judge(vendor.books()) == []
