@@ -104,10 +104,15 @@ class Stream:
                 end = self._later(10, f"the throttle's Redis cannot be reached: {error}")
             if end is None or self._room.taken:
                 continue
-            if end.drained and self._room.not_sent:
-                self._cursor, self._room.not_sent, end = self._work.first, 0, None  # once more: what was not sent
-            else:
+            if not end.drained or not self._room.not_sent:
                 return end
+            end = self._again()
+
+    def _again(self) -> End | None:
+        """The slice is done, but some were provably not sent: from its start, at once or when the vendor said."""
+        wait, self._room.later = self._room.later, 0.0
+        self._cursor, self._room.not_sent = self._work.first, 0
+        return self._later(wait, "some are to be tried again") if wait else None
 
     async def _step(self) -> End | None:
         await self._live()

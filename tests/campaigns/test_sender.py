@@ -1,5 +1,8 @@
 """The sender against a vendor with its own books, in this process: no worker, no broker, real sockets and rows."""
 
+import http.server
+import threading
+
 import pytest
 from django.utils import timezone
 
@@ -49,3 +52,32 @@ def test_refusals_lost_answers_and_waits_end_as_what_they_are(sandbox):
     assert state["bounce"].error_code == "bounce" and state["bounce"].error_sub_type == "mailbox_unknown"
     assert all(state[name].in_doubt_at for name in ("lost", "garbage", "error", "errorafter"))
     assert state["tempfail"].message_id and state["delivered"].message_id
+
+
+class Shy(http.server.BaseHTTPRequestHandler):
+    """A vendor that asks to be called again later for bob (RFC 8470's 425), and takes everybody else."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        bob = b"bob@" in self.rfile.read(int(self.headers["content-length"]))
+        answer = b"{}" if bob else b'{"id": "1"}'
+        self.send_response(425 if bob else 200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_one_recipient_that_is_put_off_holds_up_nobody_and_is_tried_when_the_vendor_said():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shy) as vendor:
+        threading.Thread(target=vendor.serve_forever, daemon=True).start()
+        job = enqueued(["ann@sandbox.example", "bob@sandbox.example"], f"http://127.0.0.1:{vendor.server_port}")
+        sent = sender.send(job.pk, 1)
+        vendor.shutdown()
+    job.refresh_from_db()
+    assert sent.left and job.status == "DISPATCHED" and job.not_before == sent.until
+    assert "tried again" in job.waits_for and job.credential.closed_until is None
+    assert job.accepted == 1 and OpsMessage.objects.filter(sent_at=None).count() == 1
