@@ -1,6 +1,6 @@
 """The demo's own ground: a home below the installation's, with fresh servers, and nothing left running at the end.
 
-Entered by manage.py before Django reads its settings. Whatever database the environment names is not the demo's.
+Entered by manage.py before Django reads its settings. Whatever servers the environment names are not the demo's.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from typing import IO
 
 from mailhub import embedded
 
-ADDRESSES = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "RESULT_BACKEND")
+NOT_OURS = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "RESULT_BACKEND", "HTTPS", "ALLOWED_HOSTS")
 # Shorter than in life, so that a minute shows what takes an evening; a slow machine must not lose a lease.
 PACE = {"SWEEP_SECONDS": "1", "QUEUE_LOOK_SECONDS": "2", "LEASE_SECONDS": "60"}
 PREDECESSOR_SECONDS = 60.0
@@ -31,7 +31,7 @@ def own() -> Iterator[None]:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # even where it was inherited as ignored
-    for name in ADDRESSES:
+    for name in NOT_OURS:
         os.environ.pop(name, None)
     os.environ.update(PACE)
     home = embedded.Home(embedded.Home().path / "demo")

@@ -17,6 +17,7 @@ from campaigns.states import GROUPS
 from mailhub.demo import stage
 from mailhub.demo.facts import Facts, Seen
 
+WIDTH, HEIGHT = 100, 36  # what it needs
 SENTENCES = 6
 UPPER = 14  # lines of the two upper panels
 FRAME = "grey50"

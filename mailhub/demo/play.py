@@ -10,7 +10,7 @@ from mailhub.demo.processes import Broken, Processes
 from mailhub.demo.story import Story
 
 BEAT = 0.2  # seconds between two looks
-PATIENCE = 120.0  # seconds without any change
+PATIENCE = 180.0  # seconds without any change
 
 
 class Watcher(Protocol):
@@ -20,7 +20,7 @@ class Watcher(Protocol):
 
 
 def play(processes: Processes, story: Story, watcher: Watcher) -> None:
-    """Returns when all tales are told. Raises Broken if a process ends or nothing moves for two minutes."""
+    """Returns when all tales are told. Raises Broken if a process ends or nothing moves for three minutes."""
     tales, moved = story.tales(), time.monotonic()
     while tales:
         processes.check()

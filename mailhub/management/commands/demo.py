@@ -1,6 +1,7 @@
 """`manage.py demo`: the whole product at work on one screen (the story itself is in mailhub/demo/)."""
 
 import secrets
+import shutil
 import sys
 from typing import Any
 
@@ -10,12 +11,10 @@ from rich.console import Console
 
 from mailhub.demo import books, report, stage
 from mailhub.demo.lines import Lines
-from mailhub.demo.picture import Picture
+from mailhub.demo.picture import HEIGHT, WIDTH, Picture
 from mailhub.demo.play import play, stay
 from mailhub.demo.processes import Broken, Processes
 from mailhub.demo.story import Story
-
-PIPE_WIDTH = 120  # columns; a pipe has no width of its own
 
 
 class Command(BaseCommand):
@@ -33,12 +32,12 @@ class Command(BaseCommand):
         if recipients < stage.THRESHOLD:
             raise CommandError(f"job 103 is to be cut: at least {stage.THRESHOLD:,} recipients")
         self.recipients = recipients
-        terminal = sys.stdout.isatty()
-        self.console = Console(width=None if terminal else PIPE_WIDTH, highlight=False)
+        self.console = Console(highlight=False, markup=False)
+        self.console.width = max(self.console.width, WIDTH)  # half a number in the report would be of no use
         good = False
         with Processes(settings.MAILHUB_HOME) as processes:
             try:
-                good = self._run(processes, live=terminal and not once)
+                good = self._run(processes, stays=sys.stdout.isatty() and not once)
             except Broken as why:
                 self.console.print(str(why), style="bold red")
             finally:
@@ -47,15 +46,15 @@ class Command(BaseCommand):
                 self._say("Stopping everything")
         sys.exit(0 if good else 1)
 
-    def _run(self, processes: Processes, live: bool) -> bool:
+    def _run(self, processes: Processes, stays: bool) -> bool:
         """Whether all came out as promised."""
         password = secrets.token_urlsafe(9)
         jobs = self._set_up(processes, password)
-        watcher: Any = Picture(self.console, jobs) if live else Lines(self._say, jobs)
+        watcher: Any = Picture(self.console, jobs) if stays and self._has_room() else Lines(self._say, jobs)
         with watcher:
             play(processes, Story(jobs, watcher.tell), watcher)
         good = self._report(processes)
-        if live:
+        if stays:
             self.console.print(report.next_steps(processes, password))
             stay(processes)
         return good
@@ -79,6 +78,13 @@ class Command(BaseCommand):
         children, breaches = books.children(), books.audit()
         self.console.print(report.table(accounts), report.verdict(accounts, children, breaches, self.recipients))
         return all(one.agrees for one in accounts) and books.as_in_the_document() and not breaches
+
+    def _has_room(self) -> bool:
+        found = shutil.get_terminal_size()
+        if found.columns >= WIDTH and found.lines >= HEIGHT:
+            return True
+        self._say(f"A terminal of {WIDTH} by {HEIGHT} shows more than this one of {found.columns} by {found.lines}")
+        return False
 
     def _say(self, sentence: str) -> None:
         self.console.print(sentence, soft_wrap=True)
