@@ -6,7 +6,7 @@ from zoneinfo import available_timezones
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -46,6 +46,22 @@ class Vendor(models.Model):
     )
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=255, blank=True)
+    sandbox = models.BooleanField(default=False, help_text="Delivers to nobody: the only kind that a test key may use.")
+    min_requests = models.PositiveIntegerField(
+        default=20, db_default=20, help_text="Below so many answers the vendor counts as healthy (document 002)."
+    )
+    min_ratio = models.FloatField(
+        default=0.8,
+        db_default=0.8,
+        validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
+        help_text="Below this share of good answers programs hear 503; 0: never.",
+    )
+    health_ttl = models.PositiveIntegerField(
+        default=600, db_default=600, help_text="Seconds after which the answers counted so far are forgotten."
+    )
+    retry_after = models.PositiveIntegerField(
+        default=60, db_default=60, help_text="Seconds that programs are told to wait; then one of them may probe."
+    )
     dispatch_at = models.TimeField(default=time(18, 0), help_text="Local time of the nightly dispatch (document 000)")
     time_zone = models.CharField(max_length=64, default=project_zone, validators=[known_zone])
     weekdays = ArrayField(models.PositiveSmallIntegerField(), default=every_day, help_text="ISO weekdays: 1 is Monday")

@@ -56,7 +56,7 @@ def _look(row: Row | Problem, normal: Normal, content: Content, seen: Seen, prob
     except ValueError as error:
         key = ""
         problems.add(number, str(error))
-    for text in _faults(key, fields, content):
+    for text in faults(key, fields, content):
         problems.add(number, text)
 
 
@@ -69,7 +69,8 @@ def _keys(rows: Rows, normal: Normal) -> Iterator[tuple[int, str]]:
                 continue  # reported before
 
 
-def _faults(recipient: str, fields: Mapping[str, Any], content: Content) -> Iterator[str]:
+def faults(recipient: str, fields: Mapping[str, Any], content: Content) -> Iterator[str]:
+    """What is wrong with one recipient's fields, in words."""
     try:
         text = "".join(fields.values())
     except TypeError:

@@ -44,6 +44,7 @@ class Room:
         self.good = 0  # answers since then
         self.not_sent = 0  # messages that went back to waiting
         self.later = 0.0  # seconds that the vendor asked some of them to wait
+        self.well = self.ill = 0  # answers that speak for or against the vendor's health, not told yet
         self._work, self._write = work, write
         self._tickets: asyncio.Queue[Ticket] = asyncio.Queue()
         self._answers: list[Answer] = []
@@ -118,6 +119,8 @@ class Room:
     def _leave(self, ticket: Ticket, outcome: Outcome, *, called: bool) -> None:
         self._places.append(ticket.place)
         self._answers.append((ticket.message.id, outcome))
+        if called:
+            self._count(outcome)
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, called=called)
         elif called:
@@ -130,6 +133,11 @@ class Room:
             self.refusal = outcome
         elif called:
             self.later = max(self.later, outcome.retry_after or 0.0)
+
+    def _count(self, outcome: Outcome) -> None:
+        good = self._work.adapter.is_good(outcome)
+        self.well += good is True
+        self.ill += good is False
 
     async def _record(self) -> None:
         while True:

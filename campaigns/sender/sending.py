@@ -16,6 +16,7 @@ from campaigns.claims import finalising, sending, window
 from campaigns.sender import work as works
 from campaigns.sender.stream import End, Stream
 from vendors import stores
+from vendors.health import AsyncHealth
 from vendors.limits import Scope
 from vendors.throttle import AsyncThrottle, Throttle
 
@@ -71,7 +72,7 @@ def _connected() -> Any:
 async def _stream(work: works.Work, stopping: Callable[[], bool]) -> End:
     redis = stores.async_redis(settings.REDIS_URL)
     try:
-        return await Stream(work, connect, AsyncThrottle(redis), rebuild, stopping).run()
+        return await Stream(work, connect, AsyncThrottle(redis), AsyncHealth(redis), rebuild, stopping).run()
     finally:
         await redis.aclose()
 

@@ -7,13 +7,15 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from campaigns.claims.sending import Lease
+from vendors.health import Terms
 from vendors.limits import Limit, Scope
 
 READ = """
 SELECT clock_timestamp() AS now, j.status, j.fence, v.generation, v.terms, v.paused OR c.paused AS paused,
     CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.closed_until,
     (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
-     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits
+     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
+    v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential c ON c.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = %(job)s
 """
@@ -29,6 +31,7 @@ class Standing:
     scope: Scope
     paused: str | None
     closed_until: datetime | None
+    health: Terms
 
     @property
     def closed_for(self) -> float:
@@ -46,10 +49,10 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     cursor = await connection.execute(READ, {"job": lease.job_id})
     row = await cursor.fetchone()
     assert row is not None, "jobs are never deleted"
-    now, status, fence, generation, terms, paused, reason, closed_until, limits = row
+    now, status, fence, generation, terms, paused, reason, closed_until, limits, *health = row
     scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
-    return Standing(now, ours, terms, scope, (reason or "paused") if paused else None, closed_until)
+    return Standing(now, ours, terms, scope, (reason or "paused") if paused else None, closed_until, Terms(*health))
 
 
 READ_VENDOR = """

@@ -21,6 +21,8 @@ from campaigns.claims import sending as claims
 from campaigns.sender import standing as world
 from campaigns.sender.room import Answer, Room, Ticket
 from campaigns.sender.work import Work
+from vendors import health
+from vendors.health import AsyncHealth
 from vendors.limits import Grant, Lost, Never, Paused, Scope, Skewed, Wait
 from vendors.outcomes import NotSent
 from vendors.throttle import AsyncThrottle, Unreachable
@@ -54,11 +56,12 @@ class Stream:
         work: Work,
         connect: Callable[[], Any],
         throttle: AsyncThrottle,
+        health: AsyncHealth,
         rebuild: Callable[[Scope], Any],
         stopping: Callable[[], bool],
     ) -> None:
         self._work, self._throttle, self._rebuild, self._stopping = work, throttle, rebuild, stopping
-        self._connect = connect
+        self._connect, self._health = connect, health
         self._room = Room(work, self._write)
         self._hold = work.adapter.deadline + SLACK
         self._cursor = work.first
@@ -82,6 +85,7 @@ class Stream:
                 for task in (feeding, serving):
                     task.cancel()
                 await asyncio.gather(feeding, serving, return_exceptions=True)
+                await self._tell_health()
         finally:
             await self._work.adapter.close()
             await self._claims.close()
@@ -135,9 +139,20 @@ class Stream:
         if now - self._looked > FIND_OUT:
             self._looked = now
             self._world = await self._look()
+            await self._tell_health()
         if now - self._beaten > settings.HEARTBEAT_SECONDS:
             self._beaten = now
             await claims.heartbeat(self._claims, self._work.lease)
+
+    async def _tell_health(self) -> None:
+        """What the answers said of the vendor's health; a store that is away holds up no mail."""
+        good, bad = self._room.well, self._room.ill
+        self._room.well = self._room.ill = 0
+        try:
+            if good or bad:
+                await self._health.note(self._work.vendor_id, self._world.health, good, bad)
+        except health.Unreachable:
+            log.warning("job %s: %s good and %s bad answers are not counted", self._work.lease.job_id, good, bad)
 
     async def _reason_to_end(self) -> End | None:
         seen = self._world

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from vendors.adapters.options import Option, clean
-from vendors.outcomes import Accepted, NotSent, Outcome
+from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
 WIND_UP = 1.0
 """Seconds between an adapter's own limit, which knows whether anything was written, and its `deadline`."""
@@ -92,6 +92,16 @@ class Adapter(ABC):
         Never raises for anything that the vendor or the network does, and never calls twice by itself.
         Cancelled, it closes its connection: the caller must then treat the letters as in doubt.
         """
+
+    def is_good(self, outcome: Outcome) -> bool | None:
+        """Does this answer speak for the vendor's health (document 002)? None: it says nothing about it.
+
+        A refused message is a good answer, for the service works; a lost answer, a failed connection or a refused
+        login is a bad one. Being asked to wait is neither: that is the throttle's matter.
+        """
+        if isinstance(outcome, NotSent) and outcome.retry_after is not None and not outcome.pause:
+            return None
+        return isinstance(outcome, Accepted | Refused)
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         """Asks for a reference: found, not found (None), or no answer to the question (NotSent).
