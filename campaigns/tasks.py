@@ -8,8 +8,9 @@ import multiprocessing
 import signal
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from celery import chord, shared_task, signals
 from django.conf import settings
@@ -17,12 +18,13 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import audit as promises
-from campaigns import failpoints, mailcaster, nights, recovery, sender, settle
+from campaigns import consumer, dispatcher, failpoints, mailcaster, nights, recovery, sender, settle, webhooks
 from campaigns.claims import finalising
 from campaigns.models import Job
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
+WEBHOOKS = "webhooks"  # a queue of its own: a dead receiver holds up no mail
 
 # Made before the pool forks: the worker's children see it. Without a lock: a process that is killed while it looks
 # would take an Event's lock along, and all others would wait for ever.
@@ -36,10 +38,15 @@ def _is_stopping() -> bool:
 def ring(vendor_ids: Iterable[int], **options: Any) -> None:
     """Wakes the casters of these vendors. A bell that cannot be rung is not an error: the sweep rings again."""
     for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
-        try:
-            cast.apply_async((vendor.pk,), queue=vendor.queue, **options)
-        except OperationalError as error:
-            log.warning("vendor %s: the broker cannot be reached, the sweep will ring: %s", vendor, error)
+        ring_queue(vendor.pk, vendor.queue, **options)
+
+
+def ring_queue(vendor_id: int, queue: str, **options: Any) -> None:
+    """The same for one vendor, without a look at its row."""
+    try:
+        cast.apply_async((vendor_id,), queue=queue, **options)
+    except OperationalError as error:
+        log.warning("queue %s: the broker cannot be reached, the sweep will ring: %s", queue, error)
 
 
 @shared_task
@@ -69,7 +76,8 @@ def cast(vendor_id: int) -> None:
 def send_job(job_id: int, fence: int) -> None:
     """Sends a leaf job that a caster claimed under this fence, then looks for the vendor's next work at once."""
     sent = sender.send(job_id, fence, _is_stopping)
-    finalising.finalise(job_id)
+    if finalising.finalise(job_id):
+        announce([job_id])
     if not sent.ours or _is_stopping():
         return
     job = Job.objects.get(pk=job_id)
@@ -86,7 +94,56 @@ def send_job(job_id: int, fence: int) -> None:
 @shared_task(ignore_result=False)
 def finish_parent(parent_id: int) -> None:
     """The chord's body: decides from the rows, so it may run early, twice or never."""
-    finalising.finish_parent(parent_id)
+    if finalising.finish_parent(parent_id):
+        announce([parent_id])
+
+
+def announce(job_ids: Iterable[int]) -> None:
+    """The results of these jobs' sessions are written soon (document 002); a lost bell is rung again by the sweep."""
+    for session_id in consumer.finished(job_ids):
+        _ring(consume_session, str(session_id))
+
+
+@shared_task
+def consume_session(session_id: str) -> None:
+    """Acknowledged only when result and session are written, or dropped after a few tries."""
+    for call_id in consumer.consume(UUID(session_id)):
+        _ring(call_webhook, call_id, queue=WEBHOOKS)
+
+
+@shared_task(time_limit=60)
+def call_webhook(call_id: int) -> None:
+    """One try; the next one waits for its time, in the waiter if that is far off (document 004)."""
+    next_at = webhooks.deliver(call_id)
+    if next_at:
+        _ring(call_webhook, call_id, queue=WEBHOOKS, eta=next_at)
+
+
+@shared_task
+def sweep_sessions() -> None:
+    """Results that nobody wrote and webhooks that nobody called."""
+    for session_id in consumer.left_behind():
+        _ring(consume_session, str(session_id), expires=60)
+    for call_id in webhooks.due():
+        _ring(call_webhook, call_id, queue=WEBHOOKS, expires=60)
+
+
+def _ring(task: Any, argument: Any, **options: Any) -> None:
+    try:
+        task.apply_async((argument,), **options)
+    except OperationalError as error:
+        log.warning("%s %s: the broker cannot be reached, the sweep will ring: %s", task.name, argument, error)
+
+
+def dispatch_later(job_id: int, at: datetime) -> None:
+    """A READY job goes out at that time; through the waiter where that is far off (document 004)."""
+    _ring(dispatch_one, job_id, eta=at)
+
+
+@shared_task
+def dispatch_one(job_id: int) -> None:
+    """Its time has come; if it went out before, nothing happens."""
+    ring(dispatcher.dispatch_ready([job_id]).vendors)
 
 
 @shared_task
@@ -103,6 +160,7 @@ def dispatch_night(vendor_id: int) -> None:
 def sweep() -> None:
     """What a lost bell or a lost worker left undone. Every few seconds; each step can be repeated at will."""
     facts = recovery.sweep(timedelta(seconds=settings.LEASE_SECONDS))
+    announce(facts.finalised)
     for job in facts.unanswered:
         send_job.si(job.pk, job.fence).set(queue=job.vendor.queue).apply_async(ignore_result=job.parent_id is None)
     for vendor_id in facts.nights_due:

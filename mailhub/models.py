@@ -1,10 +1,15 @@
-"""What waits in the database until the broker may hold it (document 004)."""
+"""What waits in the database until the broker may hold it (document 004), and the keys of the HTTP front."""
 
 from datetime import datetime
+from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.timesince import timeuntil
+
+from campaigns.models import Sponsor
 
 
 class WaitingTasks(models.Manager["ParkedTask"]):
@@ -49,3 +54,36 @@ class ParkedTask(models.Model):
         if self.due_at <= at:
             return "overdue"
         return timeuntil(self.due_at, at).replace("\xa0", " ")
+
+
+class ApiKey(models.Model):
+    """A program's way in, for one sponsor. The key itself is shown once and stored nowhere: only its keyed hash."""
+
+    class Kind(models.TextChoices):
+        LIVE = "live"
+        TEST = "test", "Test: to sandbox vendors only"
+
+    class Scope(models.TextChoices):
+        SEND = "send"
+        READ = "read"
+        OPS = "ops"
+
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="api_keys")
+    kind = models.CharField(max_length=4, choices=Kind.choices)
+    scopes: Any = ArrayField(models.CharField(max_length=10, choices=Scope.choices))
+    prefix = models.CharField(max_length=32, unique=True, help_text="The key's beginning, by which people know it")
+    digest = models.BinaryField(unique=True, max_length=32)
+    requests_per_minute = models.PositiveIntegerField(default=3000, help_text="0: as many as come")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, editable=False, help_text="To the minute")
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return self.prefix
+
+    def is_valid(self, at: datetime) -> bool:
+        return not (self.revoked_at and self.revoked_at <= at) and not (self.expires_at and self.expires_at <= at)

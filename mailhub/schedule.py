@@ -65,6 +65,7 @@ def _one_at_a_time() -> None:
 def _rows() -> Iterator[Row]:
     yield Row("sweep", "campaigns.tasks.sweep", timedelta(seconds=settings.SWEEP_SECONDS))
     yield Row("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30))
+    yield Row("sessions", "campaigns.tasks.sweep_sessions", timedelta(seconds=30))
     yield Row("audit", "campaigns.tasks.audit", timedelta(minutes=10))
     yield Row("release parked tasks", "mailhub.tasks.release_parked", settings.WAITER_SWEEP)
     for vendor in Vendor.objects.only("id", *SHAPING):

@@ -15,6 +15,11 @@ MAILHUB_HOME = Path(os.environ.get("MAILHUB_HOME", BASE_DIR / ".mailhub"))
 DATABASE_URL = os.environ.get("DATABASE_URL", "postgres://mailhub@/mailhub")
 REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")  # the throttle's windows
 BROKER_URL = os.environ.get("BROKER_URL", celery_url(REDIS_URL))
+# The result servers (document 002). New ones are added at the end: sessions know theirs by its place.
+RESULT_URLS = [url for url in os.environ.get("RESULT_URLS", REDIS_URL).split(",") if url]
+RESULT_TTL = timedelta(days=float(os.environ.get("RESULT_DAYS", "7")))
+# Networks of our own that webhooks may lead to, like 10.0.0.0/8; without any they lead to the public network only.
+WEBHOOK_NETWORKS = [network for network in os.environ.get("WEBHOOK_NETWORKS", "").split(",") if network]
 
 DEBUG = os.environ.get("DEBUG", "") == "1"
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)
@@ -25,6 +30,7 @@ INSTALLED_APPS = [
     "campaigns.apps.CampaignsConfig",
     "vendors.apps.VendorsConfig",
     "django_celery_beat",
+    "ninja",  # the files of the API's documentation
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -37,6 +43,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "mailhub.front.problems.ProblemMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

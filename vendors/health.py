@@ -37,7 +37,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """state: open, closed (for so many seconds more), half-open (the next batch is the probe), probe (this batch is)."""
+    """state: open; closed for so many seconds more; half-open: the next batch is the probe; probe: this batch is."""
 
     state: str
     good: int

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from campaigns.models import Job
+from campaigns.models import Job, Session
 from campaigns.states import MOVES, Status, move
 
 UNDONE: dict[str, Any] = {"stopped_at": None, "stopped_by": "", "finished_at": None, "waits_for": ""}
@@ -155,14 +155,21 @@ def reopen(leaves: QuerySet[Job], **sets: Any) -> None:
     """LOGGED -> READY; the finished parent of a child that is sent again is not finished any more."""
     parents = Job.objects.filter(pk__in=set(leaves.values_list("parent", flat=True)), status=Status.P_FINISHED)
     _reopen_parents(parents)
+    _reopen_sessions(leaves.values("pk"))
     move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, **sets)
 
 
 def _reopen_parents(parents: QuerySet[Job]) -> None:
     """Their children go on; what is not cut yet, the casters cut."""
     ids = list(parents.values_list("pk", flat=True))
+    _reopen_sessions(ids)
     move(parents.filter(pk__in=ids), "retry_parent", **UNDONE)
     move(Job.objects.filter(pk__in=ids, remaining=0), "assigned")
+
+
+def _reopen_sessions(job_ids: Any) -> None:
+    """What they were told is not the last word any more."""
+    Session.objects.filter(job__in=job_ids).update(finished_at=None, shard=None, in_doubt=0)
 
 
 def _stale(job_id: int) -> Answer:

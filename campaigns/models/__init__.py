@@ -1,6 +1,16 @@
 """The rows of the work: mail: campaigns, messages, jobs. sessions: what the HTTP front gives for a send request."""
 
-from campaigns.models.mail import HOLDING, Campaign, Delivery, DispatchRun, Job, Message, OpsMessage, Resolution, Sponsor
+from campaigns.models.mail import (
+    HOLDING,
+    Campaign,
+    Delivery,
+    DispatchRun,
+    Job,
+    Message,
+    OpsMessage,
+    Resolution,
+    Sponsor,
+)
 from campaigns.models.sessions import Session
 from campaigns.models.webhooks import Webhook, WebhookCall
 

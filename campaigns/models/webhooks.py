@@ -47,7 +47,6 @@ class WebhookCall(models.Model):
     """One event for one webhook: posted until it is taken, at most ten times in three days.
 
     event: its id, the same however often it is posted and found again. next_at: of the next try; empty: no more.
-    claimed_until: somebody is at it.
     """
 
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="calls")
@@ -57,7 +56,6 @@ class WebhookCall(models.Model):
     body = models.TextField()
     tries = models.PositiveSmallIntegerField(default=0)
     next_at = models.DateTimeField(null=True)
-    claimed_until = models.DateTimeField(null=True)
     taken_at = models.DateTimeField(null=True)
     http_status = models.PositiveSmallIntegerField(null=True, help_text="Of the last try")
     told = models.CharField(max_length=255, blank=True, help_text="What came of the last try, in words")

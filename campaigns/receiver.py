@@ -1,0 +1,113 @@
+"""The answer to "what became of my request": from the session's result server, else from the rows (document 002, 9).
+
+The rows are the truth. A stored result is used only if the job's counters are still those that it was made from.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from campaigns import progress, results, words
+from campaigns.models import Delivery, Job, Message, OpsMessage, Session
+from campaigns.progress import STILL, Progress
+
+log = logging.getLogger(__name__)
+
+# Why a message failed, where our own code is no word of the vendor's.
+REASONS = {"expired": "it was not sent before its expiry", "template": "its template could not be filled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A session as it is now."""
+
+    session: Session
+    job: Job
+    sums: Progress
+
+    @property
+    def status(self) -> str:
+        waits = self.job.status == "READY" and self.job.not_before is not None
+        return "scheduled" if waits else plain(words.of_sum(self.sums))
+
+    @property
+    def finished(self) -> bool:
+        """Nothing will be called any more, unless a person retries."""
+        return self.job.is_done
+
+
+def plain(word: str) -> str:
+    """The word that people see, as programs write it: Needs attention -> needs_attention."""
+    return word.lower().replace(" ", "_")
+
+
+def look(session_id: UUID, sponsor_id: int, test: bool) -> Look | None:
+    """None: there is none, or it is somebody else's."""
+    mine = Session.objects.filter(pk=session_id, sponsor=sponsor_id, test=test)
+    session = mine.select_related("job__vendor").defer("answer", "fingerprint").first()
+    if session is None:
+        return None
+    return Look(session, session.job, progress.of_jobs([session.job])[session.job.pk])
+
+
+def changed(session_id: UUID) -> tuple[Any, ...] | None:
+    """What a long poll watches: differs when something has happened."""
+    row = Session.objects.filter(pk=session_id).values_list("job__status", "job__accepted", "job__refused", "job__in_doubt")
+    return row.first()
+
+
+def messages(look: Look) -> list[dict[str, Any]]:
+    """All messages of a session, in order, each with what became of it."""
+    return (_stored(look) if look.finished else None) or of_rows(look.session, look.job)
+
+
+def tag(job: Job) -> list[Any]:
+    """What a result was made from."""
+    return [_iso(job.finished_at), job.accepted, job.refused, job.in_doubt, job.expired]
+
+
+def _stored(look: Look) -> list[dict[str, Any]] | None:
+    if look.session.shard is None:
+        return None
+    try:
+        result = results.get(look.session.shard, look.session.pk)
+    except results.Unreachable as error:
+        log.warning("result server %s cannot be reached, the rows answer: %s", look.session.shard, error)
+        return None
+    return result["messages"] if result and result["tag"] == tag(look.job) else None
+
+
+def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
+    """From the truth, and from ops for what is being sent."""
+    mine = {"id__gte": job.first_message, "id__lt": job.end}
+    hot = {row.pk: row for row in OpsMessage.objects.filter(**mine)}
+    rows = Message.objects.filter(**mine).order_by("id").defer("params", "recipient")
+    stopped = job.status in STILL
+    names: Sequence[str | None] = session.references or [None] * job.size
+    pairs = zip(rows, names, strict=True)
+    return [facts(row.pk, hot.get(row.pk, row), name, stopped=stopped) for row, name in pairs]
+
+
+def facts(id: int, row: Delivery, reference: str | None, *, stopped: bool) -> dict[str, Any]:
+    return {
+        "id": f"msg_{id}",
+        "reference": reference,
+        "status": plain(words.of_message(row, stopped)),
+        "reason": _reason(row),
+        "vendor_message_id": row.message_id,
+        "sent_at": _iso(row.sent_at),
+        "attempt": row.resend_no + 1,
+    }
+
+
+def _reason(row: Delivery) -> dict[str, str | None] | None:
+    if row.error_code is not None:
+        return {"code": row.error_code, "text": REASONS.get(row.error_code, row.error_sub_type)}
+    return {"code": "in_doubt", "text": row.error_sub_type} if row.in_doubt_at else None
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None

@@ -1,0 +1,151 @@
+"""Telling programs what happened: events as rows, posted and signed until they are taken (Standard Webhooks 1.0).
+
+An event's id is made from what happened, so however often it is found it is one row, and the receiver can tell a
+repeat. Ten tries in three days; 410 switches the webhook off. Nothing here holds up mail: the queue is its own.
+"""
+
+import base64
+import logging
+import random
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid5
+
+import orjson
+from django.db import transaction
+from django.utils import timezone
+from standardwebhooks import Webhook as Signer
+
+from campaigns.models import Session, Sponsor, Webhook, WebhookCall
+from campaigns.models.webhooks import Event
+from vendors import receivers
+
+log = logging.getLogger(__name__)
+
+SPACE = UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
+WAITS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds between the ten tries: 75 h 35 min
+EARLY = timedelta(seconds=1)  # by how much clocks and bells may differ
+LATE = timedelta(minutes=1)  # a bell that is later than this was lost
+MOST = 1000  # calls a sweep
+GONE = 410
+EVENTS = {"sent": Event.MESSAGE_SENT, "failed": Event.MESSAGE_FAILED, "expired": Event.MESSAGE_FAILED,
+          "needs_attention": Event.MESSAGE_NEEDS_ATTENTION}  # fmt: skip
+
+
+def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
+    """The row and its signing secret. Raises receivers.Forbidden for an address that no webhook may have."""
+    receivers.check(url)
+    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    row = Webhook.objects.create(
+        sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test, secret={"key": secret}
+    )
+    return row, secret
+
+
+def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
+    """Stores the calls for what became of a session; returns the new ones. In the caller's transaction."""
+    hooks = list(Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True))
+    if not hooks:
+        return []
+    happened = [*_of_messages(session, messages), _of_session(session, messages)]
+    rows = [_row(hook, session, *one) for hook in hooks for one in happened if one[1] in hook.events]
+    return store(rows)
+
+
+def store(rows: Sequence[WebhookCall]) -> list[int]:
+    """Stores those that are new; their ids."""
+    known = set(WebhookCall.objects.filter(event__in={row.event for row in rows}).values_list("webhook", "event"))
+    fresh = [row for row in rows if (row.webhook_id, row.event) not in known]
+    WebhookCall.objects.bulk_create(fresh, batch_size=1000, ignore_conflicts=True)
+    made = WebhookCall.objects.filter(event__in={row.event for row in fresh}, tries=0, taken_at=None)
+    return list(made.values_list("pk", flat=True))
+
+
+Happened = tuple[UUID, Event, dict[str, Any]]
+
+
+def _of_messages(session: Session, messages: Iterable[dict[str, Any]]) -> Iterable[Happened]:
+    for message in messages:
+        kind = EVENTS.get(message["status"])
+        if kind:
+            what = f"{session.pk} {message['id']} {message['attempt']} {kind.value}"
+            names = ("id", "reference", "status", "reason")
+            yield uuid5(SPACE, what), kind, {name: message[name] for name in names}
+
+
+def _of_session(session: Session, messages: Sequence[dict[str, Any]]) -> Happened:
+    statuses = [message["status"] for message in messages]
+    counts = {status: statuses.count(status) for status in sorted(set(statuses))}
+    what = f"{session.pk} {counts} {session.job.revision}"
+    return uuid5(SPACE, what), Event.SESSION_FINISHED, {"counts": counts, "metadata": session.metadata}
+
+
+def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[str, Any]) -> WebhookCall:
+    now = timezone.now()
+    facts = {"type": kind.value, "timestamp": now.isoformat(), "data": {"session_id": session.name, **data}}
+    body = orjson.dumps(facts).decode()
+    return WebhookCall(webhook=hook, session=session, event=event, kind=kind, body=body, next_at=now)
+
+
+def due() -> list[int]:
+    """Calls whose bell was lost."""
+    late = WebhookCall.objects.filter(next_at__lte=timezone.now() - LATE, webhook__enabled=True)
+    return list(late.order_by("next_at").values_list("pk", flat=True)[:MOST])
+
+
+def deliver(call_id: int) -> datetime | None:
+    """One try; when the next is due, if it failed and there is one. Who is too early or too late does nothing."""
+    call = _claim(call_id)
+    if call is None:
+        return None
+    hook = call.webhook
+    moment = datetime.now(UTC)
+    name = f"evt_{call.event.hex}"
+    headers = {
+        "webhook-id": name,
+        "webhook-timestamp": str(int(moment.timestamp())),
+        "webhook-signature": Signer(hook.secret["key"]).sign(name, moment, call.body),
+    }
+    answer = receivers.post(hook.url, call.body.encode(), headers)
+    _record(call, answer)
+    if answer.status == GONE:
+        disable(hook, "the receiver answered 410 Gone")
+        return None
+    return call.next_at
+
+
+@transaction.atomic
+def _claim(call_id: int) -> WebhookCall | None:
+    """The try counts from here on, and the next one has its time: who dies now has failed."""
+    ripe = WebhookCall.objects.filter(pk=call_id, next_at__lte=timezone.now() + EARLY, webhook__enabled=True)
+    call = ripe.select_related("webhook").select_for_update(of=("self",)).first()
+    if call is None:
+        return None
+    call.tries += 1
+    wait = WAITS[call.tries - 1] * random.uniform(1, 1.1) if call.tries <= len(WAITS) else None
+    call.next_at = timezone.now() + timedelta(seconds=wait) if wait else None
+    call.save(update_fields=["tries", "next_at"])
+    return call
+
+
+def _record(call: WebhookCall, answer: receivers.Answer) -> None:
+    call.http_status, call.told = answer.status, answer.told[:255]
+    if answer.taken:
+        call.taken_at, call.next_at = timezone.now(), None
+    elif call.next_at:
+        call.next_at = max(call.next_at, timezone.now() + timedelta(seconds=answer.retry_after))
+    call.save(update_fields=["http_status", "told", "taken_at", "next_at"])
+
+
+def disable(hook: Webhook, reason: str) -> None:
+    Webhook.objects.filter(pk=hook.pk).update(enabled=False, disabled_reason=reason[:255])
+    WebhookCall.objects.filter(webhook=hook).update(next_at=None)
+    log.warning("webhook %s is switched off: %s", hook.pk, reason)
+
+
+def again(call_id: int) -> bool:
+    """By hand: the same event once more, with ten tries of its own. False: there is none, or its webhook is off."""
+    mine = WebhookCall.objects.filter(pk=call_id, webhook__enabled=True)
+    return mine.update(next_at=timezone.now(), tries=0, taken_at=None) == 1

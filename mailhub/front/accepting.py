@@ -1,0 +1,141 @@
+"""Orders become sessions: vendor health, queue, one transaction for all of them, bell (document 002, steps 1 to 3)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import psycopg
+from django.conf import settings
+
+from campaigns.claims import accepting
+from campaigns.claims.accepting import Request, Stored
+from campaigns.models import Session
+from campaigns.tasks import dispatch_later
+from mailhub.front import bells
+from mailhub.front.counter import Counter
+from mailhub.front.forecasts import forecasts
+from mailhub.front.orders import Order
+from mailhub.front.problems import Problem
+from mailhub.front.roster import Desk
+from vendors import stores
+from vendors.health import Health, Status
+
+PATIENCE = 1.0  # seconds
+AGAIN = 1  # seconds until a request that is just being stored has an answer
+SINGLE = (psycopg.DataError, psycopg.IntegrityError)  # one of many may be at fault
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the client is told. replayed: it was told so before."""
+
+    session: str
+    answer: str
+    replayed: bool = False
+
+
+@cache
+def health(url: str) -> Health:
+    return Health(stores.redis(url, PATIENCE))
+
+
+def accept(order: Order) -> Receipt:
+    """Raises Problem, health.Unreachable, and the database's errors; then nothing of it was stored."""
+    receipt = _counter.ask(order)
+    if receipt is None:
+        return replay(order.caller.sponsor_id, order.caller.test, order.idempotency_key, order.fingerprint)
+    return receipt
+
+
+def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> Receipt:
+    """What the first request with this key was told. Raises Problem, also if there was none: it is being stored."""
+    first = Session.objects.filter(sponsor=sponsor_id, test=test, idempotency_key=key).first()
+    if first is None:
+        raise Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
+    if bytes(first.fingerprint) != fingerprint:
+        detail = f"It belongs to {first.name}, whose request had another body."
+        raise Problem("idempotency-key-reused", detail)
+    return Receipt(first.name, first.answer, replayed=True)
+
+
+def admit(order: Order, known: dict[int, Status] | None = None) -> Desk:
+    """The first of its vendors that takes work. Raises Problem if none does, with the shortest time to wait."""
+    refusals: list[Problem] = []
+    for desk in order.desks:
+        refusal = _refusal(desk, {} if known is None else known)
+        if refusal is None:
+            return desk
+        refusals.append(refusal)
+    raise min(refusals, key=lambda problem: int(problem.headers["Retry-After"]))
+
+
+def _refusal(desk: Desk, known: dict[int, Status]) -> Problem | None:
+    if desk.paused is not None:
+        return Problem("vendor-paused", f"{desk.slug}: {desk.paused}", retry_after=desk.terms.retry_after)
+    status = known.get(desk.id) or health(settings.REDIS_URL).admit(desk.id, desk.terms)
+    if status.state != "probe":  # of several who ask at once, one is the probe
+        known[desk.id] = status
+    if status.accepting:
+        return None
+    share = f"{status.ratio or 0:.0%} good of the last {status.good + status.bad:,} answers"
+    detail = f"{desk.slug}: {share}; {desk.terms.min_ratio:.0%} is needed."
+    facts = {"good": status.good, "bad": status.bad, "ratio": status.ratio, "threshold": desk.terms.min_ratio}
+    return Problem("vendor-unhealthy", detail, retry_after=status.seconds, service=facts)
+
+
+def _serve(orders: Sequence[Order]) -> list["Receipt | Exception | None"]:
+    """None: another request has its key."""
+    known: dict[int, Status] = {}
+    admitted = [_admitted(order, known) for order in orders]
+    work = [(order, desk) for order, desk in zip(orders, admitted, strict=True) if isinstance(desk, Desk)]
+    receipts = iter(_store(work) if work else [])
+    return [next(receipts) if isinstance(desk, Desk) else desk for desk in admitted]
+
+
+def _admitted(order: Order, known: dict[int, Status]) -> Desk | Problem:
+    try:
+        return admit(order, known)
+    except Problem as problem:
+        return problem
+
+
+def _store(work: Sequence[tuple[Order, Desk]]) -> list["Receipt | Exception | None"]:
+    requests = [order.request(desk, forecasts.of(desk, order.size, order.send_at)) for order, desk in work]
+    bells.check()
+    return [
+        stored if isinstance(stored, Exception) else _stored(order, desk, request, stored)
+        for (order, desk), request, stored in zip(work, requests, _stored_rows(requests), strict=True)
+    ]
+
+
+def _stored_rows(requests: list[Request]) -> "list[Stored | Exception]":
+    """All in one statement; should one of them be at fault, each by itself."""
+    try:
+        return list(accepting.store(requests))
+    except SINGLE:
+        if len(requests) == 1:
+            raise
+    return [_alone(request) for request in requests]
+
+
+def _alone(request: Request) -> "Stored | Exception":
+    try:
+        return accepting.store([request])[0]
+    except SINGLE as error:
+        return error
+
+
+def _stored(order: Order, desk: Desk, request: Request, stored: Stored) -> Receipt | Problem | None:
+    if stored.busy:
+        return Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
+    if stored.job_id is None:
+        return None
+    if request.send_at:
+        dispatch_later(stored.job_id, request.send_at)
+    else:
+        forecasts.taken(desk, order.size)
+        bells.bells.ring(desk.id, desk.slug)
+    return Receipt(f"ses_{request.session.hex}", request.answer)
+
+
+_counter: Counter[Order, Receipt | None] = Counter(_serve)

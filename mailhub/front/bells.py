@@ -1,0 +1,74 @@
+"""The queue as the front sees it: is it there, and one bell for many requests.
+
+A request is taken only if the queue answers (document 002). The bell itself is rung by a thread of its own, at most so
+many times a second for each vendor; a bell that is lost is rung by the sweep.
+"""
+
+import os
+import threading
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from kombu import Connection
+from kombu.exceptions import OperationalError
+
+from campaigns.tasks import ring_queue
+from mailhub.front.problems import unavailable
+
+PAUSE = 0.02  # seconds between two rounds
+PATIENCE = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "max_retries": 1}
+
+
+@cache
+def _broker(url: str, process: int) -> Any:
+    return Connection(url, transport_options=PATIENCE)
+
+
+def check() -> None:
+    """Raises Problem when the queue does not answer."""
+    broker = _broker(settings.BROKER_URL, os.getpid())
+    try:
+        if broker.transport.driver_type == "redis":
+            broker.default_channel.client.ping()
+        else:
+            broker.ensure_connection(max_retries=1, timeout=1)
+    except (*broker.recoverable_connection_errors, OperationalError) as error:
+        broker.collapse()
+        raise unavailable("The queue cannot be reached") from error
+
+
+class Bells:
+    def __init__(self) -> None:
+        self._wanted: dict[int, str] = {}
+        self._come = threading.Event()
+        self._lock = threading.Lock()
+        self._ringer = 0  # the process whose thread it is: a fork has none
+
+    def ring(self, vendor_id: int, slug: str) -> None:
+        """Soon, once for all who ask meanwhile."""
+        with self._lock:
+            self._wanted[vendor_id] = slug
+        if self._ringer != os.getpid():
+            self._start()
+        self._come.set()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._ringer != os.getpid():
+                self._ringer = os.getpid()
+                threading.Thread(target=self._work, name="bells", daemon=True).start()
+
+    def _work(self) -> None:
+        rest = threading.Event()
+        while True:
+            self._come.wait()
+            self._come.clear()
+            with self._lock:
+                wanted, self._wanted = self._wanted, {}
+            for vendor_id, slug in wanted.items():
+                ring_queue(vendor_id, f"vendor.{slug}")
+            rest.wait(PAUSE)
+
+
+bells = Bells()

@@ -1,0 +1,153 @@
+"""From a request's body to an order, or to the list of all that is wrong with it and where."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from django.utils import timezone
+
+from campaigns import templates
+from campaigns.intake import BadInput, reader
+from campaigns.intake.checks import faults
+from campaigns.intake.when import FARTHEST, check_moment
+from campaigns.templates import Content, TemplateError
+from mailhub.front.keys import Caller
+from mailhub.front.orders import Order
+from mailhub.front.problems import Problem, error, invalid
+from mailhub.front.roster import Desk, roster
+from mailhub.front.schemas import Recipient, SendRequest
+
+DEEPEST = 4  # levels of lists and objects in a field
+MOST_ERRORS = 50
+SHORT = 20_000  # characters; longer templates are not remembered
+Error = dict[str, str]
+
+
+def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> Order:
+    """Raises Problem: validation with every pointer, forbidden, not-found."""
+    desks = _desks(asked, caller)
+    content = _content(asked, desks[0].channel)
+    errors = [*_texts(asked), *_times(asked)]
+    recipients, more = _recipients(asked.recipients, desks[0].channel, content)
+    if errors or more:
+        raise invalid([*errors, *more][:MOST_ERRORS])
+    references = [one.reference for one in asked.recipients]
+    return Order(
+        caller=caller,
+        desks=desks,
+        idempotency_key=key,
+        fingerprint=fingerprint,
+        name=asked.name or f"API {key}"[:200],
+        subject=asked.subject,
+        body=asked.body,
+        html=asked.html,
+        recipients=recipients,
+        references=references if any(references) else None,
+        metadata=asked.metadata,
+        send_at=asked.send_at if asked.send_at and asked.send_at > timezone.now() else None,
+        deadline=asked.expires_at,
+    )
+
+
+def _desks(asked: SendRequest, caller: Caller) -> list[Desk]:
+    """The vendor by its name, or all of the channel. A test key knows sandboxes only, a channel is live or test."""
+    if (asked.vendor is None) == (asked.channel is None):
+        raise invalid([error("/vendor", "vendor", "give a vendor or a channel, one of them")])
+    desks = roster.desks()
+    if asked.vendor is None:
+        found = [desk for _, desk in sorted(desks.items()) if desk.channel == asked.channel]
+        found = [desk for desk in found if desk.sandbox == caller.test]
+        if not found:
+            kind = "sandbox vendor" if caller.test else "vendor"
+            raise invalid([error("/channel", "channel", f"there is no {kind} of the channel {asked.channel}")])
+        return found
+    desk = desks.get(asked.vendor)
+    if desk is None:
+        raise invalid([error("/vendor", "vendor", f"there is no vendor {asked.vendor!r}")])
+    if caller.test and not desk.sandbox:
+        raise Problem("forbidden", f"A test key cannot use {desk.slug}: it delivers to people.")
+    return [desk]
+
+
+def _content(asked: SendRequest, channel: str) -> Content:
+    if channel == "email" and not asked.subject.strip():
+        raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
+    compile_ = _remembered if len(asked.subject) + len(asked.body) <= SHORT else templates.compile
+    try:
+        return compile_(asked.subject, asked.body, asked.html)
+    except TemplateError as why:
+        where = "/subject" if str(why).startswith("the subject") else "/body"
+        raise invalid([error(where, "template", str(why))]) from why
+
+
+@lru_cache(maxsize=256)
+def _remembered(subject: str, body: str, html: bool) -> Content:
+    return templates.compile(subject, body, html)
+
+
+def _texts(asked: SendRequest) -> Iterator[Error]:
+    """What the database cannot hold."""
+    for name in ("subject", "body", "name"):
+        if "\0" in (getattr(asked, name) or ""):
+            yield error(f"/{name}", "nul", "there is a NUL character in it")
+    for key, value in asked.metadata.items():
+        if "\0" in key or "\0" in value:
+            yield error("/metadata", "nul", "there is a NUL character in it")
+
+
+def _times(asked: SendRequest) -> Iterator[Error]:
+    now = timezone.now()
+    if asked.send_at and asked.send_at > now + FARTHEST:
+        yield error("/send_at", "time", "it is more than ten years ahead")
+    if asked.expires_at:
+        yield from _expiry(asked.expires_at, asked.send_at, now)
+
+
+def _expiry(expires_at: datetime, send_at: datetime | None, now: datetime) -> Iterator[Error]:
+    try:
+        check_moment(expires_at, "expires_at", now)
+    except BadInput as why:
+        yield error("/expires_at", "time", str(why))
+    if send_at and expires_at <= send_at:
+        yield error("/expires_at", "time", "it is not after send_at")
+
+
+Pairs = list[tuple[str, dict[str, Any]]]
+
+
+def _recipients(asked: list[Recipient], channel: str, content: Content) -> tuple[Pairs, list[Error]]:
+    normal = reader(channel)
+    pairs: Pairs = []
+    errors: list[Error] = []
+    seen: dict[tuple[str, str | None], int] = {}
+    for number, one in enumerate(asked):
+        where = f"/recipients/{number}"
+        try:
+            address = normal(one.to)
+        except ValueError as why:
+            errors.append(error(f"{where}/to", "address", str(why)))
+            continue
+        first = seen.setdefault((address, one.reference), number)
+        if first != number:
+            told = f"the same recipient as /recipients/{first}; two messages to one need a reference each"
+            errors.append(error(f"{where}/to", "duplicate", told))
+        errors += [error(f"{where}/{name}", code, told) for name, code, told in _faults(address, one, content)]
+        pairs.append((address, one.fields))
+    return pairs, errors
+
+
+def _faults(address: str, one: Recipient, content: Content) -> Iterator[tuple[str, str, str]]:
+    if one.reference and "\0" in one.reference:
+        yield "reference", "nul", "there is a NUL character in it"
+    if _too_deep(one.fields, DEEPEST):
+        yield "fields", "depth", f"fields may be {DEEPEST} levels deep"
+        return
+    for told in faults(address, one.fields, content):
+        yield "fields", "fields", told
+
+
+def _too_deep(value: object, levels: int) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list) and (not levels or any(_too_deep(one, levels - 1) for one in value))

@@ -1,0 +1,126 @@
+"""When a new batch will have gone: from the limits, the calls in the window and what waits before it.
+
+What waits and what is in the window is read at most once a second for each vendor, and seldom enough to cost a
+twentieth of the time at most; what this process has taken since then is added.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from django.conf import settings
+from django.db.models import Case, F, Sum, When
+
+from campaigns.models import Job
+from campaigns.states import Status
+from mailhub.front.roster import Desk
+from vendors import stores
+from vendors.forecast import forecast
+from vendors.limits import Scope
+from vendors.throttle import Throttle, Unreachable
+
+FRESH = 1.0  # seconds
+SHARE = 20
+PARENTS = (Status.P_QUEUED, Status.P_ASSIGNING)
+LEAVES = (Status.DISPATCHED, Status.ENQUEUED, Status.SENDING, Status.RECOVERING)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """first_at and last_at: when the first and the last call can start; None while a limit is 0."""
+
+    first_at: datetime | None
+    last_at: datetime | None
+    basis: str
+
+    def facts(self) -> dict[str, str | None]:
+        return {"first_at": _moment(self.first_at), "last_at": _moment(self.last_at), "basis": self.basis}
+
+
+@dataclass(slots=True)
+class _Queue:
+    waiting: int
+    places: list[float]
+    read_at: float
+    until: float
+
+
+class Forecasts:
+    def __init__(self) -> None:
+        self._queues: dict[int, _Queue] = {}
+        self._lock = threading.Lock()
+
+    def waiting(self, desk: Desk) -> int:
+        """Messages of this vendor that are not called yet, about."""
+        return self._queue(desk).waiting
+
+    def taken(self, desk: Desk, messages: int) -> None:
+        """So many more wait now."""
+        queue = self._queues.get(desk.id)
+        if queue:
+            queue.waiting += messages
+
+    def of(self, desk: Desk, messages: int, send_at: datetime | None) -> Forecast:
+        """For so many messages that come last in the queue now. A future batch is taken to find it empty."""
+        if send_at:
+            first, last = (forecast(n, desk.limits, (), 0.0) for n in (1, messages))
+            return Forecast(_after(send_at, first), _after(send_at, last), f"{_limits(desk)}, from then on")
+        queue, now = self._queue(desk), datetime.now(UTC)
+        ahead = queue.waiting
+        clock = now.timestamp()
+        first, last = (forecast(ahead + n, desk.limits, queue.places, clock) for n in (1, messages))
+        return Forecast(_after(now, first), _after(now, last), f"{_limits(desk)}, {ahead:,} ahead of you")
+
+    def _queue(self, desk: Desk) -> _Queue:
+        queue = self._queues.get(desk.id)
+        if queue is None or time.monotonic() > queue.until:
+            with self._lock:
+                queue = self._queues.get(desk.id)
+                if queue is None or time.monotonic() > queue.until:
+                    queue = self._queues[desk.id] = _read(desk)
+        return queue
+
+
+def _read(desk: Desk) -> _Queue:
+    began = time.monotonic()
+    uncalled = F("size") - F("accepted") - F("refused") - F("in_doubt") - F("expired")
+    left = Case(When(status__in=PARENTS, then=F("remaining")), default=uncalled)
+    jobs = Job.objects.filter(vendor=desk.id, status__in=(*LEAVES, *PARENTS))
+    waiting = jobs.aggregate(waiting=Sum(left))["waiting"] or 0
+    places = _places(desk)
+    ended = time.monotonic()
+    return _Queue(max(0, waiting), places, began, ended + max(FRESH, SHARE * (ended - began)))
+
+
+def _places(desk: Desk) -> list[float]:
+    if not desk.limits:
+        return []
+    try:
+        return _throttle(settings.REDIS_URL).places(Scope(desk.id, desk.credential_id or 0, 0), most=1000)[0]
+    except Unreachable:
+        return []  # a forecast is not worth an error
+
+
+@cache
+def _throttle(url: str) -> Throttle:
+    return Throttle(stores.redis(url, 1.0))
+
+
+def _limits(desk: Desk) -> str:
+    return ", ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in desk.limits) or "no limit"
+
+
+def _after(start: datetime, seconds: float | None) -> datetime | None:
+    try:
+        return None if seconds is None else start + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+
+
+def _moment(at: datetime | None) -> str | None:
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else None
+
+
+forecasts = Forecasts()

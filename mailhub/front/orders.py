@@ -1,0 +1,131 @@
+"""A request that has been checked: what is to be sent, over which vendors it may go, and what the client is told."""
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from campaigns.claims.accepting import Request
+from campaigns.intake import allocate
+from mailhub.front.forecasts import Forecast
+from mailhub.front.keys import Caller
+from mailhub.front.roster import Desk
+
+BLOCK = 5_000  # message ids that a process takes at once, so that not every request has to wait for some
+SESSIONS = "/api/v1/sessions"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """desks: the vendors that may do it, in order of preference. send_at: only if it is to come."""
+
+    caller: Caller
+    desks: Sequence[Desk]
+    idempotency_key: str
+    fingerprint: bytes
+    name: str
+    subject: str
+    body: str
+    html: bool
+    recipients: Sequence[tuple[str, dict[str, Any]]]
+    references: Sequence[str | None] | None
+    metadata: dict[str, str]
+    send_at: datetime | None
+    deadline: datetime | None
+
+    @property
+    def size(self) -> int:
+        return len(self.recipients)
+
+    @property
+    def mode(self) -> str:
+        return "test" if self.caller.test else "live"
+
+    def answer(self, session: UUID | None, desk: Desk, forecast: Forecast) -> str:
+        """JSON. Without a session: of a dry run."""
+        facts = {
+            "id": session and session_name(session),
+            "status": "valid" if session is None else "scheduled" if self.send_at else "queued",
+            "accepted": self.size,
+            "vendor": desk.slug,
+            "mode": self.mode,
+            "forecast": forecast.facts(),
+            "links": session and links(session),
+        }
+        return orjson.dumps(facts).decode()
+
+    def request(self, desk: Desk, forecast: Forecast) -> Request:
+        """As it is stored."""
+        session = new_session()
+        assert desk.credential_id is not None, "a desk without a credential is paused"
+        return Request(
+            session=session,
+            sponsor_id=self.caller.sponsor_id,
+            test=self.caller.test,
+            key_prefix=self.caller.prefix,
+            idempotency_key=self.idempotency_key,
+            fingerprint=self.fingerprint,
+            answer=self.answer(session, desk, forecast),
+            vendor_id=desk.id,
+            credential_id=desk.credential_id,
+            small=self.size < desk.small_below,
+            name=self.name,
+            subject=self.subject,
+            body=self.body,
+            html=self.html,
+            first_message=blocks.take(self.size),
+            recipients=self.recipients,
+            references=self.references,
+            metadata=self.metadata,
+            send_at=self.send_at,
+            deadline=self.deadline,
+        )
+
+
+def new_session() -> UUID:
+    """UUID version 7: in the order of time, so that the index grows at its end."""
+    stamp = time.time_ns() // 1_000_000
+    noise = secrets.randbits(74)
+    return UUID(int=stamp << 80 | 0x7 << 76 | (noise >> 62) << 64 | 0b10 << 62 | noise & ((1 << 62) - 1))
+
+
+def session_name(session: UUID) -> str:
+    return f"ses_{session.hex}"
+
+
+def links(session: UUID) -> dict[str, str]:
+    here = f"{SESSIONS}/{session_name(session)}"
+    return {"self": here, "messages": f"{here}/messages", "stop": f"{here}/stop", "retry": f"{here}/retry"}
+
+
+class Blocks:
+    """Message ids, taken from the sequence by thousands. Those that are left over at the end are never missed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = self._end = 0
+        os.register_at_fork(after_in_child=self._forget)
+
+    def take(self, size: int) -> int:
+        """The first of so many ids in a row. Raises django.db's errors when there are none in store."""
+        with self._lock:
+            if self._end - self._next < size:
+                self._next = allocate(max(size, BLOCK))
+                self._end = self._next + max(size, BLOCK)
+            first = self._next
+            self._next += size
+            return first
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._next = self._end = 0
+
+
+blocks = Blocks()

@@ -1,0 +1,172 @@
+"""Every error of the API in one form (RFC 9457), with a type that programs can rely on."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import django.db
+import orjson
+import psycopg
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError
+
+from vendors import health
+
+log = logging.getLogger(__name__)
+
+MIME = "application/problem+json"
+API = "/api/"
+# type -> HTTP status and title
+TYPES: dict[str, tuple[int, str]] = {
+    "bad-request": (400, "The request cannot be read"),
+    "idempotency-key-missing": (400, "A request that sends needs an Idempotency-Key"),
+    "unauthorized": (401, "There is no valid API key"),
+    "forbidden": (403, "The API key does not allow this"),
+    "not-found": (404, "There is nothing here"),
+    "method-not-allowed": (405, "The method is not allowed here"),
+    "idempotency-key-in-use": (409, "The first request with this Idempotency-Key is still running"),
+    "state-conflict": (409, "This cannot be done now"),
+    "payload-too-large": (413, "The request is too large"),
+    "validation": (422, "The request is not valid"),
+    "idempotency-key-reused": (422, "The Idempotency-Key was used for another request"),
+    "rate-limited": (429, "Too many requests with this API key"),
+    "internal": (500, "Something went wrong here"),
+    "vendor-paused": (503, "The vendor is paused"),
+    "vendor-unhealthy": (503, "The vendor is in trouble"),
+    "storage-unavailable": (503, "The work cannot be stored now"),
+}
+BY_STATUS = {
+    400: "bad-request",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "payload-too-large",
+}
+STORAGE_RETRY = 5  # seconds
+Handler = Callable[[HttpRequest], HttpResponse]
+
+
+class Problem(Exception):
+    """An answer that is an error. errors: what is wrong where; retry_after: seconds; facts: further members."""
+
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        *,
+        errors: Iterable[Mapping[str, str]] = (),
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        **facts: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.errors, self.facts = kind, detail, list(errors), facts
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
+
+    def response(self) -> HttpResponse:
+        status, title = TYPES[self.kind]
+        body = {"type": f"urn:mailhub:problem:{self.kind}", "title": title, "status": status, "detail": self.detail}
+        if self.errors:
+            body["errors"] = self.errors
+        return HttpResponse(orjson.dumps(body | self.facts), MIME, status, headers=self.headers)
+
+
+def invalid(errors: Iterable[Mapping[str, str]]) -> Problem:
+    found = list(errors)
+    first = found[0]
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return Problem(
+        "validation", f"{first.get('pointer') or first.get('parameter')}: {first['detail']}{more}", errors=found
+    )
+
+
+def unavailable(what: str) -> Problem:
+    """A store is away: nothing was stored, come back soon."""
+    return Problem("storage-unavailable", f"{what}; nothing was stored", retry_after=STORAGE_RETRY)
+
+
+def error(pointer: str, code: str, detail: str) -> dict[str, str]:
+    """pointer: JSON pointer into the request's body."""
+    return {"pointer": pointer, "code": code, "detail": detail}
+
+
+def install(api: NinjaAPI) -> None:
+    """Everything that a view can raise becomes a problem."""
+    api.add_exception_handler(Problem, _problem)
+    api.add_exception_handler(ValidationError, _validation)
+    api.add_exception_handler(HttpError, _http_error)
+    api.add_exception_handler(Http404, _not_found)
+    api.add_exception_handler(Exception, _unexpected)
+
+
+STORES = (
+    django.db.OperationalError,
+    django.db.InterfaceError,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    health.Unreachable,
+)
+
+
+def _problem(request: HttpRequest, why: Any) -> HttpResponse:
+    return why.response()
+
+
+def _not_found(request: HttpRequest, why: Any) -> HttpResponse:
+    return Problem("not-found", "There is no such thing.").response()
+
+
+def _unexpected(request: HttpRequest, why: Any) -> HttpResponse:
+    if isinstance(why, STORES):
+        log.warning("%s: %s", request.path, why)
+        return unavailable("A database cannot be reached").response()
+    log.error("%s %s", request.method, request.path, exc_info=why)
+    return Problem("internal", "It is in the log.").response()
+
+
+def _http_error(request: HttpRequest, why: Any) -> HttpResponse:
+    if why.status_code == 401:
+        return unauthorized().response()
+    return Problem(BY_STATUS.get(why.status_code, "bad-request"), str(why)).response()
+
+
+def unauthorized() -> Problem:
+    detail = "Send a valid key: Authorization: Bearer mh_live_..."
+    return Problem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _validation(request: HttpRequest, why: Any) -> HttpResponse:
+    return invalid(_error(found["loc"], found["type"], found["msg"]) for found in why.errors).response()
+
+
+def _error(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]:
+    place, *path = location
+    if place != "body":
+        return {"parameter": ".".join(map(str, path)), "code": code, "detail": detail}
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path[1:])
+    return error("".join(f"/{step}" for step in steps), code, detail)
+
+
+class ProblemMiddleware:
+    """Below /api/ also what Django says by itself: unknown paths, wrong methods, bodies that are too large."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not request.path.startswith(API):
+            return self.get_response(request)
+        if int(request.META.get("CONTENT_LENGTH") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            most = f"At most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read."
+            return Problem("payload-too-large", most).response()
+        response = self.get_response(request)
+        if response.status_code < 400 or response.headers.get("Content-Type", "").startswith(MIME):
+            return response
+        kind = BY_STATUS.get(response.status_code, "bad-request" if response.status_code < 500 else "internal")
+        headers = {"Allow": response.headers["Allow"]} if "Allow" in response.headers else {}
+        return Problem(kind, f"{request.method} {request.path}", headers=headers).response()

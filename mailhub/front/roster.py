@@ -1,0 +1,88 @@
+"""What is known of the vendors: read from their rows at most once a second, for all requests of this process."""
+
+import threading
+import time
+from dataclasses import dataclass
+
+from vendors.health import Terms
+from vendors.limits import Limit
+from vendors.models import Credential, Vendor
+
+FRESH = 0.8  # seconds; an edit is in force within one
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A vendor with the login that the API sends over. paused: why, if no work is taken."""
+
+    id: int
+    slug: str
+    name: str
+    channel: str
+    sandbox: bool
+    small_below: int
+    terms: Terms
+    limits: tuple[Limit, ...]
+    credential_id: int | None
+    paused: str | None
+
+
+class Roster:
+    """All desks, by slug."""
+
+    def __init__(self) -> None:
+        self._desks: dict[str, Desk] = {}
+        self._read_at = 0.0
+        self._lock = threading.Lock()
+
+    def desks(self) -> dict[str, Desk]:
+        """Raises django.db's errors when it has to be read and cannot be."""
+        if not self._read_at or time.monotonic() - self._read_at > FRESH:
+            with self._lock:
+                if not self._read_at or time.monotonic() - self._read_at > FRESH:
+                    began = time.monotonic()
+                    self._desks = {desk.slug: desk for desk in _read()}
+                    self._read_at = began
+        return self._desks
+
+    def forget(self) -> None:
+        self._read_at = 0.0
+
+
+def _read() -> list[Desk]:
+    return [_desk(vendor) for vendor in Vendor.objects.prefetch_related("limits", "credentials")]
+
+
+def _desk(vendor: Vendor) -> Desk:
+    login = _login(list(vendor.credentials.all()))
+    limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
+    return Desk(
+        id=vendor.pk,
+        slug=vendor.slug,
+        name=vendor.name,
+        channel=vendor.channel,
+        sandbox=vendor.sandbox,
+        small_below=vendor.small_audience_threshold,
+        terms=Terms(vendor.min_requests, vendor.min_ratio, vendor.health_ttl, vendor.retry_after),
+        limits=tuple(Limit(limit.units, limit.seconds) for limit in limits),
+        credential_id=login.pk if login else None,
+        paused=_paused(vendor, login),
+    )
+
+
+def _login(logins: list[Credential]) -> Credential | None:
+    """The vendor's only one, or the one called default."""
+    if len(logins) == 1:
+        return logins[0]
+    return next((login for login in logins if login.name == "default"), None)
+
+
+def _paused(vendor: Vendor, login: Credential | None) -> str | None:
+    if vendor.paused:
+        return vendor.paused_reason or "paused"
+    if login is None:
+        return "it has no credential, or several and none of them is called default"
+    return (login.paused_reason or "its credential is paused") if login.paused else None
+
+
+roster = Roster()

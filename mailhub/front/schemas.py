@@ -1,0 +1,76 @@
+"""What goes in and what comes out, as the API's documentation shows it. Sizes are bounded here, before any work."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+
+from vendors.models import Vendor
+
+MOST_RECIPIENTS = 1000
+Text = Annotated[str, StringConstraints(max_length=100)]
+MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+MetadataValue = Annotated[str, StringConstraints(max_length=500)]
+Channel = Literal["print", "email", "sms"]
+assert set(Vendor.Channel.values) == {"print", "email", "sms"}
+
+
+class Strict(BaseModel):
+    """A member that is not known is a mistake."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Recipient(Strict):
+    to: str = Field(min_length=1, max_length=2000, description="E-mail address, phone number, or print address")
+    fields: dict[Text, JsonValue] = Field(default={}, max_length=100, description="What the templates show")
+    reference: str | None = Field(default=None, min_length=1, max_length=100, description="Your own name for it")
+
+
+class SendRequest(Strict):
+    """1 to 1,000 messages over one vendor, or over the first vendor of a channel that takes work."""
+
+    vendor: str | None = Field(default=None, max_length=50, description="Its slug; or give a channel")
+    channel: Channel | None = None
+    subject: str = Field(default="", max_length=10_000, description="A template; e-mail must have one")
+    body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
+    html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
+    recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
+    name: str | None = Field(default=None, min_length=1, max_length=200, description="What people see of it")
+    send_at: AwareDatetime | None = Field(default=None, description="Not before then; a moment that is past means now")
+    expires_at: AwareDatetime | None = Field(default=None, description="What is not sent by then is given up")
+    metadata: dict[MetadataKey, MetadataValue] = Field(default={}, max_length=20)
+
+
+class ForecastOut(BaseModel):
+    first_at: datetime | None = Field(description="Nothing while the vendor's limit is 0")
+    last_at: datetime | None
+    basis: str
+
+
+class Links(BaseModel):
+    self: str
+    messages: str
+    stop: str
+    retry: str
+
+
+class Accepted(BaseModel):
+    id: str | None = Field(description="Of the session; nothing after a dry run")
+    status: Literal["queued", "scheduled", "valid"]
+    accepted: int = Field(description="Messages")
+    vendor: str
+    mode: Literal["live", "test"]
+    forecast: ForecastOut
+    links: Links | None
+
+
+class ProblemOut(BaseModel):
+    """RFC 9457"""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[dict[str, Any]] = []
