@@ -7,7 +7,7 @@ not be written stays open and is found by the sweep.
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError, transaction
@@ -51,13 +51,18 @@ def _consume(session_id: UUID) -> list[int]:
     messages = receiver.of_rows(session, job)
     shard = results.shard_of(session_id)
     result = {"tag": receiver.tag(job), "messages": messages}
-    put = _tried(lambda: results.put(shard, session_id, result) or True, (results.Unreachable,), f"result {session_id}")
+    put = _tried(lambda: _put(shard, session_id, result), (results.Unreachable,), f"result {session_id}")
     with transaction.atomic():
         if not Job.objects.select_for_update().filter(pk=job.pk, status=job.status, revision=job.revision).exists():
             return []  # sent again meanwhile
         news = {"finished_at": Now(), "shard": shard if put else None, "in_doubt": job.in_doubt}
         Session.objects.filter(pk=session_id).update(**news)
         return webhooks.emit(session, messages)
+
+
+def _put(shard: int, session_id: UUID, result: dict[str, Any]) -> bool:
+    results.put(shard, session_id, result)
+    return True
 
 
 def _tried(step: Callable[[], Result], errors: tuple[type[Exception], ...], what: str) -> Result | None:

@@ -55,7 +55,9 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> Look | None:
 
 def changed(session_id: UUID) -> tuple[Any, ...] | None:
     """What a long poll watches: differs when something has happened."""
-    row = Session.objects.filter(pk=session_id).values_list("job__status", "job__accepted", "job__refused", "job__in_doubt")
+    row = Session.objects.filter(pk=session_id).values_list(
+        "job__status", "job__accepted", "job__refused", "job__in_doubt"
+    )
     return row.first()
 
 

@@ -108,7 +108,12 @@ def announce(job_ids: Iterable[int]) -> None:
 def consume_session(session_id: str) -> None:
     """Acknowledged only when result and session are written, or dropped after a few tries."""
     for call_id in consumer.consume(UUID(session_id)):
-        _ring(call_webhook, call_id, queue=WEBHOOKS)
+        ring_webhook(call_id)
+
+
+def ring_webhook(call_id: int) -> None:
+    """This event is posted soon."""
+    _ring(call_webhook, call_id, queue=WEBHOOKS)
 
 
 @shared_task(time_limit=60)

@@ -38,9 +38,9 @@ def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tup
     """The row and its signing secret. Raises receivers.Forbidden for an address that no webhook may have."""
     receivers.check(url)
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-    row = Webhook.objects.create(
-        sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test, secret={"key": secret}
-    )
+    row = Webhook(sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test)
+    row.secret = {"key": secret}
+    row.save()
     return row, secret
 
 

@@ -3,11 +3,12 @@
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from vendors import adapters
+from vendors import adapters, health
 from vendors.adapters.options import InvalidSettings
 from vendors.listing import CappedPaginator, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
@@ -114,7 +115,7 @@ class Casters(admin.TabularInline):
 @admin.register(Vendor)
 class VendorAdmin(OnlyWhatChanged):
     form = VendorForm
-    list_display = ["slug", "name", "channel", "adapter", "limits", "dispatch_at", "time_zone", "paused"]
+    list_display = ["slug", "name", "channel", "adapter", "limits", "health", "dispatch_at", "time_zone", "paused"]
     list_filter = ["channel", "paused"]
     search_fields = ["slug", "name"]
     inlines = [VendorLimits, Casters]
@@ -124,6 +125,12 @@ class VendorAdmin(OnlyWhatChanged):
 
     def limits(self, vendor: Vendor) -> str:
         return ", ".join(f"{row.units}/{row.seconds:g}" for row in vendor.limits.all() if row.credential_id is None)
+
+    def health(self, vendor: Vendor) -> str:
+        try:
+            return str(health.at(settings.REDIS_URL).look(vendor.pk, health.Terms.of(vendor)))
+        except health.Unreachable:
+            return "unknown: Redis is away"
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
         return ["slug"] if obj else []  # it names the queue that workers listen to

@@ -8,12 +8,17 @@ first. Campaigns are not stopped by it: their answers count, and may open it as 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
+from vendors import stores
+from vendors.models import Vendor
+
+PATIENCE = 1.0  # seconds
 SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
 
@@ -29,6 +34,10 @@ class Terms:
     min_ratio: float
     ttl: int
     retry_after: int
+
+    @classmethod
+    def of(cls, vendor: Vendor) -> "Terms":
+        return cls(vendor.min_requests, vendor.min_ratio, vendor.health_ttl, vendor.retry_after)
 
     def words(self, verb: str, good: int = 0, bad: int = 0) -> list[Any]:
         ttl, pause = max(1, self.ttl), max(1, self.retry_after)
@@ -47,6 +56,10 @@ class Status:
     @property
     def accepting(self) -> bool:
         return self.state != "closed"
+
+    def __str__(self) -> str:
+        share = "no answers yet" if self.ratio is None else f"{self.ratio:.0%} good of {self.good + self.bad:,}"
+        return f"{self.state} for {self.seconds:.0f} s, {share}" if self.seconds else f"{self.state}, {share}"
 
     @property
     def ratio(self) -> float | None:
@@ -86,6 +99,12 @@ class Health:
         except RedisError as error:
             raise Unreachable(str(error)) from error
         return Status(reply[0].decode(), int(reply[1]), int(reply[2]), float(reply[3]))
+
+
+@cache
+def at(url: str) -> Health:
+    """The status store of this address, one client for a process; it is unreachable after a second."""
+    return Health(stores.redis(url, PATIENCE))
 
 
 class AsyncHealth:

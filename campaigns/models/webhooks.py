@@ -31,7 +31,7 @@ class Webhook(models.Model):
     url = models.URLField(max_length=500)
     events: Any = ArrayField(models.CharField(max_length=40, choices=Event.choices), default=all_events)
     test = models.BooleanField(default=False)
-    secret = EncryptedJSONField(default=dict, help_text="{'key': 'whsec_...'}; write-only")
+    secret: Any = EncryptedJSONField(default=dict, help_text="{'key': 'whsec_...'}; write-only")
     enabled = models.BooleanField(default=True)
     disabled_reason = models.CharField(max_length=255, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import psycopg
 from django.conf import settings
@@ -17,10 +16,9 @@ from mailhub.front.forecasts import forecasts
 from mailhub.front.orders import Order
 from mailhub.front.problems import Problem
 from mailhub.front.roster import Desk
-from vendors import stores
-from vendors.health import Health, Status
+from vendors import health
+from vendors.health import Status
 
-PATIENCE = 1.0  # seconds
 AGAIN = 1  # seconds until a request that is just being stored has an answer
 SINGLE = (psycopg.DataError, psycopg.IntegrityError)  # one of many may be at fault
 
@@ -32,11 +30,6 @@ class Receipt:
     session: str
     answer: str
     replayed: bool = False
-
-
-@cache
-def health(url: str) -> Health:
-    return Health(stores.redis(url, PATIENCE))
 
 
 def accept(order: Order) -> Receipt:
@@ -72,7 +65,7 @@ def admit(order: Order, known: dict[int, Status] | None = None) -> Desk:
 def _refusal(desk: Desk, known: dict[int, Status]) -> Problem | None:
     if desk.paused is not None:
         return Problem("vendor-paused", f"{desk.slug}: {desk.paused}", retry_after=desk.terms.retry_after)
-    status = known.get(desk.id) or health(settings.REDIS_URL).admit(desk.id, desk.terms)
+    status = known.get(desk.id) or health.at(settings.REDIS_URL).admit(desk.id, desk.terms)
     if status.state != "probe":  # of several who ask at once, one is the probe
         known[desk.id] = status
     if status.accepting:

@@ -5,7 +5,7 @@ from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.parser import Parser
 
-from mailhub.front import messages, problems
+from mailhub.front import messages, problems, services, sessions
 
 
 class Orjson(Parser):
@@ -24,4 +24,5 @@ api = NinjaAPI(
     description="Bulk mail through vendors with limits: never twice, never lost, never too fast.",
 )
 problems.install(api)
-api.add_router("", messages.router)
+for router in (messages.router, sessions.router, services.router):
+    api.add_router("", router)

@@ -73,6 +73,9 @@ class Forecasts:
         first, last = (forecast(ahead + n, desk.limits, queue.places, clock) for n in (1, messages))
         return Forecast(_after(now, first), _after(now, last), f"{_limits(desk)}, {ahead:,} ahead of you")
 
+    def forget(self) -> None:
+        self._queues.clear()
+
     def _queue(self, desk: Desk) -> _Queue:
         queue = self._queues.get(desk.id)
         if queue is None or time.monotonic() > queue.until:

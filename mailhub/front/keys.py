@@ -80,6 +80,9 @@ class Keyring:
             return None
         return caller
 
+    def forget(self) -> None:
+        self._known.clear()
+
 
 def _read(token: str) -> Caller | None:
     secret_keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]

@@ -52,7 +52,7 @@ class Order:
         """JSON. Without a session: of a dry run."""
         facts = {
             "id": session and session_name(session),
-            "status": "valid" if session is None else "scheduled" if self.send_at else "queued",
+            "status": "valid" if session is None else "scheduled" if self.send_at else "waiting",
             "accepted": self.size,
             "vendor": desk.slug,
             "mode": self.mode,

@@ -63,7 +63,7 @@ def _desk(vendor: Vendor) -> Desk:
         channel=vendor.channel,
         sandbox=vendor.sandbox,
         small_below=vendor.small_audience_threshold,
-        terms=Terms(vendor.min_requests, vendor.min_ratio, vendor.health_ttl, vendor.retry_after),
+        terms=Terms.of(vendor),
         limits=tuple(Limit(limit.units, limit.seconds) for limit in limits),
         credential_id=login.pk if login else None,
         paused=_paused(vendor, login),

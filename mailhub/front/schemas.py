@@ -57,7 +57,7 @@ class Links(BaseModel):
 
 class Accepted(BaseModel):
     id: str | None = Field(description="Of the session; nothing after a dry run")
-    status: Literal["queued", "scheduled", "valid"]
+    status: Literal["waiting", "scheduled", "valid"]
     accepted: int = Field(description="Messages")
     vendor: str
     mode: Literal["live", "test"]
@@ -74,3 +74,69 @@ class ProblemOut(BaseModel):
     status: int
     detail: str
     errors: list[dict[str, Any]] = []
+
+
+class SessionOut(BaseModel):
+    id: str
+    status: str = Field(description="scheduled, waiting, sending, sent, partly_sent, failed, needs_attention, ...")
+    finished: bool = Field(description="Nothing will be called any more, unless somebody retries")
+    vendor: str
+    mode: Literal["live", "test"]
+    accepted: int = Field(description="Messages")
+    counts: dict[str, int] = Field(description="Messages by state; they add up to the accepted")
+    metadata: dict[str, str]
+    created_at: datetime
+    finished_at: datetime | None
+    links: Links
+
+
+class ChangedOut(BaseModel):
+    changed: bool
+    told: str
+    session: SessionOut
+
+
+class Reason(BaseModel):
+    code: str
+    text: str | None
+
+
+class MessageOut(BaseModel):
+    id: str
+    reference: str | None
+    status: str
+    reason: Reason | None
+    vendor_message_id: str | None
+    sent_at: datetime | None
+    attempt: int
+
+
+class PageLinks(BaseModel):
+    self: str
+    next: str | None
+
+
+class MessagesOut(BaseModel):
+    data: list[MessageOut]
+    links: PageLinks
+
+
+class ServiceOut(BaseModel):
+    slug: str
+    name: str
+    channel: Channel
+    sandbox: bool
+    accepting: bool
+    paused: str | None = Field(description="Why")
+    retry_after: int | None = Field(description="Seconds, while it takes no work")
+    good: int
+    bad: int
+    ratio: float | None
+    threshold: float
+    limits: list[str]
+    waiting: int
+    forecast: ForecastOut = Field(description="For one more message")
+
+
+class ServicesOut(BaseModel):
+    data: list[ServiceOut]

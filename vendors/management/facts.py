@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from vendors.health import Status
 from vendors.models import Credential, Mailcaster, Vendor
 
 
@@ -19,7 +20,24 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
         "dispatch_at": f"{row.dispatch_at:%H:%M}",
         "time_zone": row.time_zone,
         "weekdays": row.weekdays,
+        "sandbox": row.sandbox,
         "paused": _paused(row),
+    }
+
+
+def status_facts(row: Vendor, status: Status) -> dict[str, Any]:
+    return {
+        "slug": row.slug,
+        "paused": _paused(row),
+        "state": status.state,
+        "good": status.good,
+        "bad": status.bad,
+        "ratio": status.ratio,
+        "closed_seconds": status.seconds,
+        "min_requests": row.min_requests,
+        "min_ratio": row.min_ratio,
+        "health_ttl": row.health_ttl,
+        "retry_after": row.retry_after,
     }
 
 

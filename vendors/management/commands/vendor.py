@@ -4,24 +4,26 @@ from argparse import ArgumentParser
 from datetime import datetime, time
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from vendors import adapters, casters
+from vendors import adapters, casters, health
 from vendors.management import arguments, terms
-from vendors.management.facts import vendor_facts
+from vendors.management.facts import status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
 from vendors.models import Credential, Vendor
 
 # Option -> field, of what is stored as it was typed.
 FIELDS = {"name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone"}
+TERMS = ("min_requests", "min_ratio", "health_ttl", "retry_after")
 SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "paused")
 
 
 class Command(BaseCommand):
     help = (
-        "Vendors: add, list, show, set, limit, pause, resume, remove. "
+        "Vendors: add, list, show, set, limit, pause, resume, status, reset, remove. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
 
@@ -38,11 +40,13 @@ class Command(BaseCommand):
         add.add_argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch")
         add.add_argument("--time-zone", metavar="ZONE", help="for example Europe/London")
         add.add_argument("--weekdays", metavar="DAYS", help="of the nightly dispatch: 1-5, or 1,3,5; 1 is Monday")
+        add.add_argument("--sandbox", action="store_true", help="delivers to nobody: test keys may use it")
         add.add_argument("--no-casters", action="store_true", help="they are added with the command mailcaster")
         verbs.add_parser("list", help="all of them")
         for verb, about in (
             ("show", "one of them"),
             ("resume", "calls may start again"),
+            ("reset", "forget its good and bad answers: programs' work is taken again"),
             ("remove", "a vendor without campaigns"),
         ):
             verbs.add_parser(verb, help=about).add_argument("slug")
@@ -54,6 +58,12 @@ class Command(BaseCommand):
         limit.add_argument("limits", nargs="*", metavar="N/SECONDS")
         limit.add_argument("--credential", metavar="NAME", help="of this credential alone")
         limit.add_argument("--clear", action="store_true", help="no limit any more")
+        status = verbs.add_parser("status", help="is work of programs taken, and why not; or change the terms of it")
+        status.add_argument("slug")
+        status.add_argument("--min-requests", type=int, metavar="N", help="with fewer answers it counts as healthy")
+        status.add_argument("--min-ratio", type=float, metavar="0..1", help="share of good answers that is needed")
+        status.add_argument("--health-ttl", type=int, metavar="S", help="seconds after which answers are forgotten")
+        status.add_argument("--retry-after", type=int, metavar="S", help="seconds that programs are told to wait")
         pause = verbs.add_parser("pause", help="no new call starts")
         pause.add_argument("slug")
         pause.add_argument("--reason", default="paused by hand")
@@ -124,6 +134,31 @@ class Command(BaseCommand):
         Vendor.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
         self._tell(row, f"{slug}: {told}", options)
 
+    def do_status(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        changed = {name: options[name] for name in TERMS if options[name] is not None}
+        if changed:
+            for name, value in changed.items():
+                setattr(row, name, value)
+            arguments.check(row)
+            Vendor.objects.filter(pk=row.pk).update(**changed)
+        try:
+            status = health.at(settings.REDIS_URL).look(row.pk, health.Terms.of(row))
+        except health.Unreachable as error:
+            raise CommandError(f"the status store cannot be reached: {error}") from error
+        paused = f", paused: {row.paused_reason}" if row.paused else ""
+        terms = f"{row.min_ratio:.0%} of at least {row.min_requests} answers in {row.health_ttl} s must be good"
+        facts = status_facts(row, status)
+        tell(self.stdout, f"{slug}: {status}{paused}; {terms}; retry after {row.retry_after} s", facts, options["json"])
+
+    def do_reset(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        try:
+            health.at(settings.REDIS_URL).reset(row.pk)
+        except health.Unreachable as error:
+            raise CommandError(f"the status store cannot be reached: {error}") from error
+        self._tell(row, f"{slug}: its answers are forgotten", options)
+
     def do_remove(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         try:
@@ -141,6 +176,8 @@ class Command(BaseCommand):
         wanted["settings"] = arguments.settings(options["adapter"], arguments.pairs(options["values"]))
         if options["dispatch_at"]:
             wanted["dispatch_at"] = _clock(options["dispatch_at"])
+        if options["sandbox"]:
+            wanted["sandbox"] = True
         if options["weekdays"]:
             wanted["weekdays"] = _days(options["weekdays"])
         return wanted

@@ -1,0 +1,145 @@
+"""What became of a request, and changing one's mind about it (document 002's Receiver Front)."""
+
+import re
+import threading
+import time
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Header, Query, Router, Status
+
+from campaigns import desk, receiver
+from campaigns.claims import people
+from campaigns.claims.people import Answer, Verdict
+from campaigns.receiver import Look
+from mailhub.front.keys import Caller, Key
+from mailhub.front.orders import SESSIONS, links, session_name
+from mailhub.front.problems import Problem
+from mailhub.front.schemas import ChangedOut, MessagesOut, ProblemOut, SessionOut
+
+router = Router(tags=["sessions"])
+NAME = re.compile(r"ses_([0-9a-f]{32})")
+WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])")
+LONGEST_WAIT = 30.0  # seconds
+LOOK_AGAIN = 0.25  # seconds
+PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
+waiters = threading.BoundedSemaphore(2)  # threads of this process that may wait; the others answer at once
+
+
+@router.get("/sessions/{session_id}", auth=Key("read"), response={200: SessionOut, **PROBLEMS}, summary="One session")
+def get_session(
+    request: HttpRequest,
+    response: HttpResponse,
+    session_id: str,
+    prefer: str = Header("", description="wait=20: answer when it is finished, or after 20 seconds (at most 30)"),
+) -> dict[str, Any]:
+    """Its state, and its messages counted by theirs."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    look = _look(session_id, caller)
+    asked = WAIT.search(prefer)
+    if asked and not look.finished and waiters.acquire(blocking=False):
+        try:
+            response["Preference-Applied"] = f"wait={asked[1]}"
+            _wait(look.session.pk, min(LONGEST_WAIT, float(asked[1])))
+        finally:
+            waiters.release()
+        look = _look(session_id, caller)
+    return _facts(look)
+
+
+@router.get(
+    "/sessions/{session_id}/messages",
+    auth=Key("read"),
+    response={200: MessagesOut, **PROBLEMS},
+    summary="The messages of a session, page by page",
+)
+def get_messages(
+    request: HttpRequest,
+    session_id: str,
+    status: str = Query("", max_length=30, description="Only those in this state"),
+    limit: int = Query(100, ge=1, le=1000),
+    cursor: str = Query("", pattern=r"^(msg_\d{1,18})?$", description="From the link to the next page"),
+) -> dict[str, Any]:
+    """In the order in which they were given, each with what became of it."""
+    rows = receiver.messages(_look(session_id, request.auth))  # type: ignore[attr-defined]
+    after = int(cursor[4:] or 0)
+    mine = [row for row in rows if int(row["id"][4:]) > after and status in ("", row["status"])]
+    here = f"{SESSIONS}/{session_id}/messages?limit={limit}" + (f"&status={status}" if status else "")
+    more = f"{here}&cursor={mine[limit - 1]['id']}" if len(mine) > limit else None
+    return {"data": mine[:limit], "links": {"self": here, "next": more}}
+
+
+@router.post(
+    "/sessions/{session_id}/stop", auth=Key("ops"), response={202: ChangedOut, **PROBLEMS}, summary="Stop a session"
+)
+def stop_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
+    """No new call starts; what is in the air is finished and recorded. Stopping twice changes nothing."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    look = _look(session_id, caller)
+    (answer,) = people.stop([look.job.pk], by=caller.prefix)
+    return _changed(answer, session_id, caller)
+
+
+@router.post(
+    "/sessions/{session_id}/retry",
+    auth=Key("ops"),
+    response={202: ChangedOut, 409: ProblemOut, **PROBLEMS},
+    summary="Send again what failed or was never called",
+)
+def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
+    """Never what was accepted or may have been. Asked for twice, it is done once."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    look = _look(session_id, caller)
+    (answer,) = desk.retry([look.job.pk])
+    if answer.verdict == Verdict.BUSY:
+        raise Problem("state-conflict", answer.told)
+    return _changed(answer, session_id, caller)
+
+
+def _look(name: str, caller: Caller) -> Look:
+    """Raises Problem for what is not there and, in the same words, for what is not yours."""
+    found = NAME.fullmatch(name)
+    look = receiver.look(UUID(found[1]), caller.sponsor_id, caller.test) if found else None
+    if look is None:
+        raise Problem("not-found", "You have no such session.")
+    return look
+
+
+def _wait(session: UUID, seconds: float) -> None:
+    """Until something has happened to it."""
+    end, before = time.monotonic() + seconds, receiver.changed(session)
+    while time.monotonic() < end and receiver.changed(session) == before:
+        time.sleep(min(LOOK_AGAIN, max(0.0, end - time.monotonic())))
+
+
+def _facts(look: Look) -> dict[str, Any]:
+    session, sums = look.session, look.sums
+    open_ = "stopped" if look.finished or look.status == "stopped" else "waiting"
+    counts = {
+        open_: sums.waiting,
+        "sending": sums.in_flight,
+        "sent": sums.accepted,
+        "failed": sums.refused,
+        "expired": sums.expired,
+        "needs_attention": sums.in_doubt,
+    }
+    return {
+        "id": session_name(session.pk),
+        "status": look.status,
+        "finished": look.finished,
+        "vendor": look.job.vendor.slug,
+        "mode": "test" if session.test else "live",
+        "accepted": sums.size,
+        "counts": counts,
+        "metadata": session.metadata,
+        "created_at": session.created_at,
+        "finished_at": look.job.finished_at,
+        "links": links(session.pk),
+    }
+
+
+def _changed(answer: Answer, session_id: str, caller: Caller) -> Status[dict[str, Any]]:
+    look = _look(session_id, caller)
+    facts = {"changed": answer.verdict == Verdict.DONE, "told": answer.told, "session": _facts(look)}
+    return Status(202, facts)

@@ -1,0 +1,265 @@
+"""POST /api/v1/messages: what is taken, what is refused and where it is wrong, and never twice."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from campaigns.models import Campaign, Job, Message, Session
+from mailhub.models import ParkedTask
+from tests import factories
+from tests.front.program import Program, desk, fresh, letter, pointers, problem
+from vendors import health
+from vendors.health import Terms
+
+__all__ = ["fresh"]
+pytestmark = pytest.mark.django_db
+
+
+def stored():
+    return [model.objects.count() for model in (Session, Campaign, Job, Message)]
+
+
+def test_a_letter_is_taken_with_a_session_and_a_forecast():
+    program, vendor = Program(), desk(limits=[(5, 60)])
+    answer = program.send(
+        letter(vendor, recipients=[{"to": "Ann@Sandbox.Example", "fields": {"n": 1}, "reference": "a"}])
+    )
+    assert answer.status_code == 202
+    told = answer.json()
+    assert answer.headers["Location"] == told["links"]["self"] == f"/api/v1/sessions/{told['id']}"
+    assert (told["status"], told["accepted"], told["vendor"], told["mode"]) == ("waiting", 1, vendor.slug, "live")
+    assert told["forecast"]["basis"] == "5 per 60 s, 0 ahead of you"
+    session = Session.objects.select_related("job__campaign").get()
+    job, message = session.job, Message.objects.get()
+    assert session.name == told["id"] and session.references == ["a"] and session.sponsor == program.sponsor
+    assert (job.status, job.size, job.vendor, job.first_message) == ("DISPATCHED", 1, vendor, message.pk)
+    assert (message.recipient, message.params, message.campaign) == ("Ann@sandbox.example", {"n": 1}, job.campaign)
+    assert job.campaign.sponsor == program.sponsor and job.dispatched_at and not job.not_before
+
+
+def test_a_thousand_are_one_job_that_is_cut_and_the_ids_are_one_block():
+    program, vendor = Program(), desk(small_audience_threshold=100)
+    people = [f"p{number}@sandbox.example" for number in range(1000)]
+    assert program.send(letter(vendor, people)).status_code == 202
+    job = Job.objects.get()
+    assert (job.status, job.size, job.remaining) == ("P_QUEUED", 1000, 1000)
+    rows = list(Message.objects.order_by("id").values_list("id", "recipient"))
+    assert rows == [(job.first_message + number, person) for number, person in enumerate(people)]
+
+
+def test_the_forecast_counts_what_waits_before():
+    program, vendor = Program(), desk(limits=[(5, 60)])
+    program.send(letter(vendor, [f"p{number}@sandbox.example" for number in range(10)]))
+    told = program.send(letter(vendor)).json()["forecast"]
+    assert told["basis"] == "5 per 60 s, 10 ahead of you"
+    first = datetime.fromisoformat(told["first_at"])
+    assert timedelta(seconds=100) < first - datetime.now(UTC) <= timedelta(seconds=120)
+
+
+def test_the_same_request_again_gets_the_same_answer_and_stores_nothing():
+    program, vendor = Program(), desk()
+    first = program.send(letter(vendor), "one")
+    before = stored()
+    again = program.send(json.dumps(letter(vendor), indent=3), "one")
+    assert (again.status_code, again.content) == (202, first.content)
+    assert again.headers["Idempotent-Replayed"] == "true" and "Idempotent-Replayed" not in first.headers
+    assert again.headers["Location"] == first.headers["Location"]
+    assert stored() == before == [1, 1, 1, 1]
+
+
+def test_a_repeat_is_answered_as_the_first_time_whatever_has_changed_since():
+    program, vendor = Program(), desk()
+    soon = (timezone.now() + timedelta(hours=1)).isoformat()
+    first = program.send(letter(vendor, expires_at=soon), "one")
+    vendor.paused = True
+    vendor.save()
+    Program(program.sponsor)  # a test's way to forget nothing
+    desk()  # makes the front look at its vendors again
+    again = program.send(letter(vendor, expires_at=soon), "one")
+    assert again.content == first.content
+    problem(program.send(letter(vendor)), "vendor-paused", 503)
+
+
+def test_a_repeat_with_the_new_key_of_a_rotation_sends_nothing_twice():
+    old, vendor = Program(), desk()
+    new = Program(old.sponsor)
+    first = old.send(letter(vendor), "one")
+    assert new.send(letter(vendor), "one").content == first.content
+    assert stored() == [1, 1, 1, 1]
+
+
+def test_another_body_under_a_used_key_is_refused():
+    program, vendor = Program(), desk()
+    program.send(letter(vendor), "one")
+    problem(program.send(letter(vendor, "bob@sandbox.example"), "one"), "idempotency-key-reused", 422)
+    assert stored() == [1, 1, 1, 1]
+
+
+def test_two_sponsors_may_use_the_same_key():
+    vendor = desk()
+    assert {Program().send(letter(vendor), "one").status_code for _ in range(2)} == {202}
+    assert Session.objects.count() == 2
+
+
+def test_a_request_that_sends_must_have_a_key_that_can_be_kept():
+    program, vendor = Program(), desk()
+    problem(program.send(letter(vendor), None), "idempotency-key-missing", 400)
+    for key in ("x" * 256, "h\u00e9llo", "a\tb"):
+        found = problem(program.send(letter(vendor), key), "validation", 422)
+        assert found["errors"][0]["parameter"] == "Idempotency-Key"
+    assert stored() == [0, 0, 0, 0]
+
+
+def test_a_dry_run_checks_and_forecasts_and_stores_nothing():
+    program, vendor = Program(), desk(limits=[(5, 60)])
+    answer = program.send(letter(vendor), None, "/api/v1/messages?dry_run=true")
+    assert answer.status_code == 200
+    told = answer.json()
+    assert (told["status"], told["id"], told["links"], told["accepted"]) == ("valid", None, None, 1)
+    assert told["forecast"]["first_at"]
+    assert pointers(program.send(letter(vendor, "bad"), None, "/api/v1/messages?dry_run=true"))
+    assert stored() == [0, 0, 0, 0]
+
+
+class TestWhatIsWrongIsNamed:
+    def test_every_recipient_by_its_place(self):
+        people = [
+            {"to": "ann@sandbox.example", "fields": {"name": "Ann"}},
+            {"to": "nobody", "fields": {"name": "Bob"}},
+            {"to": "cid@sandbox.example"},
+            {"to": "dan@sandbox.example", "fields": {"name": "x\0"}},
+            {"to": "ANN@SANDBOX.EXAMPLE".replace("ANN", "ann"), "fields": {"name": "Ann"}},
+            {"to": "eve@sandbox.example", "fields": {"name": [[[[[]]]]]}},
+        ]
+        found = pointers(Program().send(letter(desk(), body="Dear {{ name }}", recipients=people)))
+        assert found == {
+            "/recipients/1/to": "address",
+            "/recipients/2/fields": "fields",
+            "/recipients/3/fields": "fields",
+            "/recipients/4/to": "duplicate",
+            "/recipients/5/fields": "depth",
+        }
+        assert stored() == [0, 0, 0, 0]
+
+    @pytest.mark.parametrize(
+        ("members", "pointer"),
+        [
+            ({"subject": ""}, "/subject"),
+            ({"subject": "{{"}, "/subject"),
+            ({"subject": "a\nb"}, "/subject"),
+            ({"body": "{% include 'x' %}"}, "/body"),
+            ({"body": ""}, "/body"),
+            ({"body": "a\0b"}, "/body"),
+            ({"recipients": []}, "/recipients"),
+            ({"recipients": [{"to": "a@sandbox.example"}] * 1001}, "/recipients"),
+            ({"recipients": "ann"}, "/recipients"),
+            ({"recipients": [{"to": 7}]}, "/recipients/0/to"),
+            ({"recipients": [{"to": "a@sandbox.example", "color": 1}]}, "/recipients/0/color"),
+            ({"send_at": "2026-01-01T00:00:00"}, "/send_at"),
+            ({"send_at": "2126-01-01T00:00:00Z"}, "/send_at"),
+            ({"expires_at": "2020-01-01T00:00:00Z"}, "/expires_at"),
+            ({"metadata": {str(number): "" for number in range(21)}}, "/metadata"),
+            ({"colour": "red"}, "/colour"),
+            ({"vendor": "nobody"}, "/vendor"),
+            ({"channel": "email"}, "/vendor"),
+        ],
+    )
+    def test_each_member_by_its_name(self, members, pointer):
+        assert pointer in pointers(Program().send({**letter(desk()), **members}))
+        assert stored() == [0, 0, 0, 0]
+
+    def test_two_messages_to_one_person_need_references(self):
+        program, vendor = Program(), desk()
+        twice = [{"to": "ann@sandbox.example", "reference": name} for name in ("a", "b")]
+        assert program.send(letter(vendor, recipients=twice)).status_code == 202
+
+    @pytest.mark.parametrize("body", ["", "{", "[]", "null", '{"recipients": NaN}', b"\xff", '"\\ud800"', "[" * 3000])
+    def test_what_is_no_request_is_refused_before_anything_else(self, body):
+        answer = Program().send(body)
+        assert answer.status_code in (400, 422) and answer.headers["Content-Type"] == "application/problem+json"
+
+    def test_a_body_that_is_too_large_is_not_read(self):
+        problem(Program().send("x" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1)), "payload-too-large", 413)
+
+    def test_a_path_and_a_method_that_are_not_there_are_problems_too(self):
+        program = Program()
+        problem(program.get("nothing"), "not-found", 404)
+        refused = program.get("messages")
+        problem(refused, "method-not-allowed", 405)
+        assert refused.headers["Allow"] == "POST"
+
+
+class TestVendors:
+    def test_a_channel_is_served_by_the_first_vendor_that_takes_work(self):
+        program = Program()
+        desk(slug="a-paused", channel="sms", paused=True)
+        ill = desk(slug="b-ill", channel="sms", min_requests=10)
+        well = desk(slug="c-well", channel="sms")
+        health.at(settings.REDIS_URL).note(ill.pk, Terms.of(ill), 0, 50)
+        answer = program.send({"channel": "sms", "body": "Hi", "recipients": [{"to": "+442079460000"}]})
+        assert answer.status_code == 202 and answer.json()["vendor"] == well.slug
+        health.at(settings.REDIS_URL).reset(ill.pk)
+
+    def test_an_unhealthy_vendor_is_503_with_the_time_to_come_back_and_nothing_is_stored(self):
+        program, vendor = Program(), desk(min_requests=10, min_ratio=0.8, retry_after=30)
+        health.at(settings.REDIS_URL).note(vendor.pk, Terms.of(vendor), 61, 39)
+        answer = program.send(letter(vendor))
+        found = problem(answer, "vendor-unhealthy", 503)
+        assert answer.headers["Retry-After"] in ("29", "30")
+        assert found["service"] == {"good": 61, "bad": 39, "ratio": 0.61, "threshold": 0.8}
+        assert "61% good of the last 100 answers; 80% is needed" in found["detail"]
+        assert stored() == [0, 0, 0, 0]
+        health.at(settings.REDIS_URL).reset(vendor.pk)
+        assert program.send(letter(vendor)).status_code == 202
+
+    def test_a_paused_vendor_and_a_paused_credential_are_503(self):
+        program = Program()
+        answer = program.send(letter(desk(paused=True, paused_reason="stocktaking", retry_after=7)))
+        assert "stocktaking" in problem(answer, "vendor-paused", 503)["detail"]
+        assert answer.headers["Retry-After"] == "7"
+        locked = desk()
+        locked.credentials.update(paused=True, paused_reason="http 401")
+        assert "http 401" in problem(program.send(letter(locked)), "vendor-paused", 503)["detail"]
+
+
+def test_a_letter_for_later_waits_in_the_waiter_and_is_not_dispatched():
+    program, vendor = Program(), desk()
+    at = timezone.now() + timedelta(hours=2)
+    answer = program.send(letter(vendor, send_at=at.isoformat()))
+    assert answer.json()["status"] == "scheduled"
+    assert datetime.fromisoformat(answer.json()["forecast"]["first_at"]) >= at.replace(microsecond=0)
+    job = Job.objects.get()
+    assert (job.status, job.not_before) == ("READY", at)
+    parked = ParkedTask.waiting.get(task="campaigns.tasks.dispatch_one")
+    assert parked.due_at == at and str(job.pk) in parked.message
+
+
+def test_a_time_that_is_past_means_now():
+    program, vendor = Program(), desk()
+    assert program.send(letter(vendor, send_at="2020-01-01T00:00:00Z")).json()["status"] == "waiting"
+    assert Job.objects.get().status == "DISPATCHED"
+
+
+def test_names_and_metadata_are_kept():
+    program, vendor = Program(), desk()
+    program.send(letter(vendor, name="March run", metadata={"run": "march"}))
+    session = Session.objects.get()
+    assert session.metadata == {"run": "march"} and session.job.campaign.name == "March run"
+    assert session.key_prefix == program.key.prefix and not session.test
+
+
+def test_an_sms_address_is_stored_in_its_one_form():
+    program, vendor = Program(), desk(channel="sms")
+    answer = program.send({"vendor": vendor.slug, "body": "Hi", "recipients": [{"to": "+44 20 7946 0000"}]})
+    assert answer.status_code == 202 and Message.objects.get().recipient == "+442079460000"
+
+
+def test_the_factories_of_other_tests_never_get_an_id_of_the_front():
+    program, vendor = Program(), desk()
+    program.send(letter(vendor))
+    factories.campaign_with_job(50)
+    program.send(letter(vendor, [f"p{number}@sandbox.example" for number in range(50)]))
+    assert Message.objects.count() == 101

@@ -1,0 +1,86 @@
+"""GET /services, the commands of a vendor's health, and the API's own pages."""
+
+import io
+import json
+import re
+
+import pytest
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from tests.front.program import Program, desk, fresh, letter
+from vendors import health
+from vendors.health import Terms
+from vendors.models import Vendor
+
+__all__ = ["fresh"]
+pytestmark = pytest.mark.django_db
+
+
+def command(*words):
+    out = io.StringIO()
+    call_command("vendor", *words, stdout=out)
+    return out.getvalue()
+
+
+@pytest.fixture
+def ill():
+    """A vendor with 40 good answers of 100."""
+    vendor = desk(slug="ill", limits=[(5, 60)], min_requests=20, min_ratio=0.8, retry_after=30)
+    health.at(settings.REDIS_URL).note(vendor.pk, Terms.of(vendor), 40, 60)
+    yield vendor
+    health.at(settings.REDIS_URL).reset(vendor.pk)
+
+
+def test_every_vendor_says_whether_it_takes_work(ill):
+    program = Program()
+    program.send(letter(desk(slug="well")))
+    desk(slug="zz", paused=True, paused_reason="stocktaking", retry_after=9)
+    first, second, third = program.get("services").json()["data"]
+    assert (first["slug"], first["accepting"], first["retry_after"], first["ratio"]) == ("ill", False, 30, 0.4)
+    assert (first["good"], first["bad"], first["threshold"], first["limits"]) == (40, 60, 0.8, ["5/60"])
+    assert (second["slug"], second["accepting"], second["retry_after"]) == ("well", True, None)
+    assert (second["waiting"], second["ratio"]) == (1, None)
+    assert (third["accepting"], third["paused"], third["retry_after"]) == (False, "stocktaking", 9)
+
+
+def test_the_command_shows_and_changes_the_terms_and_they_are_in_force_at_once(ill):
+    assert "closed for 30 s, 40% good of 100; 80% of at least 20 answers in 600 s" in command("status", "ill")
+    told = json.loads(command("status", "ill", "--min-ratio", "0.3", "--retry-after", "5", "--json"))
+    assert (told["state"], told["ratio"], told["min_ratio"], told["retry_after"]) == ("open", 0.4, 0.3, 5)
+    assert Vendor.objects.get(slug="ill").min_ratio == 0.3
+
+
+def test_a_share_that_cannot_be_is_refused(ill):
+    with pytest.raises(CommandError, match="min_ratio"):
+        command("status", "ill", "--min-ratio", "80")
+
+
+def test_reset_forgets_the_answers(ill):
+    assert "forgotten" in command("reset", "ill")
+    assert "open, no answers yet" in command("status", "ill")
+
+
+def test_the_documentation_comes_from_our_own_files_alone():
+    page = Client().get("/api/v1/docs").content.decode()
+    files = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(files) >= 3 and all(file.startswith("/static/") for file in files), files
+    assert all(finders.find(file.removeprefix("/static/")) for file in files)
+    assert "//" not in re.sub(r"https?://www.w3.org", "", page)
+
+
+def test_the_schema_names_every_endpoint_and_how_one_comes_in():
+    schema = Client().get("/api/v1/openapi.json").json()
+    assert set(schema["paths"]) == {
+        "/api/v1/messages",
+        "/api/v1/services",
+        "/api/v1/sessions/{session_id}",
+        "/api/v1/sessions/{session_id}/messages",
+        "/api/v1/sessions/{session_id}/retry",
+        "/api/v1/sessions/{session_id}/stop",
+    }
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            assert operation["security"] and "401" in {str(code) for code in operation["responses"]}
