@@ -46,7 +46,7 @@ def plain(word: str) -> str:
 
 def look(session_id: UUID, sponsor_id: int, test: bool) -> Look | None:
     """None: there is none, or it is somebody else's."""
-    mine = Session.objects.filter(pk=session_id, sponsor=sponsor_id, test=test)
+    mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
     session = mine.select_related("job__vendor").defer("answer", "fingerprint").first()
     if session is None:
         return None

@@ -5,6 +5,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from campaigns.models.mail import Job, Sponsor
+from campaigns.scope import OfSponsors
 
 
 class Session(models.Model):
@@ -16,6 +17,7 @@ class Session(models.Model):
     rebuilt from the rows), and how many messages were in doubt then. A retry empties them again.
     """
 
+    SPONSOR = "sponsor"
     id = models.UUIDField(primary_key=True, editable=False)
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="sessions", db_index=False)
     job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="session", db_constraint=False)
@@ -30,6 +32,8 @@ class Session(models.Model):
     finished_at = models.DateTimeField(null=True, editable=False)
     shard = models.PositiveSmallIntegerField(null=True, editable=False)
     in_doubt = models.PositiveIntegerField(default=0, editable=False)
+
+    objects = OfSponsors.as_manager()
 
     class Meta:
         ordering = ["-id"]

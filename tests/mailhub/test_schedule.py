@@ -34,6 +34,7 @@ def test_a_migrated_database_has_the_sweeps() -> None:
     assert {name: span.total_seconds() for name, span in every.items()} == {
         "campaigns.tasks.sweep": 10,
         "campaigns.tasks.settle_doubts": 30,
+        "campaigns.tasks.sweep_sessions": 30,
         "campaigns.tasks.audit": 600,
         "mailhub.tasks.release_parked": 300,
     }

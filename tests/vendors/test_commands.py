@@ -66,6 +66,7 @@ class TestVendorAdd:
             "dispatch_at": "21:30",
             "time_zone": "Europe/London",
             "weekdays": [1, 2, 3, 5],
+            "sandbox": False,
             "paused": None,
         }
 
