@@ -53,12 +53,11 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> Look | None:
     return Look(session, session.job, progress.of_jobs([session.job])[session.job.pk])
 
 
-def changed(session_id: UUID) -> tuple[Any, ...] | None:
-    """What a long poll watches: differs when something has happened."""
-    row = Session.objects.filter(pk=session_id).values_list(
-        "job__status", "job__accepted", "job__refused", "job__in_doubt"
-    )
-    return row.first()
+def changed(look: Look) -> bool:
+    """What a long poll watches: has anything happened since?"""
+    names = ("status", "accepted", "refused", "in_doubt", "expired")
+    now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
+    return now != tuple(getattr(look.job, name) for name in names)
 
 
 def messages(look: Look) -> list[dict[str, Any]]:

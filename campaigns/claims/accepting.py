@@ -84,10 +84,11 @@ WITH asked AS (
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), jobs AS (
     INSERT INTO campaigns_job (id, campaign_id, sponsor_id, vendor_id, credential_id, status, first_message, size,
-        remaining, fence, revision, not_before, waits_for, accepted, refused, in_doubt, expired, created_at, dispatched_at,
-        stopped_by)
+        remaining, fence, revision, not_before, waits_for, stopped_by, accepted, refused, in_doubt, expired,
+        created_at, dispatched_at)
     SELECT job, campaign, sponsor, vendor, credential, status, first, size,
-        CASE WHEN status = 'P_QUEUED' THEN size ELSE 0 END, 0, 0, send_at, '', 0, 0, 0, 0, clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END, ''
+        CASE WHEN status = 'P_QUEUED' THEN size ELSE 0 END, 0, 0, send_at, '', '', 0, 0, 0, 0,
+        clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), messages AS (
     INSERT INTO campaigns_message (id, campaign_id, recipient, params)

@@ -41,7 +41,7 @@ def get_session(
     if asked and not look.finished and waiters.acquire(blocking=False):
         try:
             response["Preference-Applied"] = f"wait={asked[1]}"
-            _wait(look.session.pk, min(LONGEST_WAIT, float(asked[1])))
+            _wait(look, min(LONGEST_WAIT, float(asked[1])))
         finally:
             waiters.release()
         look = _look(session_id, caller)
@@ -106,10 +106,10 @@ def _look(name: str, caller: Caller) -> Look:
     return look
 
 
-def _wait(session: UUID, seconds: float) -> None:
+def _wait(look: Look, seconds: float) -> None:
     """Until something has happened to it."""
-    end, before = time.monotonic() + seconds, receiver.changed(session)
-    while time.monotonic() < end and receiver.changed(session) == before:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not receiver.changed(look):
         time.sleep(min(LOOK_AGAIN, max(0.0, end - time.monotonic())))
 
 

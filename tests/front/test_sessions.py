@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from campaigns import consumer, results
@@ -174,7 +175,8 @@ def test_prefer_wait_answers_when_something_has_happened():
 
     waiting = threading.Thread(target=ask)
     waiting.start()
-    end(job, [accepted()])
+    with transaction.atomic():
+        end(job, [accepted()])
     waiting.join(60)
     assert answers[0]["status"] == "sent"
 
