@@ -16,7 +16,7 @@ from django.utils import timezone
 from campaigns import failpoints, templates
 from campaigns.claims import truth
 from campaigns.claims.truth import Doubt
-from campaigns.models import Campaign, Message
+from campaigns.models import Message
 from campaigns.sender import standing
 from campaigns.sender.sending import connect
 from vendors import adapters, stores
@@ -117,7 +117,7 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
 
 async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
     """proved: no earlier attempt was accepted, so the answer of this one is the whole truth."""
-    letter = await _letter(doubt)
+    letter = await _letter(case, doubt)
     place = await _place(case) if isinstance(letter, Letter) else None
     if place is None or not isinstance(letter, Letter):
         return await _later(case, doubt, None)
@@ -159,14 +159,14 @@ async def _place(case: Case) -> tuple[Grant, Any] | None:
     return (answer, seen) if isinstance(answer, Grant) else None
 
 
-async def _letter(doubt: Doubt) -> Letter | None:
-    campaign = await Campaign.objects.aget(pk=doubt.campaign_id)
-    content = templates.compile(campaign.subject, campaign.body, html=campaign.html)
+async def _letter(case: Case, doubt: Doubt) -> Letter | None:
+    subject, body, html = await truth.content(case.rows, doubt)
+    content = templates.compile(subject, body, html=html)
     try:
         subject, body = content.render(doubt.recipient, doubt.params)
     except templates.TemplateError:
         return None
-    return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html)
+    return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, html)
 
 
 async def _later(case: Case, doubt: Doubt, note: str | None) -> None:

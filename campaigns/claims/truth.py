@@ -106,6 +106,17 @@ async def due(connection: AsyncConnection[Any], credential_id: int, most: int, l
     return [Doubt(*row) for row in await cursor.fetchall()]
 
 
+async def content(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[str, str, bool]:
+    """Subject, body and whether it is HTML, of its campaign."""
+    cursor = await connection.execute(
+        "SELECT subject, body, html FROM campaigns_campaign WHERE id = %s", [doubt.campaign_id]
+    )
+    row = await cursor.fetchone()
+    assert row is not None, "campaigns with messages are never deleted"
+    subject, body, html = row
+    return subject, body, html
+
+
 # A repeat is a call: under the vendor's generation, and in the ledger before it starts. It says how old the first
 # attempt is now: a key may have grown too old while we waited for a place. After a proof that the vendor has nothing
 # it is the first call, and the proof is bound to the call it was asked about: of two who asked, one repeats. For a

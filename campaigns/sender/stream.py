@@ -127,7 +127,7 @@ class Stream:
             self._world = await self._look()
         elif self._room.free < max(1, self._room.size // 4):
             await self._room.wait(0.02 if self._room.free else 0.2)
-        if self._room.free and not self._world.closed_for:
+        if self._room.free and not self._world.closed_for and not self._room.refusal:
             return await self._claim(self._room.free)
         return None
 

@@ -20,7 +20,7 @@ from campaigns.sender.stream import SLACK
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.rounds import CONCURRENCY, Driver, Mail
-from tests.faults.test_checker import claimed, take_again
+from tests.faults.sending import login, take_again, taken
 from tests.sandbox import Sandbox
 from vendors.outcomes import NotSent
 
@@ -70,7 +70,7 @@ def test_a_zombie_does_not_make_the_vendor_faster(sandbox: Sandbox, driver: Driv
 
 def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_through(vendor: Sandbox) -> None:
     """The zombie proves it after the job was drained by another sender, before it is finalised."""
-    job = claimed(3, vendor.url)
+    job = taken(3, login(vendor.url))
     lost = asyncio.run(claims_one(job))
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
     assert finalising.recover(job.pk, timedelta(minutes=1))

@@ -9,42 +9,19 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.utils import timezone
 
 from campaigns import sender
 from campaigns.claims import finalising, people, sending
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.sender import standing
 from campaigns.sender.sending import connect
-from campaigns.states import move
-from tests import factories
 from tests.faults.checker import judge
+from tests.faults.sending import login, sent, take_again, taken
 from tests.sandbox import Sandbox
 from vendors.outcomes import Accepted, Refused
 from vendors.throttle import AsyncThrottle
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def claimed(recipients: int | list[str], url: str, limits: tuple[tuple[int, float], ...] = ()) -> Job:
-    """A leaf job that a caster has taken."""
-    vendor = factories.vendor(settings={"url": url, "timeout": 5, "concurrency": 4}, limits=limits)
-    job = factories.campaign_with_job(recipients, of=factories.credential(vendor), status="DISPATCHED")
-    return take_again(job)
-
-
-def take_again(job: Job) -> Job:
-    job.refresh_from_db()
-    move(Job.objects.filter(pk=job.pk), "enqueue", fence=job.fence + 1, heartbeat_at=timezone.now())
-    job.refresh_from_db()
-    return job
-
-
-def sent(job: Job) -> Job:
-    sender.send(job.pk, job.fence)
-    assert finalising.finalise(job.pk)
-    job.refresh_from_db()
-    return job
 
 
 def broken(vendor: Sandbox, **more: Any) -> set[str]:
@@ -58,14 +35,14 @@ def planted(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, right: str, 
 
 
 def test_without_a_bug_the_judge_is_content(sandbox: Sandbox) -> None:
-    job = sent(claimed(["ann@x.example", "lost@sandbox.example", "bounce@sandbox.example"], sandbox.url))
+    job = sent(taken(["ann@x.example", "lost@sandbox.example", "bounce@sandbox.example"], login(sandbox.url)))
     assert (job.accepted, job.refused, job.in_doubt) == (1, 1, 1)
     assert broken(sandbox, windows=[(3, 5, None)]) == set()
 
 
 def test_p1_a_blind_requeue_of_what_was_in_flight(vendor: Sandbox) -> None:
     """As acks_late, visibility timeouts and Celery's own retries do."""
-    job = claimed(["ann@x.example", "lost@sandbox.example"], vendor.url)
+    job = taken(["ann@x.example", "lost@sandbox.example"], login(vendor.url))
     sender.send(job.pk, job.fence)
     OpsMessage.objects.filter(in_doubt_at__isnull=False).update(sent_at=None, in_doubt_at=None, error_sub_type=None)
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
@@ -74,7 +51,7 @@ def test_p1_a_blind_requeue_of_what_was_in_flight(vendor: Sandbox) -> None:
 
 
 def test_p1_a_retry_that_takes_the_doubts_along(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = sent(claimed(["ann@x.example", "lost@sandbox.example"], vendor.url))
+    job = sent(taken(["ann@x.example", "lost@sandbox.example"], login(vendor.url)))
     planted(monkeypatch, people, "FREE", "AND m.in_doubt_at IS NULL", "")
     planted(monkeypatch, people, "FREE", "OR m.sent_at IS NULL", "OR m.delivered_at IS NULL")
     planted(monkeypatch, people, "FREE", "delivered_at = NULL,", "delivered_at = NULL, in_doubt_at = NULL,")
@@ -85,7 +62,7 @@ def test_p1_a_retry_that_takes_the_doubts_along(vendor: Sandbox, monkeypatch: py
 
 
 def test_p2_a_job_that_is_logged_while_calls_are_open(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = claimed(3, vendor.url)
+    job = taken(3, login(vendor.url))
     sender.send(job.pk, job.fence)
     OpsMessage.objects.filter(id=job.first_message).update(delivered_at=None, message_id=None)
     planted(monkeypatch, finalising, "OPEN", "AND sent_at IS NOT NULL", "AND false")
@@ -95,7 +72,7 @@ def test_p2_a_job_that_is_logged_while_calls_are_open(vendor: Sandbox, monkeypat
 
 def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal that comes late, from a sender that was thought dead, writes over an acceptance."""
-    job = claimed(1, vendor.url)
+    job = taken(1, login(vendor.url))
     sender.send(job.pk, job.fence)
     guard = "AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)"
     late = (job.first_message, Refused("timeout"))
@@ -117,7 +94,7 @@ def told(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
 
 
 def test_p3_an_acceptance_that_the_vendor_knows_nothing_of(vendor: Sandbox) -> None:
-    job = claimed(1, vendor.url)
+    job = taken(1, login(vendor.url))
     sending.enqueue(raw(), sending.Lease(job.pk, job.fence), job.first_message, job.end)
     told(job, (job.first_message, Accepted("sb-0")))
     assert broken(vendor, final=False) == {"P3"}
@@ -133,12 +110,12 @@ def test_p4_places_that_are_given_back_as_soon_as_the_call_is_over(
 ) -> None:
     limit = (5, 30.0)
     monkeypatch.setattr(AsyncThrottle, "done", AsyncThrottle.cancel)
-    sent(claimed(20, sandbox.url, limits=(limit,)))
+    sent(taken(20, login(sandbox.url, limit)))
     assert "P4" in broken(sandbox, windows=[(*limit, None)])
 
 
 def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = claimed(3, vendor.url)
+    job = taken(3, login(vendor.url))
     lease = sending.take(job.pk, job.fence)
     assert lease
     people.stop([job.pk])
@@ -155,7 +132,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
 
 def test_p7_finalising_without_a_look_at_whose_rows_they_are(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Postman's fault: it un-dequeues the messages of other campaigns."""
-    ours, other = claimed(2, vendor.url), claimed(2, vendor.url)
+    ours, other = taken(2, login(vendor.url)), taken(2, login(vendor.url))
     sending.enqueue(raw(), sending.Lease(other.pk, other.fence), other.first_message, other.end)
     planted(monkeypatch, finalising, "BACK", "id >= %(low)s AND id < %(high)s AND job_id = %(job)s", "true")
     before = list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at"))

@@ -1,0 +1,103 @@
+"""A job in the hands of a sender, in a thread of this process: real rows, real sockets, no worker."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import sender
+from campaigns.claims import finalising
+from campaigns.models import Job
+from campaigns.sender.sending import Sent
+from campaigns.states import move
+from tests import factories
+from tests.programs import wait_until
+from tests.sandbox import Sandbox
+from vendors.models import Credential
+
+T = TypeVar("T")
+CONCURRENCY = 4
+
+
+def login(url: str, *limits: tuple[int, float], **settings: Any) -> Credential:
+    """Of a vendor at that address. A deadline that no slow machine reaches, unless the settings say otherwise."""
+    settings = {"url": url, "timeout": 30, "settle_delay": 1, "concurrency": CONCURRENCY, **settings}
+    return factories.credential(factories.vendor(settings=settings, limits=limits))
+
+
+def taken(recipients: int | list[str], of: Credential) -> Job:
+    """A leaf job that a caster has taken."""
+    return take_again(factories.campaign_with_job(recipients, of=of, status="DISPATCHED"))
+
+
+def take_again(job: Job) -> Job:
+    """As the caster does whose turn it is."""
+    job.refresh_from_db()
+    move(Job.objects.filter(pk=job.pk), "enqueue", fence=job.fence + 1, heartbeat_at=timezone.now())
+    job.refresh_from_db()
+    return job
+
+
+def sent(job: Job) -> Job:
+    """To its end in the log."""
+    sender.send(job.pk, job.fence)
+    assert finalising.finalise(job.pk), Job.objects.values("status", "waits_for").get(pk=job.pk)
+    job.refresh_from_db()
+    return job
+
+
+def send_the_rest(job: Job) -> Job:
+    """Whatever state a fault has left it in; the time that it is to wait is waited."""
+    job.refresh_from_db()
+    while job.status != "LOGGED":
+        if job.status in ("ENQUEUED", "SENDING"):
+            finalising.recover(job.pk, timedelta())
+        elif job.status in ("DISPATCHED", "RECOVERING"):
+            wait_until(lambda: open_again(job), f"job {job.pk} may go on: {job.waits_for}")
+            again = take_again(job)
+            sender.send(again.pk, again.fence)
+        finalising.finalise(job.pk)
+        job.refresh_from_db()
+    return job
+
+
+def open_again(job: Job) -> bool:
+    now = timezone.now()
+    opens = [job.not_before, *Credential.objects.values_list("closed_until", "full_until").get(pk=job.credential_id)]
+    return all(until is None or until <= now for until in opens)
+
+
+@contextmanager
+def meanwhile(work: Callable[..., T], *args: Any) -> Iterator["Future[T]"]:
+    """The work goes on in a thread with connections of its own."""
+
+    def run() -> T:
+        try:
+            return work(*args)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as threads:
+        yield threads.submit(run)
+
+
+@contextmanager
+def being_sent(job: Job) -> Iterator["Future[Sent]"]:
+    """The sender is at it; asked to stop at the latest when the block is left by an error."""
+    over = threading.Event()
+    with meanwhile(sender.send, job.pk, job.fence, over.is_set) as sending:
+        try:
+            yield sending
+        except BaseException:
+            over.set()
+            raise
+
+
+def calls(vendor: Sandbox, least: int) -> int:
+    """How many have come in, once they are so many."""
+    return wait_until(lambda: (n := len(vendor.books().entries)) >= least and n, f"{least} calls at the vendor")
