@@ -1,13 +1,29 @@
-"""The look-ups of document 000: jobs by sponsor, by status (one, or a group in people's words), by date."""
+"""The look-ups of document 000: jobs by sponsor, by status (one, or a group in people's words), by date.
+
+The admin's list and the commands share them.
+"""
 
 from datetime import date, datetime, time, timedelta
+from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from campaigns.models import Job
-from campaigns.states import GROUPS, Status
+from campaigns import words
+from campaigns.models import FAILED, Job
+from campaigns.states import GROUPS, PARENTS, Status
+
+DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
+LEAVES = ~Q(status__in=PARENTS)
+# A message's end is told of the leaf job that it is in.
+ENDS = {words.FAILED: FAILED & LEAVES, words.ATTENTION: Q(in_doubt__gt=0) & LEAVES}
+
+
+def by_status(word: str) -> Q:
+    """A status, a group, or an end that some message of the job came to. Raises ValueError, which names them all."""
+    ends = {name.lower(): end for name, end in ENDS.items()}
+    return ends.get(word.lower()) or Q(status__in=statuses(word))
 
 
 def statuses(word: str) -> tuple[Status, ...]:
@@ -20,7 +36,7 @@ def statuses(word: str) -> tuple[Status, ...]:
     groups = {name.lower(): group for name, group in GROUPS.items()}
     found = groups.get(word.lower()) or tuple(status for status in Status if status == word.upper())
     if not found:
-        raise ValueError(f"{word!r} is not a status; there are {', '.join(GROUPS)} and {', '.join(Status)}")
+        raise ValueError(f"{word!r} is not a status; there are {', '.join((*GROUPS, *ENDS))} and {', '.join(Status)}")
     return found
 
 
@@ -37,13 +53,19 @@ def moment(typed: str) -> datetime:
     return timezone.make_aware(found) if timezone.is_naive(found) else found
 
 
-def created(jobs: "QuerySet[Job]", since: str, until: str) -> "QuerySet[Job]":
-    """Created in [since, until); an empty text leaves that side open."""
+def dated(jobs: "QuerySet[Job]", since: str, until: str, by: str = "created") -> "QuerySet[Job]":
+    """By that date in [since, until); an empty text leaves that side open. Raises ValueError."""
+    return within(jobs, moment(since) if since else None, moment(until) if until else None, by)
+
+
+def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None, by: str) -> "QuerySet[Any]":
+    """By one of DATES in [since, until); None leaves that side open."""
+    column = DATES[by]
     if since:
-        jobs = jobs.filter(created_at__gte=moment(since))
-    return jobs.filter(created_at__lt=moment(until)) if until else jobs
+        jobs = jobs.filter(**{f"{column}__gte": since})
+    return jobs.filter(**{f"{column}__lt": until}) if until else jobs
 
 
-def on_days(jobs: "QuerySet[Job]", first: str, last: str) -> "QuerySet[Job]":
-    """Created on these days, both included, as a calendar shows a range."""
-    return created(jobs, first, (moment(last) + timedelta(days=1)).isoformat() if last else "")
+def days(first: str, last: str) -> tuple[datetime | None, datetime | None]:
+    """These days, both included, as a calendar shows a range: half-open, in the current zone. Raises ValueError."""
+    return moment(first) if first else None, moment(last) + timedelta(days=1) if last else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from django.db import connection
 from django.db.models import Q
@@ -14,7 +15,8 @@ from campaigns.states import DONE, GROUPS, Status
 class Progress:
     """Messages by what became of them; the counts add up to the size (promise P2).
 
-    moving: some job of it may still start calls; begun: some call was made, or a sender is at it.
+    moving: some job of it may still start calls; begun: some call was made, or a sender is at it; parts: of a parent,
+    the children that are cut, and those of them that are logged.
     """
 
     size: int = 0
@@ -26,6 +28,8 @@ class Progress:
     in_doubt: int = 0
     moving: bool = False
     begun: bool = False
+    parts: int = 0
+    parts_done: int = 0
 
     def __add__(self, other: "Progress") -> "Progress":
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
@@ -37,25 +41,35 @@ class Progress:
         return self.waiting + self.in_flight
 
 
-# Read by key range, job by job: the ops table has no other index (see claims/sending.py).
-IN_FLIGHT = """
-SELECT j.id, count(*) FROM campaigns_job j
-JOIN campaigns_opsmessage o ON o.id >= j.first_message AND o.id < j.first_message + j.size AND o.job_id = j.id
-WHERE j.id = ANY(%s) AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL AND o.in_doubt_at IS NULL
-GROUP BY j.id
+# One statement, so that the counts are of one moment. Ops is read by key range, job by job: it has no other index.
+SUMS = """
+SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
+    sum(expired), sum(in_doubt), bool_or(NOT status = ANY(%(still)s)),
+    bool_or(answered + flying > 0 OR status = ANY(%(begun)s)), sum(part),
+    sum(part) FILTER (WHERE status = ANY(%(done)s))
+FROM (
+    SELECT j.*, j.accepted + j.refused + j.expired + j.in_doubt AS answered,
+        CASE WHEN j.status = ANY(%(done)s) THEN 0 ELSE (
+            SELECT count(*) FROM campaigns_opsmessage o
+            WHERE o.id >= j.first_message AND o.id < j.first_message + j.size AND o.job_id = j.id
+                AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL AND o.in_doubt_at IS NULL
+        ) END AS flying
+    FROM (
+        SELECT id AS top, 0 AS part, * FROM campaigns_job WHERE id = ANY(%(leaves)s)
+        UNION ALL SELECT parent_id, 1, * FROM campaigns_job WHERE parent_id = ANY(%(parents)s)
+    ) j
+) leaf GROUP BY top
 """
 STILL = (Status.STOPPED, Status.P_STOPPED, *DONE)
 
 
 def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
-    """By job id, in two statements however many jobs they are."""
+    """By job id, in one statement however many jobs they are; leaf jobs and parents may be mixed."""
     asked = list(jobs)
     parents = [job.pk for job in asked if job.is_parent]
-    children = list(Job.objects.filter(parent__in=parents)) if parents else []
-    calls = _in_flight([job.pk for job in (*asked, *children) if not job.is_parent and not job.is_done])
-    sums = {job.pk: _parent(job) if job.is_parent else _leaf(job, calls.get(job.pk, 0)) for job in asked}
-    for child in children:
-        sums[child.parent_id or 0] += _leaf(child, calls.get(child.pk, 0))
+    sums = {job.pk: _uncut(job) if job.is_parent else Progress() for job in asked}
+    for top, *counts in _leaves([job.pk for job in asked if not job.is_parent], parents):
+        sums[top] += Progress(*counts)
     return sums
 
 
@@ -69,30 +83,22 @@ def of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
     return totals
 
 
-def _in_flight(job_ids: list[int]) -> dict[int, int]:
-    if not job_ids:
-        return {}
+def _leaves(leaves: list[int], parents: list[int]) -> list[tuple[Any, ...]]:
+    if not leaves and not parents:
+        return []
+    words: dict[str, Any] = {
+        "leaves": leaves,
+        "parents": parents,
+        "still": list(STILL),
+        "done": list(DONE),
+        "begun": list(GROUPS["Sending"]),
+    }
     with connection.cursor() as cursor:
-        cursor.execute(IN_FLIGHT, [job_ids])
-        return dict(cursor.fetchall())
+        cursor.execute(SUMS, words)
+        return [tuple(n if isinstance(n, bool) else int(n or 0) for n in row) for row in cursor.fetchall()]
 
 
-def _leaf(job: Job, in_flight: int) -> Progress:
-    answered = job.accepted + job.refused + job.expired + job.in_doubt
-    return Progress(
-        size=job.size,
-        waiting=max(0, job.size - answered - in_flight),
-        in_flight=in_flight,
-        accepted=job.accepted,
-        refused=job.refused,
-        expired=job.expired,
-        in_doubt=job.in_doubt,
-        moving=job.status not in STILL,
-        begun=bool(answered or in_flight) or job.status in GROUPS["Sending"],
-    )
-
-
-def _parent(job: Job) -> Progress:
+def _uncut(job: Job) -> Progress:
     """What is not cut yet; the children are added to it."""
     return Progress(
         size=job.remaining,

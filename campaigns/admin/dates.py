@@ -40,6 +40,8 @@ class CreatedFilter(admin.ListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         try:
-            return filters.on_days(queryset, *(str(self.used_parameters[name]) for name in self.names))
+            typed = (str(self.used_parameters[name]) for name in self.names)
+            since, until = filters.days(*typed)
+            return filters.within(queryset, since, until, "created")
         except (ValueError, OverflowError) as error:
             raise IncorrectLookupParameters(str(error)) from None

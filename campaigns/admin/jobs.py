@@ -1,88 +1,135 @@
 """Jobs: the look-ups of document 000, how far each one is, stop and retry with a confirmation in numbers."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet, Value
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
 from django.template.response import TemplateResponse
+from django.urls import path
+from django.utils import timezone
 
-from campaigns import desk, progress, words
-from campaigns.admin.dates import CreatedFilter
+from campaigns import desk, progress, prospects, scope, words
+from campaigns.admin.look import BY, NAMES, SPANS, Look, Pages, states
 from campaigns.claims import people
 from campaigns.claims.people import Answer, Verdict
-from campaigns.models import DispatchRun, Job
+from campaigns.filters import DATES
+from campaigns.models import DispatchRun, Job, Sponsor
 from campaigns.progress import Progress
-from campaigns.states import GROUPS
 from vendors.listing import ReadOnly
+from vendors.models import Vendor
 
+MOST_CHOICES = 500  # sponsors and vendors in the selects
+MOST_PARTS = 500  # children under one parent
 AT_ONCE = 200  # jobs that one confirmation can hold
 LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
 
 
-class StatusFilter(admin.SimpleListFilter):
-    """The look-ups of document 000, and what comes after them."""
-
-    title = "status"
-    parameter_name = "status_group"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [(name, name) for name in GROUPS]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
-        group = GROUPS.get(self.value() or "")
-        return queryset.filter(status__in=group) if group else queryset
-
-
 class JobList(ChangeList):
-    """A page of jobs with their sums, in a fixed number of statements."""
+    """A page of jobs with all that is told of them, in a fixed number of statements."""
+
+    look: Look
+    states, spans = states(), [*SPANS.items(), ("any", "Any")]
+    channels, dates = Vendor.Channel.choices, list(BY.items())
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        """The bar's own names are no lookups of Django's."""
+        return {name: value for name, value in super().get_filters_params(params).items() if name not in NAMES}
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
+        self.look, self.sponsors = look_of(request), scope.of(request.user)
+        found = super().get_queryset(request, exclude_parameters)
+        return prospects.with_holder(found if self.query.isdecimal() else self.look.jobs(found))
+
+    def get_ordering(self, request: HttpRequest, queryset: "QuerySet[Job]") -> list[Any]:
+        return [f"-{DATES[self.look.by]}", "-id"]
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        rows = list(self.result_list)
-        sums = progress.of_jobs(rows)
-        for job in rows:
-            job.sums = sums[job.pk]
-        self.result_list = rows
+        self.result_list = told(list(self.result_list))
+
+    @property
+    def choices(self) -> dict[str, list[tuple[str, str]]]:
+        """Of the selects of sponsors and vendors, in one statement."""
+        sponsors = Sponsor.objects.of_sponsors(self.sponsors).values_list(Value("sponsor"), "pk", "name")
+        vendors = Vendor.objects.values_list(Value("vendor"), "pk", "slug")
+        found: dict[str, list[tuple[str, str]]] = {"sponsor": [], "vendor": []}
+        for kind, pk, name in sponsors.order_by().union(vendors.order_by(), all=True).order_by("name")[:MOST_CHOICES]:
+            found[kind].append((str(pk), name))
+        return found
+
+
+def look_of(request: HttpRequest) -> Look:
+    typed = {name: value for name, value in request.GET.items() if isinstance(value, str)}
+    if typed.get("q") and not typed.get("date"):
+        typed["date"] = "any"
+    return Look.of(typed)
+
+
+def told(rows: list[Any]) -> list[Any]:
+    """Jobs with their sums, word, what comes next and about when they end."""
+    now = timezone.now()
+    sums, places = progress.of_jobs(rows), prospects.places(rows)
+    for job in rows:
+        job.sums = sums[job.pk]
+        job.word = words.of_sum(job.sums)
+        job.next = prospects.next_of(job, job.sums, now)
+        job.ends = prospects.about(prospects.ends_at(places.get(job.pk), now), now)
+    return rows
 
 
 @admin.register(Job)
 class JobAdmin(ReadOnly):
-    list_display = [
-        "id",
-        "parent_id",
-        "sponsor",
-        "campaign",
-        "vendor",
-        "status",
-        "in_words",
-        "size",
-        "so_far",
-        "created",
-    ]
-    list_filter = ["campaign__sponsor", StatusFilter, "vendor", CreatedFilter]
-    list_select_related = ["campaign__sponsor", "sponsor", "vendor"]
+    list_select_related = ["campaign", "sponsor", "vendor", "credential"]
     list_per_page = 50
-    search_fields = ["=id", "campaign__name", "campaign__sponsor__name"]
-    search_help_text = "A job's number, or a part of the campaign's or the sponsor's name"
+    search_fields = ["id"]
+    search_help_text = "A job's number, or the beginning of a campaign's name"
+    sortable_by = ()
     actions = ["stop", "retry"]
-    readonly_fields = ["sponsor", "in_words", "so_far"]
+    actions_selection_counter = False
+    readonly_fields = ["in_words", "so_far"]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
-        return super().get_queryset(request).defer("campaign__subject", "campaign__body")
+    def get_queryset(self, request: HttpRequest) -> "QuerySet[Job]":
+        jobs = Job.objects.of_sponsors(scope.of(request.user))
+        return jobs.defer("campaign__subject", "campaign__body", "credential__secret")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return JobList
 
-    @admin.display(ordering="campaign__sponsor__name")
-    def sponsor(self, job: Job) -> str:
-        return job.campaign.sponsor.name
+    def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Pages:
+        return Pages(queryset, per_page, look=look_of(request), everything=self.get_queryset(request))
 
-    @admin.display(ordering="created_at")
-    def created(self, job: Job) -> Any:
-        return job.created_at
+    def get_search_results(
+        self, request: HttpRequest, queryset: "QuerySet[Job]", search_term: str
+    ) -> tuple["QuerySet[Job]", bool]:
+        """Only what an index finds."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        if term.isdecimal():
+            return queryset.filter(pk=int(term[:18])), False
+        return queryset.filter(campaign__name__startswith=term), False
+
+    def get_urls(self) -> list[Any]:
+        parts = path("<int:job_id>/parts/", self.admin_site.admin_view(self.parts), name="campaigns_job_parts")
+        return [parts, *super().get_urls()]
+
+    def parts(self, request: HttpRequest, job_id: int) -> HttpResponse:
+        """The children of a parent, for the fold under its row; tells htmx to ask no more once all is over."""
+        parent = get_object_or_404(self.get_queryset(request), pk=job_id)
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        children = prospects.with_holder(parent.children.select_related("mailcaster", "vendor", "credential"))
+        shown = told(list(children.defer("credential__secret").order_by("id")[:MOST_PARTS]))
+        for child in shown:  # its slice, counted from the parent's first message
+            child.from_message = child.first_message - parent.first_message + 1
+            child.to_message = child.end - parent.first_message
+        context = {"parent": parent, "children": shown, "most": MOST_PARTS}
+        return render(request, "admin/campaigns/job/parts.html", context, status=286 if parent.is_done else 200)
 
     @admin.display(description="in words")
     def in_words(self, job: Job) -> str:

@@ -54,8 +54,8 @@ class Command(BaseCommand):
             jobs = jobs.filter(vendor=arguments.vendor(options["vendor"]))
         try:
             if options["status"]:
-                jobs = jobs.filter(status__in=filters.statuses(options["status"]))
-            return filters.created(jobs, options["since"], options["until"])
+                jobs = jobs.filter(filters.by_status(options["status"]))
+            return filters.dated(jobs, options["since"], options["until"])
         except ValueError as error:
             raise CommandError(str(error)) from None
 

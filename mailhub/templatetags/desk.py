@@ -1,0 +1,51 @@
+"""How the operators' pages write numbers, states and progress."""
+
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from campaigns import words
+from campaigns.progress import Progress
+
+register = template.Library()
+LOOKS = {
+    words.SENT: "good",
+    words.SENDING: "going",
+    words.WAITING: "idle",
+    words.STOPPED: "idle",
+    words.PARTLY_SENT: "warn",
+    words.ATTENTION: "warn",
+    words.FAILED: "bad",
+    words.EXPIRED: "bad",
+}
+
+
+@register.filter
+def number(value: Any) -> str:
+    """1,200; an empty value stays empty."""
+    return f"{value:,}" if isinstance(value, int) else str(value or "")
+
+
+@register.simple_tag
+def badge(word: str, chosen: str = "") -> SafeString:
+    """A state as a word on a colour, never as a colour alone."""
+    return format_html('<span class="badge {}">{}</span>', chosen or look(word), word)
+
+
+@register.filter
+def look(word: str) -> str:
+    """The colour of a word."""
+    return LOOKS.get(word, "idle")
+
+
+@register.inclusion_tag("admin/campaigns/bar.html")
+def bar(sums: Progress) -> dict[str, Any]:
+    """Accepted, in flight, refused and expired, in doubt; what waits is the rest of the bar."""
+    failed = sums.refused + sums.expired
+    parts = [("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed)]
+    told = {"sent": sums.accepted, "in flight": sums.in_flight, "need attention": sums.in_doubt, "failed": failed}
+    title = ", ".join(f"{count:,} {what}" for what, count in told.items() if count) or "nothing sent yet"
+    done = sums.size - sums.open
+    return {"parts": parts, "rest": sums.waiting, "title": f"{title} of {sums.size:,}", "done": done, "size": sums.size}

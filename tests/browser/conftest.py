@@ -1,0 +1,89 @@
+"""A real browser for the operators' stories: Debian's chromium, driven by playwright. Skipped where there is none."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PATIENCE = 45_000  # milliseconds; a loaded machine takes its time
+expect.set_options(timeout=PATIENCE)
+FLAGS = ["--no-sandbox", "--lang=en-US", "--disable-dev-shm-usage", "--disable-gpu"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if CHROMIUM is None:
+        here = Path(__file__).parent
+        for item in items:
+            if here in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason="no chromium here: install the package chromium to run it"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+    with sync_playwright() as playwright:
+        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # playwright's loop runs in this thread; nothing awaits the rows
+        try:
+            running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE)
+            yield running
+            running.close()
+        finally:
+            os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE")
+            if before is not None:
+                os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = before
+
+
+class Desk:
+    """An operator's browser window: logged in, with an eye on what no page may do."""
+
+    def __init__(self, page: Page, home: str) -> None:
+        self.page, self.home = page, home
+        self.console: list[str] = []
+        self.strangers: list[str] = []
+        page.set_default_timeout(PATIENCE)
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.console.append(str(error)))
+        page.on("request", self._asked)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.console.append(message.text)
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith((self.home, "data:")):
+            self.strangers.append(request.url)
+
+    def open(self, path: str) -> Page:
+        self.page.goto(self.home + path)
+        return self.page
+
+    def picture(self, name: str) -> None:
+        """Kept where MAILHUB_SCREENSHOTS says, for people to look at."""
+        if folder := os.environ.get("MAILHUB_SCREENSHOTS"):
+            self.page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+    def overflows(self) -> bool:
+        """Is the page wider than its window?"""
+        return bool(self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"))
+
+
+@pytest.fixture
+def desk(browser: Browser, live_server, client) -> Iterator[Desk]:
+    """Logged in as a superuser by a session of its own."""
+    user = User.objects.create(username="ann", is_staff=True, is_superuser=True)
+    client.force_login(user)
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB", color_scheme="light")
+    cookie = client.cookies["sessionid"].value
+    context.add_cookies([{"name": "sessionid", "value": cookie, "url": live_server.url}])
+    window = Desk(context.new_page(), live_server.url)
+    try:
+        yield window
+    finally:
+        context.close()
+    assert window.console == []
+    assert window.strangers == []
