@@ -11,7 +11,8 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
 from campaigns import words
-from campaigns.models import FAILED, Job
+from campaigns.models import Job
+from campaigns.models.mail import FAILED
 from campaigns.states import GROUPS, PARENTS, Status
 
 DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}

@@ -128,8 +128,8 @@ def _read(limits: Any) -> Sequence[Sequence[Any]]:
 
 
 def ends_at(place: Place | None, now: datetime) -> datetime | None:
-    """About when the last message is called, if nothing is refused or waits; None: nobody can say."""
-    if place is None:
+    """About when the last message is called, if all goes well; None: nobody can say, as without limits."""
+    if place is None or not place.limits:
         return None
     seconds = forecast(place.messages, place.limits, (), now.timestamp())
     return None if seconds is None else later(now, seconds)
