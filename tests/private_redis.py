@@ -21,9 +21,9 @@ class PrivateRedis:
         self.folder = Path(tempfile.mkdtemp(prefix="mailhub-redis-"))
         self.url = f"unix://{self.folder}/redis.sock"
         self._program = redis_program()
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         options = {"port": "0", "unixsocket": str(self.folder / "redis.sock"), "dir": str(self.folder)}
         options |= {"save": "", "appendonly": "yes", "appendfsync": "always", "logfile": str(self.folder / "log")}
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -46,16 +46,16 @@ class PrivateRedis:
 
     def restart(self, keep: bool) -> None:
         """Killed and started again, with what it knew or with nothing."""
-        self._kill()
+        self.kill()
         if not keep:
             shutil.rmtree(self.folder / "appendonlydir", ignore_errors=True)
             (self.folder / "appendonly.aof").unlink(missing_ok=True)  # before Redis 7
-        self._start()
+        self.start()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
         self._process.kill()
         self._process.wait(DEADLINE)
 
     def end(self) -> None:
-        self._kill()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

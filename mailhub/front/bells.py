@@ -34,7 +34,7 @@ def check() -> None:
         else:
             broker.ensure_connection(max_retries=1, timeout=1)
     except (*broker.recoverable_connection_errors, OperationalError) as error:
-        broker.collapse()
+        broker.release()
         raise unavailable("The queue cannot be reached") from error
 
 

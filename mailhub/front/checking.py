@@ -54,15 +54,14 @@ def _desks(asked: SendRequest, caller: Caller) -> list[Desk]:
     """The vendor by its name, or all of the channel. A test key knows sandboxes only, a channel is live or test."""
     if (asked.vendor is None) == (asked.channel is None):
         raise invalid([error("/vendor", "vendor", "give a vendor or a channel, one of them")])
-    desks = roster.desks()
     if asked.vendor is None:
-        found = [desk for _, desk in sorted(desks.items()) if desk.channel == asked.channel]
+        found = [desk for _, desk in sorted(roster.desks().items()) if desk.channel == asked.channel]
         found = [desk for desk in found if desk.sandbox == caller.test]
         if not found:
             kind = "sandbox vendor" if caller.test else "vendor"
             raise invalid([error("/channel", "channel", f"there is no {kind} of the channel {asked.channel}")])
         return found
-    desk = desks.get(asked.vendor)
+    desk = roster.find(asked.vendor)
     if desk is None:
         raise invalid([error("/vendor", "vendor", f"there is no vendor {asked.vendor!r}")])
     if caller.test and not desk.sandbox:

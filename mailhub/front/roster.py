@@ -45,6 +45,14 @@ class Roster:
                     self._read_at = began
         return self._desks
 
+    def find(self, slug: str) -> Desk | None:
+        """A vendor that was not known yet is looked for: it may be new."""
+        found = self.desks().get(slug)
+        if found is None:
+            self.forget()
+            found = self.desks().get(slug)
+        return found
+
     def forget(self) -> None:
         self._read_at = 0.0
 

@@ -1,0 +1,65 @@
+"""The front as it runs in life, for tests of what only many at once can show: granian's processes on a unix socket."""
+
+import http.client
+import json
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.programs import DEADLINE, Program, running, wait_until
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=DEADLINE)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(DEADLINE)
+        self.sock.connect(self._path)
+
+
+class Server:
+    def __init__(self, path: str, program: Program) -> None:
+        self.path, self.program = path, program
+
+    def ask(
+        self, method: str, path: str, token: str, body: Any = None, **headers: str
+    ) -> tuple[int, dict[str, str], Any]:
+        """Status, headers, JSON."""
+        connection = _Unix(self.path)
+        try:
+            words = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers}
+            connection.request(method, path, None if body is None else json.dumps(body), words)
+            response = connection.getresponse()
+            return response.status, dict(response.headers), json.loads(response.read())
+        finally:
+            connection.close()
+
+    def send(self, token: str, body: Any, key: str) -> tuple[int, dict[str, str], Any]:
+        return self.ask("POST", "/api/v1/messages", token, body, **{"Idempotency-Key": key})
+
+
+@contextmanager
+def serving(workers: int = 1, threads: int = 4, **variables: str) -> Iterator[Server]:
+    """variables: of its environment."""
+    with tempfile.TemporaryDirectory(prefix="mailhub-front-") as folder:
+        path = str(Path(folder) / "front.sock")
+        options = ["--interface", "wsgi", "--no-ws", "--uds", path, "--workers", str(workers)]
+        options += ["--blocking-threads", str(threads), "mailhub.wsgi:application"]
+        with running("-m", "granian", *options, **variables) as program:
+            server = Server(path, program)
+            wait_until(lambda: _answers(server), "the front answers")
+            yield server
+
+
+def _answers(server: Server) -> bool:
+    assert server.program.process.poll() is None, server.program.log.read_text()
+    try:
+        return server.ask("GET", "/api/v1/openapi.json", "")[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False

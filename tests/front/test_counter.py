@@ -1,0 +1,92 @@
+"""The counter: those who come while one is served are served together, and nobody is forgotten."""
+
+import threading
+
+import pytest
+
+from mailhub.front.counter import Counter
+from tests.programs import DEADLINE
+
+
+class Clerk:
+    """Serves nobody before the test says so; remembers who came together."""
+
+    def __init__(self):
+        self.open, self.arrived = threading.Event(), threading.Event()
+        self.batches = []
+
+    def serve(self, items):
+        self.arrived.set()
+        assert self.open.wait(DEADLINE)
+        self.batches.append(list(items))
+        return [ValueError(item) if item < 0 else item * 10 for item in items]
+
+
+def asked(counter, *items):
+    """Threads that ask, each with a list for what came of it."""
+    told = [[] for _ in items]
+
+    def ask(item, answer):
+        try:
+            answer.append(counter.ask(item))
+        except ValueError as error:
+            answer.append(error)
+
+    threads = [threading.Thread(target=ask, args=pair) for pair in zip(items, told, strict=True)]
+    for thread in threads:
+        thread.start()
+    return threads, told
+
+
+def waiting(counter, number):
+    end = threading.Event()
+    for _ in range(int(DEADLINE * 100)):
+        if len(counter._line) == number:
+            return
+        end.wait(0.01)
+    raise AssertionError(f"{len(counter._line)} wait, not {number}")
+
+
+def test_one_alone_waits_for_nobody():
+    clerk = Clerk()
+    clerk.open.set()
+    assert [Counter(clerk.serve).ask(number) for number in (1, 2)] == [10, 20]
+    assert clerk.batches == [[1], [2]]
+
+
+def test_those_who_come_meanwhile_are_served_together_at_most_so_many_at_once():
+    clerk = Clerk()
+    counter = Counter(clerk.serve, most=4)
+    first, told_first = asked(counter, 1)
+    assert clerk.arrived.wait(DEADLINE)
+    others, told = asked(counter, *range(2, 12))
+    waiting(counter, 10)
+    clerk.open.set()
+    for thread in first + others:
+        thread.join(DEADLINE)
+    assert told_first == [[10]] and told == [[number * 10] for number in range(2, 12)]
+    assert [len(batch) for batch in clerk.batches] == [1, 4, 4, 2]
+    assert counter.ask(7) == 70, "the counter is free again"
+
+
+def test_the_error_of_one_is_not_the_others():
+    clerk = Clerk()
+    counter = Counter(clerk.serve)
+    first, _ = asked(counter, 1)
+    assert clerk.arrived.wait(DEADLINE)
+    others, told = asked(counter, 2, -3)
+    waiting(counter, 2)
+    clerk.open.set()
+    for thread in first + others:
+        thread.join(DEADLINE)
+    assert told[0] == [20] and isinstance(told[1][0], ValueError)
+
+
+def test_who_serves_and_fails_fails_for_all_and_the_next_are_served():
+    def fail(items):
+        raise ValueError("no")
+
+    counter = Counter(fail)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            counter.ask(1)

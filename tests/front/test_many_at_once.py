@@ -1,0 +1,93 @@
+"""What only many at once can show, over real sockets with two processes: each key once, each message once."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+from campaigns.models import Campaign, Job, Message, Session
+from tests.front import server
+from tests.front.program import Program, desk, fresh, letter
+from tests.programs import DEADLINE
+
+__all__ = ["fresh"]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def front(django_db_setup):
+    with server.serving(workers=2, threads=4) as running:
+        yield running
+
+
+def at_once(number, ask):
+    """So many threads ask at the same moment; their answers."""
+    gate, answers = threading.Barrier(number), [None] * number
+
+    def go(place):
+        gate.wait(DEADLINE)
+        answers[place] = ask(place)
+
+    threads = [threading.Thread(target=go, args=(place,)) for place in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * DEADLINE)
+    return answers
+
+
+def test_200_clients_with_the_same_idempotency_key_make_one_session(front):
+    program, vendor = Program(requests_per_minute=0), desk()
+    answers = at_once(200, lambda _: front.send(program.token, letter(vendor), "the only one"))
+    codes = Counter(code for code, _, _ in answers)
+    assert set(codes) <= {202, 409} and codes[202] >= 1, codes
+    for code, headers, told in answers:
+        if code == 409:
+            assert told["type"] == "urn:mailhub:problem:idempotency-key-in-use" and headers["retry-after"] == "1"
+    assert len({told["id"] for code, _, told in answers if code == 202}) == 1
+    assert [model.objects.count() for model in (Session, Campaign, Job, Message)] == [1, 1, 1, 1]
+    last = front.send(program.token, letter(vendor), "the only one")
+    assert last[0] == 202 and last[1]["idempotent-replayed"] == "true"
+
+
+def test_many_requests_share_transactions_and_each_gets_its_own_session_and_messages(front):
+    program, vendor = Program(requests_per_minute=0), desk()
+
+    def ask(place):
+        people = [f"p{place}-{number}@sandbox.example" for number in range(1 + place % 3)]
+        return front.send(program.token, letter(vendor, people), f"key {place}")
+
+    answers = at_once(60, ask)
+    assert {code for code, _, _ in answers} == {202}
+    for place, (_, _, told) in enumerate(answers):
+        session = Session.objects.select_related("job").get(idempotency_key=f"key {place}")
+        mine = Message.objects.filter(campaign=session.job.campaign_id)
+        assert session.name == told["id"] and told["accepted"] == session.job.size == 1 + place % 3
+        assert sorted(mine.values_list("recipient", flat=True)) == [
+            f"p{place}-{number}@sandbox.example" for number in range(1 + place % 3)
+        ]
+        assert sorted(mine.values_list("id", flat=True)) == list(range(session.job.first_message, session.job.end))
+    assert Message.objects.count() == sum(1 + place % 3 for place in range(60))
+
+
+def test_of_different_bodies_under_one_key_exactly_one_is_taken(front):
+    program, vendor = Program(requests_per_minute=0), desk()
+    answers = at_once(12, lambda place: front.send(program.token, letter(vendor, f"p{place}@sandbox.example"), "one"))
+    codes = Counter(code for code, _, _ in answers)
+    assert codes[202] == 1 and set(codes) <= {202, 409, 422}, codes
+    assert Message.objects.count() == Session.objects.count() == 1
+
+
+def test_a_revoked_key_is_dead_in_every_process_within_a_second(front):
+    from django.utils import timezone
+
+    from mailhub.models import ApiKey
+    from tests.programs import wait_until
+
+    program = Program()
+    assert {code for code, _, _ in at_once(8, lambda _: front.ask("GET", "/api/v1/services", program.token))} == {200}
+    ApiKey.objects.update(revoked_at=timezone.now())
+    wait_until(
+        lambda: {front.ask("GET", "/api/v1/services", program.token)[0] for _ in range(12)} == {401},
+        "no process lets it in",
+    )
