@@ -28,7 +28,7 @@ demo: setup ## the main job from the first row to the last receipt
 	$(PY) manage.py demo
 
 test: test-setup ## all tests, on a database and a Redis of their own (TEST_PROCESSES=3, TESTS="paths or options")
-	$(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile $(TESTS) </dev/null
+	$(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) </dev/null
 
 lint: test-setup ## style, types, borders between the packages, migrations
 	$(PY) -m ruff check .
