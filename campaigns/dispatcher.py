@@ -33,6 +33,13 @@ def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now
     return _all(ready if job_ids is None else ready.filter(id__in=list(job_ids)), now, batch)
 
 
+def dispatch_these(job_ids: Iterable[int], now: datetime | None = None) -> Dispatched:
+    """Of these jobs the RENDERED ones, without waiting for the night, and the READY ones whose time has come."""
+    now, ids = now or timezone.now(), list(job_ids)
+    rendered = Job.objects.filter(status=Status.RENDERED, id__in=ids)
+    return _all(rendered, now, BATCH) + dispatch_ready(ids, now=now)
+
+
 def pending(vendor: Vendor | None = None, sponsor: Sponsor | None = None) -> Dispatched:
     """What `dispatch` would do now. Changes nothing."""
     small = leaf(F("vendor__small_audience_threshold"))

@@ -180,6 +180,14 @@ def settle_doubts() -> None:
     settle.settle()
 
 
+def settle_soon() -> None:
+    """Rings for settle_doubts; beat does it anyway."""
+    try:
+        settle_doubts.delay()
+    except OperationalError as error:
+        log.warning("the broker cannot be reached, beat will ask about doubts: %s", error)
+
+
 @shared_task
 def audit() -> None:
     """Looks whether a promise is broken; each breach is an error in the log."""

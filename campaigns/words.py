@@ -4,6 +4,8 @@ A row's shape is its state (document 001); the words are the shape in plain Engl
 P3): a sum of a job or a campaign is Sent only when every recipient was accepted.
 """
 
+from typing import Any
+
 from campaigns.models import Delivery
 from campaigns.progress import Progress
 
@@ -39,3 +41,15 @@ def of_sum(sums: Progress) -> str:
     if sums.accepted:
         return PARTLY_SENT
     return EXPIRED if sums.expired == sums.size else FAILED
+
+
+def sees_recipients(user: Any) -> bool:
+    return bool(user.has_perm("campaigns.see_recipients"))
+
+
+def recipient(address: str, seen: bool) -> str:
+    """Whole, or as those see it who may not know it: its first letter and what follows an @."""
+    if seen or not address:
+        return address
+    _, at, domain = address.partition("@")
+    return f"{address[0]}…{at}{domain}" if at else f"{address[0]}…"

@@ -30,11 +30,13 @@ def _limit_idle(connection: Any, **_: Any) -> None:
 def _on_migrate(using: str, **_: Any) -> None:
     from django.db import connections
 
-    from mailhub import schedule
+    from mailhub import roles, schedule
 
-    needed = {"django_celery_beat_periodictask", "vendors_vendor"}
-    if needed <= set(connections[using].introspection.table_names()):  # migrate may have been given one app only
+    # migrate may have been given one app only
+    needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_job"}
+    if needed <= set(connections[using].introspection.table_names()):
         schedule.sync()
+        roles.create()
 
 
 def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:

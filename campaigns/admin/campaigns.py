@@ -10,15 +10,36 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from campaigns import progress, words
+from campaigns import progress, scope, words
 from campaigns.admin.dates import CreatedFilter
+from campaigns.admin.scoped import Scoped
 from campaigns.models import Campaign, Sponsor
-from vendors.listing import ReadOnly
+
+MOST_CHOICES = 500
 
 
 @admin.register(Sponsor)
 class SponsorAdmin(admin.ModelAdmin):
     search_fields = ["name"]
+    filter_horizontal = ["people"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Sponsor]:
+        return Sponsor.objects.of_sponsors(scope.of(request.user))
+
+
+class SponsorFilter(admin.SimpleListFilter):
+    """Those that the viewer may see."""
+
+    title = "sponsor"
+    parameter_name = "sponsor"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        sponsors = Sponsor.objects.of_sponsors(scope.of(request.user))[:MOST_CHOICES]
+        return [(str(sponsor.pk), sponsor.name) for sponsor in sponsors]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Campaign]) -> QuerySet[Campaign]:
+        chosen = self.value() or ""
+        return queryset.filter(sponsor_id=int(chosen[:18])) if chosen.isdecimal() else queryset
 
 
 class CampaignList(ChangeList):
@@ -34,9 +55,9 @@ class CampaignList(ChangeList):
 
 
 @admin.register(Campaign)
-class CampaignAdmin(ReadOnly):
+class CampaignAdmin(Scoped):
     list_display = ["id", "name", "sponsor", "credential", "size", "in_words", "created_at", "look"]
-    list_filter = ["sponsor", "credential__vendor", CreatedFilter]
+    list_filter = [SponsorFilter, "credential__vendor", CreatedFilter]
     list_select_related = ["sponsor", "credential__vendor"]
     list_per_page = 50
     search_fields = ["name", "sponsor__name"]

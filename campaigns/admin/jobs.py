@@ -1,22 +1,20 @@
 """Jobs: the look-ups of document 000, how far each one is, stop and retry with a confirmation in numbers."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils import timezone
 
-from campaigns import desk, progress, prospects, scope, words
+from campaigns import progress, prospects, scope, words
+from campaigns.admin.decisions import Decisions
 from campaigns.admin.look import BY, NAMES, SPANS, Look, Pages, states
-from campaigns.claims import people
-from campaigns.claims.people import Answer, Verdict
+from campaigns.admin.scoped import Scoped
 from campaigns.filters import DATES
 from campaigns.models import DispatchRun, Job, Sponsor
 from campaigns.progress import Progress
@@ -25,8 +23,6 @@ from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors and vendors in the selects
 MOST_PARTS = 500  # children under one parent
-AT_ONCE = 200  # jobs that one confirmation can hold
-LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
 
 
 class JobList(ChangeList):
@@ -83,19 +79,17 @@ def told(rows: list[Any]) -> list[Any]:
 
 
 @admin.register(Job)
-class JobAdmin(ReadOnly):
+class JobAdmin(Decisions, Scoped):
     list_select_related = ["campaign", "sponsor", "vendor", "credential"]
     list_per_page = 50
     search_fields = ["id"]
     search_help_text = "A job's number, or the beginning of a campaign's name"
     sortable_by = ()
-    actions = ["stop", "retry"]
     actions_selection_counter = False
     readonly_fields = ["in_words", "so_far"]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[Job]":
-        jobs = Job.objects.of_sponsors(scope.of(request.user))
-        return jobs.defer("campaign__subject", "campaign__body", "credential__secret")
+        return super().get_queryset(request).defer("campaign__subject", "campaign__body", "credential__secret")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return JobList
@@ -140,47 +134,6 @@ class JobAdmin(ReadOnly):
         sums = _sums(job)
         return f"{sums.accepted:,} / {sums.refused:,} / {sums.in_doubt:,} of {sums.size:,}"
 
-    @admin.action(description="Stop", permissions=["change"])
-    def stop(self, request: HttpRequest, jobs: QuerySet[Job]) -> TemplateResponse | None:
-        by = request.user.get_username()
-        return self._decide(request, jobs, "stop", lambda job_id, seen: people.stop([job_id], seen, by))
-
-    @admin.action(description="Send the rest again", permissions=["change"])
-    def retry(self, request: HttpRequest, jobs: QuerySet[Job]) -> TemplateResponse | None:
-        expired = "expired" in request.POST
-        return self._decide(request, jobs, "retry", lambda job_id, seen: desk.retry([job_id], seen, expired))
-
-    def _decide(
-        self,
-        request: HttpRequest,
-        jobs: QuerySet[Job],
-        action: str,
-        act: Callable[[int, int | None], list[Answer]],
-    ) -> TemplateResponse | None:
-        """First the numbers, then, once confirmed, the deed: on the very picture of each job that was shown."""
-        if "confirmed" not in request.POST:
-            return self._ask(request, jobs, action)
-        for job_id, seen in _confirmed(request):
-            for answer in act(job_id, seen):
-                self.message_user(request, answer.told, LEVELS.get(answer.verdict, messages.ERROR))
-        return None
-
-    def _ask(self, request: HttpRequest, jobs: QuerySet[Job], action: str) -> TemplateResponse | None:
-        rows = list(jobs.select_related("campaign__sponsor", "vendor")[: AT_ONCE + 1])
-        if len(rows) > AT_ONCE:
-            self.message_user(request, f"Choose at most {AT_ONCE} jobs at once.", messages.ERROR)
-            return None
-        sums = progress.of_jobs(rows)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Stop jobs" if action == "stop" else "Send the rest again",
-            "opts": self.opts,
-            "action": action,
-            "rows": [(job, words.of_sum(sums[job.pk]), sums[job.pk]) for job in rows],
-            "total": sum(sums.values(), start=Progress()),
-        }
-        return TemplateResponse(request, "admin/campaigns/job/decide.html", context)
-
 
 @admin.register(DispatchRun)
 class DispatchRunAdmin(ReadOnly):
@@ -192,11 +145,3 @@ class DispatchRunAdmin(ReadOnly):
 def _sums(job: Any) -> Progress:
     """The list has counted them for the whole page."""
     return job.sums if hasattr(job, "sums") else progress.of_jobs([job])[job.pk]
-
-
-def _confirmed(request: HttpRequest) -> Iterator[tuple[int, int]]:
-    """(job, revision) as the confirmation page showed them."""
-    for shown in request.POST.getlist("shown"):
-        job_id, _, revision = shown.partition(":")
-        if job_id.isdecimal() and revision.isdecimal():
-            yield int(job_id), int(revision)

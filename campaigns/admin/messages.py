@@ -8,11 +8,14 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
+from django.urls import path
 
 from campaigns import words
+from campaigns.admin import attention
+from campaigns.admin.scoped import Scoped
 from campaigns.models import Campaign, Job, Message, OpsMessage, Resolution
 from campaigns.states import PARENTS, Status
-from vendors.listing import CappedPaginator, ReadOnly
+from vendors.listing import CappedPaginator
 
 FINAL = (Status.STOPPED, Status.LOGGED)
 # By the ground truth; what is in ops right now is Waiting or Sending.
@@ -98,7 +101,7 @@ def in_words(rows: list[Any]) -> None:
 
 
 @admin.register(Message)
-class MessageAdmin(ReadOnly):
+class MessageAdmin(Scoped):
     list_display = ["id", "campaign", "recipient", "state", "sent_at", "delivered_at", "message_id", "error_code"]
     list_filter = [CampaignFilter, ShapeFilter]
     list_select_related = ["campaign"]
@@ -123,10 +126,27 @@ class MessageAdmin(ReadOnly):
             return queryset, False
         if search_term.isdecimal() and len(search_term) < 19:
             return queryset.filter(pk=int(search_term)), False
-        if request.GET.get("campaign"):
+        if request.GET.get("campaign") and words.sees_recipients(request.user):
             return queryset.filter(recipient__icontains=search_term), False
         self.message_user(request, "Choose a campaign first: recipients are found within one.", messages.WARNING)
         return queryset.none(), False
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(lambda request: attention.page(request, self.admin_site))
+        return [path("attention/", view, name="attention"), *super().get_urls()]
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """The column of recipients is the viewer's: masked or whole."""
+        seen = words.sees_recipients(request.user)
+
+        @admin.display(description="recipient")
+        def to(row: Message) -> str:
+            return words.recipient(row.recipient, seen)
+
+        return [to if name == "recipient" else name for name in self.list_display]
+
+    def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [] if words.sees_recipients(request.user) else ["recipient", "params"]
 
     def state(self, row: Any) -> str:
         if not hasattr(row, "word"):
@@ -135,7 +155,7 @@ class MessageAdmin(ReadOnly):
 
 
 @admin.register(OpsMessage)
-class OpsMessageAdmin(ReadOnly):
+class OpsMessageAdmin(Scoped):
     """The hot copies; empty when nothing is being sent."""
 
     list_display = ["id", "job_id", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "fence"]
@@ -145,7 +165,7 @@ class OpsMessageAdmin(ReadOnly):
 
 
 @admin.register(Resolution)
-class ResolutionAdmin(ReadOnly):
+class ResolutionAdmin(Scoped):
     list_display = ["message_id", "decision", "decided_by", "reason", "evidence", "created_at"]
     list_filter = ["decision"]
     paginator = CappedPaginator

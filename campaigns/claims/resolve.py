@@ -56,6 +56,12 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     return _count(ids, jobs, decision)
 
 
+def ask_again(message_ids: Iterable[int]) -> int:
+    """The vendor is asked about these by the next settling; how many of them are in doubt. A second look does no harm:
+    of two who prove the same call, one repeats it."""
+    return Message.objects.filter(pk__in=list(message_ids), in_doubt_at__isnull=False).update(settle_at=Now())
+
+
 def _lock_jobs(ids: Sequence[int]) -> dict[int, int]:
     """The leaf job of each message; parents are locked first, as everywhere."""
     with connection.cursor() as cursor:

@@ -102,6 +102,7 @@ class Message(Delivery):
     objects = OfSponsors.as_manager()
 
     class Meta:
+        permissions = [("see_recipients", "Can see to whom messages go")]
         constraints = [
             models.CheckConstraint(condition=Q(sent_at=None) | Q(dequeued_at__isnull=False), name="message_queued"),
             models.CheckConstraint(condition=ANSWERED, name="message_answered"),

@@ -137,7 +137,7 @@ class TestStopAndRetry:
         job = factories.campaign_with_job(5, status="SENDING")
         OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now())
         page = " ".join(press(admin_client, "stop", job).content.decode().split())
-        assert "1 job: 4 messages will not be called any more. 1 call in flight will be finished" in page
+        assert "1 job: <b>4</b> messages will not be called any more. <b>1</b> call in flight will be finished" in page
         assert statuses(job) == ["SENDING"]
 
     def test_stop_once_confirmed_is_signed_by_the_user(self, admin_client: Client) -> None:
@@ -154,7 +154,7 @@ class TestStopAndRetry:
     def test_retry_shows_what_it_would_send_and_asks_about_the_expired_ones(self, admin_client: Client) -> None:
         job = logged(4, [accepted(), refused(), in_doubt(), expired()])
         page = " ".join(press(admin_client, "retry", job).content.decode().split())
-        assert "1 refused and 0 never called" in page and "1 accepted and 1 in doubt will not" in page
+        assert "<b>1</b> refused and <b>0</b> never called messages will be sent. <b>1</b> was already sent" in page
         assert "also the 1 that expired" in page
         assert confirm(admin_client, "retry", job, expired="on") == [f"job {job.pk} sends 2 messages"]
         assert statuses(job) == ["DISPATCHED"]

@@ -4,7 +4,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from campaigns import desk
-from campaigns.management.answers import report
+from campaigns.management.answers import person, report
+from campaigns.records import Person
 
 
 class Command(BaseCommand):
@@ -17,7 +18,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="+", type=int, metavar="ID")
         parser.add_argument("--expired", action="store_true", help="also what expired at the campaign's deadline")
+        parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         parser.add_argument("--json", action="store_true", help="one object a job")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        report(self.stdout, desk.retry(options["jobs"], expired=options["expired"]), options["json"])
+        by = Person(options["by"] or person())
+        answers = desk.retry(options["jobs"], expired=options["expired"], by=by, reason=options["reason"])
+        report(self.stdout, answers, options["json"])

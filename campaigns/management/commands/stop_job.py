@@ -4,10 +4,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import QuerySet
 
-from campaigns import progress
-from campaigns.claims import people
+from campaigns import desk, progress
 from campaigns.management.answers import person, report
 from campaigns.models import Job, Sponsor
+from campaigns.records import Person
 from campaigns.states import MOVES
 from vendors.models import Vendor
 
@@ -24,6 +24,7 @@ class Command(BaseCommand):
         parser.add_argument("--vendor", help="all running jobs over this vendor (its slug)")
         parser.add_argument("--yes", action="store_true", help="with --sponsor or --vendor: do it")
         parser.add_argument("--by", default="", metavar="NAME", help="who stops; default: the user of this shell")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         parser.add_argument("--json", action="store_true", help="one object a job")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -35,7 +36,8 @@ class Command(BaseCommand):
             if not options["yes"]:
                 raise CommandError(question(found), returncode=2)
             ids = [job.pk for job in found]
-        report(self.stdout, people.stop(ids, by=options["by"] or person()), options["json"])
+        by = Person(options["by"] or person())
+        report(self.stdout, desk.stop(ids, by, options["reason"]), options["json"])
 
 
 def running(sponsor: str | None, vendor: str | None) -> QuerySet[Job]:

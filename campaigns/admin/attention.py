@@ -1,0 +1,93 @@
+"""Needs attention: messages of which nobody knows whether the vendor has them, and a person's word about them."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+
+from campaigns import desk, doubts, scope, words
+from campaigns.claims.resolve import CannotResolve
+from campaigns.models import Message, Resolution
+
+SHOWN = 50
+As = Resolution.As
+TITLES = {"ask": "Ask the vendor again", As.SENT: "It was sent", As.RESEND: "Send again", As.FAILED: "Give up"}
+WARNINGS = {
+    As.SENT: "They count as sent from now on and are never sent again.",
+    As.RESEND: "If the vendor has them after all, these people get them twice.",
+    As.FAILED: "They count as failed from now on; a retry of their job sends them again.",
+}
+
+
+def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
+    """GET: the oldest doubts. POST: a decision about the chosen ones; all but asking again is confirmed first."""
+    user: Any = request.user
+    if not user.has_perm("campaigns.view_message"):
+        raise PermissionDenied
+    if request.method != "POST":
+        return _list(request, site)
+    if not user.has_perm("campaigns.add_resolution"):
+        raise PermissionDenied
+    decision = request.POST.get("decision", "")
+    chosen = _doubts(request).filter(pk__in=[int(one) for one in request.POST.getlist("message") if one.isdecimal()])
+    if decision not in TITLES or not chosen:
+        messages.warning(request, "Choose messages that need attention, and what is to be done.")
+    elif decision == "ask":
+        asked = desk.ask_again(row.pk for row in chosen)
+        messages.success(request, f"The vendors are asked about {asked:,}; look again in a moment.")
+    elif "confirmed" not in request.POST:
+        return _ask(request, site, decision, list(chosen))
+    else:
+        _settle(request, decision, [row.pk for row in chosen])
+    return redirect("admin:attention")
+
+
+def _doubts(request: HttpRequest) -> Any:
+    rows: Any = doubts.doubts()
+    return rows.of_sponsors(scope.of(request.user))
+
+
+def _list(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
+    after = request.GET.get("after", "")
+    rows = _doubts(request)
+    if after.isdecimal():
+        rows = rows.filter(pk__gt=int(after[:18]))
+    shown = list(rows[: SHOWN + 1])
+    context = {
+        "rows": _told(request, shown[:SHOWN]),
+        "more": shown[SHOWN - 1].pk if len(shown) > SHOWN else None,
+        "titles": TITLES,
+        "may": request.user.has_perm("campaigns.add_resolution"),
+    }
+    return _answer(request, site, "admin/campaigns/attention.html", "Needs attention", context)
+
+
+def _ask(request: HttpRequest, site: admin.AdminSite, decision: str, rows: list[Any]) -> HttpResponse:
+    context = {"rows": _told(request, rows), "decision": decision, "warning": WARNINGS[As(decision)]}
+    return _answer(request, site, "admin/campaigns/attention_confirm.html", TITLES[decision], context)
+
+
+def _settle(request: HttpRequest, decision: str, ids: list[int]) -> None:
+    name, reason = request.user.get_username(), request.POST.get("reason", "")
+    try:
+        done = desk.settle(ids, decision, reason, name, request.user.pk)
+    except CannotResolve as error:
+        messages.error(request, str(error))
+        return
+    messages.success(request, f"{done.messages:,} settled: {TITLES[decision]}.")
+    if done.held:
+        messages.info(request, f"Stopped half-way, so they wait for a retry: jobs {', '.join(map(str, done.held))}.")
+
+
+def _told(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
+    seen = words.sees_recipients(request.user)
+    return [{**(facts := doubts.facts(row)), "recipient": words.recipient(facts["recipient"], seen)} for row in rows]
+
+
+def _answer(
+    request: HttpRequest, site: admin.AdminSite, template: str, title: str, context: dict[str, Any]
+) -> HttpResponse:
+    return TemplateResponse(request, template, {**site.each_context(request), "title": title, **context})
