@@ -1,8 +1,11 @@
 """The API, put together: /api/v1, its documentation and its errors."""
 
+from typing import Any
+
 import orjson
 from django.http import HttpRequest
 from ninja import NinjaAPI
+from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 
 from mailhub.front import messages, problems, services, sessions
@@ -16,7 +19,20 @@ class Orjson(Parser):
         return request.parsed  # type: ignore[attr-defined]
 
 
-api = NinjaAPI(
+class Api(NinjaAPI):
+    """Its documentation calls errors what they are: application/problem+json."""
+
+    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
+        schema = super().get_openapi_schema(**options)
+        for methods in schema["paths"].values():
+            for operation in methods.values():
+                for status, response in operation["responses"].items():
+                    if int(status) >= 400 and "application/json" in response.get("content", {}):
+                        response["content"] = {problems.MIME: response["content"]["application/json"]}
+        return schema
+
+
+api = Api(
     title="mailhub",
     version="1",
     urls_namespace="api",

@@ -1,0 +1,83 @@
+"""The API keeps its own contract: whatever comes, no 5xx, and no answer that the schema does not name (schemathesis)."""
+
+import pytest
+import schemathesis
+from django.core.wsgi import get_wsgi_application
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from schemathesis.checks import CHECKS, load_all_checks
+
+from campaigns.models import Session
+from tests.front.program import Program, desk, fresh, letter
+
+__all__ = ["fresh"]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+SCHEMA = "/api/v1/openapi.json"
+load_all_checks()
+# What the schema cannot say: that a vendor exists, that an address is one. So good data may be refused.
+LEFT_OUT = [CHECKS.get_one("positive_data_acceptance")]
+FEW = hypothesis_settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+OPERATIONS = [
+    ("post", "/api/v1/messages"),
+    ("get", "/api/v1/services"),
+    ("get", "/api/v1/sessions/{session_id}"),
+    ("get", "/api/v1/sessions/{session_id}/messages"),
+    ("post", "/api/v1/sessions/{session_id}/stop"),
+    ("post", "/api/v1/sessions/{session_id}/retry"),
+]
+
+
+@pytest.fixture
+def schema():
+    return schemathesis.openapi.from_wsgi(SCHEMA, get_wsgi_application())
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_whatever_comes_the_answer_is_one_that_the_schema_names(schema, method, path):
+    program = Program(requests_per_minute=0)
+    desk()
+
+    @FEW
+    @given(case=schema[path][method].as_strategy())
+    def ask(case):
+        case.call_and_validate(headers={"Authorization": f"Bearer {program.token}"}, excluded_checks=LEFT_OUT)
+
+    ask()
+
+
+def test_any_text_for_a_vendor_that_is_there_is_stored_or_refused(schema):
+    program, vendor = Program(requests_per_minute=0), desk(channel="print")
+    names = iter(range(10_000))
+
+    @FEW
+    @given(case=schema["/api/v1/messages"]["post"].as_strategy())
+    def ask(case):
+        if isinstance(case.body, dict):
+            case.body = {name: value for name, value in case.body.items() if name != "channel"} | {
+                "vendor": vendor.slug
+            }
+        headers = {"Authorization": f"Bearer {program.token}", "Idempotency-Key": f"key {next(names)}"}
+        case.call_and_validate(headers=headers, excluded_checks=LEFT_OUT)
+
+    ask()
+    assert Session.objects.exists(), "some were good"
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS[2:])
+def test_any_question_about_a_session_that_is_there_is_answered(schema, method, path):
+    program = Program(requests_per_minute=0)
+    name = program.send(letter(desk())).json()["id"]
+
+    @FEW
+    @given(case=schema[path][method].as_strategy())
+    def ask(case):
+        case.path_parameters = {"session_id": name}
+        case.call_and_validate(headers={"Authorization": f"Bearer {program.token}"}, excluded_checks=LEFT_OUT)
+
+    ask()
