@@ -1,4 +1,4 @@
-"""The API keeps its own contract: whatever comes, no 5xx, and no answer that the schema does not name (schemathesis)."""
+"""The API keeps its own contract: whatever comes, no 5xx, no answer that the schema does not name (schemathesis)."""
 
 import pytest
 import schemathesis
