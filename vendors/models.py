@@ -13,6 +13,8 @@ from django.db.models.functions import Now
 
 from vendors.secrets import EncryptedJSONField
 
+LONGEST_WINDOW = 366 * 86400.0  # seconds; what is longer cannot be counted from, and no contract means it
+
 
 def every_day() -> list[int]:
     return [1, 2, 3, 4, 5, 6, 7]
@@ -131,7 +133,7 @@ class RateLimit(models.Model):
         help_text="Empty: the limit holds over all credentials of the vendor together.",
     )
     units = models.PositiveIntegerField()
-    seconds = models.FloatField(validators=[MinValueValidator(0.01)])
+    seconds = models.FloatField(validators=[MinValueValidator(0.01), MaxValueValidator(LONGEST_WINDOW)])
 
     class Meta:
         ordering = ["seconds"]

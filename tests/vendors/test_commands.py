@@ -8,6 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command, load_command_class
 
 from tests import factories
+from vendors import adapters
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 pytestmark = pytest.mark.django_db
@@ -91,10 +92,13 @@ class TestVendorAdd:
             (["--set", URL, "--limit", "5"], "'5' is not a limit"),
             (["--set", URL, "--limit", "5/0"], "'5/0': the number must be"),
             (["--set", URL, "--limit=-1/60"], "the number must be 0 or more"),
-            (["--set", URL, "--limit", "5/nan"], "the window 0.01 seconds or more"),
+            (["--set", URL, "--limit", "5/nan"], "the window from 0.01 to 31622400 (a leap year) seconds"),
+            (["--set", URL, "--limit", "5/1e300"], "'5/1e300': the number must be"),
             (["--set", URL, "--limit", "5/60", "6/60"], "two limits have the same window"),
             (["--set", URL, "--dispatch-at", "25:00"], "'25:00' is not a time of day"),
             (["--set", URL, "--weekdays", "0-4"], "'0-4' are not weekdays"),
+            (["--set", URL, "--weekdays", "1-99999999999"], "'1-99999999999' are not weekdays"),
+            (["--set", URL, "--weekdays", "5-2"], "'5-2' are not weekdays"),
             (["--set", URL, "--time-zone", "Mars/Crater"], "'Mars/Crater' is not a time zone"),
             (["--set", URL, "--threshold", "-3"], "small_audience_threshold: Ensure this value"),
         ],
@@ -102,6 +106,11 @@ class TestVendorAdd:
     def test_a_bad_value_stores_nothing(self, fails: Any, words: list[str], complaint: str) -> None:
         assert complaint in fails("vendor", "add", "bad", "--adapter", "http", *words)
         assert not Vendor.objects.filter(slug="bad").exists()
+
+    def test_the_sandbox_vendor_is_a_vendor_that_is_called_over_http(self, run: Any) -> None:
+        run("vendor", "add", "trial", "--adapter", "sandbox", "--set", URL)
+        assert Vendor.objects.get(slug="trial").adapter == "sandbox"
+        assert adapters.load("sandbox") is adapters.load("http")
 
     def test_a_slug_that_cannot_name_a_queue_is_refused(self, fails: Any) -> None:
         assert "slug" in fails("vendor", "add", "two words", "--adapter", "http", "--set", URL)

@@ -7,7 +7,11 @@ from importlib.metadata import EntryPoint, entry_points
 from vendors.adapters.base import Adapter
 
 GROUP = "mailhub.adapters"
-_BUILT_IN = {"http": "vendors.adapters.http:Http", "smtp": "vendors.adapters.smtp:Smtp"}
+_BUILT_IN = {
+    "http": "vendors.adapters.http:Http",
+    "sandbox": "vendors.adapters.http:Http",  # the sandbox vendor is called like any other
+    "smtp": "vendors.adapters.smtp:Smtp",
+}
 
 
 def _found() -> dict[str, EntryPoint]:

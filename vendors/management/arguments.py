@@ -1,7 +1,6 @@
 """What is typed for vendors: KEY=VALUE, N/SECONDS, names. Every fault is a CommandError that says what was meant."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from django.db.models import Model
 
 from vendors import adapters
 from vendors.adapters.options import InvalidSettings
-from vendors.models import Credential, Vendor
+from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
 Window = tuple[int, float]  # units in any so many seconds
 
@@ -43,8 +42,9 @@ def _window(word: str) -> Window:
         window = int(units), float(seconds)
     except ValueError:
         raise CommandError(f"{word!r} is not a limit: write N/SECONDS, for example 5/60") from None
-    if not slash or not 0 <= window[0] < 2**31 or not 0.01 <= window[1] < math.inf:
-        raise CommandError(f"{word!r}: the number must be 0 or more, the window 0.01 seconds or more")
+    if not slash or not 0 <= window[0] < 2**31 or not 0.01 <= window[1] <= LONGEST_WINDOW:
+        most = f"{LONGEST_WINDOW:.0f} (a leap year)"
+        raise CommandError(f"{word!r}: the number must be 0 or more, the window from 0.01 to {most} seconds")
     return window
 
 

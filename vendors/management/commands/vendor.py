@@ -209,9 +209,10 @@ def _days(typed: str) -> list[int]:
     days: set[int] = set()
     for part in typed.split(","):
         first, dash, last = part.partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+        ends = {first, last if dash else first}
+        if not ends <= set("1234567"):
             raise CommandError(f"{typed!r} are not weekdays: write 1-5 or 1,3,5; 1 is Monday")
         days.update(range(int(first), int(last if dash else first) + 1))
-    if not days or not days <= {1, 2, 3, 4, 5, 6, 7}:
+    if not days:
         raise CommandError(f"{typed!r} are not weekdays: write 1-5 or 1,3,5; 1 is Monday")
     return sorted(days)
