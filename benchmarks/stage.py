@@ -3,8 +3,9 @@
 import contextlib
 import os
 import statistics
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import django
@@ -36,12 +37,31 @@ def stage() -> Iterator[None]:
             embedded.reset(embedded.Home(Path(folder)))
 
 
+def numbers(*defaults: int) -> list[int]:
+    """The command's arguments, which are whole numbers, and what they are where they are left out."""
+    given = [int(word) for word in sys.argv[1:]]
+    return [*given, *defaults[len(given) :]]
+
+
+def in_turns(rows: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Each row once a round, for the machine's speed drifts."""
+    rates: dict[str, list[float]] = {name: [] for name in rows}
+    for _ in range(rounds):
+        for name, row in rows.items():
+            rates[name].append(row())
+    return rates
+
+
+def ratio(measured: list[float], yardstick: list[float]) -> float:
+    """The middle one of the ratios within a round."""
+    return statistics.median(a / b for a, b in zip(measured, yardstick, strict=True))
+
+
 def show(title: str, rates: dict[str, list[float]], yardstick: str, unit: str = "messages/s") -> None:
     """Medians, spread, and each row's ratio to the yardstick's in the same round."""
     table = Table("what", unit, "lowest", "highest", f"x {yardstick}", title=title)
     for name, measured in rates.items():
-        ratio = statistics.median(a / b for a, b in zip(measured, rates[yardstick], strict=True))
-        middle = statistics.median(measured)
-        table.add_row(name, f"{middle:,.0f}", f"{min(measured):,.0f}", f"{max(measured):,.0f}", f"{ratio:.2f}")
+        middle, times = statistics.median(measured), ratio(measured, rates[yardstick])
+        table.add_row(name, f"{middle:,.0f}", f"{min(measured):,.0f}", f"{max(measured):,.0f}", f"{times:.2f}")
     console.print(table)
     console.print(f"load of the machine now: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")

@@ -1,0 +1,28 @@
+"""Campaigns of any size for the measurements, stored by one statement: what is measured starts afterwards."""
+
+from typing import TYPE_CHECKING
+
+from django.db import connection
+
+if TYPE_CHECKING:
+    from campaigns.models import Job
+    from vendors.models import Credential
+
+SUBJECT = "Your statement for March"
+BODY = "Dear {{ name }}, " + "your statement is ready. " * 8
+STORE = """
+INSERT INTO campaigns_message (id, campaign_id, recipient, params)
+SELECT n, %s, 'person' || n || '@example.org', '{"name": "Ann"}' FROM generate_series(%s, %s) n
+"""
+
+
+def job(size: int, of: "Credential", status: str = "READY") -> "Job":
+    """One job over one campaign of that many recipients; its letters are those of benchmarks.sandbox.call."""
+    from tests import factories
+
+    made = factories.campaign_with_job(size, of=of, messages=False, status=status)
+    type(made.campaign).objects.filter(pk=made.campaign_id).update(subject=SUBJECT, body=BODY)
+    with connection.cursor() as cursor:
+        cursor.execute(STORE, [made.campaign_id, made.first_message, made.end - 1])
+        cursor.execute("ANALYZE campaigns_message")
+    return made

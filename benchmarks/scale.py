@@ -1,0 +1,139 @@
+"""Does a message cost more in a job of a million, or among two hundred campaigns? How soon is the first one out?
+
+`python -m benchmarks.scale [messages] [campaigns] [rounds]`. A job of so many messages is compared with one of 10,000
+by the seconds of sending between a tenth and nine tenths of what the vendor's books hold. Of the large job only the
+first 30,000 are sent in a round; then its vendor is paused, which puts it back, and the next round goes on from there.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks import recipients
+from benchmarks.sending import login, rate
+from benchmarks.stage import console, in_turns, numbers, show, stage
+from tests import programs, sandbox
+
+if TYPE_CHECKING:
+    from campaigns.models import Job
+
+SMALL, PART = 10_000, 30_000
+EACH, VENDORS, PROCESSES = 500, 4, 2
+LARGE_ROW, SMALL_ROW = "a job of {:,}, its next {:,}", "a job of {:,}"
+
+
+def pace(vendor: sandbox.Sandbox, messages: int) -> float:
+    """Messages a second between a tenth and nine tenths of the first so many arrivals."""
+    times = vendor.books().arrivals()[:messages]
+    if len(times) < messages or vendor.books().duplicates():
+        raise SystemExit(f"{messages} messages, in the books: {vendor.ledger()}")
+    low, high = messages // 10, 9 * messages // 10
+    return (high - low) / (times[high] - times[low])
+
+
+def begin(job: "Job", url: str) -> float:
+    """Points its vendor there, opens it and rings; Unix seconds of the bell."""
+    from campaigns import dispatcher
+    from campaigns.tasks import ring
+
+    job.vendor.settings["url"] = url
+    job.vendor.paused = False
+    job.vendor.save(update_fields=["settings", "paused"])
+    dispatcher.dispatch_ready([job.pk])
+    began = time.time()
+    ring([job.vendor_id])
+    return began
+
+
+def hold(job: "Job") -> None:
+    """No more calls of this vendor; its leaf jobs are put back."""
+    from campaigns.models import Job
+
+    type(job.vendor).objects.filter(pk=job.vendor_id).update(paused=True)
+    busy = Job.objects.filter(vendor=job.vendor_id, status__in=("ENQUEUED", "SENDING"))
+    programs.wait_until(lambda: not busy.exists(), "the sender lets go", 600)
+
+
+def first(job: "Job") -> float:
+    """Seconds from the bell to the first message at the vendor."""
+    with sandbox.running() as vendor:
+        began = begin(job, vendor.url)
+        programs.wait_until(lambda: vendor.ledger()["calls"], "the first message", 600)
+        hold(job)
+        return vendor.books().entries[0].wall - began
+
+
+def part(job: "Job") -> float:
+    with sandbox.running() as vendor:
+        begin(job, vendor.url)
+        programs.wait_until(lambda: vendor.ledger()["calls"] >= PART, "a part is sent", 600)
+        hold(job)
+        return pace(vendor, PART)
+
+
+def whole(job: "Job") -> float:
+    from campaigns.models import Job
+
+    with sandbox.running() as vendor:
+        begin(job, vendor.url)
+        programs.wait_until(Job.objects.filter(pk=job.pk, status="LOGGED").exists, "all is sent", 600)
+        return pace(vendor, SMALL)
+
+
+def sizes(messages: int, rounds: int) -> None:
+    cut = recipients.job(messages, login("http://nobody.invalid", cut_from=100))
+    large = recipients.job(messages, login("http://nobody.invalid"))
+    of_small = login("http://nobody.invalid")
+    small = [recipients.job(SMALL, of_small) for _ in range(rounds)]
+    queues = f"hub,{cut.vendor.queue},{large.vendor.queue},{of_small.vendor.queue}"
+    with programs.worker(processes=1, queues=queues, LEASE_SECONDS="15"):
+        console.print(f"start to first message, {messages:,} cut into children: {first(cut):.2f} s")
+        console.print(f"start to first message, {messages:,} as one leaf: {first(large):.2f} s")
+        names = SMALL_ROW.format(SMALL), LARGE_ROW.format(messages, PART)
+        rates = in_turns({names[0]: lambda: whole(small.pop()), names[1]: lambda: part(large)}, rounds)
+    show("Cost of a message by the size of its job", rates, names[0])
+
+
+def spread(vendor: sandbox.Sandbox, campaigns: int) -> "list[Job]":
+    logins = [login(vendor.url, casters=2) for _ in range(VENDORS)]
+    return [recipients.job(EACH, logins[n % VENDORS]) for n in range(campaigns)]
+
+
+def one(vendor: sandbox.Sandbox, messages: int) -> "list[Job]":
+    return [recipients.job(messages, login(vendor.url, casters=2, cut_from=100))]
+
+
+def all_at_once(vendor: sandbox.Sandbox, jobs: "list[Job]") -> float:
+    from campaigns import dispatcher
+    from campaigns.models import Job
+    from campaigns.tasks import ring
+
+    dispatcher.dispatch_ready([job.pk for job in jobs])
+    queues = ",".join(["hub", *{job.vendor.queue for job in jobs}])
+    with programs.worker(processes=PROCESSES, queues=queues, LEASE_SECONDS="15"), programs.sweeping(5):
+        ring({job.vendor_id for job in jobs})
+        ended = Job.objects.filter(pk__in=[job.pk for job in jobs], status__in=("LOGGED", "P_FINISHED"))
+        programs.wait_until(lambda: ended.count() == len(jobs), "all is sent", 600)
+    return rate(vendor, sum(job.size for job in jobs))
+
+
+def many(campaigns: int) -> float:
+    with sandbox.running() as vendor:
+        return all_at_once(vendor, spread(vendor, campaigns))
+
+
+def single(messages: int) -> float:
+    with sandbox.running() as vendor:
+        return all_at_once(vendor, one(vendor, messages))
+
+
+def main() -> None:
+    messages, campaigns, rounds = numbers(1_000_000, 200, 3)
+    with stage():
+        sizes(messages, rounds)
+        names = f"{campaigns} campaigns of {EACH} over {VENDORS} vendors", f"one campaign of {campaigns * EACH:,}"
+        rows = {names[0]: lambda: many(campaigns), names[1]: lambda: single(campaigns * EACH)}
+        show(f"Many campaigns, {PROCESSES} processes", in_turns(rows, rounds), names[1])
+
+
+if __name__ == "__main__":
+    main()
