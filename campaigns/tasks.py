@@ -206,6 +206,13 @@ def _shut_down(**_: Any) -> None:
 
 
 @signals.worker_process_init.connect
+def _in_a_pool(**_: Any) -> None:
+    signals.task_prerun.connect(_hear_the_end)
+
+
 def _hear_the_end(**_: Any) -> None:
-    """A supervisor may signal the whole process group: finish the open calls instead of dying in them."""
+    """A supervisor may signal the whole process group: finish the open calls instead of dying in them.
+
+    At each task, because the pool puts a handler of its own in place after it has made its processes.
+    """
     signal.signal(signal.SIGTERM, _stop)

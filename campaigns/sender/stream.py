@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import Error as DjangoError
-from psycopg import InterfaceError, OperationalError
+from psycopg import InterfaceError, InternalError, OperationalError
 
 from campaigns import failpoints, hours
 from campaigns.claims import sending as claims
@@ -29,7 +29,7 @@ from vendors.throttle import AsyncThrottle, Unreachable
 
 log = logging.getLogger(__name__)
 
-NO_DATABASE = (OperationalError, InterfaceError, DjangoError)
+NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
 PATIENCE = 5.0  # seconds that a sender waits by itself; for longer it lets go of the job
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 FIND_OUT = 1.0  # seconds between two looks at the world

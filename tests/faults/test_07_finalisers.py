@@ -1,0 +1,69 @@
+"""Faults 6 to 8: a finaliser is killed (test_01_crash_points.py), meets another one, or other jobs that are sent."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from campaigns import sender
+from campaigns.claims import finalising
+from campaigns.models import Job, Message, OpsMessage
+from tests import factories
+from tests.faults.checker import judge, sums
+from tests.faults.sending import being_sent, calls, login, send_the_rest, sent, take_again, taken
+from tests.sandbox import Sandbox
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+
+
+def test_07_of_many_finalisers_one_logs(vendor: Sandbox) -> None:
+    job = taken(["ann@x.example", "lost@sandbox.example", "bounce@sandbox.example"], login(vendor.url))
+    sender.send(job.pk, job.fence)
+    together = Barrier(6)
+
+    def finalise(_: int) -> bool:
+        try:
+            together.wait()
+            return finalising.finalise(job.pk)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        assert sorted(threads.map(finalise, range(6))) == [False] * 5 + [True]
+    assert judge(vendor.books()) == [] and sums() == {"accepted": 1, "in doubt": 1, "refused": 1}
+
+
+def rows(of: Job) -> list[Any]:
+    mine = {"id__gte": of.first_message, "id__lt": of.end}
+    return [list(table.objects.filter(**mine).order_by("id").values()) for table in (Message, OpsMessage)]
+
+
+def test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign(vendor: Sandbox) -> None:
+    """Postman's finaliser un-dequeued the messages of everybody else (S2, T3)."""
+    campaign = factories.campaign(["lost@sandbox.example", *"bcdef"], of=login(vendor.url))
+    first = campaign.first_message
+    ours, other = (take_again(factories.job(campaign, "DISPATCHED", first_message=first + at, size=3)) for at in (0, 3))
+    sender.send(other.pk, other.fence)
+    sender.send(ours.pk, ours.fence)
+    before = rows(other)
+    assert finalising.finalise(ours.pk)
+    assert rows(other) == before and len(before[1]) == 3
+    assert finalising.finalise(other.pk)
+    assert judge(vendor.books()) == []
+
+
+def test_08_while_one_job_is_sent_others_of_its_campaign_are_finalised(sandbox: Sandbox) -> None:
+    sandbox.settings(latency_ms=50.0)
+    account = login(sandbox.url)
+    campaign = factories.campaign(48, of=account)
+    first = campaign.first_message
+    long = take_again(factories.job(campaign, "DISPATCHED", first_message=first, size=40))
+    short = [factories.job(campaign, "DISPATCHED", first_message=first + 40 + 2 * n, size=2) for n in range(4)]
+    with being_sent(long):
+        calls(sandbox, 4)
+        for job in short:
+            sent(take_again(job))
+    send_the_rest(long)
+    assert judge(sandbox.books()) == [] and sums() == {"accepted": 48}

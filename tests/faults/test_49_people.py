@@ -1,0 +1,191 @@
+"""Faults 49 to 53: people stop, resume and change limits while mail goes out, at the worst moment for it.
+
+Decisions about jobs at rest: tests/campaigns/test_stop_retry.py. Two who decide at once: here.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from threading import Barrier
+
+import pytest
+from django.db import connection, transaction
+
+from campaigns import settle
+from campaigns.claims import finalising, people
+from campaigns.claims.people import Verdict
+from campaigns.models import Job, Message, OpsMessage
+from tests.faults import rounds
+from tests.faults.checker import judge, sums
+from tests.faults.sending import being_sent, calls, login, meanwhile, send_the_rest, sent, take_again, taken
+from tests.programs import wait_until
+from tests.sandbox import Sandbox
+from tests.windows import worst_window
+from vendors.models import RateLimit, Vendor
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+
+
+@contextmanager
+def nobody_claims(vendor: Vendor) -> Iterator[None]:
+    """Claims of the vendor's messages wait until the end of the block."""
+    with transaction.atomic():
+        Vendor.objects.select_for_update().get(pk=vendor.pk)
+        yield
+
+
+def waiting_for_locks() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees what it saw first
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return cursor.fetchone()[0]
+
+
+def stop(job: Job) -> Verdict:
+    return people.stop([job.pk])[0].verdict
+
+
+def test_49_a_stop_while_the_messages_are_enqueued_wins_and_nothing_is_called(sandbox: Sandbox) -> None:
+    job = taken(5, login(sandbox.url))
+    with ExitStack() as both, transaction.atomic():
+        Message.objects.select_for_update().get(pk=job.first_message + 2)
+        answer = both.enter_context(being_sent(job))
+        wait_until(waiting_for_locks, "the sender waits for the message")
+        verdict = both.enter_context(meanwhile(stop, job))
+        wait_until(lambda: waiting_for_locks() == 2, "the stop waits for the sender")
+    assert verdict.result() == Verdict.DONE and answer.result()
+    assert finalising.finalise(job.pk) and judge(sandbox.books()) == []
+
+
+def test_50_after_a_stop_has_committed_no_new_call_starts(sandbox: Sandbox) -> None:
+    """Claims are held up for a moment, so that what comes after the stop is really after it."""
+    sandbox.settings(latency_ms=100.0)
+    job = taken(400, login(sandbox.url))
+    with being_sent(job) as sending:
+        calls(sandbox, 12)
+        with nobody_claims(job.vendor):
+            stop(job)
+        assert not sending.result().left
+    assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
+    assert finalising.finalise(job.pk)
+    assert not OpsMessage.objects.exists()
+    assert judge(sandbox.books()) == []
+
+
+def test_50_what_was_stopped_stays_stopped_however_many_workers_are_started(
+    vendor: Sandbox, driver: rounds.Driver
+) -> None:
+    """Postman sent 90 more messages. Doubts are asked about, but not called again."""
+    mail = rounds.mail(vendor.url, dedupe=True)
+    driver.round("before_done:1")
+    people.stop([mail.parent.pk, mail.small.pk])
+    before = [entry.seq for entry in vendor.books().entries]
+    for _ in range(3):
+        rounds.an_hour_passes()
+        driver.round()
+    assert [entry.seq for entry in vendor.books().entries] == before
+    assert set(Job.objects.values_list("status", flat=True)) <= {"P_STOPPED", "LOGGED"}
+    assert judge(vendor.books()) == []
+
+
+def test_50_doubts_of_a_stopped_job_are_looked_up_but_not_called(sandbox: Sandbox) -> None:
+    job = sent(taken(["lost@sandbox.example", "error@sandbox.example"], login(sandbox.url, lookup="strong")))
+    Job.objects.filter(pk=job.pk).update(stopped_at=job.finished_at)
+    rounds.an_hour_passes()
+    settle.settle()
+    assert sums() == {"accepted": 1, "in doubt": 1} and len(sandbox.books().entries) == 2
+
+
+@pytest.mark.parametrize("status", ["LOGGED", "READY"])
+def test_51_of_a_stop_and_a_resume_on_one_picture_of_a_job_exactly_one_wins(status: str, sandbox: Sandbox) -> None:
+    job = taken(["bounce@sandbox.example", "ann@x.example"], login(sandbox.url))
+    sent(job)
+    for _ in range(10):
+        Job.objects.filter(pk=job.pk).update(status=status)
+        job.refresh_from_db()
+        assert pressed_at_once(job).count(Verdict.DONE) == 1
+
+
+def pressed_at_once(job: Job) -> list[Verdict]:
+    both = Barrier(2)
+
+    def press(verb: str) -> Verdict:
+        try:
+            both.wait()
+            return getattr(people, verb)([job.pk], revision=job.revision)[0].verdict
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as hands:
+        return list(hands.map(press, ["stop", "retry"]))
+
+
+def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
+    job = sent(taken(["bounce@sandbox.example"], login(sandbox.url)))
+
+    def resume(_: int) -> Verdict:
+        try:
+            return people.retry([job.pk], revision=job.revision)[0].verdict
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as hands:
+        assert list(hands.map(resume, range(4))).count(Verdict.DONE) == 1
+    assert Message.objects.get(pk=job.first_message).resend_no == 1
+
+
+def test_52_doubts_are_not_sent_again_by_a_retry(sandbox: Sandbox) -> None:
+    job = sent(taken(["lost@sandbox.example", "bounce@sandbox.example"], login(sandbox.url)))
+    (answer,) = people.retry([job.pk])
+    assert (answer.verdict, answer.messages) == (Verdict.DONE, 1)
+    Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
+    sent(take_again(job))
+    assert sums() == {"in doubt": 1, "refused": 1} and judge(sandbox.books()) == []
+
+
+def test_53_a_limit_that_is_edited_holds_from_the_next_call_on(sandbox: Sandbox) -> None:
+    """5, then 0 (paused), 3 and 50 in the same second-long window, while a sender is at it."""
+    job = taken(80, login(sandbox.url, (5, 1.0)))
+    edits: list[tuple[int, datetime]] = []
+
+    def edit(units: int) -> None:
+        with nobody_claims(job.vendor):
+            RateLimit.objects.update(units=units)
+            edits.append((units, now()))
+
+    with being_sent(job) as sending:
+        calls(sandbox, 6)
+        edit(0)
+        assert sending.result().left
+    paused = len(sandbox.books().entries)
+    edit(3)
+    with being_sent(take_again(job)):
+        calls(sandbox, paused + 4)
+        edit(50)
+    send_the_rest(job)
+    assert judge(sandbox.books(), windows=[(50, 1.0, None)]) == []
+    allowed = {str(m.reference): m.sent_at for m in Message.objects.all()}
+    ends = [*(at for _, at in edits[1:]), now()]
+    assert worst(sandbox, allowed, None, edits[0][1]) <= 5
+    for (units, since), until in zip(edits, ends, strict=True):
+        assert worst(sandbox, allowed, since, until) <= units
+    assert sums() == {"accepted": 80}
+
+
+def now() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cursor.fetchone()[0]
+
+
+def worst(vendor: Sandbox, allowed: dict[str, datetime], since: datetime | None, until: datetime) -> int:
+    """The fullest second among the calls that were allowed between these times."""
+    times = [
+        entry.t
+        for entry in vendor.books().entries
+        if (since is None or since <= allowed[entry.reference]) and allowed[entry.reference] < until
+    ]
+    return worst_window(times, 1.0)
