@@ -117,10 +117,14 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_RESULT_EXPIRES = timedelta(days=1)
-CELERY_BROKER_TRANSPORT_OPTIONS = CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
+CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": int(VISIBILITY_TIMEOUT.total_seconds()),
     "socket_keepalive": True,
     "health_check_interval": 25,
+}
+CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
+    **CELERY_BROKER_TRANSPORT_OPTIONS,
+    "retry_policy": {"max_retries": 2, "interval_max": 0.2},  # results end a chord sooner, nothing waits for them
 }
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5

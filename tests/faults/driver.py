@@ -63,12 +63,14 @@ def wait(child: int) -> dict[str, Any]:
 
 def main() -> None:
     django.setup()
+    from celery._state import _set_task_join_will_block
     from django.db import connections
 
     from campaigns import tasks
     from mailhub import queues, schedule  # noqa: F401
     from vendors.adapters import http  # noqa: F401
 
+    _set_task_join_will_block(True)  # as in the processes of a pool: nobody listens for results
     tasks.finish_parent.delay(0)  # Celery imports its parts when they are first used: not in each fork anew
     connections.close_all()
     for line in sys.stdin:

@@ -33,7 +33,9 @@ class Driver:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.driver"],
             cwd=PROJECT,
-            env=environment(BROKER_URL="memory://", RESULT_BACKEND="cache+memory://", LEASE_SECONDS="0", **more),
+            env=environment(
+                **{"BROKER_URL": "memory://", "RESULT_BACKEND": "cache+memory://", "LEASE_SECONDS": "0", **more}
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
