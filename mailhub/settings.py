@@ -23,6 +23,7 @@ WEBHOOK_NETWORKS = [network for network in os.environ.get("WEBHOOK_NETWORKS", ""
 
 DEBUG = os.environ.get("DEBUG", "") == "1"
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)
+SECRET_KEY_FALLBACKS = [key for key in os.environ.get("SECRET_KEY_FALLBACKS", "").split(",") if key]  # rotate_keys
 ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 
 INSTALLED_APPS = [

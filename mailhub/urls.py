@@ -1,14 +1,16 @@
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 from django.views.generic import RedirectView
 
 from mailhub.front.api import api
+from mailhub.operations import views as operations
 
 admin.site.site_header = admin.site.site_title = "mailhub"
 admin.site.index_title = "Operations"
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/", include(operations.urls())),
     path("admin/", admin.site.urls),
     path("api/v1/", api.urls),
 ]

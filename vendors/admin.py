@@ -4,15 +4,22 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+from django.urls import path
 
-from vendors import adapters, health
+from vendors import adapters, changes, health
 from vendors.adapters.options import InvalidSettings
 from vendors.listing import CappedPaginator, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
 
+RECENT = 20  # entries of the history on a page
 PRICE = (
     "0 pauses. A place is held until its window has passed since the call ended, so the rate that is reached is "
     "units × seconds/(seconds + the vendor's latency): enter the longest window that the contract allows."
@@ -81,7 +88,14 @@ class CredentialForm(forms.ModelForm):
 
 
 class OnlyWhatChanged(admin.ModelAdmin):
-    """Saves the fields of the form alone: the pipeline writes others of the same row meanwhile."""
+    """Saves the fields of the form alone: the pipeline writes others of the same row meanwhile.
+
+    The history says old and new.
+    """
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        told = "" if add else changes.told(form, formsets)
+        return told or super().construct_change_message(request, form, formsets, add)
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         if not change:
@@ -133,7 +147,37 @@ class VendorAdmin(OnlyWhatChanged):
             return "unknown: Redis is away"
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
-        return ["slug"] if obj else []  # it names the queue that workers listen to
+        # The slug names the queue that workers listen to; a pause asks for its reason on a page of its own.
+        return ["slug", "paused", "paused_reason"] if obj else []
+
+    def get_urls(self) -> list[Any]:
+        pause = path("<int:vendor_id>/pause/", self.admin_site.admin_view(self.pause), name="vendors_vendor_pause")
+        return [pause, *super().get_urls()]
+
+    def pause(self, request: HttpRequest, vendor_id: int) -> HttpResponse:
+        """Pauses a vendor that goes and resumes one that is paused, as the page showed it; by POST, with a reason."""
+        vendor = get_object_or_404(Vendor, pk=vendor_id)
+        if request.method != "POST" or not self.has_change_permission(request, vendor):
+            raise PermissionDenied
+        title = f"{'Resume' if vendor.paused else 'Pause'} {vendor}"
+        if "confirmed" not in request.POST:
+            context = {**self.admin_site.each_context(request), "title": title, "vendor": vendor}
+            return TemplateResponse(request, "admin/vendors/vendor/pause.html", context)
+        was, reason = request.POST.get("was") == "paused", request.POST.get("reason", "").strip()
+        rows = Vendor.objects.filter(pk=vendor_id, paused=was)
+        if rows.update(paused=not was, paused_reason="" if was else reason[:255]):
+            self.log_change(request, vendor, f"{'resumed' if was else 'paused'}. Reason: {reason}")
+            messages.success(request, f"{vendor} {'goes on' if was else 'is paused'}.")
+        else:
+            messages.error(request, f"Somebody else was faster: {vendor} is {'going' if was else 'paused'} already.")
+        return redirect("admin:vendors_vendor_change", vendor_id)
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        vendor: Any = kwargs.get("obj")
+        kind = ContentType.objects.get_for_model(Vendor)
+        about = LogEntry.objects.filter(content_type=kind, object_id=str(vendor.pk if vendor else ""))
+        context["entries"] = about.select_related("user")[:RECENT]
+        return super().render_change_form(request, context, *args, **kwargs)
 
 
 @admin.register(Credential)

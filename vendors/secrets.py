@@ -5,7 +5,7 @@ import hashlib
 import json
 from typing import Any
 
-from cryptography.fernet import Fernet, MultiFernet
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.db import models
 
@@ -15,11 +15,19 @@ def _fernet() -> MultiFernet:
     return MultiFernet([Fernet(base64.urlsafe_b64encode(hashlib.sha256(str(k).encode()).digest())) for k in keys])
 
 
+class Unreadable(ValueError):
+    """None of the keys opens a stored secret."""
+
+
 class EncryptedJSONField(models.TextField):
     """A JSON object, stored as a Fernet token."""
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
-        return json.loads(_fernet().decrypt(value)) if value else {}
+        """Raises Unreadable."""
+        try:
+            return json.loads(_fernet().decrypt(value)) if value else {}
+        except InvalidToken:
+            raise Unreadable("SECRET_KEY and SECRET_KEY_FALLBACKS do not open a stored secret") from None
 
     def get_prep_value(self, value: Any) -> str:
         token = bytes(_fernet().encrypt(json.dumps(value or {}).encode()))

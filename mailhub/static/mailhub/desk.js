@@ -39,3 +39,25 @@ for (const form of document.querySelectorAll("form[data-submit-on-change]")) {
     for (const [name, value] of [...event.formData]) if (!value) event.formData.delete(name);
   });
 }
+
+// The vendor's page: what the typed limits would change, before they are saved.
+const foretold = document.querySelector("[data-forecast]");
+if (foretold) {
+  let asked = 0;
+  const foretell = async () => {
+    const address = new URL(foretold.dataset.forecast, location.href);
+    for (const row of document.querySelectorAll("#limits-group tr.form-row:not(.empty-form)")) {
+      const typed = (name) => row.querySelector(`input[name$="-${name}"]`);
+      const gone = typed("DELETE");
+      if (!typed("units") || (gone && gone.checked) || !(typed("units").value || typed("seconds").value)) continue;
+      address.searchParams.append("limit", `${typed("units").value}/${typed("seconds").value}`);
+    }
+    const mine = ++asked;
+    const answer = await fetch(address);
+    const told = await answer.text();
+    if (answer.ok && mine === asked) foretold.innerHTML = told;
+  };
+  document.querySelector("form#vendor_form").addEventListener("input", (event) => {
+    if (event.target.closest("#limits-group")) foretell();
+  });
+}

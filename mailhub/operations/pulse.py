@@ -1,0 +1,216 @@
+"""The numbers of this moment, in a fixed number of statements, none of which counts messages."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import TruncHour
+from django.utils import timezone
+
+from campaigns import progress, prospects
+from campaigns.models import Job, Message
+from campaigns.states import PARENTS, RUNNING
+from mailhub.models import ParkedTask
+from mailhub.operations.meters import Meter, meters, places
+from vendors import health
+from vendors.forecast import forecast
+from vendors.limits import Limit
+from vendors.models import Minute, Vendor
+
+COUNTED = 10_000
+MOST_RUNNING = 200  # jobs on the map of casters
+LINE = """
+SELECT vendor_id, count(*), sum(greatest(0, CASE WHEN status = ANY(%(parents)s) THEN remaining
+    ELSE size - accepted - refused - expired - in_doubt END))::bigint
+FROM campaigns_job WHERE vendor_id = ANY(%(vendors)s) AND status = ANY(%(queued)s) GROUP BY vendor_id
+"""
+
+
+@dataclass(slots=True)
+class VendorPulse:
+    """One vendor's row. ends: about when its line is empty, in words; taken: see meters.places."""
+
+    vendor: Vendor
+    limits: tuple[Limit, ...]
+    meters: list[Meter]
+    jobs: int = 0
+    waiting: int = 0
+    ends: str = ""
+    accepting: str = ""
+    open: bool = True
+    good: int = 0
+    bad: int = 0
+    today: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> str:
+        total = self.good + self.bad
+        return f"{self.good / total:.1%}" if total else "–"
+
+    @property
+    def total(self) -> int:
+        return self.good + self.bad
+
+    @property
+    def threshold(self) -> str:
+        return f"{self.vendor.min_ratio:.0%}"
+
+
+@dataclass(slots=True)
+class Pulse:
+    """All of the page but the workers."""
+
+    at: datetime
+    vendors: list[VendorPulse]
+    running: list[Any]
+    today: dict[str, int]
+    last_minute: int
+    attention: int
+    parked: list[tuple[datetime, int]]
+
+    @property
+    def parked_total(self) -> int:
+        return sum(count for _, count in self.parked)
+
+    @property
+    def hours(self) -> list[tuple[datetime, int, int]]:
+        """(hour, tasks, percent of the fullest hour)."""
+        most = max(1, *(count for _, count in self.parked))
+        return [(at, count, max(2, round(100 * count / most))) for at, count in self.parked]
+
+    @property
+    def waiting(self) -> int:
+        return sum(row.waiting for row in self.vendors)
+
+    @property
+    def funnel(self) -> list[tuple[str, str, int, int]]:
+        """(words, look, messages, percent of the largest)."""
+        rows = [
+            ("Waiting", "idle", self.waiting),
+            ("Sent today", "good", self.today["accepted"]),
+            ("Failed today", "bad", self.today["refused"]),
+            ("Answer lost today", "warn", self.today["in_doubt"]),
+        ]
+        most = max(1, *(count for _, _, count in rows))
+        return [(name, look, count, round(100 * count / most)) for name, look, count in rows]
+
+
+def read() -> Pulse:
+    now = timezone.now()
+    today, last_minute = _today(now)
+    vendors = _vendors(now, today)
+    total = {name: sum(counts[name] for counts in today.values()) for name in ("accepted", "refused", "in_doubt")}
+    return Pulse(
+        at=now,
+        vendors=vendors,
+        running=_running(),
+        today=total,
+        last_minute=last_minute,
+        attention=Message.objects.filter(in_doubt_at__isnull=False).order_by()[: COUNTED + 1].count(),
+        parked=_parked(now),
+    )
+
+
+def line(vendor_ids: list[int] | None = None) -> dict[int, tuple[int, int]]:
+    """(jobs, messages not called yet) of the line of each vendor, or of these: what was dispatched or is ready."""
+    ids = list(Vendor.objects.values_list("pk", flat=True)) if vendor_ids is None else vendor_ids
+    with connection.cursor() as cursor:
+        cursor.execute(LINE, {"vendors": ids, "parents": list(PARENTS), "queued": list(prospects.QUEUED)})
+        return {vendor: (jobs, int(messages or 0)) for vendor, jobs, messages in cursor.fetchall()}
+
+
+def limits_of(vendor: Vendor) -> tuple[Limit, ...]:
+    """Over all of its credentials together."""
+    return tuple(Limit(one.units, one.seconds) for one in vendor.limits.all() if one.credential_id is None)
+
+
+def ends(waiting: int, limits: tuple[Limit, ...], taken: list[float] | None, now: datetime) -> str:
+    """About when so many messages have gone; empty where nobody can say."""
+    if not waiting:
+        return "nothing waits"
+    if not limits:
+        return ""
+    seconds = forecast(waiting, limits, taken or (), now.timestamp())
+    return "never: a limit is 0" if seconds is None else prospects.about(prospects.later(now, seconds), now)
+
+
+def _vendors(now: datetime, today: dict[int, dict[str, int]]) -> list[VendorPulse]:
+    lines = line()
+    vendors = Vendor.objects.prefetch_related("limits", "credentials")
+    return [_vendor(vendor, lines.get(vendor.pk, (0, 0)), today[vendor.pk], now) for vendor in vendors]
+
+
+def of_vendor(vendor: Vendor) -> VendorPulse:
+    """The row of one."""
+    return _vendor(vendor, line([vendor.pk]).get(vendor.pk, (0, 0)), {}, timezone.now())
+
+
+def _vendor(vendor: Vendor, waits: tuple[int, int], today: dict[str, int], now: datetime) -> VendorPulse:
+    limits = limits_of(vendor)
+    taken = places(vendor.pk, limits)
+    row = VendorPulse(vendor, limits, meters(limits, taken), *waits, today=today)
+    row.ends = "paused" if vendor.paused else ends(row.waiting, limits, taken, now)
+    _healthy(row, now)
+    return row
+
+
+def _healthy(row: VendorPulse, now: datetime) -> None:
+    """Whether it takes work, for programs and for our senders."""
+    vendor = row.vendor
+    closed = [login.closed_until for login in vendor.credentials.all() if login.closed_until]
+    try:
+        status = health.at(settings.REDIS_URL).look(vendor.pk, health.Terms.of(vendor))
+    except health.Unreachable:
+        row.accepting, row.open = "unknown: no Redis", False
+        return
+    row.good, row.bad = status.good, status.bad
+    if vendor.paused:
+        row.accepting, row.open = f"paused: {vendor.paused_reason}".rstrip(": "), False
+    elif closed and max(closed) > now:
+        row.accepting, row.open = f"closed until {timezone.localtime(max(closed)):%H:%M:%S}", False
+    elif not status.accepting:
+        row.accepting, row.open = f"503, retry after {status.seconds:.0f} s", False
+    else:
+        row.accepting = "yes"
+
+
+def _today(now: datetime) -> tuple[dict[int, dict[str, int]], int]:
+    """By vendor, since midnight in the current zone; and what was accepted in the last whole minute."""
+    midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
+    counted: dict[int, dict[str, int]] = defaultdict(lambda: {"accepted": 0, "refused": 0, "in_doubt": 0})
+    rows = Minute.objects.filter(at__gte=midnight).values_list("vendor_id")
+    recent = Sum("accepted", filter=Q(at=minute), default=0)
+    sums = rows.annotate(Sum("accepted"), Sum("refused"), Sum("in_doubt"), recent=recent)
+    last = 0
+    for vendor_id, accepted, refused, in_doubt, now_accepted in sums:
+        counted[vendor_id] = {"accepted": accepted, "refused": refused, "in_doubt": in_doubt}
+        last += now_accepted
+    return counted, last
+
+
+def _running() -> list[Any]:
+    jobs: list[Any] = list(
+        Job.objects.filter(status__in=RUNNING)
+        .select_related("mailcaster", "vendor")
+        .order_by("vendor", "mailcaster")[:MOST_RUNNING]
+    )
+    sums = progress.of_jobs(jobs)
+    for job in jobs:
+        job.sums = sums[job.pk]
+    return jobs
+
+
+def _parked(now: datetime) -> list[tuple[datetime, int]]:
+    """What the waiter holds for each of the next 24 hours."""
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    soon = ParkedTask.waiting.filter(due_at__lt=hour + timedelta(hours=24))
+    rows = soon.order_by().annotate(hour=TruncHour("due_at")).values_list("hour").annotate(count=Count("id"))
+    counts = {max(at, hour): 0 for at, _ in rows}
+    for at, count in rows:
+        counts[max(at, hour)] += count
+    return [(hour + timedelta(hours=n), counts.get(hour + timedelta(hours=n), 0)) for n in range(24)]

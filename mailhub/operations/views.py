@@ -1,0 +1,106 @@
+"""The operations page and its live parts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, render
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils import timezone
+
+from campaigns import audit
+from mailhub.operations import plot, pulse, workers
+from mailhub.operations.meters import meters, places
+from vendors.limits import Limit
+from vendors.models import Vendor
+
+SPANS = {"60": "last hour", "1440": "last day"}
+
+
+def index(request: HttpRequest) -> HttpResponse:
+    """The admin's first page; who may not look at jobs gets Django's own."""
+    user: Any = request.user
+    if not user.has_perm("campaigns.view_job"):
+        return admin.site.index(request)
+    context = {
+        **admin.site.each_context(request),
+        "title": "Operations",
+        "pulse": pulse.read(),
+        "app_list": admin.site.get_app_list(request),
+        "spans": SPANS,
+    }
+    return TemplateResponse(request, "admin/operations/page.html", context)
+
+
+def live(request: HttpRequest) -> HttpResponse:
+    return render(request, "admin/operations/pulse.html", {"pulse": pulse.read()})
+
+
+def throughput(request: HttpRequest) -> JsonResponse:
+    minutes = request.GET.get("minutes", "60")
+    return JsonResponse(plot.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60))
+
+
+def at_work(request: HttpRequest) -> HttpResponse:
+    return render(request, "admin/operations/workers.html", {"workers": workers.ask()})
+
+
+def promises(request: HttpRequest) -> HttpResponse:
+    return render(request, "admin/operations/audit.html", {"checks": audit.run(), "at": timezone.now()})
+
+
+def meter(request: HttpRequest, vendor_id: int) -> HttpResponse:
+    """The vendor page's live head."""
+    vendor = get_object_or_404(Vendor.objects.prefetch_related("limits", "credentials"), pk=vendor_id)
+    return render(request, "admin/operations/vendor.html", {"row": pulse.of_vendor(vendor)})
+
+
+def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
+    """What other limits would change, before they are saved: limit=5/60 as often as there are limits."""
+    vendor = get_object_or_404(Vendor.objects.prefetch_related("limits"), pk=vendor_id)
+    now, old = timezone.now(), pulse.limits_of(vendor)
+    try:
+        new = tuple(_limit(typed) for typed in request.GET.getlist("limit"))
+    except ValueError:
+        return render(request, "admin/operations/forecast.html", {"fault": True})
+    _, waiting = pulse.line([vendor.pk]).get(vendor.pk, (0, 0))
+    taken = places(vendor.pk, (*old, *new))
+    context = {
+        "waiting": waiting,
+        "before": pulse.ends(waiting, old, taken, now) or "no limit",
+        "after": pulse.ends(waiting, new, taken, now) or "no limit",
+        "meters": meters(new, taken),
+    }
+    return render(request, "admin/operations/forecast.html", context)
+
+
+def _limit(typed: str) -> Limit:
+    units, _, seconds = typed.partition("/")
+    return Limit(int(units), float(seconds))
+
+
+def urls() -> list[URLPattern]:
+    """Before the admin's own: the first page of it is ours."""
+    jobs, vendors = "campaigns.view_job", "vendors.view_vendor"
+    return [
+        path("", admin.site.admin_view(index), name="operations"),
+        path("operations/pulse/", _for(jobs, live), name="operations-pulse"),
+        path("operations/throughput/", _for(jobs, throughput), name="operations-throughput"),
+        path("operations/workers/", _for(jobs, at_work), name="operations-workers"),
+        path("operations/audit/", _for(jobs, promises), name="operations-audit"),
+        path("operations/vendors/<int:vendor_id>/", _for(vendors, meter), name="operations-vendor"),
+        path("operations/vendors/<int:vendor_id>/forecast/", _for(vendors, foresee), name="operations-forecast"),
+    ]
+
+
+def _for(permission: str, view: Callable[..., HttpResponse]) -> Any:
+    def allowed(request: HttpRequest, **words: Any) -> HttpResponse:
+        user: Any = request.user
+        if not user.has_perm(permission):
+            raise PermissionDenied
+        return view(request, **words)
+
+    return admin.site.admin_view(allowed)

@@ -1,0 +1,83 @@
+"""The operations page and a vendor's page in a real browser."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from tests import factories
+from tests.browser.conftest import Desk
+from tests.campaigns.rows import in_doubt, logged
+from vendors.models import Minute, RateLimit, Vendor
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WINDOWS = pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+
+
+@pytest.fixture
+def evening() -> Vendor:
+    vendor = factories.vendor("amazingmail", limits=[(5, 60)], casters=["large-only", "small-only"])
+    other = factories.vendor("a-vendor-with-quite-a-long-name-for-a-slug", limits=[(200, 1), (50_000, 86_400)])
+    login = factories.credential(vendor)
+    caster = vendor.mailcasters.first()
+    factories.campaign_with_job(1000, of=login, status="DISPATCHED", messages=False)
+    factories.campaign_with_job(30, of=login, status="SENDING", mailcaster=caster, accepted=12)
+    logged(2, [in_doubt()])
+    minute = timezone.now().replace(second=0, microsecond=0)
+    for ago in range(1, 50):
+        at = minute - timedelta(minutes=ago)
+        Minute.objects.create(vendor=vendor, at=at, share=0, accepted=5 - ago % 2, refused=ago % 9 == 0)
+        Minute.objects.create(vendor=other, at=at, share=0, accepted=20 + ago % 13)
+    return vendor
+
+
+@WINDOWS
+def test_the_operations_page_fits_its_window(desk: Desk, evening: Vendor, width: int, theme: str) -> None:
+    desk.page.set_viewport_size({"width": width, "height": 900})
+    desk.page.emulate_media(color_scheme=theme)
+    page = desk.open("/admin/")
+    expect(page.locator(".canvas canvas")).to_be_visible()
+    expect(page.get_by_text("Nobody reads")).to_be_visible()
+    expect(page.get_by_text("ends about").or_(page.get_by_text("(3 h")).first).to_be_visible()
+    desk.picture(f"operations-{width}-{theme}")
+    assert not desk.overflows()
+
+
+def test_the_numbers_follow_without_a_reload(desk: Desk, evening: Vendor) -> None:
+    page = desk.open("/admin/")
+    card = page.locator(".card", has_text="Needs attention").locator("b")
+    expect(card).to_have_text("1")
+    logged(1, [in_doubt()])
+    expect(card).to_have_text("2")
+
+
+@WINDOWS
+def test_a_limit_is_edited_live_with_its_forecast(desk: Desk, evening: Vendor, width: int, theme: str) -> None:
+    desk.page.set_viewport_size({"width": width, "height": 900})
+    desk.page.emulate_media(color_scheme=theme)
+    page = desk.open(f"/admin/vendors/vendor/{evening.pk}/change/")
+    expect(page.locator(".cells i")).to_have_count(5)
+    units = page.locator("#id_limits-0-units")
+    units.fill("10")
+    expect(page.locator("#forecast")).to_contain_text("waiting:")
+    expect(page.locator("#forecast")).to_contain_text("(1 h")
+    desk.picture(f"vendor-{width}-{theme}")
+    assert not desk.overflows()
+    assert RateLimit.objects.get(vendor=evening).units == 5
+
+
+def test_a_saved_limit_is_in_force_and_on_record(desk: Desk, evening: Vendor) -> None:
+    Vendor.objects.filter(pk=evening.pk).update(settings={"url": "https://vendor.example/"})
+    page = desk.open(f"/admin/vendors/vendor/{evening.pk}/change/")
+    page.locator("#id_limits-0-units").fill("8")
+    page.locator("input[name=_continue]").click()
+    expect(page.get_by_text("units 5 → 8").first).to_be_visible()
+    assert RateLimit.objects.get(vendor=evening).units == 8
+    page.get_by_role("button", name="Pause…").click()
+    page.get_by_label("Reason").fill("they are moving house")
+    page.get_by_role("button", name="Pause amazingmail").click()
+    expect(page.get_by_text("paused. Reason: they are moving house")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume…")).to_be_visible()
+    assert LogEntry.objects.count() == 2

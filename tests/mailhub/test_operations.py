@@ -1,0 +1,153 @@
+"""The operations page: what goes on now, from rows and from Redis, in a fixed number of statements."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from mailhub.operations import plot, pulse, workers
+from tests import factories
+from tests.campaigns.rows import family, in_doubt, logged
+from tests.workers import until, worker
+from vendors.models import Credential, Minute, RateLimit, Vendor
+from vendors.secrets import Unreadable
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def admin_user(db: None) -> User:
+    return User.objects.create(username="admin", is_staff=True, is_superuser=True)
+
+
+class TestPulse:
+    def test_the_first_page_of_the_admin_shows_what_goes_on(self, admin_client: Client) -> None:
+        vendor = factories.vendor(limits=[(5, 60)])
+        factories.campaign_with_job(1000, of=factories.credential(vendor), status="DISPATCHED", messages=False)
+        logged(1, [in_doubt()])
+        page = " ".join(admin_client.get("/admin/").content.decode().split())
+        assert vendor.slug in page and "5 per 60 s" in page
+        assert "(3 h " in page  # 1,000 at 5 in 60 seconds (document 000)
+        assert "<span>Needs attention</span><b>1</b>" in page
+
+    def test_of_a_parent_what_is_not_cut_waits_once(self) -> None:
+        top, _ = family(parent="P_ASSIGNING", remaining=30, children=["DISPATCHED", "LOGGED"], each=10)
+        assert pulse.line()[top.vendor_id] == (2, 40)
+
+    def test_a_vendor_that_is_closed_or_paused_says_so(self) -> None:
+        closed = factories.credential(closed_until=timezone.now() + timedelta(hours=1)).vendor
+        paused = factories.vendor(paused=True, paused_reason="the contract ended")
+        rows = {row.vendor.pk: row for row in pulse.read().vendors}
+        assert rows[closed.pk].accepting.startswith("closed until") and not rows[closed.pk].open
+        assert rows[paused.pk].accepting == "paused: the contract ended"
+
+    def test_more_jobs_cost_no_more_statements(self, admin_client: Client) -> None:
+        def statements() -> int:
+            with CaptureQueriesContext(connection) as seen:
+                admin_client.get("/admin/operations/pulse/")
+            return len(seen)
+
+        login = factories.credential()
+        factories.campaign_with_job(2, of=login, status="SENDING")
+        few = statements()
+        for _ in range(4):
+            factories.campaign_with_job(2, of=login, status="SENDING")
+        assert statements() == few
+
+    def test_whoever_may_not_look_at_jobs_gets_djangos_own_page(self, client: Client) -> None:
+        client.force_login(User.objects.create(username="bob", is_staff=True))
+        assert "You don’t have permission" in client.get("/admin/").content.decode()
+        assert client.get("/admin/operations/pulse/").status_code == 403
+
+    def test_an_installation_without_anything_has_its_page_too(self, admin_client: Client) -> None:
+        assert "There is no vendor yet" in admin_client.get("/admin/").content.decode()
+
+    def test_the_promises_are_checked_on_demand(self, admin_client: Client) -> None:
+        assert "kept" in admin_client.get("/admin/operations/audit/").content.decode()
+
+
+class TestPlot:
+    def test_a_minute_is_the_sum_of_its_shares(self, admin_client: Client) -> None:
+        vendor = factories.vendor(limits=[(5, 60), (1000, 86_400)])
+        now = timezone.now()
+        at = now.replace(second=0, microsecond=0) - timedelta(minutes=3)
+        for share, count in enumerate((4, 5)):
+            Minute.objects.create(vendor=vendor, at=at, share=share, accepted=count)
+        told = plot.throughput(now, 60)
+        assert len(told["times"]) == 60
+        (line,) = told["vendors"]
+        assert sum(line["values"]) == 9 == line["values"][told["times"].index(int(at.timestamp()))]
+        assert line["limit"] == pytest.approx(1000 / 1440)
+        assert (
+            admin_client.get("/admin/operations/throughput/?minutes=1440").json()["vendors"][0]["name"] == vendor.slug
+        )
+
+
+class TestWorkers:
+    @pytest.mark.django_db(transaction=True)
+    def test_a_queue_that_nobody_reads_is_named(self) -> None:
+        read, unread = factories.vendor(), factories.vendor()
+        with worker("hub", read.queue) as running:
+            found = running.until(lambda: (seen := workers.ask()).names and seen)
+        assert found.unread == (unread.queue,)
+
+    def test_without_any_worker_all_queues_are_named(self) -> None:
+        assert until(lambda: workers.ask(0.1)).unread == ("hub",)
+
+
+class TestVendorPage:
+    def test_the_forecast_says_what_other_limits_would_change(self, admin_client: Client) -> None:
+        vendor = factories.vendor(limits=[(5, 60)])
+        factories.campaign_with_job(1000, of=factories.credential(vendor), status="DISPATCHED", messages=False)
+        forecast = f"/admin/operations/vendors/{vendor.pk}/forecast/"
+        page = admin_client.get(forecast, {"limit": "10/60"}).content.decode()
+        assert "<b>1,000</b> waiting" in page and "(3 h " in page and "(1 h " in page
+        assert "never: a limit is 0" in admin_client.get(forecast, {"limit": "0/60"}).content.decode()
+        assert "no limit" in admin_client.get(forecast).content.decode()
+        for typed in ("x/60", "5/0", "-1/60", "5"):
+            assert "how many calls" in admin_client.get(forecast, {"limit": typed}).content.decode()
+        assert RateLimit.objects.get(vendor=vendor).units == 5
+
+    def test_a_pause_asks_for_a_reason_and_is_on_record(self, admin_client: Client) -> None:
+        vendor = factories.vendor()
+        pause = f"/admin/vendors/vendor/{vendor.pk}/pause/"
+        assert admin_client.get(pause).status_code == 403
+        admin_client.post(pause)
+        assert not Vendor.objects.get().paused
+        decided = {"confirmed": "Yes", "was": "going", "reason": "their office burns"}
+        admin_client.post(pause, decided)
+        assert Vendor.objects.get().paused_reason == "their office burns"
+        page = admin_client.post(pause, decided, follow=True).content.decode()  # an old page
+        assert "Somebody else was faster" in page and "paused. Reason: their office burns" in page
+        assert Vendor.objects.get().paused
+
+    def test_the_history_tells_old_and_new(self, admin_client: Client) -> None:
+        vendor = factories.vendor(limits=[(5, 60)], adapter="http", settings={"url": "https://vendor.example/"})
+        page = f"/admin/vendors/vendor/{vendor.pk}/change/"
+        form = admin_client.get(page).context["adminform"].form
+        data = {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+        limit = RateLimit.objects.get()
+        inlines = {
+            "limits-TOTAL_FORMS": 1, "limits-INITIAL_FORMS": 1, "limits-0-id": limit.pk, "limits-0-vendor": vendor.pk,
+            "limits-0-units": 8, "limits-0-seconds": 60, "mailcasters-TOTAL_FORMS": 0, "mailcasters-INITIAL_FORMS": 0,
+        }  # fmt: skip
+        response = admin_client.post(page, {**data, **inlines, "catch_up": "06:00:00", "_continue": "1"}, follow=True)
+        assert "units 5 → 8" in response.content.decode(), response.context["errors"]
+
+
+class TestKeys:
+    def test_secrets_are_encrypted_anew_and_the_old_key_can_go(self, settings, capsys) -> None:
+        login = factories.credential(secret={"token": "t"})
+        old, settings.SECRET_KEY = settings.SECRET_KEY, "another key"
+        with pytest.raises(Unreadable):
+            Credential.objects.get(pk=login.pk)
+        settings.SECRET_KEY_FALLBACKS = [old]
+        call_command("rotate_keys")
+        assert "1 secrets" in capsys.readouterr().out
+        settings.SECRET_KEY_FALLBACKS = []
+        assert Credential.objects.get(pk=login.pk).secret == {"token": "t"}

@@ -1,0 +1,46 @@
+from argparse import ArgumentParser
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+from django.db.models import Model
+
+from vendors.management.output import tell
+from vendors.secrets import EncryptedJSONField, Unreadable
+
+
+class Command(BaseCommand):
+    help = (
+        "Encrypts all stored secrets anew with SECRET_KEY. To change the key: put the old one into "
+        "SECRET_KEY_FALLBACKS and the new one into SECRET_KEY, start all processes anew, run this, then take the old "
+        "one out. Can be repeated. Exit codes: 0 done, 1 a secret that none of the keys opens, 2 usage."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="one object: secrets, keys")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        done = 0
+        for model in apps.get_models():
+            for field in model._meta.fields:
+                if isinstance(field, EncryptedJSONField):
+                    done += self._rotate(model, field.name)
+        keys = 1 + len(settings.SECRET_KEY_FALLBACKS)
+        told = f"{done:,} secrets are encrypted with SECRET_KEY; {keys - 1} older keys were tried"
+        tell(self.stdout, told, {"secrets": done, "keys": keys}, options["json"])
+
+    def _rotate(self, model: type[Model], name: str) -> int:
+        """A row at a time, under its lock, so that a secret that somebody types meanwhile is not undone."""
+        done = 0
+        for pk in model._default_manager.order_by("pk").values_list("pk", flat=True):
+            with transaction.atomic():
+                try:
+                    row = model._default_manager.select_for_update().filter(pk=pk).first()
+                except Unreadable:
+                    raise CommandError(f"{model._meta.verbose_name} {pk}: no key opens its secret") from None
+                if row is not None:
+                    row.save(update_fields=[name])
+                    done += 1
+        return done
