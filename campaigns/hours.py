@@ -9,8 +9,11 @@ from campaigns.models import Campaign
 def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
     """None: open now; else the earliest moment (UTC) at which it can be. From is included, to is not.
 
-    08:00 to 20:00 is the day; 20:00 to 08:00 goes over midnight; equal times mean no restriction.
+    08:00 to 20:00 is the day; 20:00 to 08:00 goes over midnight; equal times mean no restriction. What is past its
+    deadline waits for nothing: it is picked up to expire.
     """
+    if campaign.deadline and campaign.deadline <= now:
+        return None
     start = max(now, campaign.send_at or now)
     opening = _next_opening(campaign, start)
     return None if opening <= now else opening

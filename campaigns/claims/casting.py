@@ -53,9 +53,10 @@ def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, 
     holders: exclusive credentials in use, and the campaign whose jobs they still take. wait: for a row that somebody
     holds, too, instead of passing it over.
     """
-    jobs = _of(vendor_id, rank).filter(Q(not_before=None) | Q(not_before__lte=now))
-    for until in ("credential__closed_until", "credential__full_until"):
-        jobs = jobs.filter(Q(**{until: None}) | Q(**{f"{until}__lte": now}))
+    overdue = Q(campaign__deadline__lte=now)  # it has no call to wait for, and must be seen to expire
+    jobs = _of(vendor_id, rank)
+    for until in ("not_before", "credential__closed_until", "credential__full_until"):
+        jobs = jobs.filter(overdue | Q(**{until: None}) | Q(**{f"{until}__lte": now}))
     jobs = jobs.filter(credential__paused=False).exclude(status=S.P_ASSIGNING, remaining=0)
     for credential_id, campaign_id in holders.items():
         jobs = jobs.exclude(~Q(campaign=campaign_id), credential=credential_id)

@@ -158,13 +158,13 @@ class Stream:
         seen = self._world
         if not seen.ours or self._stopping():
             return End()
+        if self._work.deadline and seen.now >= self._work.deadline:
+            await claims.expire(self._claims, self._work.lease, self._work.first, self._work.end)
+            return End(drained=True)
         if seen.paused is not None:
             return End(words=f"paused: {seen.paused}")
         if seen.closed_for > PATIENCE:
             return End(until=seen.closed_until, words="the vendor asked to wait")
-        if self._work.deadline and seen.now >= self._work.deadline:
-            await claims.expire(self._claims, self._work.lease, self._work.first, self._work.end)
-            return End(drained=True)
         if opening := hours.opens_at(self._work.campaign, seen.now):
             return End(until=opening, words=hours.in_words(self._work.campaign, opening), held=True)
         if refusal := self._room.refusal:

@@ -1,7 +1,7 @@
 """manage.py list_jobs: the look-ups of document 000, and where each message is."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -49,7 +49,14 @@ class TestNumbers:
             "in_doubt": 1,
             "created_at": "",
             "created": "",
+            "next": "",
         }
+
+    def test_a_job_that_waits_says_for_what_and_until_when(self, listed: Any) -> None:
+        until = timezone.now() + timedelta(hours=2)
+        words = "sending hours: from 2026-03-01 08:00 Europe/London"
+        factories.campaign_with_job(status="DISPATCHED", not_before=until, waits_for=words)
+        assert [row["next"] for row in listed()] == [words]
 
     def test_calls_without_an_answer_are_in_flight(self, listed: Any) -> None:
         job = factories.campaign_with_job(5, status="SENDING", accepted=1)

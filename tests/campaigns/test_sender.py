@@ -2,16 +2,17 @@
 
 import http.server
 import threading
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
 from campaigns import sender
 from campaigns.claims import finalising
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import Campaign, Job, Message, OpsMessage
 from campaigns.states import move
 from tests import factories
-from vendors.models import Usage
+from vendors.models import Credential, Usage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,6 +53,18 @@ def test_refusals_lost_answers_and_waits_end_as_what_they_are(sandbox):
     assert state["bounce"].error_code == "bounce" and state["bounce"].error_sub_type == "mailbox_unknown"
     assert all(state[name].in_doubt_at for name in ("lost", "garbage", "error", "errorafter"))
     assert state["tempfail"].message_id and state["delivered"].message_id
+
+
+def test_what_was_not_called_by_the_deadline_expires_also_while_the_credential_is_closed_or_paused(sandbox):
+    job = enqueued(3, sandbox.url)
+    now = timezone.now()
+    Campaign.objects.filter(pk=job.campaign_id).update(deadline=now - timedelta(seconds=1))
+    Credential.objects.filter(pk=job.credential_id).update(closed_until=now + timedelta(hours=9), paused=True)
+    assert not sender.send(job.pk, 1).left
+    finalising.finalise(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.accepted, job.expired) == ("LOGGED", 0, 3)
+    assert not sandbox.books().recipients
 
 
 class Shy(http.server.BaseHTTPRequestHandler):

@@ -1,5 +1,6 @@
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -7,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from campaigns import filters, progress, words
+from campaigns import filters, progress, prospects, words
 from campaigns.models import Job, Sponsor
 from vendors.management import arguments
 from vendors.management.output import write_rows
@@ -15,7 +16,7 @@ from vendors.management.output import write_rows
 SHOWN = 50
 CHUNK = 500  # jobs whose messages are summed up in one statement
 NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "in_doubt")
-COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created")
+COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created", "next")
 
 
 class Command(BaseCommand):
@@ -44,8 +45,8 @@ class Command(BaseCommand):
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 
     def _jobs(self, options: dict[str, Any]) -> QuerySet[Job]:
-        jobs = Job.objects.select_related("campaign__sponsor", "vendor").order_by("-id")
-        jobs = jobs.defer("campaign__subject", "campaign__body")
+        jobs: QuerySet[Job] = Job.objects.select_related("campaign__sponsor", "vendor", "credential").order_by("-id")
+        jobs = prospects.with_holder(jobs).defer("campaign__subject", "campaign__body", "credential__secret")
         if options["sponsor"]:
             if not Sponsor.objects.filter(name=options["sponsor"]).exists():
                 raise CommandError(f"there is no sponsor {options['sponsor']!r}")
@@ -63,12 +64,12 @@ class Command(BaseCommand):
 def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
     rows = jobs.iterator(chunk_size=CHUNK)
     while chunk := list(islice(rows, CHUNK)):
-        sums = progress.of_jobs(chunk)
+        sums, now = progress.of_jobs(chunk), timezone.now()
         for job in chunk:
-            yield _of(job, sums[job.pk])
+            yield _of(job, sums[job.pk], now)
 
 
-def _of(job: Job, sums: progress.Progress) -> dict[str, Any]:
+def _of(job: Job, sums: progress.Progress, now: datetime) -> dict[str, Any]:
     return {
         "id": job.pk,
         "parent": job.parent_id,
@@ -81,4 +82,5 @@ def _of(job: Job, sums: progress.Progress) -> dict[str, Any]:
         **{name: getattr(sums, name) for name in NUMBERS},
         "created_at": job.created_at.isoformat(),
         "created": f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}",
+        "next": prospects.next_of(job, sums, now),
     }

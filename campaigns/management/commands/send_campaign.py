@@ -17,6 +17,7 @@ from django.core.management.base import BaseCommand, CommandError, DjangoHelpFor
 from django.utils import timezone
 
 from campaigns import dispatcher, intake, templates
+from campaigns.hours import in_words, opens_at
 from campaigns.intake import At, Hours
 from campaigns.intake.when import check_times, parse_at, parse_hours, parse_moment
 from campaigns.management.bars import Bars
@@ -197,6 +198,8 @@ def _known(names: Iterable[str]) -> str:
 
 def _in_words(job: Job) -> str:
     waits = {Status.RENDERED: "waits for the nightly dispatch", Status.READY: f"waits until {job.not_before}"}
-    state = waits.get(Status(job.status), "is on its way")
+    opening = opens_at(job.campaign, timezone.now())
+    going = f"waits ({in_words(job.campaign, opening)})" if opening else "is on its way"
+    state = waits.get(Status(job.status), going)
     recipients = "1 recipient" if job.size == 1 else f"{job.size:,} recipients"
     return f"Job {job.pk} of campaign {job.campaign_id} ({recipients}) {state}: {job.status}"

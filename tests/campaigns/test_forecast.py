@@ -1,0 +1,110 @@
+"""manage.py forecast: when what waits for a vendor will have gone (document 000's thousand jobs)."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from campaigns.models import Campaign, Job
+from tests import factories
+from tests.campaigns.rows import accepted, family, logged
+from vendors import stores
+from vendors.limits import Grant, Limit, Scope
+from vendors.models import Vendor
+from vendors.throttle import Throttle
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture) -> Any:
+    def go(vendor: Vendor, **options: Any) -> Any:
+        call_command("forecast", vendor.slug, **options)
+        out = capsys.readouterr().out
+        return json.loads(out) if options.get("json") else out.strip()
+
+    return go
+
+
+@pytest.fixture
+def throttle() -> Iterator[Throttle]:
+    redis = stores.redis(settings.REDIS_URL)
+    yield Throttle(redis)
+    redis.close()
+
+
+def waiting(vendor: Vendor, jobs: int, each: int = 1) -> list[Job]:
+    """So many jobs of one campaign each wait for the vendor."""
+    login = vendor.credentials.first() or factories.credential(vendor)
+    return [factories.campaign_with_job(each, status="DISPATCHED", of=login) for _ in range(jobs)]
+
+
+def test_a_thousand_letters_at_five_a_minute_end_after_3_hours_and_19_minutes(told: Any) -> None:
+    vendor = factories.vendor("mail", limits=[(5, 60)])
+    waiting(vendor, 2, each=500)
+    assert re.fullmatch(r"mail: 1,000 messages in 2 jobs at 5 per 60 s: ends \d\d:\d\d \(3 h 19 min\)", told(vendor))
+    assert told(vendor, json=True)["seconds"] == 11_940
+
+
+def test_calls_that_are_in_the_window_hold_their_places(told: Any, throttle: Throttle) -> None:
+    vendor = factories.vendor(limits=[(2, 600)])
+    (job,) = waiting(vendor, 1, each=3)
+    scope = Scope(vendor.pk, job.credential_id, vendor.generation, (Limit(2, 600),))
+    assert throttle.rebuild(vendor.pk, vendor.generation, 600, []) is None
+    grant = throttle.acquire(scope, 2, hold=1)
+    assert isinstance(grant, Grant)
+    throttle.done(scope, grant.places())
+    seconds = told(vendor, json=True)["seconds"]
+    assert 1_000 < seconds <= 1_200, "two of three wait for the window, the third for the next one"
+
+
+def test_a_parent_counts_with_what_is_not_cut_and_with_its_children(told: Any) -> None:
+    top, _ = family(parent="P_ASSIGNING", remaining=20, children=["DISPATCHED", "LOGGED"], each=10)
+    facts = told(top.vendor, json=True)
+    assert (facts["jobs"], facts["messages"]) == (1, 30)
+
+
+def test_what_waits_for_the_night_or_its_own_time_is_told_apart(told: Any) -> None:
+    vendor = factories.vendor("mail", limits=[(1, 10)])
+    login = factories.credential(vendor)
+    factories.campaign_with_job(4, status="RENDERED", of=login)
+    soon = factories.campaign_with_job(3, status="READY", of=login)
+    Campaign.objects.filter(pk=soon.campaign_id).update(send_at=timezone.now() + timedelta(hours=1))
+    closed = factories.campaign_with_job(2, status="DISPATCHED", of=login)
+    Job.objects.filter(pk=closed.pk).update(not_before=timezone.now() + timedelta(hours=1))
+    end = "nothing waits; 5 wait for a time of their own; 4 for the nightly dispatch"
+    assert told(vendor) == f"mail: 0 messages in 0 jobs at 1 per 10 s: {end}"
+
+
+def test_nobody_knows_the_end_while_something_is_paused(told: Any) -> None:
+    vendor = factories.vendor("mail", limits=[(1, 10)])
+    (job,) = waiting(vendor, 1)
+    vendor.limits.update(units=0)
+    assert told(vendor).endswith("no end: a limit is 0")
+    type(job.credential).objects.filter(pk=job.credential_id).update(paused=True, paused_reason="401", name="main")
+    assert told(vendor).endswith("no end: credential main paused: 401")
+    Vendor.objects.filter(pk=vendor.pk).update(paused=True, paused_reason="invoice")
+    assert told(vendor).endswith("no end: paused: invoice")
+    assert told(vendor, json=True)["ends_at"] is None
+
+
+def test_what_is_done_does_not_wait_and_a_limit_of_one_login_counts_for_it_alone(told: Any) -> None:
+    vendor = factories.vendor(limits=[(1, 1)])
+    slow, fast = factories.credential(vendor), factories.credential(vendor)
+    vendor.limits.create(credential=slow, units=1, seconds=100)
+    logged(5, [accepted()] * 5, of=slow)
+    for login, count in ((slow, 3), (fast, 9)):
+        factories.campaign_with_job(count, status="DISPATCHED", of=login)
+    facts = told(vendor, json=True)
+    assert (facts["messages"], facts["seconds"]) == (12, 200)
+
+
+def test_an_unknown_vendor_is_an_error() -> None:
+    with pytest.raises(CommandError, match="there is no vendor 'nobody'"):
+        call_command("forecast", "nobody")
