@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
+from campaigns.tasks import WEBHOOKS
 from vendors.models import Vendor
 
 SECONDS = 1.0
@@ -27,5 +28,5 @@ def ask(seconds: float = SECONDS) -> Workers:
     except OperationalError:
         return Workers(lost=True)
     read = {queue["name"] for queues in replies.values() for queue in queues}
-    wanted = [settings.CELERY_TASK_DEFAULT_QUEUE, *(vendor.queue for vendor in Vendor.objects.only("slug"))]
+    wanted = [settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS, *(vendor.queue for vendor in Vendor.objects.only("slug"))]
     return Workers(tuple(sorted(replies)), tuple(name for name in wanted if name not in read))

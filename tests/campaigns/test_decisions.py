@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
+from django.utils import timezone
 
 from campaigns.models import Message, Resolution
 from mailhub import roles
 from tests import factories
-from tests.campaigns.rows import accepted, in_doubt, logged, messages, refused, statuses
+from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
 
 pytestmark = pytest.mark.django_db
 JOBS, ATTENTION = "/admin/campaigns/job/", "/admin/campaigns/message/attention/"
@@ -135,3 +136,41 @@ class TestRoles:
         roles.create()
         assert not group.permissions.exists()
         assert Group.objects.get(name="vendor admin").permissions.filter(codename="change_vendor").exists()
+
+
+class TestFlags:
+    """The commands take the admin's look-ups."""
+
+    def test_what_failed_is_sent_again_by_sponsor_after_a_yes(self, capsys: pytest.CaptureFixture) -> None:
+        mine, other = logged(3, [accepted(), refused(), refused()]), logged(1, [refused()])
+        name = mine.sponsor.name
+        call_command("retry_job", sponsor=name, status="Failed", dry_run=True)
+        assert "2 refused and 0 never called messages of 1 jobs" in capsys.readouterr().out
+        with pytest.raises(CommandError, match="add --yes"):
+            call_command("retry_job", sponsor=name)
+        assert statuses(mine) == ["LOGGED"]
+        call_command("retry_job", sponsor=name, status="Failed", yes=True)
+        assert statuses(mine, other) == ["DISPATCHED", "LOGGED"]
+
+    def test_by_campaign_and_date(self, capsys: pytest.CaptureFixture) -> None:
+        mine, other = factories.campaign_with_job(4), factories.campaign_with_job(1)
+        call_command("stop_job", campaign=mine.campaign.name, since="2020-01-01", dry_run=True)
+        assert "stops 1 jobs with 4 messages" in capsys.readouterr().out
+        call_command("stop_job", campaign=str(mine.campaign_id), yes=True)
+        assert statuses(mine, other) == ["STOPPED", "READY"]
+
+    def test_ids_and_flags_together_are_a_mistake(self) -> None:
+        for words in ({}, {"sponsor": "Velma"}):
+            ids = [1] if words else []
+            with pytest.raises(CommandError, match="name the jobs"):
+                call_command("retry_job", *ids, **words)
+
+    def test_failures_in_the_parts_of_a_parent_are_found(self, capsys: pytest.CaptureFixture) -> None:
+        top, (part, whole) = family(parent="P_FINISHED", remaining=0, children=["LOGGED", "LOGGED"], each=2)
+        Message.objects.filter(id__gte=top.first_message, id__lt=top.end).update(
+            dequeued_at=timezone.now(), **accepted()
+        )
+        Message.objects.filter(id=part.first_message).update(message_id=None, **refused())
+        recount(part), recount(whole)
+        call_command("retry_job", vendor=top.vendor.slug, status="failed", yes=True)
+        assert statuses(top, part, whole) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]

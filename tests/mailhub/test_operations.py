@@ -1,5 +1,6 @@
 """The operations page: what goes on now, from rows and from Redis, in a fixed number of statements."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -92,12 +93,12 @@ class TestWorkers:
     @pytest.mark.django_db(transaction=True)
     def test_a_queue_that_nobody_reads_is_named(self) -> None:
         read, unread = factories.vendor(), factories.vendor()
-        with worker("hub", read.queue) as running:
+        with worker("hub", "webhooks", read.queue) as running:
             found = running.until(lambda: (seen := workers.ask()).names and seen)
         assert found.unread == (unread.queue,)
 
     def test_without_any_worker_all_queues_are_named(self) -> None:
-        assert until(lambda: workers.ask(0.1)).unread == ("hub",)
+        assert until(lambda: workers.ask(0.1)).unread == ("hub", "webhooks")
 
 
 class TestVendorPage:
@@ -151,3 +152,20 @@ class TestKeys:
         assert "1 secrets" in capsys.readouterr().out
         settings.SECRET_KEY_FALLBACKS = []
         assert Credential.objects.get(pk=login.pk).secret == {"token": "t"}
+
+
+class TestStatus:
+    def test_the_terminal_shows_the_vendors_and_who_is_missing(self, capsys) -> None:
+        vendor = factories.vendor(limits=[(5, 60)])
+        factories.campaign_with_job(1000, of=factories.credential(vendor), status="DISPATCHED", messages=False)
+        call_command("status")
+        said = capsys.readouterr().out
+        assert vendor.slug in said and "0 of 5" in said and "1,000" in said and "(3 h " in said
+        assert "0 workers" in said
+
+    def test_programs_read_one_object_a_vendor(self, capsys) -> None:
+        vendor = factories.vendor(limits=[(5, 60)], paused=True)
+        call_command("status", json=True)
+        (line,) = capsys.readouterr().out.splitlines()
+        told = json.loads(line)
+        assert (told["vendor"], told["accepting"], told["waiting"]) == (vendor.slug, False, 0)

@@ -8,9 +8,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from campaigns import filters, progress, prospects, words
-from campaigns.models import Job, Sponsor
-from vendors.management import arguments
+from campaigns import progress, prospects, words
+from campaigns.management import flags
+from campaigns.models import Job
 from vendors.management.output import write_rows
 
 SHOWN = 50
@@ -26,11 +26,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--sponsor", metavar="NAME")
-        parser.add_argument("--status", metavar="STATUS", help="a status, or a group such as Rendered or Sending")
-        parser.add_argument("--vendor", metavar="SLUG")
-        parser.add_argument("--since", default="", metavar="TIME", help="created then or later; ISO date or time")
-        parser.add_argument("--until", default="", metavar="TIME", help="created before")
+        flags.add(parser)
         parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"the newest N ({SHOWN}); 0: all")
         parser.add_argument("--json", action="store_true", help="one object a line")
 
@@ -45,20 +41,8 @@ class Command(BaseCommand):
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 
     def _jobs(self, options: dict[str, Any]) -> QuerySet[Job]:
-        jobs: QuerySet[Job] = Job.objects.select_related("campaign__sponsor", "vendor", "credential").order_by("-id")
-        jobs = prospects.with_holder(jobs).defer("campaign__subject", "campaign__body", "credential__secret")
-        if options["sponsor"]:
-            if not Sponsor.objects.filter(name=options["sponsor"]).exists():
-                raise CommandError(f"there is no sponsor {options['sponsor']!r}")
-            jobs = jobs.filter(campaign__sponsor__name=options["sponsor"])
-        if options["vendor"]:
-            jobs = jobs.filter(vendor=arguments.vendor(options["vendor"]))
-        try:
-            if options["status"]:
-                jobs = jobs.filter(filters.by_status(options["status"]))
-            return filters.dated(jobs, options["since"], options["until"])
-        except ValueError as error:
-            raise CommandError(str(error)) from None
+        jobs = flags.jobs(options).select_related("campaign__sponsor", "vendor", "credential").order_by("-id")
+        return prospects.with_holder(jobs).defer("campaign__subject", "campaign__body", "credential__secret")
 
 
 def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,105 @@
+from argparse import ArgumentParser
+from time import sleep
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.utils import timezone
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from mailhub.operations import plot, pulse, workers
+from vendors.management.output import PIPE_WIDTH, write_json
+
+REDRAW_SECONDS = 2.0
+MINUTES = 30
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class Command(BaseCommand):
+    help = (
+        "The operations page on a terminal: every vendor's limit, window, line and end, and who works. "
+        "Exit codes: 0 shown, 1 the database cannot be asked, 2 usage."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument("--watch", action="store_true", help="redraw every 2 seconds until Ctrl-C")
+        how.add_argument("--json", action="store_true", help="one object a vendor")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["json"]:
+            write_json(self.stdout, map(_facts, pulse.read().vendors))
+        elif options["watch"]:
+            self._watch()
+        else:
+            terminal = self.stdout.isatty()
+            console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
+            with console.capture() as text:
+                console.print(_picture(workers.ask()))
+            self.stdout.write(text.get().rstrip())
+
+    def _watch(self) -> None:
+        try:
+            with Live(_picture(workers.ask()), auto_refresh=False, screen=False) as live:
+                while True:
+                    sleep(REDRAW_SECONDS)
+                    live.update(_picture(workers.ask()), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def _picture(found: workers.Workers) -> RenderableType:
+    now, seen = timezone.now(), pulse.read()
+    lines = {one["name"]: one["values"] for one in plot.throughput(now, MINUTES)["vendors"]}
+    table = Table("vendor", "limit", "window", box=None, header_style="bold", pad_edge=False)
+    table.add_column("waiting", justify="right")
+    for column in ("ends about", "good answers", "accepting", f"last {MINUTES} min"):
+        table.add_column(column)
+    for row in seen.vendors:
+        limits, windows = (", ".join(words) for words in (_limits(row), _windows(row)))
+        state = Text(row.accepting, style="green" if row.open else "bold red")
+        line = _spark(lines.get(row.vendor.slug, []))
+        table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", row.ends, row.ratio, state, line)
+    return Group(Text(_headline(seen, found)), table)
+
+
+def _headline(seen: pulse.Pulse, found: workers.Workers) -> str:
+    at_work = "the broker cannot be reached" if found.lost else f"{len(found.names)} workers"
+    if found.unread:
+        at_work += f" (nobody reads {', '.join(found.unread)})"
+    return (
+        f"{timezone.localtime(seen.at):%H:%M:%S}  sending {len(seen.running):,} jobs, {seen.waiting:,} messages wait; "
+        f"today {seen.today['accepted']:,} sent, {seen.today['refused']:,} failed; "
+        f"{seen.attention:,} need attention; {at_work}"
+    )
+
+
+def _limits(row: pulse.VendorPulse) -> list[str]:
+    return [meter.words for meter in row.meters] or ["none"]
+
+
+def _windows(row: pulse.VendorPulse) -> list[str]:
+    return ["?" if meter.used is None else f"{meter.used:,} of {meter.limit.units:,}" for meter in row.meters]
+
+
+def _spark(values: list[int]) -> str:
+    most = max(values, default=0)
+    return "".join(BLOCKS[value * (len(BLOCKS) - 1) // most] for value in values) if most else ""
+
+
+def _facts(row: pulse.VendorPulse) -> dict[str, Any]:
+    meters = [{"units": m.limit.units, "seconds": m.limit.seconds, "used": m.used} for m in row.meters]
+    return {
+        "vendor": row.vendor.slug,
+        "limits": meters,
+        "jobs": row.jobs,
+        "waiting": row.waiting,
+        "ends": row.ends,
+        "accepting": row.open,
+        "state": row.accepting,
+        "good": row.good,
+        "bad": row.bad,
+        **{f"{name}_today": row.today.get(name, 0) for name in ("accepted", "refused", "in_doubt")},
+    }
