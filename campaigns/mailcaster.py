@@ -59,7 +59,8 @@ def claim(caster_id: int, now: datetime) -> Claimed | None:
             found = _find(caster, now) if caster else None
         if not isinstance(found, _Closed):
             return found
-        casting.postpone(found.campaign, WAITING, found.until, in_words(found.campaign, found.until))
+        with transaction.atomic():
+            casting.postpone(found.campaign, WAITING, found.until, in_words(found.campaign, found.until))
 
 
 def idle_casters(vendor_id: int) -> list[int]:

@@ -52,8 +52,9 @@ def _obstacle(job: Any, now: datetime) -> str:
         return f"vendor closed until {_clock(login.closed_until, now)}"
     if job.holder:
         return f"credential busy with job {job.holder}"
-    if job.not_before and job.not_before > now:
-        return job.waits_for or f"waits until {_clock(job.not_before, now)}"
+    until = max((at for at in (job.not_before, job.campaign.send_at) if at), default=now)
+    if until > now:
+        return job.waits_for or f"waits until {_clock(until, now)}"
     if login.full_until and login.full_until > now:
         return f"place at {_clock(login.full_until, now)}"
     return ""

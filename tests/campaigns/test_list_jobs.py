@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from campaigns.models import Job, OpsMessage
+from campaigns.models import Campaign, Job, OpsMessage
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
 
@@ -57,6 +57,12 @@ class TestNumbers:
         words = "sending hours: from 2026-03-01 08:00 Europe/London"
         factories.campaign_with_job(status="DISPATCHED", not_before=until, waits_for=words)
         assert [row["next"] for row in listed()] == [words]
+
+    def test_a_job_for_later_says_so_also_after_it_was_stopped_and_resumed(self, listed: Any) -> None:
+        job = factories.campaign_with_job(status="READY")
+        send_at = timezone.now() + timedelta(days=3)
+        Campaign.objects.filter(pk=job.campaign_id).update(send_at=send_at)
+        assert [row["next"] for row in listed()] == [f"waits until {timezone.localtime(send_at):%d %b %H:%M}"]
 
     def test_calls_without_an_answer_are_in_flight(self, listed: Any) -> None:
         job = factories.campaign_with_job(5, status="SENDING", accepted=1)

@@ -1,4 +1,4 @@
-"""What was not called by its campaign's deadline is taken up at once, to expire, whatever it still waits for."""
+"""When a campaign may be sent, as casters find it: its hours, and its deadline, at which it is taken up to expire."""
 
 from datetime import UTC, datetime, time, timedelta
 
@@ -8,10 +8,22 @@ from campaigns.mailcaster import Claimed, claim
 from campaigns.models import Campaign
 from tests import factories
 
-pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_caster_of_its_own_puts_off_what_is_outside_its_hours_and_takes_the_next_job() -> None:
+    """In a worker no test's transaction is around it."""
+    vendor = factories.vendor(casters=["small-only"])
+    login = factories.credential(vendor)
+    closed, other = (factories.campaign_with_job(status="DISPATCHED", of=login) for _ in range(2))
+    Campaign.objects.filter(pk=closed.campaign_id).update(hours_from=time(20), hours_to=time(8), time_zone="UTC")
+    assert claim(vendor.mailcasters.get().pk, NOW) == Claimed(other.pk, 1, None)
+    closed.refresh_from_db()
+    assert closed.not_before == NOW.replace(hour=20) and "20:00 UTC" in closed.waits_for
+
+
+@pytest.mark.django_db
 def test_a_job_outside_its_hours_and_without_a_place_for_hours_is_taken_at_its_deadline() -> None:
     vendor = factories.vendor(casters=["large-priority"])
     tomorrow = NOW + timedelta(days=1)
@@ -24,6 +36,7 @@ def test_a_job_outside_its_hours_and_without_a_place_for_hours_is_taken_at_its_d
     assert claim(caster.pk, NOW) == Claimed(job.pk, 1, None)
 
 
+@pytest.mark.django_db
 def test_a_deadline_does_not_share_an_exclusive_credential() -> None:
     vendor = factories.vendor(casters=["large-priority"])
     login = factories.credential(vendor, exclusive=True)
