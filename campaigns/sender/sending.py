@@ -83,6 +83,7 @@ async def connect() -> Any:
     for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
         words.pop(ours, None)
     made = await psycopg.AsyncConnection.connect(**words, autocommit=True, prepare_threshold=1)
+    await made.execute(sending.BY_KEY)
     made.prepared_max = 20
     return made
 

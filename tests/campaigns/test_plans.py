@@ -1,0 +1,66 @@
+"""The hot statements find rows by key, whatever the planner knows of a table that is filled faster than analysed."""
+
+import json
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns.claims import sending
+from campaigns.claims.sending import Lease
+from campaigns.models import Job
+from tests import factories
+
+ROWS = 5000
+
+
+@pytest.fixture
+def job(db: None) -> Job:
+    """Enqueued just now: no statistics know of its rows."""
+    made = factories.campaign_with_job(ROWS, status="READY")
+    lease = {"status": "ENQUEUED", "fence": 1, "heartbeat_at": timezone.now()}
+    Job.objects.filter(pk=made.pk).update(**lease)
+    connection.ensure_connection()
+    assert sending.enqueue(connection.connection, Lease(made.pk, 1), made.first_message, made.end)
+    assert sending.start(Lease(made.pk, 1))
+    return made
+
+
+def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
+    return [node, *(step for part in node.get("Plans", ()) for step in steps(part))]
+
+
+def run(statement: str, words: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of the plan as a sender's connection made and ran it."""
+    with connection.cursor() as cursor:
+        cursor.execute(sending.BY_KEY)
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", words)
+        [(plan,)] = cursor.fetchall()
+    found = json.loads(plan) if isinstance(plan, str) else plan
+    return steps(found[0]["Plan"])
+
+
+def read(plan: list[dict[str, Any]], table: str) -> int:
+    """Rows of the table that the busiest step looked at."""
+    looked = [step for step in plan if step.get("Relation Name") == table and "Scan" in step["Node Type"]]
+    assert looked
+    assert {step["Node Type"] for step in looked} == {"Index Scan"}
+    return max((step["Actual Rows"] + step.get("Rows Removed by Filter", 0)) * step["Actual Loops"] for step in looked)
+
+
+def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
+    words = {
+        "job": job.pk, "fence": 1, "vendor": job.vendor_id, "terms": job.vendor.terms, "generation": 0, "hold": 10.0,
+        "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "most": 100,
+    }  # fmt: skip
+    plan = run(sending.CLAIM, words)
+    assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100
+
+
+def test_a_record_reads_as_many_rows_as_it_writes(job: Job) -> None:
+    ids = list(range(job.first_message, job.first_message + 100))
+    answers = {"kinds": ["a"] * 100, "codes": ["id"] * 100, "notes": [None] * 100}
+    plan = run(sending.RECORD, {"job": job.pk, "fence": 1, "ids": ids, **answers})
+    assert read(plan, "campaigns_opsmessage") == 100
+    assert sum(step.get("Rows Removed by Join Filter", 0) for step in plan) == 0
