@@ -14,6 +14,7 @@ from campaigns import failpoints
 from campaigns.claims.sending import Claimed
 from campaigns.sender.work import Work
 from vendors.adapters.base import Letter
+from vendors.adapters.deadlines import Deadlines
 from vendors.outcomes import InDoubt, NotSent, Outcome
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Room:
         self.later = 0.0  # seconds that the vendor asked some of them to wait
         self.well = self.ill = 0  # answers that speak for or against the vendor's health, not told yet
         self._work, self._write = work, write
+        self._deadlines = Deadlines(work.adapter.deadline)
         self._tickets: asyncio.Queue[Ticket] = asyncio.Queue()
         self._answers: list[Answer] = []
         self._places: list[str] = []
@@ -105,7 +107,7 @@ class Room:
     async def _outcomes(self, letters: list[Letter]) -> list[Outcome]:
         adapter = self._work.adapter
         try:
-            async with asyncio.timeout(adapter.deadline):
+            with self._deadlines:
                 failpoints.here("before_call")
                 outcomes = await adapter.send(letters)
                 failpoints.here("after_call")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import ssl
 from urllib.parse import urlsplit
 
 from vendors.adapters.connection import Answer, Connection
+from vendors.adapters.deadlines import Deadlines
 from vendors.adapters.pool import Pool
 from vendors.adapters.wire import connect
 from vendors.outcomes import CallError
@@ -45,6 +45,7 @@ class Client:
         self._host_line = header("Host", parts.netloc)
         self._tls = ssl.create_default_context(cafile=ca_file or None) if secure else None
         self._deadline = deadline
+        self._deadlines = Deadlines(deadline)
         self._pool = Pool(self._connect, places=connections, idle_max=IDLE_MAX)
 
     async def call(self, method: str, target: str, headers: bytes = b"", body: bytes = b"") -> Answer:
@@ -57,12 +58,13 @@ class Client:
         request = b"".join((head, self._host_line, headers, length, b"\r\n", body))
         connection: Connection | None = None
         try:
-            async with asyncio.timeout(self._deadline), self._pool.places:
-                connection = await self._pool.take()
-                try:
-                    return await connection.exchange(request)
-                finally:
-                    self._pool.put_back(connection)
+            with self._deadlines:
+                async with self._pool.places:
+                    connection = await self._pool.take()
+                    try:
+                        return await connection.exchange(request)
+                    finally:
+                        self._pool.put_back(connection)
         except TimeoutError:
             raise self._too_late(connection) from None
 
