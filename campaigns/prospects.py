@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from campaigns.models import HOLDING, Job
 from campaigns.progress import Progress
-from campaigns.states import PARENTS, S
+from campaigns.states import PARENTS, RUNNING, S
 from vendors.forecast import forecast
 from vendors.limits import Limit
 
@@ -65,7 +65,9 @@ def _turn(job: Any, sums: Progress) -> str:
         return "its sender was lost; goes first"
     if job.is_parent:
         return f"{sums.parts_done:,} of {sums.parts:,} parts done" if sums.parts else "waits for a mailcaster"
-    return f"{sums.in_flight:,} in flight" if sums.in_flight else "waits for its turn"
+    if job.status in RUNNING:
+        return f"{sums.in_flight:,} in flight" if sums.in_flight else "being sent"
+    return "waits for its turn"
 
 
 def _clock(at: datetime, now: datetime) -> str:

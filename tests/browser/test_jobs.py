@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from campaigns.models import Job, Resolution
 from tests import factories
 from tests.browser.conftest import Desk
 from tests.campaigns.rows import accepted, family, in_doubt, logged, refused
@@ -41,3 +43,88 @@ class TestLookingUp:
         expect(page.locator(".cut a")).to_have_count(3)
         desk.picture(f"jobs-{width}-{theme}")
         assert not desk.overflows()
+
+    def test_the_three_look_ups_with_a_custom_range(self, desk: Desk, night: None) -> None:
+        page = desk.open(JOBS)
+        page.get_by_label("Sponsor").select_option(label="Velma")
+        expect(page.locator("tr.job")).to_have_count(4)
+        page.get_by_role("link", name="Sending").click()
+        expect(page.locator("tr.job")).to_have_count(1)
+        page.get_by_role("link", name="Reset").click()
+        expect(page.locator("tr.job")).to_have_count(7)
+        page.locator("select[name=date]").select_option(label="Custom range")
+        old = timezone.localdate() - timedelta(days=30)
+        page.get_by_label("From").fill(str(old - timedelta(days=1)))
+        page.get_by_label("To", exact=True).fill(str(old + timedelta(days=1)))
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator("tr.job")).to_have_count(1)
+        expect(page.locator("select[name=date]")).to_have_value("range")
+        desk.picture("jobs-custom-range")
+
+    def test_nothing_found_says_so(self, desk: Desk, night: None) -> None:
+        page = desk.open(f"{JOBS}?status=Sent&date=yesterday")
+        expect(page.get_by_text("No job is like that in this time.")).to_be_visible()
+        desk.picture("jobs-empty")
+
+    def test_the_list_follows_without_a_reload_and_keeps_what_is_chosen(self, desk: Desk, night: None) -> None:
+        page = desk.open(f"{JOBS}?status=RENDERED")
+        job = Job.objects.get(status="RENDERED")
+        expect(page.locator("tr.job")).to_contain_text("Waiting")
+        Job.objects.filter(pk=job.pk).update(waits_for="", accepted=29)
+        expect(page.locator("tr.job")).to_contain_text("29 of 30")
+        page.get_by_label(f"Select job {job.pk}").check()
+        expect(page.locator("tr.job.selected")).to_have_count(1)
+
+
+class TestDeciding:
+    def test_a_job_is_stopped_by_keyboard_and_sent_again(self, desk: Desk, night: None) -> None:
+        job = Job.objects.get(status="SENDING", parent=None)
+        page = desk.open(JOBS)
+        page.get_by_label(f"Select job {job.pk}").focus()
+        page.keyboard.press("Space")
+        page.get_by_label("Action:").select_option(label="Stop")
+        page.get_by_role("button", name="Go").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".numbers")).to_contain_text("1 job: 30 messages will not be called any more.")
+        desk.picture("stop-confirm")
+        page.get_by_label("Reason").fill("the letter names the wrong year")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text(f"job {job.pk} stopped: no new call starts")).to_be_visible()
+        assert Job.objects.get(pk=job.pk).status == "STOPPED"
+
+    def test_a_retry_splits_what_was_chosen_in_numbers(self, desk: Desk, night: None) -> None:
+        job = Job.objects.get(status="LOGGED", parent=None)
+        page = desk.open(f"{JOBS}{job.pk}/change/")
+        page.get_by_role("button", name="Send the rest again").click()
+        numbers = page.locator(".numbers")
+        expect(numbers).to_contain_text("2 refused and 0 never called messages will be sent. 5 were already sent")
+        expect(numbers).to_contain_text("1 needs attention: the vendor may have it")
+        desk.picture("retry-confirm")
+        page.get_by_label("Reason").fill("their server is back")
+        page.get_by_role("button", name="Send the rest again: 1 job").click()
+        expect(page.get_by_text(f"job {job.pk} sends 2 messages")).to_be_visible()
+
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_a_doubt_is_settled_after_a_warning(self, desk: Desk, night: None, width: int) -> None:
+        desk.page.set_viewport_size({"width": width, "height": 900})
+        page = desk.open("/admin/campaigns/message/attention/")
+        desk.picture(f"attention-{width}")
+        assert not desk.overflows()
+        page.locator(".pick").first.check()
+        page.get_by_role("button", name="It was sent").click()
+        expect(page.locator(".numbers")).to_contain_text("are never sent again")
+        page.get_by_label("Reason").fill("it is in their web interface")
+        page.get_by_role("button", name="It was sent: 1 message").click()
+        expect(page.get_by_text("Nothing needs attention.")).to_be_visible()
+        assert Resolution.objects.get().decided_by == "ann"
+
+
+def test_a_person_logs_in_through_the_form(desk: Desk) -> None:
+    User.objects.create_superuser("eve", password="a long pass phrase")
+    desk.page.context.clear_cookies()
+    page = desk.open("/admin/")
+    page.get_by_label("Username").fill("eve")
+    page.get_by_label("Password").fill("a long pass phrase")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Operations")).to_be_visible()
+    desk.picture("operations-empty")

@@ -8,6 +8,11 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden || busy) event.preventDefault();
 });
 
+// An answer that was on its way when somebody chose a row would take the choice away.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (event.detail.target.querySelector(".pick:checked")) event.detail.shouldSwap = false;
+});
+
 // A poll that fails says so, instead of showing old numbers as if they were new.
 const stale = (is) => document.body.classList.toggle("stale", is);
 document.addEventListener("htmx:sendError", () => stale(true));
