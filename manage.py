@@ -8,6 +8,7 @@ from contextlib import ExitStack
 # These must work where no server can: to look at the servers, to ask for help, before anything is installed.
 WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
 MAKING_TABLES = {"migrate", "makemigrations", "up", "demo", "check", "test"}
+NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703")  # PostgreSQL's codes
 
 
 def needs_services(arguments: list[str]) -> bool:
@@ -32,6 +33,24 @@ def make_tables() -> None:
     connection.close()
 
 
+def execute() -> None:
+    """Django's command; a database that is away, or older than the program, ends it with one sentence."""
+    from django.core.management import execute_from_command_line
+    from django.db import OperationalError, ProgrammingError
+
+    try:
+        execute_from_command_line(sys.argv)
+    except OperationalError as why:
+        if "--traceback" in sys.argv:
+            raise
+        sys.exit(f"The database failed: {' '.join(str(why).split())}")
+    except ProgrammingError as why:
+        missing = getattr(why.__cause__, "sqlstate", "") in NO_SUCH_TABLE_OR_COLUMN
+        if not missing or "--traceback" in sys.argv:
+            raise
+        sys.exit("The database's tables are not those of this version: run manage.py migrate (`up` does it by itself)")
+
+
 def main() -> None:
     """Run the command; a server that cannot be had ends it with one sentence."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
@@ -50,9 +69,7 @@ def main() -> None:
                 sys.exit(str(why))
             if ours and sys.argv[1] not in MAKING_TABLES:
                 make_tables()
-        from django.core.management import execute_from_command_line
-
-        execute_from_command_line(sys.argv)
+        execute()
 
 
 if __name__ == "__main__":

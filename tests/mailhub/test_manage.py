@@ -1,5 +1,10 @@
 """manage.py starts servers for the commands that want them, and only for those."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from manage import needs_services
@@ -13,3 +18,17 @@ def test_a_command_that_wants_the_database_gets_servers(line: str) -> None:
 @pytest.mark.parametrize("line", ["", "help", "help migrate", "--version", "migrate --help", "services stop", "-h"])
 def test_a_command_that_must_work_without_servers_starts_none(line: str) -> None:
     assert not needs_services(line.split())
+
+
+def test_a_database_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:
+    nowhere = {"DATABASE_URL": f"postgres://nobody@/none?host={tmp_path}", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "list_jobs"],
+        env={**os.environ, **nowhere, "MAILHUB_HOME": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("The database failed: connection")
