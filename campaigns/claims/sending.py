@@ -7,8 +7,7 @@ What the vendor accepted is recorded whoever reports it and however late (promis
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-from uuid import UUID
+from typing import Any, NamedTuple
 
 from django.db.models.functions import Now
 from psycopg import AsyncConnection, Connection
@@ -31,19 +30,13 @@ class Lease:
     fence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A message whose call may start now: its sent_at is committed."""
+class Claimed(NamedTuple):
+    """A message whose call may start now: its sent_at is committed. reference: as Message.reference."""
 
     id: int
-    uuid: UUID
-    resend_no: int
+    reference: str
     recipient: str
     params: dict[str, Any]
-
-    @property
-    def reference(self) -> str:
-        return f"{self.uuid}-{self.resend_no}"
 
 
 def take(job_id: int, fence: int) -> Lease | None:
@@ -122,7 +115,7 @@ WITH holder AS (
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', count(*)
     FROM marked HAVING count(*) > 0
 )
-SELECT m.id, m.uuid, marked.resend_no, m.recipient, m.params
+SELECT m.id, m.uuid || '-' || marked.resend_no, m.recipient, m.params
 FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
 """
 
@@ -130,7 +123,7 @@ FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
 async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any]) -> list[Claimed]:
     """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why."""
     cursor = await connection.execute(CLAIM, words)
-    claimed = [Claimed(*row) for row in await cursor.fetchall()]
+    claimed = list(map(Claimed._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed
 

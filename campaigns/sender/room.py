@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from campaigns import failpoints
 from campaigns.claims.sending import Claimed
@@ -23,8 +23,7 @@ Answer = tuple[int, Outcome]
 Write = Callable[[list[Answer], list[str]], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """A claimed message with its place in the vendor's window; no call may start after `latest` (monotonic)."""
 
     message: Claimed

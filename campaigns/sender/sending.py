@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
 import psycopg
 import uvloop
 from django.conf import settings
 from django.db import connection
+from psycopg.types.json import set_json_loads
 
 from campaigns.claims import finalising, sending, window
 from campaigns.sender import work as works
@@ -83,6 +85,7 @@ async def connect() -> Any:
     for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
         words.pop(ours, None)
     made = await psycopg.AsyncConnection.connect(**words, autocommit=True, prepare_threshold=1)
+    set_json_loads(orjson.loads, made)  # intake wrote them with it
     await made.execute(sending.BY_KEY)
     made.prepared_max = 20
     return made
