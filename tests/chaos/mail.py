@@ -1,0 +1,85 @@
+"""What is sent in the chaos run, and how far it is."""
+
+from dataclasses import dataclass
+
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import dispatcher
+from campaigns.models import Job, Message
+from campaigns.states import DONE
+from campaigns.tasks import ring
+from tests import factories
+from tests.sandbox import Sandbox
+from vendors.models import Vendor
+
+CONCURRENCY = 8
+LATENCY_MS = 30.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A vendor with its own books and its limit."""
+
+    vendor: Vendor
+    sandbox: Sandbox
+    units: int
+    seconds: float
+
+
+def line(sandbox: Sandbox, units: int, seconds: float, recipients: int, **settings: object) -> Line:
+    """A vendor with two mailcasters, one large job for them to cut, and five small ones."""
+    settings = {"url": sandbox.url, "timeout": 3, "settle_delay": 1, "concurrency": CONCURRENCY, **settings}
+    vendor = factories.vendor(settings=settings, limits=[(units, seconds)], small_audience_threshold=100)
+    for number in (1, 2):
+        factories.caster(vendor, f"MC{number}", "large-priority", min_size=100, max_size=400, percentage=10)
+    login = factories.credential(vendor)
+    for many in (recipients, 20, 20, 20, 20, 20):
+        name = factories.unique("to")
+        factories.campaign_with_job([f"{name}-{n}@sandbox.example" for n in range(many)], of=login, status="RENDERED")
+    return Line(vendor, sandbox, units, seconds)
+
+
+# Counts what came into doubt in the truth, whatever becomes of it.
+WATCH = """
+CREATE TABLE chaos_doubt (message_id bigint NOT NULL);
+CREATE FUNCTION chaos_doubt() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos_doubt VALUES (NEW.id);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER chaos_doubt AFTER UPDATE ON campaigns_message FOR EACH ROW
+    WHEN (OLD.in_doubt_at IS NULL AND NEW.in_doubt_at IS NOT NULL) EXECUTE FUNCTION chaos_doubt();
+"""
+
+
+def doubted() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM chaos_doubt")
+        return int(cursor.fetchone()[0])
+
+
+def begin() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(WATCH)
+    dispatcher.dispatch()
+    ring(Vendor.objects.values_list("pk", flat=True))
+
+
+def all_sent() -> bool:
+    return not Job.objects.exclude(status__in=DONE).exists()
+
+
+def doubts() -> int:
+    return Message.objects.filter(in_doubt_at__isnull=False).count()
+
+
+def doubts_fall_due() -> None:
+    """The vendor may be asked about them now."""
+    Message.objects.filter(in_doubt_at__isnull=False).update(settle_at=timezone.now())
+
+
+def picture() -> tuple[object, ...]:
+    """Changes as long as anything gets on."""
+    jobs = Job.objects.order_by("pk").values_list("pk", "status", "fence", "accepted", "in_doubt", "remaining")
+    return (*jobs, doubts())

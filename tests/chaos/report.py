@@ -1,0 +1,55 @@
+"""What the run came to, by the vendors' books."""
+
+from collections import Counter
+
+from tests.chaos.crew import Crew
+from tests.chaos.mail import CONCURRENCY, LATENCY_MS, Line, doubted
+from tests.faults.checker import judge, sums
+from vendors.sandbox.books import Books
+
+SHOWN = 20
+TITLES = {
+    "P1": "duplicates",
+    "P2": "lost, or without an end",
+    "P3": "falsely sent or failed",
+    "P4": "windows over the limit",
+    "P5": "calls after a stop",
+    "P7": "rows of others touched",
+}
+
+
+def of_storm(lines: list[Line], crew: Crew) -> int:
+    """Prints it; 0 if every promise was kept."""
+    books = Books([entry for line in lines for entry in line.sandbox.books().entries])
+    found = [*judge(books), *(fault for line in lines for fault in _windows(line))]
+    told = sums()
+    senders = crew.killed_processes
+    resets = sum(1 for entry in books.acceptances if entry.status is None)
+    print(f"accepted {told['accepted']} of {told.total()} recipients, refused {told['refused']}")
+    print(f"in doubt on the way {doubted()} (lost answers {resets}; at most {CONCURRENCY} for each of {senders} kills)")
+    print(f"in doubt at the end {told['in doubt']}")
+    for line in lines:
+        print(f"worst window {line.sandbox.books().worst_window(line.seconds)} of {line.units} in {line.seconds:g} s")
+    counts = Counter(fault.partition(":")[0] for fault in found)
+    for promise, title in TITLES.items():
+        print(f"{title} {counts.pop(promise, 0)}")
+    print(*found[:SHOWN], sep="\n")
+    return 1 if found else 0
+
+
+def _windows(line: Line) -> list[str]:
+    worst = line.sandbox.books().worst_window(line.seconds)
+    return [f"P4: {worst} calls in a window, not {line.units}"] if worst > line.units else []
+
+
+def of_calm(lines: list[Line]) -> int:
+    """The rate between the ends of the first and the last window's worth of calls. 0 if no promise was broken."""
+    for line in lines:
+        times = line.sandbox.books().arrivals()
+        rate = (len(times) - line.units) / (times[-1] - times[line.units - 1])
+        ideal = line.units / (line.seconds + LATENCY_MS / 1000)
+        print(f"{rate:6.1f}/s, {rate / ideal:.1%} of the strict ideal {ideal:.1f}/s at {line.units}/{line.seconds:g} s")
+    books = Books([entry for line in lines for entry in line.sandbox.books().entries])
+    found = [*judge(books), *(fault for line in lines for fault in _windows(line))]
+    print(*found[:SHOWN], sep="\n")
+    return 1 if found else 0
