@@ -10,6 +10,7 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3
     && { echo $$python; break; }; done)
 TEST_PROCESSES ?= 3
 TESTS ?=
+CHAOS ?=
 # name,its numbers; without numbers each takes its own, larger ones
 BENCHMARKS ?= sandbox,20000 yardsticks sending,20000 receivers,30 scale,1000000,200,2 ledger importing bells,50000 smtp,10000
 PY := .venv/bin/python
@@ -46,8 +47,8 @@ bench: test-setup ## the measurements that the README quotes, in small: about 15
 	  set -- $${run//,/ }; name=$$1; shift; echo "== $$name $$*"; $(PY) -m "benchmarks.$$name" "$$@"; \
 	done
 
-chaos: test-setup ## kill, cut off and restart everything while mail goes out
-	$(PY) -m pytest -n 0 tests/faults $(TESTS) </dev/null
+chaos: test-setup ## kill, cut off and restart everything while mail goes out (CHAOS="--seconds 60 --seed 1", "--calm")
+	$(PY) -m tests.chaos $(CHAOS) </dev/null
 
 requirements: venv ## pin the newest versions with hashes: requirements.txt, -dev.txt, -bench.txt
 	@echo "Installing requirements-dev.txt into .venv"
