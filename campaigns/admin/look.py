@@ -14,12 +14,13 @@ from django.utils.functional import cached_property
 from campaigns import filters, words
 from campaigns.models import Job
 from campaigns.states import GROUPS, Status
-from vendors.listing import COUNTED, CappedPaginator
+from vendors.listing import CappedPaginator
 from vendors.models import Vendor
 
 TABS = ("Rendered", "Dispatched", "Sending", words.FAILED, words.ATTENTION, "")  # "": all
 SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
 BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
+LISTED = 2000  # jobs that can be paged through; the filters lead further
 TAB_COUNTED = 1000  # jobs; a tab with more says so
 NAMES = ("sponsor", "status", "channel", "vendor", "campaign", "date", "by", "from", "to")
 
@@ -128,11 +129,11 @@ class Pages(CappedPaginator):
     @cached_property
     def _counts(self) -> list[int]:
         listed: Any = self.object_list
-        return counts([(listed, COUNTED), *((self.look.jobs(self.everything, tab), TAB_COUNTED) for tab in TABS)])
+        return counts([(listed, LISTED), *((self.look.jobs(self.everything, tab), TAB_COUNTED) for tab in TABS)])
 
     @cached_property
     def count(self) -> int:
-        return min(COUNTED, self._counts[0])
+        return min(LISTED, self._counts[0])
 
     @property
     def tabs(self) -> list[Tab]:

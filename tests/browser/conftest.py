@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, expect, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PATIENCE = 45_000  # milliseconds; a loaded machine takes its time
@@ -23,13 +23,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no chromium here: install the package chromium to run it"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open, no test of the same process can run an event loop
 def browser() -> Iterator[Browser]:
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     with sync_playwright() as playwright:
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # playwright's loop runs in this thread; nothing awaits the rows
         try:
-            running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE)
+            try:
+                running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE)
+            except Error as why:
+                pytest.skip(f"{CHROMIUM} cannot be started here: {why.message.splitlines()[0]}")
             yield running
             running.close()
         finally:

@@ -1,11 +1,13 @@
 """The whole way with real workers: bells, casters, senders, finalizer; only the vendor is a sandbox."""
 
 import pytest
+from django.db.models import Sum
 
 from campaigns.models import Job, OpsMessage
 from campaigns.tasks import ring
 from tests import factories
 from tests.programs import sweeping, wait_until, worker
+from vendors.models import Minute
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
@@ -34,3 +36,5 @@ def test_a_large_job_is_cut_over_the_casters_and_everyone_gets_it_once(sandbox):
     assert not books.duplicates() and len(books.recipients) == 1001
     assert books.worst_window(0.5) <= 200
     assert not OpsMessage.objects.exists()
+    plotted = Minute.objects.filter(vendor=vendor).aggregate(accepted=Sum("accepted"), refused=Sum("refused"))
+    assert plotted == {"accepted": 1001, "refused": 1}
