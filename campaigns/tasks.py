@@ -62,7 +62,7 @@ def cast(vendor_id: int) -> None:
         if claimed is None:
             continue
         failpoints.here("before_bell")
-        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue)
+        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue, argsrepr=_words(claimed))
         if claimed.parent_id is None:
             packet.apply_async(ignore_result=True)
         else:
@@ -80,6 +80,12 @@ def _ring_children(parent_id: int, packets: list[Any]) -> None:
         log.warning("parent %s: its children are rung without a chord: %s", parent_id, error)
         for packet in packets:
             packet.apply_async(ignore_result=True)
+
+
+def _words(claimed: mailcaster.Claimed) -> str:
+    """What Flower shows instead of bare numbers."""
+    parent = f" of={claimed.parent_id}" if claimed.parent_id else ""
+    return f"(job={claimed.job_id}{parent} fence={claimed.fence})"
 
 
 @shared_task(ignore_result=False)

@@ -95,7 +95,9 @@ class JobAdmin(Decisions, Scoped):
         return JobList
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Pages:
-        return Pages(queryset, per_page, look=look_of(request), everything=self.get_queryset(request))
+        look, everything = look_of(request), self.get_queryset(request)
+        listed = queryset if request.GET.get("q") else look.jobs(everything)  # the same without what is only shown
+        return Pages(queryset, per_page, look=look, everything=everything, listed=listed)
 
     def get_search_results(
         self, request: HttpRequest, queryset: "QuerySet[Job]", search_term: str

@@ -122,14 +122,13 @@ class Look:
 class Pages(CappedPaginator):
     """Counts the page's jobs and those of every tab in one statement; none of them further than is worth knowing."""
 
-    def __init__(self, *args: Any, look: Look, everything: "QuerySet[Job]", **options: Any) -> None:
+    def __init__(self, *args: Any, look: Look, everything: Any, listed: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.look, self.everything = look, everything
+        self.look, self.everything, self.listed = look, everything, listed
 
     @cached_property
     def _counts(self) -> list[int]:
-        listed: Any = self.object_list
-        return counts([(listed, LISTED), *((self.look.jobs(self.everything, tab), TAB_COUNTED) for tab in TABS)])
+        return counts([(self.listed, LISTED), *((self.look.jobs(self.everything, tab), TAB_COUNTED) for tab in TABS)])
 
     @cached_property
     def count(self) -> int:

@@ -79,6 +79,22 @@ class TestJobs:
             family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
         assert statements(lambda: admin_client.get(JOBS)) == few
 
+    def test_whatever_is_looked_for_takes_fewer_than_eight_statements(self, admin_client: Client) -> None:
+        login = factories.credential(exclusive=True)
+        for status in ("DISPATCHED", "SENDING", "RENDERED"):
+            factories.campaign_with_job(2, of=login, status=status)
+        family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
+        look = {"sponsor": "1", "vendor": "1", "channel": "email", "date": "7", "by": "dispatched"}
+        for words in ({}, {"status": "Dispatched"}, {"status": "Failed", **look}):
+            assert statements(lambda words=words: admin_client.get(JOBS, words)) < 8
+
+    def test_a_job_waits_for_the_one_that_uses_its_exclusive_credential(self, admin_client: Client) -> None:
+        login = factories.credential(exclusive=True)
+        holder = factories.campaign_with_job(2, of=login, status="SENDING")
+        waiting = factories.campaign_with_job(2, of=login, status="DISPATCHED")
+        rows = {row.pk: row.next for row in admin_client.get(JOBS).context["cl"].result_list}
+        assert rows == {holder.pk: "being sent", waiting.pk: f"credential busy with job {holder.pk}"}
+
     @pytest.mark.parametrize(
         ("group", "expected"),
         [("Rendered", {"RENDERED"}), ("Dispatched", {"READY", "DISPATCHED"}), ("Sending", {"ENQUEUED", "SENDING"})],
