@@ -62,7 +62,7 @@ def cast(vendor_id: int) -> None:
         if claimed is None:
             continue
         failpoints.here("before_bell")
-        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue, argsrepr=_words(claimed))
+        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue, **_shown(claimed))
         if claimed.parent_id is None:
             packet.apply_async(ignore_result=True)
         else:
@@ -82,10 +82,10 @@ def _ring_children(parent_id: int, packets: list[Any]) -> None:
             packet.apply_async(ignore_result=True)
 
 
-def _words(claimed: mailcaster.Claimed) -> str:
+def _shown(claimed: mailcaster.Claimed) -> dict[str, Any]:
     """What Flower shows instead of bare numbers."""
     parent = f" of={claimed.parent_id}" if claimed.parent_id else ""
-    return f"(job={claimed.job_id}{parent} fence={claimed.fence})"
+    return {"argsrepr": f"(job={claimed.job_id}{parent} fence={claimed.fence})"}
 
 
 @shared_task(ignore_result=False)
