@@ -1,3 +1,4 @@
+import gc
 import os
 import warnings
 
@@ -6,3 +7,6 @@ from django.core.wsgi import get_wsgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 warnings.filterwarnings("ignore", message="No directory at")  # without collectstatic the apps' own files are served
 application = get_wsgi_application()
+gc.collect()
+gc.freeze()  # what is there now stays for good: the collector need not look at it again and again,
+gc.set_threshold(20_000, 20, 20)  # nor at every request: hardly anything of one is a cycle

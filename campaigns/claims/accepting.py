@@ -119,7 +119,8 @@ def store(requests: Sequence[Request]) -> list[Stored]:
 
 
 def _execute(parameters: list[str]) -> list[Any]:
-    # Django's own cursor would put the values into the text and have it planned each time
+    # Parsed and planned once a connection. Django's own cursors put their values into the text: they prepare nothing.
+    connection.connection.prepare_threshold = 0
     with psycopg.Cursor(connection.connection) as cursor:
         return cursor.execute(STORE, parameters, prepare=True).fetchall()
 

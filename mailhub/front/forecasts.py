@@ -1,7 +1,7 @@
 """When a new batch will have gone: from the limits, the calls in the window and what waits before it.
 
 What waits and what is in the window is read at most once a second for each vendor, and seldom enough to cost a
-twentieth of the time at most; what this process has taken since then is added.
+hundredth of the time at most; what this process has taken since then is added.
 """
 
 import threading
@@ -22,7 +22,7 @@ from vendors.limits import Scope
 from vendors.throttle import Throttle, Unreachable
 
 FRESH = 1.0  # seconds
-SHARE = 20
+SHARE = 100
 PARENTS = (Status.P_QUEUED, Status.P_ASSIGNING)
 LEAVES = (Status.DISPATCHED, Status.ENQUEUED, Status.SENDING, Status.RECOVERING)
 

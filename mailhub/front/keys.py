@@ -113,6 +113,10 @@ class Key(HttpBearer):
         super().__init__()
         self._scopes: Collection[str] = scopes
 
+    def __call__(self, request: HttpRequest) -> Caller:
+        kind, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        return self.authenticate(request, token if kind.lower() == "bearer" else "")
+
     def authenticate(self, request: HttpRequest, token: str) -> Caller:
         """Raises Problem."""
         caller = keyring.find(token) if token.isascii() and len(token) <= 100 else None

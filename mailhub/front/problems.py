@@ -141,14 +141,16 @@ def unauthorized() -> Problem:
 
 
 def _validation(request: HttpRequest, why: Any) -> HttpResponse:
-    return invalid(_error(found["loc"], found["type"], found["msg"]) for found in why.errors).response()
+    found = ((one["loc"], one["type"], one["msg"]) for one in why.errors)
+    return invalid(located(*one) for one in found).response()
 
 
-def _error(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]:
+def located(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]:
+    """What pydantic found; location: body or the kind of parameter, then the way to it."""
     place, *path = location
     if place != "body":
         return {"parameter": ".".join(map(str, path)), "code": code, "detail": detail}
-    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path[1:])
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
     return error("".join(f"/{step}" for step in steps), code, detail)
 
 

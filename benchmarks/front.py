@@ -1,0 +1,179 @@
+"""How many single letters a second the HTTP front takes, and how fast it takes a thousand in one call.
+
+`python -m benchmarks.front [seconds] [rounds]`. Yardsticks in the same run: a view that checks the key and does nothing
+else, on the same server with two workers; and the bare COPY of the same thousand rows. The client writes its requests
+by hand over kept connections, for its share of the machine is not the front's. The rows are measured in turns.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.stage import console, show, stage
+
+SECONDS, ROUNDS = 5.0, 5
+CONNECTIONS, WORKERS, THREADS = 32, 2, 16
+LETTER = {"subject": "Hello", "body": "Dear {{ name }}", "recipients": [{"to": "ann@sandbox.example"}]}
+MANY = 1000
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
+    """granian with two workers; the path of its socket."""
+    from tests import programs
+
+    with tempfile.TemporaryDirectory(prefix="mailhub-front-") as folder:
+        path = str(Path(folder) / "front.sock")
+        options = ["--interface", "wsgi", "--no-ws", "--uds", path, "--workers", str(WORKERS)]
+        options += ["--blocking-threads", str(THREADS), "mailhub.wsgi:application"]
+        with programs.running("-m", "granian", *options, DJANGO_SETTINGS_MODULE="benchmarks.front_settings"):
+            programs.wait_until(
+                lambda: ask(path, b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"), "up"
+            )
+            yield path
+
+
+def connect(path: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.connect(path)
+    return made
+
+
+def ask(path: str, request: bytes) -> bytes:
+    try:
+        with connect(path) as line:
+            return call(line, request)
+    except OSError:
+        return b""
+
+
+def call(line: socket.socket, request: bytes) -> bytes:
+    """The head of the answer; its body is read to the end."""
+    line.sendall(request)
+    got = line.recv(65536)
+    while b"\r\n\r\n" not in got:
+        got += line.recv(65536)
+    head, _, body = got.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    while len(body) < length:
+        body += line.recv(65536)
+    return head
+
+
+def post(path: str, token: str, key: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nIdempotency-Key: {key}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def rate(path: str, target: str, token: str, vendor: str, seconds: float) -> tuple[float, list[float]]:
+    """Answers a second over all connections, and how long each took (seconds)."""
+    waits: list[float] = []
+    end = time.perf_counter() + seconds
+
+    def client(number: int) -> None:
+        mine = []
+        with connect(path) as line:
+            for turn in range(10**9):
+                letter = {"vendor": vendor, **LETTER}
+                letter["recipients"] = [{"to": f"p{number}-{turn}@sandbox.example", "fields": {"name": "Ann"}}]
+                request = post(target, token, f"{end}-{number}-{turn}", json.dumps(letter).encode())
+                began = time.perf_counter()
+                if began > end:
+                    break
+                head = call(line, request)
+                mine.append(time.perf_counter() - began)
+                if b" 202 " not in head.split(b"\r\n")[0]:
+                    raise SystemExit(head.decode())
+        waits.extend(mine)
+
+    began = time.perf_counter()
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(waits) / (time.perf_counter() - began), waits
+
+
+def thousand(path: str, token: str, vendor: str, key: str) -> float:
+    """Seconds to take a thousand recipients in one call."""
+    people = [{"to": f"p{number}@sandbox.example", "fields": {"name": f"Ann {number}"}} for number in range(MANY)]
+    request = post(
+        "/api/v1/messages", token, key, json.dumps({"vendor": vendor, **LETTER, "recipients": people}).encode()
+    )
+    with connect(path) as line:
+        began = time.perf_counter()
+        head = call(line, request)
+        took = time.perf_counter() - began
+    if b" 202 " not in head.split(b"\r\n")[0]:
+        raise SystemExit(head.decode())
+    return took
+
+
+def bare_copy() -> float:
+    """Seconds for COPY of the same rows, with nothing else, committed."""
+    from django.db import connection, transaction
+
+    from campaigns.intake import allocate
+    from tests import factories
+
+    campaign, first = factories.campaign(1, messages=False), allocate(MANY)
+    lines = "".join(
+        f'{first + number}\t{campaign.pk}\tp{number}@sandbox.example\t{{"name": "Ann {number}"}}\n'
+        for number in range(MANY)
+    )
+    began = time.perf_counter()
+    into = "COPY campaigns_message (id, campaign_id, recipient, params) FROM STDIN"
+    with transaction.atomic(), connection.cursor() as cursor, cursor.copy(into) as copy:
+        copy.write(lines)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
+    with stage(), serving() as path:
+        from mailhub.front import keys
+        from tests import factories
+
+        vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())
+        factories.credential(vendor, "default")
+        _, token = keys.create(factories.sponsor(), "live", ["send"], requests_per_minute=10**9)
+        targets = {
+            "a view that does nothing": "/api/yardstick/nothing",
+            "POST /messages, one letter": "/api/v1/messages",
+        }
+        rates: dict[str, list[float]] = {name: [] for name in targets}
+        waits: dict[str, list[float]] = {name: [] for name in targets}
+        for turn in range(rounds + 1):
+            for name, target in targets.items():
+                measured, took = rate(path, target, token, vendor.slug, seconds if turn else 1.0)
+                if turn:  # the first is to warm up
+                    rates[name].append(measured)
+                    waits[name] += took
+        show("The HTTP front, two workers", rates, "a view that does nothing", "requests/s")
+        for name, took in waits.items():
+            places = statistics.quantiles(took, n=100)
+            console.print(f"{name}: half within {1000 * places[49]:.1f} ms, 99 % within {1000 * places[98]:.1f} ms")
+        copies, calls = [], []
+        for turn in range(4 * rounds):
+            copies.append(bare_copy())
+            calls.append(thousand(path, token, vendor.slug, f"thousand {turn}"))
+        copy, one = statistics.median(copies), statistics.median(calls)
+        console.print(
+            f"\n1,000 recipients in one call: {1000 * one:.1f} ms; bare COPY {1000 * copy:.1f} ms; {one / copy:.1f} x"
+        )
+        console.print(f"load of the machine now: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main()
