@@ -12,7 +12,7 @@ TEST_PROCESSES ?= 3
 TESTS ?=
 CHAOS ?=
 # name,its numbers; without numbers each takes its own, larger ones
-BENCHMARKS ?= sandbox,20000 yardsticks sending,20000 receivers,30 scale,1000000,200,2 ledger importing bells,50000 smtp,10000
+BENCHMARKS ?= sandbox,20000 yardsticks sending,20000 receivers,30 scale,1000000,200,2 ledger importing bells,50000 smtp,10000 front,3,3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 

@@ -17,7 +17,6 @@ class Event(models.TextChoices):
     MESSAGE_SENT = "message.sent"
     MESSAGE_FAILED = "message.failed"
     MESSAGE_NEEDS_ATTENTION = "message.needs_attention"
-    MESSAGE_DELIVERED = "message.delivered"
 
 
 def all_events() -> list[str]:
