@@ -15,8 +15,6 @@ from redis import Redis, RedisError
 
 from vendors import stores
 
-PATIENCE = 1.0  # seconds
-
 
 class Unreachable(Exception):
     """This result server is away. The truth in PostgreSQL remains."""
@@ -30,7 +28,7 @@ def put(shard: int, session: UUID, result: dict[str, Any]) -> None:
     """For settings.RESULT_TTL. Raises Unreachable."""
     blob = zlib.compress(orjson.dumps(result), 1)
     try:
-        _server(settings.RESULT_URLS[shard]).set(_key(session), blob, ex=settings.RESULT_TTL)
+        _server(shard).set(_key(session), blob, ex=settings.RESULT_TTL)
     except RedisError as error:
         raise Unreachable(str(error)) from error
 
@@ -40,15 +38,19 @@ def get(shard: int, session: UUID) -> dict[str, Any] | None:
     if shard >= len(settings.RESULT_URLS):
         return None
     try:
-        blob: Any = _server(settings.RESULT_URLS[shard]).get(_key(session))
+        blob: Any = _server(shard).get(_key(session))
     except RedisError as error:
         raise Unreachable(str(error)) from error
     return orjson.loads(zlib.decompress(blob)) if blob else None
 
 
+def _server(shard: int) -> Redis:
+    return _client(settings.RESULT_URLS[shard], settings.STORE_PATIENCE)
+
+
 @cache
-def _server(url: str) -> Redis:
-    return stores.redis(url, PATIENCE)
+def _client(url: str, patience: float) -> Redis:
+    return stores.redis(url, patience)
 
 
 def _key(session: UUID) -> str:

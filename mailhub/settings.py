@@ -18,6 +18,8 @@ BROKER_URL = os.environ.get("BROKER_URL", celery_url(REDIS_URL))
 # The result servers (document 002). New ones are added at the end: sessions know theirs by its place.
 RESULT_URLS = [url for url in os.environ.get("RESULT_URLS", REDIS_URL).split(",") if url]
 RESULT_TTL = timedelta(days=float(os.environ.get("RESULT_DAYS", "7")))
+# Seconds that a request waits for Redis or the broker before it hears 503.
+STORE_PATIENCE = float(os.environ.get("STORE_PATIENCE", "1"))
 # Networks of our own that webhooks may lead to, like 10.0.0.0/8; without any they lead to the public network only.
 WEBHOOK_NETWORKS = [network for network in os.environ.get("WEBHOOK_NETWORKS", "").split(",") if network]
 

@@ -31,6 +31,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     """A wrapper comes before pytest-django's hook of this name, which sets Django up."""
     if threading.current_thread() is threading.main_thread():
         _hear_signals()
+    os.environ.setdefault("STORE_PATIENCE", "30")  # a loaded machine's pause is not a lost Redis
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker:
         os.environ["REDIS_URL"] = redis_database(os.environ["REDIS_URL"], 1 + int(worker.removeprefix("gw")))

@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
 from vendors import stores
 from vendors.models import Vendor
 
-PATIENCE = 1.0  # seconds
 SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
 
@@ -101,10 +101,14 @@ class Health:
         return Status(reply[0].decode(), int(reply[1]), int(reply[2]), float(reply[3]))
 
 
-@cache
 def at(url: str) -> Health:
-    """The status store of this address, one client for a process; it is unreachable after a second."""
-    return Health(stores.redis(url, PATIENCE))
+    """The status store of this address, one client for a process; unreachable after settings.STORE_PATIENCE."""
+    return _client(url, settings.STORE_PATIENCE)
+
+
+@cache
+def _client(url: str, patience: float) -> Health:
+    return Health(stores.redis(url, patience))
 
 
 class AsyncHealth:

@@ -18,24 +18,24 @@ from mailhub.brokers import celery_url
 from mailhub.front.problems import unavailable
 
 PAUSE = 0.1  # seconds between two rounds
-PATIENCE = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "max_retries": 1}
 
 
 @cache
-def _broker(url: str, process: int) -> Any:
-    return Connection(url, transport_options=PATIENCE)
+def _broker(url: str, patience: float, process: int) -> Any:
+    options = {"socket_timeout": patience, "socket_connect_timeout": patience, "max_retries": 1}
+    return Connection(url, transport_options=options)
 
 
 def check() -> None:
     """Raises Problem when the queue does not answer. The Redis that has just told the vendor's health is there."""
     if celery_url(settings.REDIS_URL) == settings.BROKER_URL:
         return
-    broker = _broker(settings.BROKER_URL, os.getpid())
+    broker = _broker(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid())
     try:
         if broker.transport.driver_type == "redis":
             broker.default_channel.client.ping()
         else:
-            broker.ensure_connection(max_retries=1, timeout=1)
+            broker.ensure_connection(max_retries=1, timeout=settings.STORE_PATIENCE)
     except (*broker.recoverable_connection_errors, OperationalError) as error:
         broker.release()
         raise unavailable("The queue cannot be reached") from error

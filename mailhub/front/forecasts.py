@@ -101,14 +101,16 @@ def _places(desk: Desk) -> list[float]:
     if not desk.limits:
         return []
     try:
-        return _throttle(settings.REDIS_URL).places(Scope(desk.id, desk.credential_id or 0, 0), most=1000)[0]
+        return _throttle(settings.REDIS_URL, settings.STORE_PATIENCE).places(
+            Scope(desk.id, desk.credential_id or 0, 0), most=1000
+        )[0]
     except Unreachable:
         return []  # a forecast is not worth an error
 
 
 @cache
-def _throttle(url: str) -> Throttle:
-    return Throttle(stores.redis(url, 1.0))
+def _throttle(url: str, patience: float) -> Throttle:
+    return Throttle(stores.redis(url, patience))
 
 
 def _limits(desk: Desk) -> str:

@@ -12,12 +12,10 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 from mailhub.front.problems import Problem, unavailable
 from vendors import stores
 
-PATIENCE = 1.0  # seconds
-
 
 @cache
-def _limiter(url: str) -> SlidingWindowCounterRateLimiter:
-    pool = stores.redis(url, PATIENCE).connection_pool
+def _limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
+    pool = stores.redis(url, patience).connection_pool
     return SlidingWindowCounterRateLimiter(RedisStorage(url, pool, key_prefix="mailhub:keys", wrap_exceptions=True))
 
 
@@ -25,7 +23,7 @@ def check(key_id: int, per_minute: int) -> None:
     """Counts one request. Raises Problem when it is one too many, or when it cannot be counted."""
     if not per_minute:
         return
-    limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL)
+    limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
         if limiter.hit(limit, str(key_id)):
             return

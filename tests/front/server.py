@@ -53,7 +53,7 @@ def serving(workers: int = 1, threads: int = 4, **variables: str) -> Iterator[Se
         options += ["--blocking-threads", str(threads), "mailhub.wsgi:application"]
         with running("-m", "granian", *options, **variables) as program:
             server = Server(path, program)
-            wait_until(lambda: _answers(server), "the front answers")
+            wait_until(lambda: _answers(server), "the front answers", 4 * DEADLINE)
             yield server
 
 
