@@ -1,6 +1,7 @@
 """Celery's processes for a test: real ones, on the test's database and Redis, killed at the end."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,15 @@ class Process:
             return until(fact, lambda: self.process.poll() is not None)
         except AssertionError as never:
             raise AssertionError(f"{never}. The process said:\n{self.log()}") from None
+
+    def end(self) -> None:
+        """As an administrator does: asked to finish, and told to stop where it does not; messages go back."""
+        self.process.terminate()
+        try:
+            self.process.wait(DEADLINE / 2)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(DEADLINE)
 
     def log(self) -> str:
         return self._log.read_text()

@@ -30,7 +30,17 @@ class Server:
     def ask(
         self, method: str, path: str, token: str, body: Any = None, **headers: str
     ) -> tuple[int, dict[str, str], Any]:
-        """Status, headers, JSON."""
+        """Status, headers, JSON. A connection that the server closed before it had read all is tried again."""
+        for _ in range(3):
+            try:
+                return self._ask(method, path, token, body, **headers)
+            except (BrokenPipeError, ConnectionResetError):
+                continue
+        return self._ask(method, path, token, body, **headers)
+
+    def _ask(
+        self, method: str, path: str, token: str, body: Any = None, **headers: str
+    ) -> tuple[int, dict[str, str], Any]:
         connection = _Unix(self.path)
         try:
             words = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers}

@@ -108,8 +108,7 @@ def test_a_released_task_goes_back_to_the_queue_while_its_worker_has_no_database
 
     with worker(aside, DATABASE_URL="postgres://mailhub@/mailhub?host=/nowhere") as blind:
         blind.until(lambda: "reject requeue=True" in blind.log())
-        blind.process.terminate()
-        blind.process.wait(DEADLINE)
+        blind.end()
     assert (len(in_broker(aside)), notes(page)) == (1, [])
 
     with worker(aside) as reader:
