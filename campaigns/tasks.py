@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from billiard import current_process
 from celery import chord, shared_task, signals
 from django.conf import settings
 from django.utils import timezone
@@ -224,8 +223,7 @@ def _shut_down(**_: Any) -> None:
 
 @signals.worker_process_init.connect
 def _in_a_pool(**_: Any) -> None:
-    if current_process().name != "MainProcess":  # the solo pool says it too, and its process is the worker itself
-        signals.task_prerun.connect(_hear_the_end)
+    signals.task_prerun.connect(_hear_the_end)
 
 
 def _hear_the_end(**_: Any) -> None:

@@ -45,10 +45,9 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     ids = sorted(set(message_ids))
     if not reason.strip():
         raise CannotResolve("say why: a reason is kept with every decision")
-    # Messages before jobs, as claims/truth.py has it: a look-up may just be settling one of them.
+    jobs = _lock_jobs(ids)  # before their messages, as everybody locks them
     messages = list(Message.objects.select_for_update().filter(pk__in=ids, in_doubt_at__isnull=False).order_by("pk"))
     _all_in_doubt(ids, messages)
-    jobs = _lock_jobs(ids)
     if decision == As.RESEND:
         _all_logged(set(jobs.values()))
     Resolution.objects.bulk_create(_entry(message, decision, reason, by) for message in messages)

@@ -40,6 +40,7 @@ ACCEPT = f"""{BEFORE}told AS (
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, clock_timestamp()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL AND (SELECT count(*) FROM held) > 0
+        AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND o.message_id IS NOT NULL)
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ), hot AS (  -- it was to be sent again: not any more
     UPDATE campaigns_opsmessage o SET delivered_at = clock_timestamp(), message_id = told.message_id,
@@ -127,18 +128,15 @@ WITH gate AS (
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND NOT v.paused AND NOT c.paused
         AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
     FOR SHARE OF v
-), mine AS (
-    SELECT m.id, m.campaign_id FROM campaigns_message m
-    WHERE m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s AND m.sent_at = %(sent_at)s
-        AND EXISTS (SELECT FROM gate)
-    FOR UPDATE
 ), jobs AS (
-    SELECT j.stopped_at FROM mine JOIN campaigns_job j ON j.campaign_id = mine.campaign_id
-        AND mine.id >= j.first_message AND mine.id < j.first_message + j.size
-    FOR SHARE OF j
+    SELECT j.stopped_at FROM campaigns_message m JOIN campaigns_job j ON j.campaign_id = m.campaign_id
+        AND m.id >= j.first_message AND m.id < j.first_message + j.size
+    WHERE m.id = %(id)s AND EXISTS (SELECT FROM gate)
+    ORDER BY j.id FOR SHARE OF j
 ), ours AS (
     UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
-    FROM mine WHERE m.id = mine.id AND NOT EXISTS (SELECT FROM jobs WHERE stopped_at IS NOT NULL)
+    WHERE m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s AND m.sent_at = %(sent_at)s
+        AND (SELECT count(*) > 0 AND count(stopped_at) = 0 FROM jobs)
     RETURNING m.id, extract(epoch FROM clock_timestamp() - %(sent_at)s::timestamptz)::float8 AS age
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)

@@ -85,6 +85,18 @@ def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_t
     assert judge(vendor.books()) == [] and sums() == {"accepted": 3}
 
 
+def test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one(vendor: Sandbox) -> None:
+    """It proves once more that its call was not made, while another sender's call of the message is open."""
+    job = taken(1, login(vendor.url))
+    message = asyncio.run(claims_one(job))
+    asyncio.run(proves_that_it_called_nobody(message, job))
+    finalising.recover(job.pk, timedelta())
+    assert asyncio.run(claims_one(take_again(job))) == message
+    before = OpsMessage.objects.values().get()
+    asyncio.run(proves_that_it_called_nobody(message, job))
+    assert OpsMessage.objects.values().get() == before and rounds.open_calls() == 1
+
+
 async def claims_one(job: Job) -> int:
     """As a sender does, up to the moment before the call."""
     lease = await asyncio.to_thread(started, job)
