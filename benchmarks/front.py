@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.stage import console, show, stage
 
 SECONDS, ROUNDS = 5.0, 5
-CONNECTIONS, WORKERS, THREADS = 32, 2, 16
+CONNECTIONS, WORKERS, THREADS = 64, 2, 32
 LETTER = {"subject": "Hello", "body": "Dear {{ name }}", "recipients": [{"to": "ann@sandbox.example"}]}
 MANY = 1000
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from billiard import current_process
 from celery import chord, shared_task, signals
 from django.conf import settings
 from django.utils import timezone
@@ -223,7 +224,8 @@ def _shut_down(**_: Any) -> None:
 
 @signals.worker_process_init.connect
 def _in_a_pool(**_: Any) -> None:
-    signals.task_prerun.connect(_hear_the_end)
+    if current_process().name != "MainProcess":  # the solo pool says it too, and its process is the worker itself
+        signals.task_prerun.connect(_hear_the_end)
 
 
 def _hear_the_end(**_: Any) -> None:

@@ -1,8 +1,9 @@
 """A counter at which those who come while somebody is served are then served together.
 
-Whoever finds it free serves himself and all who stand in line; the first who comes after that serves the next. So one
-request alone waits for nobody, and many at once share a transaction. While many come, the next round waits a moment
-for as many as the last one had: half the rounds cost half as much.
+Whoever finds a free clerk's place serves himself and all who stand in line; the first who comes after that serves the
+next. So one request alone waits for nobody, and many at once share a transaction. There are two places, so that one
+round is put together while the other waits for the disk. While many come, a round waits a moment for as many as the
+last one had: half the rounds cost half as much.
 """
 
 import threading
@@ -30,11 +31,14 @@ class _Slip(Generic[Item, Answer]):
 class Counter(Generic[Item, Answer]):
     """serve: gets the items, returns an answer for each, which may be an exception for that one alone."""
 
-    def __init__(self, serve: Callable[[Sequence[Item]], Sequence[Answer | Exception]], most: int = 64) -> None:
+    def __init__(
+        self, serve: Callable[[Sequence[Item]], Sequence[Answer | Exception]], most: int = 64, places: int = 2
+    ) -> None:
         self._serve, self._most = serve, most
         self._line: list[_Slip[Item, Answer]] = []
         self._lock = threading.Lock()
-        self._busy = False
+        self._places = places  # that are free
+        self._gathering = False  # somebody is about to take the line
         self._last = 1  # how many were served together
         self._awaited = 0  # how many the next round waits for
         self._enough = threading.Event()
@@ -44,10 +48,10 @@ class Counter(Generic[Item, Answer]):
         slip: _Slip[Item, Answer] = _Slip(item)
         with self._lock:
             self._line.append(slip)
-            free, self._busy = not self._busy, True
+            serves = self._may_serve()
             if self._awaited and len(self._line) >= self._awaited:
                 self._enough.set()
-        if not free:
+        if not serves:
             slip.called.acquire()
         if not slip.served:
             self._serve_the_line()
@@ -65,10 +69,17 @@ class Counter(Generic[Item, Answer]):
             slip.answer, slip.served = answer, True
             slip.called.release()
         with self._lock:
-            if self._line:
-                self._line[0].called.release()  # he serves the next ones
-            else:
-                self._busy = False
+            self._places += 1
+            if self._line and self._may_serve():
+                self._line[0].called.release()
+
+    def _may_serve(self) -> bool:
+        """With the lock. Takes a place, and with it the duty to take the line."""
+        if self._gathering or not self._places:
+            return False
+        self._gathering = True
+        self._places -= 1
+        return True
 
     def _take(self) -> "list[_Slip[Item, Answer]]":
         with self._lock:
@@ -78,5 +89,7 @@ class Counter(Generic[Item, Answer]):
             self._enough.wait(MOMENT)
         with self._lock:
             slips, self._line = self._line[: self._most], self._line[self._most :]
-            self._last, self._awaited = len(slips), 0
+            self._last, self._awaited, self._gathering = len(slips), 0, False
+            if self._line and self._may_serve():  # more than one round may hold
+                self._line[0].called.release()
         return slips

@@ -56,7 +56,7 @@ def test_one_alone_waits_for_nobody():
 
 def test_those_who_come_meanwhile_are_served_together_at_most_so_many_at_once():
     clerk = Clerk()
-    counter = Counter(clerk.serve, most=4)
+    counter = Counter(clerk.serve, most=4, places=1)
     first, told_first = asked(counter, 1)
     assert clerk.arrived.wait(DEADLINE)
     others, told = asked(counter, *range(2, 12))
@@ -69,9 +69,26 @@ def test_those_who_come_meanwhile_are_served_together_at_most_so_many_at_once():
     assert counter.ask(7) == 70, "the counter is free again"
 
 
+def test_while_one_round_is_served_the_next_one_may_be():
+    clerk = Clerk()
+    counter = Counter(clerk.serve, places=2)
+    first, told_first = asked(counter, 1)
+    assert clerk.arrived.wait(DEADLINE)
+    clerk.arrived.clear()
+    second, told_second = asked(counter, 2)
+    assert clerk.arrived.wait(DEADLINE), "it does not wait for the first"
+    others, told = asked(counter, 3, 4)
+    waiting(counter, 2)
+    clerk.open.set()
+    for thread in first + second + others:
+        thread.join(DEADLINE)
+    assert (told_first, told_second, told) == ([[10]], [[20]], [[30], [40]])
+    assert sorted(map(len, clerk.batches)) in ([1, 1, 2], [1, 1, 1, 1])
+
+
 def test_the_error_of_one_is_not_the_others():
     clerk = Clerk()
-    counter = Counter(clerk.serve)
+    counter = Counter(clerk.serve, places=1)
     first, _ = asked(counter, 1)
     assert clerk.arrived.wait(DEADLINE)
     others, told = asked(counter, 2, -3)
