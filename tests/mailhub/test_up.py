@@ -14,9 +14,13 @@ from mailhub import embedded
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 100
-SUPERVISE = (
-    "import sys; from mailhub.supervisor import Supervisor; sys.exit(Supervisor(sys.stdout).run(eval(sys.argv[1])))"
-)
+# Hears a hang-up also where the whole run was started with nohup.
+SUPERVISE = """
+import signal, sys
+from mailhub.supervisor import Supervisor
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+sys.exit(Supervisor(sys.stdout).run(eval(sys.argv[1])))
+"""
 # Says that it is there and ends politely; its child does not.
 POLITE = """sh -c 'trap "echo ending; exit 0" TERM; sleep 1000 & echo here; while :; do wait; done'"""
 DEAF = """sh -c 'trap "" TERM; echo here; while :; do sleep 1000; done'"""
