@@ -33,13 +33,23 @@ def make_tables() -> None:
     connection.close()
 
 
-def execute() -> None:
-    """Django's command; a database that is away, or older than the program, ends it with one sentence."""
+def execute(new: bool) -> None:
+    """Django's command; a wrong setting, or a database that is away or older than the program, ends it in one line.
+
+    new: the database is our own and may have no tables yet.
+    """
+    from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
     from django.db import OperationalError, ProgrammingError
 
     try:
+        if new:
+            make_tables()
         execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as why:
+        if "--traceback" in sys.argv:
+            raise
+        sys.exit(f"The settings are not right: {why}")
     except OperationalError as why:
         if "--traceback" in sys.argv:
             raise
@@ -54,11 +64,12 @@ def execute() -> None:
 def main() -> None:
     """Run the command; a server that cannot be had ends it with one sentence."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
+    new = False
     with ExitStack() as stack:
         if needs_services(sys.argv[1:]):
             from mailhub import embedded
 
-            ours = "DATABASE_URL" not in os.environ
+            new = "DATABASE_URL" not in os.environ and sys.argv[1] not in MAKING_TABLES
             try:
                 if sys.argv[1] == "demo":
                     from mailhub.demo import ground
@@ -67,9 +78,7 @@ def main() -> None:
                 os.environ.update(embedded.ensure())
             except embedded.EmbeddedError as why:
                 sys.exit(str(why))
-            if ours and sys.argv[1] not in MAKING_TABLES:
-                make_tables()
-        execute()
+        execute(new)
 
 
 if __name__ == "__main__":

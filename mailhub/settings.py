@@ -4,29 +4,28 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-import dj_database_url
-
+from mailhub import environment
 from mailhub.brokers import celery_url
 from mailhub.keys import secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MAILHUB_HOME = Path(os.environ.get("MAILHUB_HOME", BASE_DIR / ".mailhub"))
 
-DATABASE_URL = os.environ.get("DATABASE_URL", "postgres://mailhub@/mailhub")
-REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")  # the throttle's windows
+DATABASE_URL = environment.text("DATABASE_URL", "postgres://mailhub@/mailhub")
+REDIS_URL = environment.redis("REDIS_URL", "redis://127.0.0.1:6379/0")  # the throttle's windows
 BROKER_URL = os.environ.get("BROKER_URL", celery_url(REDIS_URL))
 # The result servers (document 002). New ones are added at the end: sessions know theirs by its place.
-RESULT_URLS = [url for url in os.environ.get("RESULT_URLS", REDIS_URL).split(",") if url]
-RESULT_TTL = timedelta(days=float(os.environ.get("RESULT_DAYS", "7")))
+RESULT_URLS = environment.redis_servers("RESULT_URLS", REDIS_URL)
+RESULT_TTL = environment.days("RESULT_DAYS", 7)
 # Seconds that a request waits for Redis or the broker before it hears 503.
-STORE_PATIENCE = float(os.environ.get("STORE_PATIENCE", "1"))
+STORE_PATIENCE = environment.number("STORE_PATIENCE", 1)
 # Networks of our own that webhooks may lead to, like 10.0.0.0/8; without any they lead to the public network only.
-WEBHOOK_NETWORKS = [network for network in os.environ.get("WEBHOOK_NETWORKS", "").split(",") if network]
+WEBHOOK_NETWORKS = environment.networks("WEBHOOK_NETWORKS")
 
 DEBUG = os.environ.get("DEBUG", "") == "1"
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)
-SECRET_KEY_FALLBACKS = [key for key in os.environ.get("SECRET_KEY_FALLBACKS", "").split(",") if key]  # rotate_keys
-ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
+SECRET_KEY_FALLBACKS = environment.listed("SECRET_KEY_FALLBACKS")  # rotate_keys
+ALLOWED_HOSTS = environment.listed("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 
 INSTALLED_APPS = [
     "mailhub.apps.MailhubConfig",
@@ -70,11 +69,11 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = {"default": dj_database_url.parse(DATABASE_URL, conn_max_age=60, conn_health_checks=True)}
+DATABASES = {"default": environment.database("DATABASE_URL", DATABASE_URL)}
 DATABASES["default"].setdefault("OPTIONS", {}).update(connect_timeout=5, application_name="mailhub")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-TIME_ZONE = os.environ.get("TIME_ZONE", "UTC")
+TIME_ZONE = environment.zone("TIME_ZONE", "UTC")
 USE_TZ = True
 LANGUAGE_CODE = "en"
 STATIC_URL = "static/"
@@ -94,15 +93,15 @@ if os.environ.get("HTTPS") == "1":
 
 # How long things may take. A lease is longer than the pause between two heartbeats by a wide margin; what is due
 # later than the horizon waits in the table (document 004), because a broker repeats what it holds for too long.
-SWEEP_SECONDS = float(os.environ.get("SWEEP_SECONDS", "10"))
-LEASE_SECONDS = float(os.environ.get("LEASE_SECONDS", "15"))
-HEARTBEAT_SECONDS = float(os.environ.get("HEARTBEAT_SECONDS", "3"))
-TRANSACTION_IDLE_SECONDS = float(os.environ.get("TRANSACTION_IDLE_SECONDS", "60"))
-WAITER_HORIZON = timedelta(minutes=float(os.environ.get("WAITER_HORIZON_MINUTES", "15")))
-WAITER_SWEEP = timedelta(minutes=float(os.environ.get("WAITER_SWEEP_MINUTES", "5")))
-WAITER_EXCLUDED_QUEUES = [q for q in os.environ.get("WAITER_EXCLUDED_QUEUES", "").split(",") if q]
+SWEEP_SECONDS = environment.number("SWEEP_SECONDS", 10)
+LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
+HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
+TRANSACTION_IDLE_SECONDS = environment.number("TRANSACTION_IDLE_SECONDS", 60, zero=True)
+WAITER_HORIZON = environment.minutes("WAITER_HORIZON_MINUTES", 15)
+WAITER_SWEEP = environment.minutes("WAITER_SWEEP_MINUTES", 5)
+WAITER_EXCLUDED_QUEUES = environment.listed("WAITER_EXCLUDED_QUEUES")
 VISIBILITY_TIMEOUT = timedelta(hours=1)
-QUEUE_LOOK_SECONDS = float(os.environ.get("QUEUE_LOOK_SECONDS", "15"))  # between a worker's looks for new vendors
+QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)  # between a worker's looks for new vendors
 
 CELERY_BROKER_URL = BROKER_URL
 CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", BROKER_URL)

@@ -1,0 +1,68 @@
+"""A setting that cannot be right ends a command with one sentence: the variable, and what to write instead."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from mailhub import environment
+
+SECRET = "verysecret"
+
+
+def told(monkeypatch: pytest.MonkeyPatch, value: str, read: object, *arguments: object, **options: object) -> str:
+    monkeypatch.setenv("SETTING", value)
+    with pytest.raises(ImproperlyConfigured) as fault:
+        read("SETTING", *arguments, **options)
+    return str(fault.value)
+
+
+@pytest.mark.parametrize("typed", ["ten", "-1", "0", "nan", "inf", "1e99"])
+def test_a_time_that_is_no_number_above_zero_is_named(monkeypatch, typed: str) -> None:
+    said = told(monkeypatch, typed, environment.number, 10)
+    assert said == f"SETTING is {typed!r}: give it a number above 0, such as 10"
+
+
+def test_an_empty_variable_counts_as_absent_and_zero_where_it_means_never(monkeypatch) -> None:
+    monkeypatch.setenv("SETTING", "")
+    assert environment.number("SETTING", 2.5) == 2.5
+    monkeypatch.setenv("SETTING", "0")
+    assert environment.number("SETTING", 60, zero=True) == 0
+
+
+@pytest.mark.parametrize(
+    "typed", ["mailhub", "postgre://u:verysecret@h/x", "mysql://u:verysecret@h/x", "postgres://h:x/"]
+)
+def test_what_is_no_postgresql_is_named_without_its_password(monkeypatch, typed: str) -> None:
+    said = told(monkeypatch, typed, environment.database, "postgres:///x")
+    assert "write postgres://user:password@host:5432/name" in said and SECRET not in said
+
+
+def test_what_is_no_redis_is_named_without_its_password(monkeypatch) -> None:
+    assert SECRET not in told(monkeypatch, "http://:verysecret@h/", environment.redis, "redis://h")
+    assert SECRET not in told(monkeypatch, "redis://h,amqp://:verysecret@h", environment.redis_servers, "redis://h")
+    monkeypatch.setenv("SETTING", "redis://a/1, unix:///b")
+    assert environment.redis_servers("SETTING", "redis://h") == ["redis://a/1", "unix:///b"]
+
+
+def test_zones_and_networks_that_there_are_not_are_named(monkeypatch) -> None:
+    assert "no time zone" in told(monkeypatch, "Mars/Phobos", environment.zone, "UTC")
+    assert "'10.0.0.300'" in told(monkeypatch, "10.0.0.0/8,10.0.0.300", environment.networks)
+
+
+@pytest.mark.parametrize("command", ["list_jobs", "audit", "migrate"])
+def test_a_command_says_so_in_one_line(command: str, tmp_path: Path) -> None:
+    nowhere = {"DATABASE_URL": f"postgres://u@/none?host={tmp_path}", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    done = subprocess.run(
+        [sys.executable, "manage.py", command],
+        env={**os.environ, **nowhere, "MAILHUB_HOME": str(tmp_path), "SWEEP_SECONDS": "soon"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "The settings are not right: SWEEP_SECONDS is 'soon': give it a number above 0, such as 10\n"
