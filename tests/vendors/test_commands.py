@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command, load_command_class
+from django_celery_beat.models import PeriodicTask
 
 from tests import factories
 from vendors import adapters
@@ -152,6 +153,22 @@ class TestVendorLater:
         assert run("vendor", "set", "v", "timeout=4.0") == "v: already so\n"
         assert "timeout must be" in fails("vendor", "set", "v", "timeout=soon")
         assert "url is missing" in fails("vendor", "set", "v", "url=")
+
+    def test_its_night_is_changed_and_beat_hears_of_it(
+        self, run: Any, fails: Any, django_capture_on_commit_callbacks: Any
+    ) -> None:
+        row = factories.vendor(dispatch_at="18:00", weekdays=[1, 2], settings={"url": "http://127.0.0.1:1/letters"})
+        night = ["--dispatch-at", "21:30", "--weekdays", "1-5", "--time-zone", "Europe/London", "--name", "Letters"]
+        with django_capture_on_commit_callbacks(execute=True):
+            assert "changed" in run("vendor", "set", row.slug, *night)
+        row.refresh_from_db()
+        assert (row.name, f"{row.dispatch_at:%H:%M}", row.weekdays) == ("Letters", "21:30", [1, 2, 3, 4, 5])
+        crontab = PeriodicTask.objects.get(args=f"[{row.pk}]").crontab
+        assert crontab and (crontab.hour, crontab.minute, str(crontab.timezone)) == ("21", "30", "Europe/London")
+        assert "already so" in run("vendor", "set", row.slug, *night)
+        assert "time_zone" in fails("vendor", "set", row.slug, "--time-zone", "Mars/Phobos")
+        with pytest.raises(CommandError, match="say what is to be changed"):
+            run("vendor", "set", row.slug)
 
     def test_pause_and_resume_say_what_they_found(self, run: Any) -> None:
         factories.vendor("v")

@@ -34,12 +34,7 @@ class Command(BaseCommand):
         add.add_argument("--adapter", required=True, choices=adapters.names())
         add.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="values")
         add.add_argument("--limit", nargs="+", action="extend", metavar="N/SECONDS", dest="limits")
-        add.add_argument("--name", help="as people know it; default: the slug")
-        add.add_argument("--channel", choices=Vendor.Channel.values)
-        add.add_argument("--threshold", type=int, metavar="N", help="jobs of fewer messages are small")
-        add.add_argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch")
-        add.add_argument("--time-zone", metavar="ZONE", help="for example Europe/London")
-        add.add_argument("--weekdays", metavar="DAYS", help="of the nightly dispatch: 1-5, or 1,3,5; 1 is Monday")
+        _own(add)
         add.add_argument("--sandbox", action="store_true", help="delivers to nobody: test keys may use it")
         add.add_argument("--no-casters", action="store_true", help="they are added with the command mailcaster")
         verbs.add_parser("list", help="all of them")
@@ -50,9 +45,12 @@ class Command(BaseCommand):
             ("remove", "a vendor without campaigns"),
         ):
             verbs.add_parser(verb, help=about).add_argument("slug")
-        change = verbs.add_parser("set", help="change settings of its adapter; KEY= takes one away")
+        change = verbs.add_parser(
+            "set", help="change its name, night or settings; KEY= takes one away"
+        )
         change.add_argument("slug")
-        change.add_argument("values", nargs="+", metavar="KEY=VALUE")
+        change.add_argument("values", nargs="*", metavar="KEY=VALUE")
+        _own(change)
         limit = verbs.add_parser("limit", help="replace its limits, in force at once; 0/60 pauses; none: show them")
         limit.add_argument("slug")
         limit.add_argument("limits", nargs="*", metavar="N/SECONDS")
@@ -102,11 +100,17 @@ class Command(BaseCommand):
 
     def do_set(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
-        typed = arguments.pairs(options["values"])
-        merged = {key: value for key, value in (row.settings | typed).items() if value != ""}
-        settings = arguments.settings(row.adapter, merged)
-        changed = settings != row.settings
-        Vendor.objects.filter(pk=row.pk).update(settings=settings)
+        wanted = _typed(options)
+        if values := arguments.pairs(options["values"]):
+            merged = {key: value for key, value in (row.settings | values).items() if value != ""}
+            wanted["settings"] = arguments.settings(row.adapter, merged)
+        if not wanted:
+            raise CommandError("say what is to be changed: KEY=VALUE, --dispatch-at and the like", returncode=2)
+        changed = [name for name, value in wanted.items() if getattr(row, name) != value]
+        for name in changed:
+            setattr(row, name, wanted[name])
+        arguments.check(row)
+        row.save(update_fields=changed)  # other columns are somebody else's; a changed night reaches beat
         self._tell(row, f"{slug}: {'changed' if changed else 'already so'}", options)
 
     def do_limit(self, slug: str, **options: Any) -> None:
@@ -171,16 +175,9 @@ class Command(BaseCommand):
 
     def _wanted(self, slug: str, options: dict[str, Any]) -> dict[str, Any]:
         """The fields that were typed; the others have their defaults."""
-        wanted = {field: options[option] for option, field in FIELDS.items() if options[option] is not None}
-        wanted["adapter"] = options["adapter"]
+        wanted = _typed(options) | {"adapter": options["adapter"]}
         wanted["settings"] = arguments.settings(options["adapter"], arguments.pairs(options["values"]))
-        if options["dispatch_at"]:
-            wanted["dispatch_at"] = _clock(options["dispatch_at"])
-        if options["sandbox"]:
-            wanted["sandbox"] = True
-        if options["weekdays"]:
-            wanted["weekdays"] = _days(options["weekdays"])
-        return wanted
+        return wanted | ({"sandbox": True} if options["sandbox"] else {})
 
     def _compare(
         self, row: Vendor, wanted: dict[str, Any], limits: list[arguments.Window] | None, options: dict[str, Any]
@@ -195,6 +192,26 @@ class Command(BaseCommand):
     def _tell(self, row: Vendor, sentence: str, options: dict[str, Any]) -> None:
         row.refresh_from_db()
         tell(self.stdout, sentence, vendor_facts(row), options["json"])
+
+
+def _own(parser: ArgumentParser) -> None:
+    """What can be said of a vendor at first and changed later."""
+    parser.add_argument("--name", help="as people know it; a new one's default: the slug")
+    parser.add_argument("--channel", choices=Vendor.Channel.values)
+    parser.add_argument("--threshold", type=int, metavar="N", help="jobs of fewer messages are small")
+    parser.add_argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch")
+    parser.add_argument("--time-zone", metavar="ZONE", help="for example Europe/London")
+    parser.add_argument("--weekdays", metavar="DAYS", help="of the nightly dispatch: 1-5, or 1,3,5; 1 is Monday")
+
+
+def _typed(options: dict[str, Any]) -> dict[str, Any]:
+    """The fields that were typed, as they are stored."""
+    wanted = {field: options[option] for option, field in FIELDS.items() if options[option] is not None}
+    if options["dispatch_at"]:
+        wanted["dispatch_at"] = _clock(options["dispatch_at"])
+    if options["weekdays"]:
+        wanted["weekdays"] = _days(options["weekdays"])
+    return wanted
 
 
 def _clock(typed: str) -> time:
