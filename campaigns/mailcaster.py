@@ -1,7 +1,7 @@
 """A mailcaster takes its next job by its kind's priority order (document 003)."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import transaction
@@ -32,11 +32,12 @@ WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A leaf job that a caster holds now. fence: the number of this claim. parent_id: of a child."""
+    """A leaf job that a caster holds now. fence: the number of this claim. parent_id: of a child. size: messages."""
 
     job_id: int
     fence: int
     parent_id: int | None
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def _first(
 
 def _have(caster: Mailcaster, job: Job, now: datetime) -> Claimed:
     if job.status not in PARENTS:
-        return Claimed(job.pk, casting.take(job, caster, now), job.parent_id)
+        return Claimed(job.pk, casting.take(job, caster, now), job.parent_id, job.size)
     size = child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage)
     child = casting.cut(job, caster, size, now)
-    return Claimed(child.pk, child.fence, job.pk)
+    return Claimed(child.pk, child.fence, job.pk, size)

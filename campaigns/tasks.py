@@ -9,6 +9,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from inspect import signature
 from typing import Any
 from uuid import UUID
 
@@ -45,7 +46,7 @@ def ring(vendor_ids: Iterable[int], **options: Any) -> None:
 def ring_queue(vendor_id: int, queue: str, **options: Any) -> None:
     """The same for one vendor, without a look at its row."""
     try:
-        cast.apply_async((vendor_id,), queue=queue, **options)
+        cast.apply_async((vendor_id,), queue=queue, **_shown(queue), **options)
     except OperationalError as error:
         log.warning("queue %s: the broker cannot be reached, the sweep will ring: %s", queue, error)
 
@@ -63,7 +64,8 @@ def cast(vendor_id: int) -> None:
         if claimed is None:
             continue
         failpoints.here("before_bell")
-        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue, **_shown(claimed))
+        shown = _packet(claimed.job_id, claimed.parent_id, claimed.size)
+        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue, **shown)
         if claimed.parent_id is None:
             packet.apply_async(ignore_result=True)
         else:
@@ -76,17 +78,21 @@ def cast(vendor_id: int) -> None:
 def _ring_children(parent_id: int, packets: list[Any]) -> None:
     """As a chord; without its body where the store of results is away: then the sweep finishes the parent."""
     try:
-        chord(packets, finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE)).apply_async()
+        body = finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE, **_shown(f"job={parent_id}"))
+        chord(packets, body).apply_async()
     except Exception as error:  # it says so in many ways
         log.warning("parent %s: its children are rung without a chord: %s", parent_id, error)
         for packet in packets:
             packet.apply_async(ignore_result=True)
 
 
-def _shown(claimed: mailcaster.Claimed) -> dict[str, Any]:
+def _packet(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
+    return _shown(f"job={parent_id} child={job_id} n={size}" if parent_id else f"job={job_id} n={size}")
+
+
+def _shown(words: str) -> dict[str, Any]:
     """What Flower shows instead of bare numbers."""
-    parent = f" of={claimed.parent_id}" if claimed.parent_id else ""
-    return {"argsrepr": f"(job={claimed.job_id}{parent} fence={claimed.fence})"}
+    return {"argsrepr": f"({words})"}
 
 
 @shared_task(ignore_result=False)
@@ -151,8 +157,9 @@ def sweep_sessions() -> None:
 
 
 def _ring(task: Any, argument: Any, **options: Any) -> None:
+    name = next(iter(signature(task.run).parameters))
     try:
-        task.apply_async((argument,), **options)
+        task.apply_async((argument,), **_shown(f"{name}={argument}"), **options)
     except OperationalError as error:
         log.warning("%s %s: the broker cannot be reached, the sweep will ring: %s", task.name, argument, error)
 
@@ -184,7 +191,8 @@ def sweep() -> None:
     facts = recovery.sweep(timedelta(seconds=settings.LEASE_SECONDS))
     announce(facts.finalised)
     for job in facts.unanswered:
-        send_job.si(job.pk, job.fence).set(queue=job.vendor.queue).apply_async(ignore_result=True)
+        shown = _packet(job.pk, job.parent_id, job.size)
+        send_job.si(job.pk, job.fence).set(queue=job.vendor.queue, **shown).apply_async(ignore_result=True)
     for vendor_id in facts.nights_due:
         dispatch_night.delay(vendor_id)
     # A bell that nobody answers in time is worth nothing: the next sweep rings again.

@@ -45,9 +45,7 @@ class Command(BaseCommand):
             ("remove", "a vendor without campaigns"),
         ):
             verbs.add_parser(verb, help=about).add_argument("slug")
-        change = verbs.add_parser(
-            "set", help="change its name, night or settings; KEY= takes one away"
-        )
+        change = verbs.add_parser("set", help="change its name, night or settings; KEY= takes one away")
         change.add_argument("slug")
         change.add_argument("values", nargs="*", metavar="KEY=VALUE")
         _own(change)

@@ -1,0 +1,73 @@
+"""Flower: never open, words instead of bare numbers, and a history that outlives it."""
+
+import http.client
+import json
+import signal
+import socket
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaigns.tasks import ring
+from tests import factories
+from tests.workers import Process, celery, worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LOGIN = "ann:secret"
+
+
+@contextmanager
+def flower(home: Path, login: str = LOGIN) -> Iterator[Process]:
+    """On a socket instead of a port, so that nobody can have it already."""
+    words = ["flower", "--conf=mailhub/flowerconfig.py", f"--unix_socket={home}/socket"]
+    with celery(*words, MAILHUB_HOME=str(home), FLOWER_BASIC_AUTH=login) as process:
+        yield process
+
+
+def ask(home: Path, path: str, login: str = LOGIN) -> tuple[int, Any]:
+    """(0, None) as long as it does not answer."""
+    connection = http.client.HTTPConnection("localhost", timeout=30)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(30)
+    try:
+        connection.sock.connect(f"{home}/socket")
+        connection.request("GET", path, headers={"Authorization": "Basic " + b64encode(login.encode()).decode()})
+        answer = connection.getresponse()
+        body = answer.read()
+        return answer.status, json.loads(body) if answer.status == 200 and path.startswith("/api") else body
+    except OSError:
+        return 0, None
+    finally:
+        connection.close()
+
+
+def seen(home: Path, name: str) -> set[str]:
+    """The arguments, as it shows them, of the tasks of this name that it knows of."""
+    status, tasks = ask(home, "/api/tasks")
+    return {task["args"] for task in tasks.values() if task["name"] == name} if status == 200 else set()
+
+
+def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path) -> None:
+    vendor = factories.vendor(casters=["small-only"])
+    job = factories.campaign_with_job(3, of=factories.credential(vendor), status="DISPATCHED")
+    with worker(vendor.queue, "hub") as busy, flower(tmp_path) as running:
+        running.until(lambda: ask(tmp_path, "/api/workers?refresh=1")[0] == 200)
+        assert ask(tmp_path, "/", "ann:wrong")[0] == 401
+        assert ask(tmp_path, "/api/tasks", "eve:secret")[0] == 401
+        running.until(lambda: ring([vendor.pk]) or f"({vendor.queue})" in seen(tmp_path, "campaigns.tasks.cast"))
+        busy.until(lambda: seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"})
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(60)
+    with flower(tmp_path) as again:
+        again.until(lambda: ask(tmp_path, "/api/tasks")[0] == 200)
+        assert seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"}
+
+
+def test_without_a_password_it_does_not_start(tmp_path: Path) -> None:
+    with flower(tmp_path, login="") as refused:
+        assert refused.process.wait(120) == 1
+        assert "does not start open to everybody" in refused.log()
