@@ -13,7 +13,7 @@ from pathlib import Path
 # In the order in which a message meets them; tests walk this table, so a new place is tested by being named here.
 NAMES = (
     "mid_dispatch", "after_dispatch", "after_pick", "after_cut", "before_bell", "after_bell",
-    "before_take", "after_take", "mid_enqueue", "after_enqueue", "after_start",
+    "before_take", "after_take", "after_start", "before_enqueue", "after_enqueue",
     "before_grant", "after_grant", "after_claim", "before_call", "after_call", "before_record", "after_record",
     "before_done", "after_done", "before_put_back", "after_put_back", "before_drain", "after_drain",
     "before_finalise", "mid_finalise", "after_finalise", "before_finish", "after_finish",

@@ -56,10 +56,8 @@ MOVES: dict[str, Move] = {
     "dispatch": Move(
         (S.RENDERED, S.READY), S.DISPATCHED, "dispatcher", "its command packet goes on the vendor's queue"
     ),
-    "enqueue": Move(
-        (S.DISPATCHED, S.RECOVERING), S.ENQUEUED, "mailcaster", "a caster takes it; its messages are copied to ops"
-    ),
-    "send": Move((S.ENQUEUED,), S.SENDING, "sender", "calls may start"),
+    "enqueue": Move((S.DISPATCHED, S.RECOVERING), S.ENQUEUED, "mailcaster", "a caster takes it and rings for a sender"),
+    "send": Move((S.ENQUEUED,), S.SENDING, "sender", "its messages are copied to ops, ahead of the calls"),
     "put_back": Move(
         (S.ENQUEUED, S.SENDING), S.DISPATCHED, "sender", "no place in the window for a while, or shut down"
     ),

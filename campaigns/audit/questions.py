@@ -104,11 +104,19 @@ P2 = [
     ),
     Question(
         "P2",
-        "no job goes on or ends without some of its messages",
+        "no job ends without some of its messages",
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND m.dequeued_at IS NULL
-            AND (j.status IN ('SENDING', 'SENT') OR j.status = 'LOGGED' AND j.stopped_at IS NULL)""",
+            AND (j.status = 'SENT' OR j.status = 'LOGGED' AND j.stopped_at IS NULL)""",
+    ),
+    Question(
+        "P2",
+        "no message is passed over while those after it are enqueued",
+        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j CROSS JOIN LATERAL (
+            SELECT max(m.id) AS last FROM campaigns_opsmessage m WHERE {SLICE} AND m.job_id = j.id
+        ) enqueued JOIN campaigns_message m ON {SLICE} AND m.id < enqueued.last
+        WHERE j.status = 'SENDING' AND m.dequeued_at IS NULL""",
     ),
 ]
 P3 = [

@@ -157,7 +157,7 @@ def silent(lease: timedelta) -> list[int]:
 
 
 def unstarted(lease: timedelta) -> list[Job]:
-    """Jobs that a caster claimed and whose bell nobody has answered, or whose sender died while it enqueued."""
+    """Jobs that a caster claimed and whose bell nobody has answered, or whose sender died before it started."""
     held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease).select_related("vendor")
     return [job for job in held if _touch(job)]
 

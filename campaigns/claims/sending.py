@@ -19,8 +19,6 @@ from campaigns.models import Job
 from campaigns.states import move
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
-SLICE = 20_000
-
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -56,10 +54,11 @@ def start(lease: Lease) -> bool:
     return started
 
 
+# The job's row is held until the slice is committed: whoever takes the job after us finds all of it or nothing.
 ENQUEUE = """
 WITH holder AS (
     UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
-    WHERE id = %(job)s AND fence = %(fence)s AND status = 'ENQUEUED' RETURNING id
+    WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' RETURNING id
 ), taken AS (
     UPDATE campaigns_message SET dequeued_at = clock_timestamp()
     WHERE id >= %(low)s AND id < %(high)s AND dequeued_at IS NULL AND EXISTS (SELECT FROM holder)
@@ -71,19 +70,38 @@ SELECT EXISTS (SELECT FROM holder)
 """
 
 
-def enqueue(connection: Connection, lease: Lease, first: int, end: int) -> bool:
-    """Copies the messages first .. end-1 that are not in ops yet (document 001); in slices, each its own commit.
+async def enqueue(connection: AsyncConnection[TupleRow], lease: Lease, low: int, high: int) -> bool:
+    """Copies the messages low .. high-1 that wait to ops (document 001). False: the job is no longer ours.
 
-    False: the job is no longer ours. A slice that was done before is passed over.
+    A job's slices are copied in the order of their ids, so that ops tells how far its senders got (`reached`).
     """
-    for low in range(first, end, SLICE):
-        words = {"job": lease.job_id, "fence": lease.fence, "low": low, "high": min(low + SLICE, end)}
-        row = connection.execute(ENQUEUE, words).fetchone()
-        if not row or not row[0]:
-            return False
-        failpoints.here("mid_enqueue")
+    failpoints.here("before_enqueue")
+    words = {"job": lease.job_id, "fence": lease.fence, "low": low, "high": high}
+    row = await (await connection.execute(ENQUEUE, words)).fetchone()
     failpoints.here("after_enqueue")
-    return True
+    return bool(row and row[0])
+
+
+# First and last by ORDER BY .. LIMIT 1: for min, max and EXISTS the planner may read the whole job, or the whole table.
+REACHED = """
+SELECT coalesce((
+    SELECT id FROM campaigns_message WHERE id < %(end)s AND dequeued_at IS NULL AND id >= coalesce((
+        SELECT id + 1 FROM campaigns_opsmessage WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
+        ORDER BY id DESC LIMIT 1
+    ), %(first)s) ORDER BY id LIMIT 1
+), %(end)s)
+"""
+
+
+async def reached(connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int) -> int:
+    """The first of a job's messages that is still to be enqueued; `end`: none is.
+
+    To be asked under a fence of our own: whoever took it has waited for the slices of all before.
+    """
+    cursor = await connection.execute(REACHED, {"job": lease.job_id, "first": first, "end": end})
+    row = await cursor.fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 # For a sender's own connections. All its statements find rows by key; but ops is filled faster than it is analysed, and
@@ -242,14 +260,17 @@ async def expire(connection: AsyncConnection[TupleRow], lease: Lease, first: int
     await connection.execute(EXPIRE, words)
 
 
-LEFT = """
-SELECT EXISTS (SELECT FROM campaigns_opsmessage WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
-    AND sent_at IS NULL AND error_code IS NULL)
+LEFT = f"""
+SELECT ({REACHED}) < %(end)s OR (
+    SELECT id FROM campaigns_opsmessage
+    WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
+    ORDER BY id LIMIT 1
+) IS NOT NULL
 """
 
 
 def drain(connection: Connection, lease: Lease, first: int, end: int) -> bool:
-    """SENDING -> SENT if nothing is left to pick."""
+    """SENDING -> SENT if nothing is left, to pick or to enqueue."""
     row = connection.execute(LEFT, {"job": lease.job_id, "first": first, "end": end}).fetchone()
     if row is None or row[0]:
         return False

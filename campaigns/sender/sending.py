@@ -1,4 +1,4 @@
-"""From the bell to letting go: take the job, enqueue its messages, stream them, leave it in the right state."""
+"""From the bell to letting go: take the job, stream its messages, leave it in the right state."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
         until = finalising.in_a_minute()
         finalising.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
         return Sent(job_id, left=True, until=until)
-    if not sending.enqueue(_connected(), lease, work.first, work.end) or not sending.start(lease):
+    if not sending.start(lease):
         return Sent(job_id, ours=False)
     end = End(drained=True)
     while end.drained and not sending.drain(_connected(), lease, work.first, work.end):

@@ -1,4 +1,7 @@
-"""One job's stream: grant, claim, call and record overlap in one event loop; nothing waits for a slow answer.
+"""One job's stream: enqueue, grant, claim, call and record overlap in one event loop; nothing waits for a slow answer.
+
+A slice of the messages is copied to ops whenever fewer are left there than can be called at once. So the first call
+waits for one slice only, however large the job, and a stop leaves the others untouched in the ground truth.
 
 What starts a call is always in this order: places in the vendor's window, then the messages marked as called and the
 ledger written in one commit, then the call. What ends one: the result stored, the places handed back.
@@ -32,6 +35,7 @@ log = logging.getLogger(__name__)
 NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
 PATIENCE = 5.0  # seconds that a sender waits by itself; for longer it lets go of the job
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
+SLICE = 1000  # messages that are enqueued at once
 FIND_OUT = 1.0  # seconds between two looks at the world
 
 
@@ -64,7 +68,7 @@ class Stream:
         self._connect, self._health = connect, health
         self._room = Room(work, self._write)
         self._hold = work.adapter.deadline + SLACK
-        self._cursor = work.first
+        self._cursor = self._reached = work.first  # claimed, and enqueued, up to here
         self._backoff = 0.0
         self._looked = self._beaten = time.monotonic()
 
@@ -73,6 +77,7 @@ class Stream:
         self._claims, self._records = await self._connect(), await self._connect()
         try:
             await self._work.adapter.open()
+            self._reached = await claims.reached(self._claims, self._work.lease, self._work.first, self._work.end)
             self._world = await self._look()
             serving = asyncio.create_task(self._room.serve())
             feeding = asyncio.create_task(self._feed())
@@ -122,6 +127,8 @@ class Stream:
         await self._live()
         if end := await self._reason_to_end():
             return end
+        if self._reached < min(self._work.end, self._cursor + self._room.size):
+            return await self._enqueue()
         if self._world.closed_for:
             await self._room.wait(min(0.2, self._world.closed_for))
             self._world = await self._look()
@@ -159,8 +166,7 @@ class Stream:
         if not seen.ours or self._stopping():
             return End()
         if self._work.deadline and seen.now >= self._work.deadline:
-            await claims.expire(self._claims, self._work.lease, self._work.first, self._work.end)
-            return End(drained=True)
+            return await self._expire()
         if seen.paused is not None:
             return End(words=f"paused: {seen.paused}")
         if seen.closed_for > PATIENCE:
@@ -170,6 +176,21 @@ class Stream:
         if refusal := self._room.refusal:
             return await self._after(refusal)
         return End(drained=True) if self._cursor >= self._work.end else None
+
+    async def _enqueue(self) -> End | None:
+        """The next slice; ends if the job was stopped or taken from us."""
+        high = min(self._reached + SLICE, self._work.end)
+        if not await claims.enqueue(self._claims, self._work.lease, self._reached, high):
+            return End()
+        self._reached = high
+        return None
+
+    async def _expire(self) -> End | None:
+        """The deadline has passed. What is not enqueued yet is first, so that it can be seen to expire."""
+        if self._reached < self._work.end:
+            return await self._enqueue()
+        await claims.expire(self._claims, self._work.lease, self._work.first, self._work.end)
+        return End(drained=True)
 
     async def _after(self, refusal: NotSent) -> End | None:
         """The vendor could not be called: the whole credential waits as long as it said, or longer each time."""
@@ -238,7 +259,7 @@ class Stream:
         if not messages:
             self._world = await self._look()
             if self._world.admits(seen):
-                self._cursor = work.end  # nothing is left from the cursor on
+                self._cursor = self._reached  # nothing is left from the cursor on
 
     async def _look(self) -> world.Standing:
         return await world.read(self._claims, self._work.lease, self._work.vendor_id, self._work.credential_id)

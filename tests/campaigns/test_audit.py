@@ -51,6 +51,8 @@ def test_a_sound_world_has_no_breach_in_any_state() -> None:
     OpsMessage.objects.filter(id=sending.first_message + 1).update(**refused())
     logged(3, [accepted(), refused(), in_doubt()])
     logged(3, [accepted()], stopped_at=timezone.now())
+    OpsMessage.objects.filter(id=sending.end - 1).delete()  # not enqueued yet
+    Message.objects.filter(id=sending.end - 1).update(dequeued_at=None)
     family(parent="P_ASSIGNING", remaining=3, children=["SENDING", "DISPATCHED"], each=2)
     family(parent="P_ASSIGNED", remaining=0, children=["SENDING", "DISPATCHED"], each=2)
     called(login.vendor, 1, 2, 3, 61.5, 62.5, 63.5)
@@ -111,6 +113,14 @@ def lose_the_ops_row() -> str:
     job = factories.campaign_with_job(1, status="SENDING")
     OpsMessage.objects.filter(id=job.first_message).delete()
     return f"message {job.first_message} of job {job.pk}"
+
+
+def pass_over_a_message() -> str:
+    job = factories.campaign_with_job(3, status="SENDING")
+    passed_over = job.first_message + 1
+    OpsMessage.objects.filter(id=passed_over).delete()
+    Message.objects.filter(id=passed_over).update(dequeued_at=None)
+    return f"message {passed_over} of job {job.pk}"
 
 
 def end_without_a_message() -> str:
@@ -207,7 +217,8 @@ PLANTS: dict[str, Callable[[], str]] = {
     "no job counts more messages than it has": count_too_much,
     "each message in ops is queued in the truth and belongs to its job": leave_a_stray_in_ops,
     "each queued message is in ops, or it has an end": lose_the_ops_row,
-    "no job goes on or ends without some of its messages": end_without_a_message,
+    "no job ends without some of its messages": end_without_a_message,
+    "no message is passed over while those after it are enqueued": pass_over_a_message,
     "what is accepted has evidence": claim_a_person_said_so,
     "the database still refuses rows that contradict themselves": drop_a_rule,
     "no window holds more calls than its limit": send_too_fast,

@@ -8,7 +8,6 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from campaigns import dispatcher, sender
@@ -17,6 +16,7 @@ from campaigns.models import Job, OpsMessage
 from campaigns.sender import standing
 from campaigns.sender.sending import connect
 from campaigns.sender.stream import SLACK
+from tests.enqueueing import started
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.rounds import CONCURRENCY, Driver, Mail
@@ -71,7 +71,7 @@ def test_a_zombie_does_not_make_the_vendor_faster(sandbox: Sandbox, driver: Driv
 def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_through(vendor: Sandbox) -> None:
     """The zombie proves it after the job was drained by another sender, before it is finalised."""
     job = taken(3, login(vendor.url))
-    lost = asyncio.run(claims_one(job))
+    lost = asyncio.run(claims_one(job, started(job)))
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
     assert finalising.recover(job.pk, timedelta(minutes=1))
     sender.send(job.pk, take_again(job).fence)
@@ -88,18 +88,17 @@ def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_t
 def test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one(vendor: Sandbox) -> None:
     """It proves once more that its call was not made, while another sender's call of the message is open."""
     job = taken(1, login(vendor.url))
-    message = asyncio.run(claims_one(job))
+    message = asyncio.run(claims_one(job, started(job)))
     asyncio.run(proves_that_it_called_nobody(message, job))
     finalising.recover(job.pk, timedelta())
-    assert asyncio.run(claims_one(take_again(job))) == message
+    assert asyncio.run(claims_one(job, started(take_again(job)))) == message
     before = OpsMessage.objects.values().get()
     asyncio.run(proves_that_it_called_nobody(message, job))
     assert OpsMessage.objects.values().get() == before and rounds.open_calls() == 1
 
 
-async def claims_one(job: Job) -> int:
+async def claims_one(job: Job, lease: sending.Lease) -> int:
     """As a sender does, up to the moment before the call."""
-    lease = await asyncio.to_thread(started, job)
     rows = await connect()
     world = await standing.read(rows, lease, job.vendor_id, job.credential_id)
     words = {
@@ -109,14 +108,6 @@ async def claims_one(job: Job) -> int:
     (message,) = await sending.claim(rows, words)
     await rows.close()
     return message.id
-
-
-def started(job: Job) -> sending.Lease:
-    lease = sending.take(job.pk, job.fence)
-    connection.ensure_connection()
-    assert lease and sending.enqueue(connection.connection, lease, job.first_message, job.end) and sending.start(lease)
-    connection.close()
-    return lease
 
 
 async def proves_that_it_called_nobody(message_id: int, job: Job) -> None:

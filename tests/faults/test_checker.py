@@ -8,13 +8,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.utils import timezone
 
 from campaigns import sender
 from campaigns.claims import finalising, people, sending
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.sender import standing
 from campaigns.sender.sending import connect
+from tests.enqueueing import started
 from tests.faults.checker import judge
 from tests.faults.sending import login, sent, take_again, taken
 from tests.sandbox import Sandbox
@@ -95,14 +96,9 @@ def told(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
 
 def test_p3_an_acceptance_that_the_vendor_knows_nothing_of(vendor: Sandbox) -> None:
     job = taken(1, login(vendor.url))
-    sending.enqueue(raw(), sending.Lease(job.pk, job.fence), job.first_message, job.end)
+    started(job)
     told(job, (job.first_message, Accepted("sb-0")))
     assert broken(vendor, final=False) == {"P3"}
-
-
-def raw() -> Any:
-    connection.ensure_connection()
-    return connection.connection
 
 
 def test_p4_places_that_are_given_back_as_soon_as_the_call_is_over(
@@ -119,7 +115,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     lease = sending.take(job.pk, job.fence)
     assert lease
     people.stop([job.pk])
-    planted(monkeypatch, sending, "ENQUEUE", "AND status = 'ENQUEUED'", "")
+    planted(monkeypatch, sending, "ENQUEUE", "AND status = 'SENDING'", "")
     planted(monkeypatch, sending, "CLAIM", "AND status = 'SENDING'", "")
     planted(monkeypatch, standing, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(sending, "take", lambda *_: lease)
@@ -133,10 +129,10 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
 def test_p7_finalising_without_a_look_at_whose_rows_they_are(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Postman's fault: it un-dequeues the messages of other campaigns."""
     ours, other = taken(2, login(vendor.url)), taken(2, login(vendor.url))
-    sending.enqueue(raw(), sending.Lease(other.pk, other.fence), other.first_message, other.end)
+    started(other)
+    OpsMessage.objects.filter(id=other.first_message).update(sent_at=timezone.now())
     planted(monkeypatch, finalising, "BACK", "id >= %(low)s AND id < %(high)s AND job_id = %(job)s", "true")
     before = list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at"))
     sent(ours)
     assert list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at")) != before
-    Job.objects.filter(pk=other.pk).update(status="SENDING")
     assert "P2" in broken(vendor, final=False)

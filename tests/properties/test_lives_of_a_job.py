@@ -67,17 +67,29 @@ class Lives(RuleBasedStateMachine):
         self.job.refresh_from_db()
         return str(self.job.status)
 
-    @rule(most=st.integers(0, 2))
-    def another_sender(self, most: int) -> None:
+    @rule(most=st.integers(0, 2), slices=st.integers(0, RECIPIENTS))
+    def another_sender(self, most: int, slices: int) -> None:
         """Claims, but has called nobody yet. Whoever had the job is thought dead; he may be only slow, and is kept."""
         finalising.recover(self.job.pk, NEVER)
         dispatcher.dispatch_ready()
         waiting = Job.objects.filter(pk=self.job.pk)
         move(waiting, "enqueue", fence=F("fence") + 1, heartbeat_at=Now())
         lease = sending.take(self.job.pk, waiting.get().fence)
-        if lease and sending.enqueue(raw(), lease, self.job.first_message, self.job.end) and sending.start(lease):
+        if lease and sending.start(lease):
             self.senders.append(Sender(lease))
+            for _ in range(slices):
+                self.enqueue(len(self.senders) - 1)
             self.claim_and_call(len(self.senders) - 1, ["later"] * most, tell=False)
+
+    @precondition(lambda self: self.senders)
+    @rule(which=ANY)
+    def enqueue(self, which: int) -> None:
+        """A slice of one message, by whoever has the job or thinks so."""
+        self.loop.run_until_complete(self._enqueue(self.senders[which % len(self.senders)].lease))
+
+    async def _enqueue(self, lease: sending.Lease) -> None:
+        low = await sending.reached(self.rows, lease, self.job.first_message, self.job.end)
+        await sending.enqueue(self.rows, lease, low, min(low + 1, self.job.end))
 
     @precondition(lambda self: self.senders)
     @rule(which=ANY, fates=st.lists(st.sampled_from(FATES), min_size=1, max_size=2), tell=st.booleans())
@@ -148,7 +160,7 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def the_rest_goes_out(self) -> None:
         """The last sender is quick and sends all that is left."""
-        self.another_sender(0)
+        self.another_sender(0, RECIPIENTS)
         while self._sends_one():
             pass
         if self.senders and self.senders[-1].idle:

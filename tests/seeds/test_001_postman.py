@@ -12,9 +12,10 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns import desk, dispatcher, mailcaster, sender
-from campaigns.claims import finalising, people, sending
+from campaigns.claims import finalising, people
 from campaigns.models import Job, Message, OpsMessage
 from tests import factories as make
+from tests.enqueueing import started
 from tests.programs import wait_until
 from vendors.models import Credential
 
@@ -52,11 +53,9 @@ def test_six_states_from_ready_to_logged(twilio, sandbox):
     dispatcher.dispatch_ready([job.pk])
     claimed = pick(twilio)
     assert claimed and status(job) == "ENQUEUED", "chosen by a sender worker"
-    lease = sending.take(job.pk, claimed.fence)
-    connection.ensure_connection()
-    assert lease and sending.enqueue(connection.connection, lease, job.first_message, job.end)
+    lease = started(Job.objects.get(pk=job.pk))
     assert OpsMessage.objects.count() == 2 and not Message.objects.filter(dequeued_at=None).exists()
-    assert sending.start(lease) and status(job) == "SENDING"
+    assert status(job) == "SENDING"
     assert finalising.put_back(job.pk, lease.fence), "the worker is replaced by another one"
     claimed = pick(twilio)
     assert claimed and not sender.send(job.pk, claimed.fence).left
@@ -162,10 +161,8 @@ def test_finalising_one_campaign_touches_no_row_of_another(twilio, sandbox):
     done, under_way = ready(3, twilio), ready(3, other)
     claimed = pick(twilio)
     sender.send(done.pk, claimed.fence)
-    claimed = pick(other)
-    lease = sending.take(under_way.pk, claimed.fence)
-    connection.ensure_connection()
-    sending.enqueue(connection.connection, lease, under_way.first_message, under_way.end)
+    pick(other)
+    started(Job.objects.get(pk=under_way.pk))
     mine = Message.objects.filter(campaign=under_way.campaign).order_by("pk")
     before = list(mine.values()), list(OpsMessage.objects.filter(job=under_way).order_by("pk").values())
     finalising.finalise(done.pk)

@@ -1,0 +1,27 @@
+"""A job in the hands of a sender that has only copied its messages to ops."""
+
+import asyncio
+
+from campaigns.claims import sending
+from campaigns.models import Job
+from campaigns.sender.sending import connect
+
+
+def enqueue(lease: sending.Lease, low: int, high: int) -> bool:
+    """On a connection of its own, as a sender's."""
+
+    async def run() -> bool:
+        rows = await connect()
+        try:
+            return await sending.enqueue(rows, lease, low, high)
+        finally:
+            await rows.close()
+
+    return asyncio.run(run())
+
+
+def started(job: Job) -> sending.Lease:
+    """The bell was heard; all messages are in ops, none is called."""
+    lease = sending.take(job.pk, job.fence)
+    assert lease and sending.start(lease) and enqueue(lease, job.first_message, job.end)
+    return lease
