@@ -34,7 +34,7 @@ class Driver:
             [sys.executable, "-m", "tests.faults.driver"],
             cwd=PROJECT,
             env=environment(
-                **{"BROKER_URL": "memory://", "RESULT_BACKEND": "cache+memory://", "LEASE_SECONDS": "0", **more}
+                **{"BROKER_URL": "memory://", "RESULT_BACKEND": "cache+memory://", "LEASE_SECONDS": "1e-9", **more}
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
