@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from campaigns import progress, results, words
-from campaigns.models import Delivery, Job, Message, OpsMessage, Session
+from campaigns.models import Delivery, Job, Message, OpsMessage, Receipt, Session
 from campaigns.progress import STILL, Progress
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> Look | None:
 
 def changed(look: Look) -> bool:
     """What a long poll watches: has anything happened since?"""
-    names = ("status", "accepted", "refused", "in_doubt", "expired")
+    names = ("status", "accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
     now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
     return now != tuple(getattr(look.job, name) for name in names)
 
@@ -67,7 +67,8 @@ def messages(look: Look) -> list[dict[str, Any]]:
 
 def tag(job: Job) -> list[Any]:
     """What a result was made from."""
-    return [_iso(job.finished_at), job.accepted, job.refused, job.in_doubt, job.expired]
+    counts = (job.accepted, job.refused, job.in_doubt, job.expired, job.delivered, job.bounced)
+    return [_iso(job.finished_at), *counts]
 
 
 def _stored(look: Look) -> list[dict[str, Any]] | None:
@@ -89,19 +90,25 @@ def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
     stopped = job.status in STILL
     names: Sequence[str | None] = session.references or [None] * job.size
     pairs = zip(rows, names, strict=True)
-    return [facts(row.pk, hot.get(row.pk, row), name, stopped=stopped) for row, name in pairs]
+    return [facts(row, hot.get(row.pk, row), name, stopped=stopped) for row, name in pairs]
 
 
-def facts(id: int, row: Delivery, reference: str | None, *, stopped: bool) -> dict[str, Any]:
+def facts(message: Message, row: Delivery, reference: str | None, *, stopped: bool) -> dict[str, Any]:
+    """row: the message's row in ops, if it is there."""
     return {
-        "id": f"msg_{id}",
+        "id": f"msg_{message.pk}",
         "reference": reference,
-        "status": plain(words.of_message(row, stopped)),
-        "reason": _reason(row),
+        "status": plain(words.of_message(row, stopped, message.receipt)),
+        "reason": _reported(message) or _reason(row),
         "vendor_message_id": row.message_id,
         "sent_at": _iso(row.sent_at),
+        "reported_at": _iso(message.receipt_at),
         "attempt": row.resend_no + 1,
     }
+
+
+def _reported(message: Message) -> dict[str, str | None] | None:
+    return {"code": "bounced", "text": message.receipt_note} if message.receipt == Receipt.BOUNCED else None
 
 
 def _reason(row: Delivery) -> dict[str, str | None] | None:

@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 import signal
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from inspect import signature
 from typing import Any
@@ -137,6 +137,19 @@ def consume_session(session_id: str) -> None:
 def ring_webhook(call_id: int) -> None:
     """This event is posted soon."""
     _ring(call_webhook, call_id, queue=WEBHOOKS)
+
+
+def announce_calls(call_ids: Sequence[int]) -> None:
+    """The same for as many as one report of receipts made; the bells are rung by a worker."""
+    if call_ids:
+        _ring(ring_webhooks, list(call_ids), queue=WEBHOOKS)
+
+
+@shared_task
+def ring_webhooks(call_ids: list[int]) -> None:
+    """One bell for each of these events."""
+    for call_id in call_ids:
+        ring_webhook(call_id)
 
 
 @shared_task(time_limit=60)

@@ -8,6 +8,7 @@ import base64
 import logging
 import random
 import secrets
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +19,8 @@ from django.db import transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns.models import Session, Sponsor, Webhook, WebhookCall
+from campaigns.claims.receipts import Change
+from campaigns.models import Receipt, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.webhooks import Event
 from vendors import receivers
 
@@ -30,8 +32,13 @@ EARLY = timedelta(seconds=1)  # by how much clocks and bells may differ
 LATE = timedelta(minutes=1)  # a bell that is later than this was lost
 MOST = 1000  # calls a sweep
 GONE = 410
-EVENTS = {"sent": Event.MESSAGE_SENT, "failed": Event.MESSAGE_FAILED, "expired": Event.MESSAGE_FAILED,
-          "needs_attention": Event.MESSAGE_NEEDS_ATTENTION}  # fmt: skip
+# What is delivered or bounced had been sent, which is an event of its own; a receipt is told when it comes in.
+EVENTS = {
+    **dict.fromkeys(("sent", "delivered", "bounced"), Event.MESSAGE_SENT),
+    **dict.fromkeys(("failed", "expired"), Event.MESSAGE_FAILED),
+    "needs_attention": Event.MESSAGE_NEEDS_ATTENTION,
+}
+REPORTS = {Receipt.DELIVERED.value: Event.MESSAGE_DELIVERED, Receipt.BOUNCED.value: Event.MESSAGE_BOUNCED}
 
 
 def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
@@ -52,6 +59,23 @@ def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
     happened = [*_of_messages(session, messages), _of_session(session, messages)]
     rows = [_row(hook, session, *one) for hook in hooks for one in happened if one[1] in hook.events]
     return store(rows)
+
+
+def report(changes: Sequence[Change]) -> list[int]:
+    """Stores the calls for receipts that came in; returns the new ones. In the transaction that stores the receipts."""
+    named = {change.session for change in changes if change.session}
+    sessions = Session.objects.select_related("job").defer("answer", "fingerprint").in_bulk(named)
+    sponsors = {session.sponsor_id for session in sessions.values()}
+    hooks: dict[tuple[int, bool], list[Webhook]] = defaultdict(list)
+    for hook in Webhook.objects.filter(sponsor__in=sponsors, enabled=True, events__overlap=list(REPORTS.values())):
+        hooks[hook.sponsor_id, hook.test].append(hook)
+    rows = []
+    for change in changes:
+        session = sessions.get(change.session) if change.session else None
+        if session and (mine := hooks[session.sponsor_id, session.test]):
+            happened = _of_receipt(session, change)
+            rows += [_row(hook, session, *happened) for hook in mine if happened[1] in hook.events]
+    return store(rows) if rows else []
 
 
 def store(rows: Sequence[WebhookCall]) -> list[int]:
@@ -75,10 +99,26 @@ def _of_messages(session: Session, messages: Iterable[dict[str, Any]]) -> Iterab
             yield uuid5(SPACE, what), kind, {name: message[name] for name in names}
 
 
+def _of_receipt(session: Session, change: Change) -> Happened:
+    kind = REPORTS[change.kind.value]
+    what = f"{session.pk} msg_{change.id} {change.attempt} {kind.value} {change.at.isoformat()}"
+    bounced = change.kind == Receipt.BOUNCED
+    data = {
+        "id": f"msg_{change.id}",
+        "reference": session.references[change.id - session.job.first_message] if session.references else None,
+        "status": change.kind.value,
+        "reason": {"code": "bounced", "text": change.note} if bounced else None,
+        "vendor_message_id": change.vendor_message_id,
+        "reported_at": change.at.isoformat(),
+    }
+    return uuid5(SPACE, what), kind, data
+
+
 def _of_session(session: Session, messages: Sequence[dict[str, Any]]) -> Happened:
     statuses = [message["status"] for message in messages]
     counts = {status: statuses.count(status) for status in sorted(set(statuses))}
-    what = f"{session.pk} {counts} {session.job.revision}"
+    ended = Counter("sent" if status in REPORTS else status for status in statuses)
+    what = f"{session.pk} {dict(sorted(ended.items()))} {session.job.revision}"
     return uuid5(SPACE, what), Event.SESSION_FINISHED, {"counts": counts, "metadata": session.metadata}
 
 

@@ -6,15 +6,21 @@ P3): a sum of a job or a campaign is Sent only when every recipient was accepted
 
 from typing import Any
 
-from campaigns.models import Delivery
+from campaigns.models import Delivery, Receipt
 from campaigns.progress import Progress
 
 WAITING, SENDING, SENT, PARTLY_SENT = "Waiting", "Sending", "Sent", "Partly sent"
+DELIVERED, BOUNCED = "Delivered", "Bounced"
 FAILED, ATTENTION, STOPPED, EXPIRED = "Failed", "Needs attention", "Stopped", "Expired"
 
 
-def of_message(row: Delivery, stopped: bool = False) -> str:
-    """row: the ops row while its job is being sent, else the message itself; stopped: its job makes no more calls."""
+def of_message(row: Delivery, stopped: bool = False, receipt: str | None = None) -> str:
+    """row: the ops row while its job is being sent, else the message itself; stopped: its job makes no more calls.
+
+    receipt: what the vendor reported later, which only the message itself has.
+    """
+    if receipt is not None:
+        return BOUNCED if receipt == Receipt.BOUNCED else DELIVERED
     if row.message_id is not None:
         return SENT
     if row.error_code is not None:
@@ -37,10 +43,16 @@ def of_sum(sums: Progress) -> str:
     if sums.open:
         return STOPPED
     if sums.accepted == sums.size:
-        return SENT
+        return DELIVERED if sums.delivered == sums.size else SENT
     if sums.accepted:
         return PARTLY_SENT
     return EXPIRED if sums.expired == sums.size else FAILED
+
+
+def reported(sums: Progress) -> str:
+    """What the vendor reported later, to be put after the rest; empty where it has reported nothing."""
+    told = {"delivered": sums.delivered, "bounced": sums.bounced}
+    return "".join(f", {count:,} {what}" for what, count in told.items() if count)
 
 
 def sees_recipients(user: Any) -> bool:

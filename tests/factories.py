@@ -7,10 +7,12 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db import connection, transaction
 from django.utils import timezone
 
+from campaigns import references
 from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor
 from campaigns.states import RUNNING, Status
 from vendors.casters import default_set
@@ -127,8 +129,12 @@ def _block(size: int) -> int:
 
 
 def _messages(of: Campaign, addresses: Sequence[str]) -> None:
+    ids = range(of.first_message, of.first_message + len(addresses))
     Message.objects.bulk_create(
-        (Message(id=of.first_message + n, campaign=of, recipient=to) for n, to in enumerate(addresses)),
+        (
+            Message(id=id, uuid=UUID(uuid.decode()), campaign=of, recipient=to)
+            for id, uuid, to in zip(ids, references.uuids(ids), addresses, strict=True)
+        ),
         batch_size=5000,
     )
 

@@ -1,6 +1,7 @@
 """Who delivers, through which login, how fast it may be called, and the slots that send (documents 000 and 003)."""
 
 from datetime import time, timedelta
+from typing import Any
 from zoneinfo import available_timezones
 
 from django.conf import settings
@@ -118,6 +119,21 @@ class Credential(models.Model):
 
     def __str__(self) -> str:
         return f"{self.vendor.slug}/{self.name}"
+
+
+class ReceiptKey(models.Model):
+    """A secret with which a vendor signs what it reports later (Standard Webhooks); two are valid during a rotation."""
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="receipt_keys")
+    secret: Any = EncryptedJSONField(help_text="{'key': 'whsec_...'}; write-only")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"receipt key {self.pk}"
 
 
 class RateLimit(models.Model):

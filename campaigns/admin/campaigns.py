@@ -72,7 +72,8 @@ class CampaignAdmin(Scoped):
     @admin.display(description="state")
     def in_words(self, campaign: Any) -> str:
         known = hasattr(campaign, "sums")
-        return words.of_sum(campaign.sums if known else progress.of_campaigns([campaign.pk])[campaign.pk])
+        sums = campaign.sums if known else progress.of_campaigns([campaign.pk])[campaign.pk]
+        return words.of_sum(sums) + words.reported(sums)
 
     @admin.display(description="look at")
     def look(self, campaign: Campaign) -> SafeString:

@@ -134,7 +134,7 @@ class JobAdmin(Decisions, Scoped):
     @admin.display(description="accepted / refused / in doubt")
     def so_far(self, job: Job) -> str:
         sums = _sums(job)
-        return f"{sums.accepted:,} / {sums.refused:,} / {sums.in_doubt:,} of {sums.size:,}"
+        return f"{sums.accepted:,} / {sums.refused:,} / {sums.in_doubt:,} of {sums.size:,}{words.reported(sums)}"
 
 
 @admin.register(DispatchRun)

@@ -13,14 +13,16 @@ from django.urls import path
 from campaigns import words
 from campaigns.admin import attention
 from campaigns.admin.scoped import Scoped
-from campaigns.models import Campaign, Job, Message, OpsMessage, Resolution
+from campaigns.models import Campaign, Job, Message, OpsMessage, Receipt, Resolution
 from campaigns.states import PARENTS, Status
 from vendors.listing import CappedPaginator
 
 FINAL = (Status.STOPPED, Status.LOGGED)
 # By the ground truth; what is in ops right now is Waiting or Sending.
 SHAPES = {
-    words.SENT: Q(message_id__isnull=False),
+    words.SENT: Q(message_id__isnull=False, receipt=None),
+    words.DELIVERED: Q(receipt=Receipt.DELIVERED),
+    words.BOUNCED: Q(receipt=Receipt.BOUNCED),
     words.FAILED: Q(error_code__isnull=False) & ~Q(error_code="expired"),
     words.EXPIRED: Q(error_code="expired"),
     words.ATTENTION: Q(in_doubt_at__isnull=False),
@@ -97,7 +99,8 @@ def in_words(rows: list[Any]) -> None:
     jobs = [job for job in near.exclude(status__in=PARENTS) if job.end > min(ids)]
     still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
     for row in rows:
-        row.word = words.of_message(ops.get(row.pk, row), stopped=any(row.pk in span for span in still))
+        stopped = any(row.pk in span for span in still)
+        row.word = words.of_message(ops.get(row.pk, row), stopped, row.receipt)
 
 
 @admin.register(Message)

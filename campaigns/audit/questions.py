@@ -130,9 +130,18 @@ P3 = [
     ),
     Question(
         "P3",
+        "what is reported as delivered or bounced is accepted, by a sending that there was",
+        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
+        JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
+        WHERE {LEAF} AND {FRESH} AND m.receipt IS NOT NULL
+            AND (m.message_id IS NULL OR m.receipt_no > m.resend_no OR o.id IS NOT NULL AND o.message_id IS NULL)""",
+    ),
+    Question(
+        "P3",
         "the database still refuses rows that contradict themselves",
         """SELECT wanted.name FROM unnest(ARRAY['message_answered', 'message_accepted', 'message_refused',
-            'message_in_doubt', 'ops_answered', 'ops_accepted', 'ops_refused', 'ops_in_doubt']) AS wanted(name)
+            'message_in_doubt', 'message_reported', 'ops_answered', 'ops_accepted', 'ops_refused', 'ops_in_doubt'
+        ]) AS wanted(name)
         WHERE NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conname = wanted.name AND c.convalidated)""",
     ),
 ]
@@ -194,18 +203,21 @@ P7 = [
         f"""SELECT format('job %%s', j.id) FROM campaigns_job j CROSS JOIN LATERAL (
             SELECT count(m.message_id) AS accepted, count(m.in_doubt_at) AS in_doubt,
                 count(*) FILTER (WHERE m.error_code = 'expired') AS expired,
-                count(*) FILTER (WHERE m.error_code <> 'expired') AS refused
+                count(*) FILTER (WHERE m.error_code <> 'expired') AS refused,
+                count(*) FILTER (WHERE m.receipt = 'delivered') AS delivered,
+                count(*) FILTER (WHERE m.receipt = 'bounced') AS bounced
             FROM campaigns_message m WHERE {SLICE}
         ) s WHERE j.status = 'LOGGED' AND {FRESH}
-            AND (s.accepted, s.refused, s.expired, s.in_doubt) <> (j.accepted, j.refused, j.expired, j.in_doubt)""",
+            AND (s.accepted, s.refused, s.expired, s.in_doubt, s.delivered, s.bounced)
+                <> (j.accepted, j.refused, j.expired, j.in_doubt, j.delivered, j.bounced)""",
     ),
     Question(
         "P7",
         "the counters of a finished parent are those of its children",
         f"""SELECT format('parent %%s', j.id) FROM campaigns_job j JOIN campaigns_job k ON k.parent_id = j.id
         WHERE j.status = 'P_FINISHED' AND {FRESH} GROUP BY j.id
-        HAVING (sum(k.accepted), sum(k.refused), sum(k.expired), sum(k.in_doubt))
-            <> (j.accepted, j.refused, j.expired, j.in_doubt)""",
+        HAVING (sum(k.accepted), sum(k.refused), sum(k.expired), sum(k.in_doubt), sum(k.delivered), sum(k.bounced))
+            <> (j.accepted, j.refused, j.expired, j.in_doubt, j.delivered, j.bounced)""",
     ),
 ]
 ORDER = [

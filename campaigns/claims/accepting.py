@@ -5,7 +5,7 @@ is just being stored by another transaction is told so. The jobs are born dispat
 (a future send_at: READY, for the dispatcher); large ones are born as parents.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,7 @@ import orjson
 import psycopg
 from django.db import connection
 
+from campaigns import references
 from campaigns.states import Status
 
 
@@ -91,9 +92,9 @@ WITH asked AS (
         clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), messages AS (
-    INSERT INTO campaigns_message (id, campaign_id, recipient, params)
-    SELECT m.id, campaign, m.recipient, m.params
-    FROM json_to_recordset(%s::json) AS m (n int, id bigint, recipient text, params jsonb)
+    INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params)
+    SELECT m.id, m.uuid, campaign, m.recipient, m.params
+    FROM json_to_recordset(%s::json) AS m (n int, id bigint, uuid uuid, recipient text, params jsonb)
     JOIN numbered USING (n) JOIN kept ON kept.job_id = job ORDER BY m.id
 )
 SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job ORDER BY n
@@ -157,8 +158,13 @@ def _requests(requests: Sequence[Request]) -> str:
 
 def _messages(requests: Sequence[Request]) -> str:
     rows = [
-        {"n": number, "id": id, "recipient": recipient, "params": fields}
+        {"n": number, "id": id, "uuid": uuid.decode(), "recipient": recipient, "params": fields}
         for number, request in enumerate(requests)
-        for id, (recipient, fields) in enumerate(request.recipients, start=request.first_message)
+        for id, uuid, (recipient, fields) in _named(request)
     ]
     return orjson.dumps(rows).decode()
+
+
+def _named(request: Request) -> Iterator[tuple[int, bytes, tuple[str, dict[str, Any]]]]:
+    ids = range(request.first_message, request.first_message + len(request.recipients))
+    return zip(ids, references.uuids(ids), request.recipients, strict=True)

@@ -34,10 +34,12 @@ UPDATE campaigns_message m SET
     settle_at = moved.in_doubt_at
 FROM moved WHERE m.id = moved.id AND m.message_id IS NULL
 """
+COUNTERS = ("accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
 COUNT = """
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     count(*) FILTER (WHERE error_code IS NOT NULL AND error_code <> 'expired'),
     count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired'),
+    count(*) FILTER (WHERE receipt = 'delivered'), count(*) FILTER (WHERE receipt = 'bounced'),
     count(*) FILTER (WHERE dequeued_at IS NULL)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
 """
@@ -72,8 +74,8 @@ def _slice(job: Job, low: int, high: int, *, last: bool) -> bool:
         failpoints.here("mid_finalise")
         if not last:
             return True
-        accepted, refused, in_doubt, expired, waiting = _one(cursor, COUNT, words)
-        counts = {"accepted": accepted, "refused": refused, "in_doubt": in_doubt, "expired": expired}
+        *counted, waiting = _one(cursor, COUNT, words)
+        counts = dict(zip(COUNTERS, counted, strict=True))
         ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
         mine = Job.objects.filter(pk=job.pk)
         if waiting and move(mine, "again", **counts, **ends):
@@ -135,8 +137,7 @@ def finish_parent(parent_id: int) -> bool:
         parent = Job.objects.select_for_update().filter(pk=parent_id, parent=None).first()
         if parent is None or parent.children.exclude(status=Status.LOGGED).exists():
             return False
-        names = ("accepted", "refused", "in_doubt", "expired")
-        sums = parent.children.aggregate(**{name: Sum(name, default=0) for name in names})
+        sums = parent.children.aggregate(**{name: Sum(name, default=0) for name in COUNTERS})
         mine = Job.objects.filter(pk=parent_id)
         mine.update(**sums)
         failpoints.here("before_finish")

@@ -147,10 +147,14 @@ async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any]) ->
 
 
 # One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
-# attempt that it belongs to: the row must still carry that attempt's fence.
+# attempt that it belongs to: the row must still carry that attempt's fence. The job is locked before its messages, as
+# everybody does: the vendor's receipt for one of them may come in at the same time.
 RECORD = """
-WITH answer AS (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
+WITH held AS (
+    SELECT FROM campaigns_job WHERE id = %(job)s FOR NO KEY UPDATE
+), answer AS (
+    SELECT a.* FROM held
+    CROSS JOIN unnest(%(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
         AS a(id, kind, code, note)
 ), told AS (
     UPDATE campaigns_opsmessage o SET

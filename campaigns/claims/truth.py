@@ -13,11 +13,11 @@ from vendors.limits import Scope
 # The counters of the leaf and of its parent follow (a parent that is not finished yet sums up anew).
 COUNTED = """
 UPDATE campaigns_job j SET accepted = j.accepted + s.accepted, refused = greatest(0, j.refused + s.refused),
-    in_doubt = greatest(0, j.in_doubt - s.settled)
+    in_doubt = greatest(0, j.in_doubt - s.settled), expired = greatest(0, j.expired - s.expired)
 FROM (
     SELECT o.id, count(*) FILTER (WHERE told.message_id IS NOT NULL) AS accepted,
-        count(*) FILTER (WHERE told.error_code IS NOT NULL) - count(*) FILTER (WHERE before.failed) AS refused,
-        count(*) FILTER (WHERE before.doubted) AS settled
+        count(told.error_code) - count(*) FILTER (WHERE before.error <> 'expired') AS refused,
+        count(*) FILTER (WHERE before.doubted) AS settled, count(*) FILTER (WHERE before.error = 'expired') AS expired
     FROM told JOIN before USING (id) JOIN campaigns_job o ON o.campaign_id = told.campaign_id
         AND told.id >= o.first_message AND told.id < o.first_message + o.size
     GROUP BY o.id
@@ -26,8 +26,9 @@ FROM (
 BEFORE = """
 WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[]) AS a(id, code, note)),
 before AS (
-    SELECT m.id, m.in_doubt_at IS NOT NULL AS doubted, coalesce(m.error_code <> 'expired', false) AS failed
-    FROM answer JOIN campaigns_message m USING (id)
+    SELECT m.id, coalesce(m.in_doubt_at, o.in_doubt_at) IS NOT NULL AS doubted,
+        coalesce(o.error_code, m.error_code) AS error
+    FROM answer JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
 ), held AS (  -- jobs before messages, as everybody locks them
     SELECT j.id FROM campaigns_job j WHERE EXISTS (
         SELECT FROM answer JOIN campaigns_message m USING (id)

@@ -8,6 +8,7 @@ import orjson
 from django.db import connection, transaction
 from django.utils import timezone
 
+from campaigns import references
 from campaigns.intake.problems import BadInput
 from campaigns.intake.when import At, Hours, check_times
 from campaigns.models import Campaign, Job, Sponsor
@@ -16,7 +17,7 @@ from vendors.models import Credential
 
 BLOCK_ROWS = 2_000
 MOST_RECIPIENTS = 2_000_000_000  # what a size column holds
-COPY = "COPY campaigns_message (id, campaign_id, recipient, params) FROM STDIN"
+COPY = "COPY campaigns_message (id, uuid, campaign_id, recipient, params) FROM STDIN"
 
 
 class Recipients(Protocol):
@@ -119,9 +120,10 @@ def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], 
 def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes, int]]:
     """Lines in PostgreSQL's text format for COPY, with how many they are."""
     lines: list[bytes] = []
-    for id, (recipient, fields) in enumerate(recipients, start=campaign.first_message):
+    ids = range(campaign.first_message, campaign.first_message + campaign.size + 1)  # one too many is noticed
+    for id, uuid, (recipient, fields) in zip(ids, references.uuids(ids), recipients, strict=False):
         params = orjson.dumps(fields).replace(b"\\", b"\\\\")  # JSON has no other character that COPY minds
-        lines.append(b"%d\t%d\t%b\t%b\n" % (id, campaign.pk, _escaped(recipient), params))
+        lines.append(b"%d\t%b\t%d\t%b\t%b\n" % (id, uuid, campaign.pk, _escaped(recipient), params))
         if len(lines) == BLOCK_ROWS:
             yield b"".join(lines), len(lines)
             lines = []

@@ -8,6 +8,7 @@ from campaigns.models.mail import (
     Job,
     Message,
     OpsMessage,
+    Receipt,
     Resolution,
     Sponsor,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Job",
     "Message",
     "OpsMessage",
+    "Receipt",
     "Resolution",
     "Session",
     "Sponsor",

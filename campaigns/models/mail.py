@@ -87,8 +87,22 @@ REFUSED = Q(error_code=None) | Q(delivered_at__isnull=False) | Q(error_code="exp
 IN_DOUBT = Q(in_doubt_at=None) | Q(sent_at__isnull=False, delivered_at=None, error_code=None)
 
 
+class Receipt(models.TextChoices):
+    """What a vendor reported later of a letter that it had accepted."""
+
+    DELIVERED = "delivered"
+    BOUNCED = "bounced"
+
+
+REPORTED = Q(receipt=None) | Q(message_id__isnull=False, receipt_at__isnull=False, receipt_no__isnull=False)
+
+
 class Message(Delivery):
-    """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps."""
+    """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps.
+
+    uuid: carries the id, so that a receipt finds its message (campaigns/references.py). receipt: what the vendor
+    reported last, receipt_at: when that happened by its clock, receipt_no: of which sending, receipt_note: its words.
+    """
 
     SPONSOR = "campaign__sponsor"
     id = models.BigIntegerField(primary_key=True)
@@ -98,6 +112,10 @@ class Message(Delivery):
     params = models.JSONField(default=dict)
     dequeued_at = models.DateTimeField(null=True)
     settle_at = models.DateTimeField(null=True, help_text="In doubt: when the vendor is asked again.")
+    receipt = models.CharField(max_length=9, choices=Receipt.choices, null=True)
+    receipt_at = models.DateTimeField(null=True)
+    receipt_no = models.PositiveSmallIntegerField(null=True)
+    receipt_note = models.CharField(max_length=255, null=True)
 
     objects = OfSponsors.as_manager()
 
@@ -109,6 +127,7 @@ class Message(Delivery):
             models.CheckConstraint(condition=ACCEPTED, name="message_accepted"),
             models.CheckConstraint(condition=REFUSED, name="message_refused"),
             models.CheckConstraint(condition=IN_DOUBT, name="message_in_doubt"),
+            models.CheckConstraint(condition=REPORTED, name="message_reported"),
         ]
         indexes = [models.Index(fields=["id"], condition=Q(in_doubt_at__isnull=False), name="message_doubts")]
 
@@ -181,6 +200,8 @@ class Job(models.Model):
     refused = models.PositiveIntegerField(default=0, editable=False)
     in_doubt = models.PositiveIntegerField(default=0, editable=False)
     expired = models.PositiveIntegerField(default=0, editable=False)
+    delivered = models.PositiveIntegerField(default=0, db_default=0, editable=False, help_text="Of those accepted")
+    bounced = models.PositiveIntegerField(default=0, db_default=0, editable=False, help_text="Of those accepted")
     run = models.ForeignKey("DispatchRun", on_delete=models.SET_NULL, null=True, blank=True, related_name="jobs")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     dispatched_at = models.DateTimeField(null=True, editable=False)

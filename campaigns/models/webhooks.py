@@ -17,6 +17,8 @@ class Event(models.TextChoices):
     MESSAGE_SENT = "message.sent"
     MESSAGE_FAILED = "message.failed"
     MESSAGE_NEEDS_ATTENTION = "message.needs_attention"
+    MESSAGE_DELIVERED = "message.delivered"
+    MESSAGE_BOUNCED = "message.bounced"
 
 
 def all_events() -> list[str]:

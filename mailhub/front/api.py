@@ -5,17 +5,19 @@ from typing import Any
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
-from mailhub.front import messages, problems, services, sessions
+from mailhub.front import messages, problems, receipts, services, sessions
 from mailhub.front.schemas import SendRequest
+from vendors.adapters.reports import ReceiptsIn
 
 
 class Api(NinjaAPI):
-    """Its documentation calls errors what they are, application/problem+json, and knows the body of messages."""
+    """Its documentation calls errors what they are, application/problem+json, and knows the bodies read by hand."""
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
         schema = super().get_openapi_schema(**options)
-        body = SendRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-        schema["components"]["schemas"] |= body.pop("$defs") | {"SendRequest": body}
+        for model in (SendRequest, ReceiptsIn):
+            body = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schema["components"]["schemas"] |= body.pop("$defs") | {model.__name__: body}
         for methods in schema["paths"].values():
             for operation in methods.values():
                 for status, response in operation["responses"].items():
@@ -31,5 +33,5 @@ api = Api(
     description="Bulk mail through vendors with limits: never twice, never lost, never too fast.",
 )
 problems.install(api)
-for router in (messages.router, sessions.router, services.router):
+for router in (messages.router, sessions.router, services.router, receipts.router):
     api.add_router("", router)

@@ -24,6 +24,7 @@ TYPES: dict[str, tuple[int, str]] = {
     "bad-request": (400, "The request cannot be read"),
     "idempotency-key-missing": (400, "A request that sends needs an Idempotency-Key"),
     "unauthorized": (401, "There is no valid API key"),
+    "not-the-vendor": (401, "The signature is not this vendor's"),
     "forbidden": (403, "The API key does not allow this"),
     "not-found": (404, "There is nothing here"),
     "method-not-allowed": (405, "The method is not allowed here"),

@@ -108,6 +108,7 @@ class MessageOut(BaseModel):
     reason: Reason | None
     vendor_message_id: str | None
     sent_at: datetime | None
+    reported_at: datetime | None = Field(description="Delivered or bounced: when, by the vendor's clock")
     attempt: int
 
 
@@ -140,3 +141,8 @@ class ServiceOut(BaseModel):
 
 class ServicesOut(BaseModel):
     data: list[ServiceOut]
+
+
+class ReceiptsOut(BaseModel):
+    changed: int = Field(description="Letters of which this was news")
+    unknown: list[str] = Field(description="References of no letter that this vendor was called for")

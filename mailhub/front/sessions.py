@@ -119,7 +119,9 @@ def _facts(look: Look) -> dict[str, Any]:
     counts = {
         open_: sums.waiting,
         "sending": sums.in_flight,
-        "sent": sums.accepted,
+        "sent": sums.accepted - sums.delivered - sums.bounced,
+        "delivered": sums.delivered,
+        "bounced": sums.bounced,
         "failed": sums.refused,
         "expired": sums.expired,
         "needs_attention": sums.in_doubt,

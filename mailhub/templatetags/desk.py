@@ -12,12 +12,14 @@ from campaigns.progress import Progress
 register = template.Library()
 LOOKS = {
     words.SENT: "good",
+    words.DELIVERED: "good",
     words.SENDING: "going",
     words.WAITING: "idle",
     words.STOPPED: "idle",
     words.PARTLY_SENT: "warn",
     words.ATTENTION: "warn",
     words.FAILED: "bad",
+    words.BOUNCED: "bad",
     words.EXPIRED: "bad",
 }
 
@@ -45,7 +47,14 @@ def bar(sums: Progress) -> dict[str, Any]:
     """Accepted, in flight, refused and expired, in doubt; what waits is the rest of the bar."""
     failed = sums.refused + sums.expired
     parts = [("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed)]
-    told = {"sent": sums.accepted, "in flight": sums.in_flight, "need attention": sums.in_doubt, "failed": failed}
+    told = {
+        "sent": sums.accepted,
+        "delivered": sums.delivered,
+        "bounced": sums.bounced,
+        "in flight": sums.in_flight,
+        "need attention": sums.in_doubt,
+        "failed": failed,
+    }
     title = ", ".join(f"{count:,} {what}" for what, count in told.items() if count) or "nothing sent yet"
     done = sums.size - sums.open
     return {"parts": parts, "rest": sums.waiting, "title": f"{title} of {sums.size:,}", "done": done, "size": sums.size}

@@ -40,6 +40,7 @@ def recount(job: Job) -> Job:
     job.accepted = rows.filter(message_id__isnull=False).count()
     job.expired = rows.filter(error_code="expired").count()
     job.refused = rows.filter(error_code__isnull=False).count() - job.expired
+    job.delivered, job.bounced = (rows.filter(receipt=kind).count() for kind in ("delivered", "bounced"))
     job.in_doubt = rows.filter(in_doubt_at__isnull=False).count()
     job.save()
     return job

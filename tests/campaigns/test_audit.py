@@ -133,6 +133,11 @@ def claim_a_person_said_so() -> str:
     return f"message {job.first_message} of job {job.pk}"
 
 
+def report_what_never_was() -> str:
+    job = logged(1, [{**accepted(), "receipt": "delivered", "receipt_at": timezone.now(), "receipt_no": 1}])
+    return f"message {job.first_message} of job {job.pk}"
+
+
 def drop_a_rule() -> str:
     without("ALTER TABLE campaigns_message DROP CONSTRAINT message_accepted")
     return "message_accepted"
@@ -220,6 +225,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "no job ends without some of its messages": end_without_a_message,
     "no message is passed over while those after it are enqueued": pass_over_a_message,
     "what is accepted has evidence": claim_a_person_said_so,
+    "what is reported as delivered or bounced is accepted, by a sending that there was": report_what_never_was,
     "the database still refuses rows that contradict themselves": drop_a_rule,
     "no window holds more calls than its limit": send_too_fast,
     "no call started after a stop": call_after_the_stop,

@@ -13,7 +13,7 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from campaigns import intake, templates
+from campaigns import intake, references, templates
 from campaigns.models import Campaign, Job, Message
 from campaigns.states import S
 from tests import factories as make
@@ -36,6 +36,9 @@ def test_a_campaign_its_messages_and_its_job_cover_one_block_of_ids() -> None:
     messages = Message.objects.filter(campaign=campaign).order_by("id")
     assert [message.id for message in messages] == list(range(job.first_message, job.end))
     assert len({message.uuid for message in messages}) == 2
+    assert [references.read(message.reference) for message in messages] == [
+        (message.id, message.uuid, 0) for message in messages
+    ], "a receipt finds its message by what stands in its reference"
     assert [(message.resend_no, message.dequeued_at, message.sent_at) for message in messages] == [(0, None, None)] * 2
 
 

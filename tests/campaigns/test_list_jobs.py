@@ -47,6 +47,8 @@ class TestNumbers:
             "refused": 1,
             "expired": 1,
             "in_doubt": 1,
+            "delivered": 0,
+            "bounced": 0,
             "created_at": "",
             "created": "",
             "next": "",

@@ -9,13 +9,12 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
-from campaigns import words
-from campaigns.management.commands.states import COLUMNS, SHAPES, row_of
+from campaigns.management.commands.states import COLUMNS, SHAPES, row_of, word_of
 from campaigns.models import Message, OpsMessage
 from campaigns.states import GROUPS, MOVES, Status
 from tests import factories
 
-WORDS = ["Waiting", "Waiting", "Sending", "Sent", "Failed", "Needs attention", "Expired"]
+WORDS = ["Waiting", "Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired"]
 STATES = Path(settings.BASE_DIR) / "docs" / "states.md"
 
 
@@ -69,8 +68,8 @@ def _stored(row: Message, campaign: Any) -> bool:
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_each_shape_has_its_word(shape: Any, word: str) -> None:
-    assert words.of_message(row_of(shape)) == word
+    assert word_of(row_of(shape)) == word
 
 
 def test_what_a_stop_left_uncalled_is_stopped_and_the_rest_keeps_its_word() -> None:
-    assert [words.of_message(row_of(shape), stopped=True) for shape in SHAPES] == ["Stopped", "Stopped", *WORDS[2:]]
+    assert [word_of(row_of(shape), stopped=True) for shape in SHAPES] == ["Stopped", "Stopped", *WORDS[2:]]

@@ -25,6 +25,7 @@ FEW = hypothesis_settings(
 )
 OPERATIONS = [
     ("post", "/api/v1/messages"),
+    ("post", "/api/v1/receipts/{vendor}"),
     ("get", "/api/v1/services"),
     ("get", "/api/v1/sessions/{session_id}"),
     ("get", "/api/v1/sessions/{session_id}/messages"),
@@ -69,7 +70,7 @@ def test_any_text_for_a_vendor_that_is_there_is_stored_or_refused(schema):
     assert Session.objects.exists(), "some were good"
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS[2:])
+@pytest.mark.parametrize(("method", "path"), OPERATIONS[3:])
 def test_any_question_about_a_session_that_is_there_is_answered(schema, method, path):
     program = Program(requests_per_minute=0)
     name = program.send(letter(desk())).json()["id"]

@@ -49,7 +49,16 @@ def test_a_finished_one_says_what_became_of_each_message():
     links, _ = sent(program, [accepted("v-1"), refused(), in_doubt()])
     told = program.get(links["self"]).json()
     assert told["status"] == "needs_attention" and told["finished"]
-    wanted = {"sent": 1, "failed": 1, "needs_attention": 1, "sending": 0, "expired": 0, "stopped": 0}
+    wanted = {
+        "sent": 1,
+        "delivered": 0,
+        "bounced": 0,
+        "failed": 1,
+        "needs_attention": 1,
+        "sending": 0,
+        "expired": 0,
+        "stopped": 0,
+    }
     assert told["counts"] == wanted
     rows = program.get(links["messages"]).json()["data"]
     assert [(row["reference"], row["status"]) for row in rows] == [

@@ -8,7 +8,7 @@ things happen, the judge of tests/faults finds nothing, and every life can be br
 import asyncio
 import os
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from campaigns import dispatcher
+from campaigns import audit, dispatcher, receipts
 from campaigns.claims import finalising, people, sending, truth
 from campaigns.models import Campaign, Job, Message, OpsMessage
 from campaigns.sender import standing
@@ -27,6 +27,7 @@ from campaigns.sender.sending import connect
 from campaigns.states import move
 from tests import factories
 from tests.faults.checker import judge, sums
+from vendors.adapters.base import Reported
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.sandbox.books import Books, Entry
 
@@ -193,14 +194,23 @@ class Lives(RuleBasedStateMachine):
         if hits:
             self.loop.run_until_complete(truth.accept(self.rows, hits))
 
+    @rule(which=ANY, kind=st.sampled_from(["delivered", "bounced"]), minute=st.integers(0, 3))
+    def the_vendor_reports(self, which: int, kind: Any, minute: int) -> None:
+        """What became of a letter that it has, perhaps before the answer of the call is stored, perhaps long after."""
+        letters = [entry.reference for entry in self.vendor if entry.verdict == "accepted"]
+        if letters:
+            at = datetime(2026, 3, 1, 12, minute, tzinfo=UTC)
+            reported = Reported(letters[which % len(letters)], kind, at)
+            assert receipts.take(self.job.vendor_id, [reported]).unknown == ()
+
     def teardown(self) -> None:
         """In the middle of everything nothing is wrong; and everything comes to an end."""
         if not hasattr(self, "job"):
             return
         try:
-            assert judge(Books(self.vendor), final=False) == []
+            assert judge(Books(self.vendor), final=False) == [] and broken() == []
             self._to_the_end()
-            assert judge(Books(self.vendor)) == [] and sums().total() == RECIPIENTS
+            assert judge(Books(self.vendor)) == [] and sums().total() == RECIPIENTS and broken() == []
         finally:
             self.loop.run_until_complete(self.rows.close())
             self.loop.close()
@@ -215,6 +225,10 @@ class Lives(RuleBasedStateMachine):
                 return
             self.the_rest_goes_out()
         raise AssertionError(f"it comes to no end: {self.now()}")
+
+
+def broken() -> list[Any]:
+    return [check for check in audit.run() if not check.ok and check.promise in ("P1", "P3", "P7")]
 
 
 def raw() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from vendors.adapters.options import Option, clean
@@ -26,6 +27,32 @@ class Letter:
     body: str
     params: Mapping[str, Any] = field(default_factory=dict)
     html: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the vendor says later of a letter that it accepted. at: when it happened, with a time zone.
+
+    vendor_id: its own name of the letter, if it says it. note: why it bounced.
+    """
+
+    reference: str
+    kind: Literal["delivered", "bounced"]
+    at: datetime
+    vendor_id: str = ""
+    note: str = ""
+
+
+class NotTheVendor(Exception):
+    """Whoever reports here cannot prove that it is the vendor."""
+
+
+class BadReport(ValueError):
+    """The vendor's report cannot be read. errors: (where, code, sentence), where: the way into its body."""
+
+    def __init__(self, errors: Sequence[tuple[tuple[int | str, ...], str, str]]) -> None:
+        super().__init__("; ".join(sentence for _, _, sentence in errors))
+        self.errors = errors
 
 
 def one_unit(letter: Letter) -> int:
@@ -72,6 +99,15 @@ class Adapter(ABC):
         Raises InvalidSettings with one sentence for each fault. Its own result passes unchanged.
         """
         return clean(cls.options, settings)
+
+    @classmethod
+    def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[Reported]:
+        """What the vendor posted to us, in its own form; only if it is signed with one of the secrets.
+
+        Called where `capabilities.receipts` says that the vendor reports at all. headers: names in lower case.
+        Raises NotTheVendor, BadReport.
+        """
+        raise NotTheVendor("this vendor sends no receipts")
 
     @abstractmethod
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:

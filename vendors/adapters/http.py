@@ -9,8 +9,8 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 
-from vendors.adapters import options
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
+from vendors.adapters import options, reports
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, Reported
 from vendors.adapters.client import Client, header
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.outcomes import (
@@ -71,6 +71,7 @@ class Http(Adapter):
     Answers: 2xx {"id"} accepted; 409 {"id"} accepted before; 4xx {"code", "sub_type"} refused; 429 with
     Retry-After not sent; the rest as in vendors/outcomes.py. Look-up: GET <url>/<reference> → 200 {"id"} or
     404. `timeout` (seconds) should be a little longer than the vendor's own, for a short one makes doubt.
+    `receipts`: it posts to us what became of letters, in the form of vendors/adapters/reports.py.
     """
 
     options = {
@@ -81,6 +82,7 @@ class Http(Adapter):
         "dedupe_ttl": Option(options.seconds, 86400.0),
         "lookup": Option(options.choice("none", "weak", "strong", true="weak", false="none"), "none"),
         "settle_delay": Option(options.seconds, 5.0),
+        "receipts": Option(options.flag, False),
         "safe_statuses": Option(options.statuses, ()),
         "ca_file": Option(options.certificates, ""),
     }
@@ -100,7 +102,13 @@ class Http(Adapter):
             dedupe_ttl=known["dedupe_ttl"] if known["dedupe"] else None,
             lookup=known["lookup"],
             settle_delay=known["settle_delay"],
+            receipts=known["receipts"],
         )
+
+    @classmethod
+    def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[Reported]:
+        reports.verify(secrets, headers, body)
+        return reports.read(body)
 
     async def open(self) -> None:
         self._client = Client(self._url, connections=self.concurrency, deadline=self._timeout, ca_file=self._ca_file)

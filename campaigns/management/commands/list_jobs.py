@@ -16,6 +16,7 @@ from vendors.management.output import write_rows
 SHOWN = 50
 CHUNK = 500  # jobs whose messages are summed up in one statement
 NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "in_doubt")
+REPORTED = ("delivered", "bounced")  # of those accepted
 COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created", "next")
 
 
@@ -63,7 +64,7 @@ def _of(job: Job, sums: progress.Progress, now: datetime) -> dict[str, Any]:
         "status": job.status,
         "in_words": words.of_sum(sums),
         "size": job.size,
-        **{name: getattr(sums, name) for name in NUMBERS},
+        **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED)},
         "created_at": job.created_at.isoformat(),
         "created": f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}",
         "next": prospects.next_of(job, sums, now),

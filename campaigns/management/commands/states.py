@@ -5,16 +5,18 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from campaigns import words
-from campaigns.models import Message
+from campaigns.models import Message, Receipt
 from campaigns.states import GROUPS, MOVES, PARENTS, Move
 
 # A message's state is which of these are set; the CHECK constraints of the model admit no other shape.
-COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code")
+COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "receipt")
+ACCEPTED = ("dequeued_at", "sent_at", "delivered_at", "message_id")
 SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("waiting", ()),
     ("queued: in ops", ("dequeued_at",)),
     ("in flight: a call was allowed to start", ("dequeued_at", "sent_at")),
-    ("accepted by the vendor", ("dequeued_at", "sent_at", "delivered_at", "message_id")),
+    ("accepted by the vendor", ACCEPTED),
+    ("accepted, and reported by the vendor as delivered", (*ACCEPTED, "receipt")),
     ("refused by the vendor", ("dequeued_at", "sent_at", "delivered_at", "error_code")),
     ("in doubt: the answer is lost", ("dequeued_at", "sent_at", "in_doubt_at")),
     ("expired before a call (error_code is 'expired')", ("dequeued_at", "error_code")),
@@ -47,7 +49,8 @@ def page() -> str:
         _table(("Word", "Statuses"), ([group, ", ".join(statuses)] for group, statuses in GROUPS.items())),
         "## Messages (document 001)",
         _table(("State", *COLUMNS, "People see"), map(_shape, SHAPES)),
-        f"What was not called when its job was stopped is shown as {words.STOPPED}.",
+        f"What was not called when its job was stopped is shown as {words.STOPPED}; what the vendor reported as "
+        f"bounced, as {words.BOUNCED}.",
     ]
     return "\n\n".join(parts)
 
@@ -61,15 +64,22 @@ def _moves(moves: dict[str, Move], births: list[str]) -> Iterator[str]:
 
 def _shape(shape: tuple[str, tuple[str, ...]]) -> list[str]:
     name, columns = shape
-    return [name, *("set" if column in columns else "" for column in COLUMNS), words.of_message(row_of(shape))]
+    return [name, *("set" if column in columns else "" for column in COLUMNS), word_of(row_of(shape))]
+
+
+def word_of(row: Message, stopped: bool = False) -> str:
+    return words.of_message(row, stopped, row.receipt)
 
 
 def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
     """A message of that shape, not stored."""
     name, columns = shape
     code = "expired" if name.startswith("expired") else "bounce"
-    texts = {"message_id": "id-1", "error_code": code}
-    return Message(**{column: texts.get(column) or timezone.now() for column in columns})
+    texts = {"message_id": "id-1", "error_code": code, "receipt": Receipt.DELIVERED.value}
+    values: dict[str, Any] = {column: texts.get(column) or timezone.now() for column in columns}
+    if "receipt" in columns:
+        values |= {"receipt_at": timezone.now(), "receipt_no": 0}
+    return Message(**values)
 
 
 def _table(head: tuple[str, ...], rows: Any) -> str:

@@ -8,8 +8,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
+from django.utils import timezone
 
-from vendors import adapters, casters, health
+from vendors import adapters, casters, health, receipt_keys
 from vendors.management import arguments, terms
 from vendors.management.facts import status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
@@ -23,7 +24,7 @@ SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at
 
 class Command(BaseCommand):
     help = (
-        "Vendors: add, list, show, set, limit, pause, resume, status, reset, remove. "
+        "Vendors: add, list, show, set, limit, pause, resume, status, reset, receipts, remove. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
 
@@ -63,6 +64,9 @@ class Command(BaseCommand):
         pause = verbs.add_parser("pause", help="no new call starts")
         pause.add_argument("slug")
         pause.add_argument("--reason", default="paused by hand")
+        receipts = verbs.add_parser("receipts", help="a secret for what it reports later; shown once")
+        receipts.add_argument("slug")
+        receipts.add_argument("--off", action="store_true", help="take no receipts of it any more")
         for one in verbs.choices.values():
             one.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -160,6 +164,20 @@ class Command(BaseCommand):
         except health.Unreachable as error:
             raise CommandError(f"the status store cannot be reached: {error}") from error
         self._tell(row, f"{slug}: its answers are forgotten", options)
+
+    def do_receipts(self, slug: str, **options: Any) -> None:
+        row = arguments.vendor(slug)
+        if options["off"]:
+            told = "receipts are not taken any more" if receipt_keys.revoke(row) else "there was no secret"
+            self._tell(row, f"{slug}: {told}", options)
+            return
+        if not adapters.load(row.adapter)(row.settings, {}).capabilities.receipts:
+            raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
+        secret = receipt_keys.rotate(row, timezone.now())
+        address = f"/api/v1/receipts/{slug}"
+        facts = {"slug": slug, "address": address, "secret": secret}
+        told = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
+        tell(self.stdout, f"{secret}\n{told}", facts, options["json"])
 
     def do_remove(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)

@@ -1,0 +1,221 @@
+"""A receipt is the vendor's word, whenever it comes: before the answer of its call, at the end, twice, out of order."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import audit, receipts, references
+from campaigns.claims import finalising, sending
+from campaigns.models import Job, Message, OpsMessage
+from campaigns.sender.sending import connect
+from tests import factories
+from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused
+from vendors.adapters.base import Reported
+from vendors.outcomes import Accepted, Outcome, Refused
+
+pytestmark = pytest.mark.django_db
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def take(job: Job, *told: tuple[str, Any, int]) -> receipts.Taken:
+    """(reference, kind, minutes after noon), ..."""
+    return receipts.take(job.vendor_id, [Reported(name, kind, NOON + timedelta(minutes=at)) for name, kind, at in told])
+
+
+def stored(job: Job) -> list[str | None]:
+    return [row.receipt for row in messages(job)]
+
+
+def counters(job: Job) -> tuple[int, int, int, int, int]:
+    job.refresh_from_db()
+    return job.accepted, job.refused, job.in_doubt, job.delivered, job.bounced
+
+
+def broken() -> list[str]:
+    return [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+
+
+def test_a_reference_tells_its_message_and_a_guess_does_not() -> None:
+    ids = range(2**40, 2**40 + 4001)
+    made = [references.read(f"{factories.UUID(uuid.decode())}-3") for uuid in references.uuids(ids)]
+    assert [one.id for one in made if one] == list(ids) and {one.resend_no for one in made if one} == {3}
+    assert len({one.uuid for one in made if one}) == len(ids) and {one.uuid.version for one in made if one} == {8}
+    assert references.read(f"{uuid4()}-0") is None, "made before numbers stood in uuids"
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        ([("delivered", 1), ("bounced", 2)], "bounced"),
+        ([("bounced", 1), ("delivered", 2)], "delivered"),
+        ([("delivered", 1), ("bounced", 1)], "bounced"),
+        ([("bounced", 1), ("delivered", 2), ("bounced", 3)], "bounced"),
+        ([("delivered", 1), ("delivered", 3), ("bounced", 2)], "delivered"),
+    ],
+)
+def test_in_whatever_order_receipts_come_the_last_by_the_vendors_clock_counts(
+    told: list[tuple[str, int]], end: str
+) -> None:
+    for order in permutations(told):
+        for at_once in (True, False):
+            job = logged(1, [accepted()])
+            (row,) = messages(job)
+            facts = [(row.reference, kind, at) for kind, at in order for _ in range(2)]
+            for batch in [facts] if at_once else [[fact] for fact in facts]:
+                take(job, *batch)
+            assert stored(job) == [end], order
+            assert counters(job)[3:] == (int(end == "delivered"), int(end == "bounced"))
+    assert broken() == []
+
+
+class TestBeforeTheAnswerOfTheCall:
+    @pytest.fixture
+    def job(self) -> Job:
+        """Two letters in the air."""
+        job = factories.campaign_with_job(2, status="SENDING")
+        OpsMessage.objects.filter(job=job).update(sent_at=timezone.now(), fence=1)
+        return job
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("answer", [Accepted("v-1"), Refused("bounce")], ids=["accepted", "refused"])
+    def test_the_receipt_is_the_acceptance(self, job: Job, answer: Outcome) -> None:
+        names = [row.reference for row in messages(job)]
+        take(job, (names[0], "delivered", 1))
+        assert counters(job) == (1, 0, 0, 1, 0) and broken() == []
+        record(job, [(job.first_message, answer), (job.first_message + 1, Accepted("v-2"))])
+        assert counters(job) == (2, 0, 0, 1, 0)
+        take(job, (names[1], "bounced", 1))
+        assert counters(job) == (2, 0, 0, 1, 1) and broken() == []
+        ended(job)
+        assert stored(job) == ["delivered", "bounced"] and counters(job) == (2, 0, 0, 1, 1)
+        assert [row.message_id for row in messages(job)] == [f"receipt:{names[0]}", "v-2"] and broken() == []
+
+    def test_a_doubt_that_is_still_in_ops_is_settled_there(self, job: Job) -> None:
+        OpsMessage.objects.filter(job=job).update(**in_doubt())
+        Job.objects.filter(pk=job.pk).update(in_doubt=2)
+        take(job, *((row.reference, "delivered", 1) for row in messages(job)))
+        assert counters(job) == (2, 0, 0, 2, 0) and broken() == []
+        ended(job)
+        assert counters(job) == (2, 0, 0, 2, 0) and broken() == []
+
+
+def record(job: Job, answers: Sequence[tuple[int, Outcome]]) -> None:
+    async def store() -> None:
+        rows = await connect()
+        try:
+            await sending.record(rows, sending.Lease(job.pk, 1), answers)
+        finally:
+            await rows.close()
+
+    asyncio.run(store())
+
+
+def ended(job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(status="SENT")
+    assert finalising.finalise(job.pk)
+
+
+class TestSentAgain:
+    """A person sent it again after a doubt: its second reference waits, or was called."""
+
+    @staticmethod
+    def again(shape: dict[str, Any] | None) -> tuple[Job, str, str]:
+        """The job, and the references of the first and the second sending."""
+        job = logged(1, [shape] if shape else [])
+        Message.objects.filter(id=job.first_message).update(resend_no=1)
+        recount(job)
+        (row,) = messages(job)
+        return job, f"{row.uuid}-0", f"{row.uuid}-1"
+
+    def test_the_first_was_delivered_after_all_and_the_second_is_not_called(self) -> None:
+        job, first, _ = self.again(None)
+        job = factories.job(job.campaign, "SENDING") if Job.objects.filter(pk=job.pk).delete() else job
+        OpsMessage.objects.filter(job=job).update(resend_no=1)
+        take(job, (first, "delivered", 1))
+        assert not OpsMessage.objects.filter(job=job, message_id=None).exists()
+        ended(job)
+        assert counters(job) == (1, 0, 0, 1, 0) and broken() == []
+
+    def test_that_the_first_came_back_says_nothing_of_the_second(self) -> None:
+        for shape in (accepted(), refused(), in_doubt(), None):
+            job, first, second = self.again(shape)
+            before = counters(job)
+            assert take(job, (first, "bounced", 1)) == receipts.Taken(0, (), ())
+            assert stored(job) == [None] and counters(job) == before
+            take(job, (second, "delivered", 1), (first, "bounced", 2))
+            assert stored(job) == ["delivered"]
+        assert broken() == []
+
+    def test_what_the_first_delivered_no_bounce_of_the_second_takes_back(self) -> None:
+        for order in permutations([0, 1]):
+            job, first, second = self.again(accepted())
+            told = [(first, "delivered", 1), (second, "bounced", 2)]
+            for number in order:
+                take(job, told[number])
+            assert stored(job) == ["delivered"]
+            take(job, (first, "bounced", 3))
+            assert stored(job) == ["bounced"], "but its own does"
+        assert broken() == []
+
+    def test_both_in_one_report(self) -> None:
+        job, first, second = self.again(accepted())
+        take(job, (second, "bounced", 2), (first, "delivered", 1))
+        assert stored(job) == ["delivered"] and counters(job) == (1, 0, 0, 1, 0)
+
+
+def test_a_parents_counters_are_its_childrens() -> None:
+    top, (first, second) = family(parent="P_FINISHED", remaining=0, children=["LOGGED", "LOGGED"], each=2)
+    Message.objects.filter(campaign=top.campaign).update(dequeued_at=timezone.now(), **accepted())
+    for job in (first, second, top):
+        recount(job)
+    take(top, *((row.reference, "delivered", 1) for row in messages(top)))
+    assert [counters(job)[3] for job in (first, second, top)] == [2, 2, 4] and broken() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_receipts_that_come_while_their_answers_are_stored_hold_up_nobody() -> None:
+    """Both change the same rows: whoever locked them in another order than the other would be thrown out."""
+    for _ in range(15):
+        job = factories.campaign_with_job(40, status="SENDING")
+        OpsMessage.objects.filter(job=job).update(sent_at=timezone.now(), fence=1)
+        names = [row.reference for row in messages(job)]
+        answers: list[tuple[int, Outcome]] = [(id, Accepted(f"v-{id}")) for id in range(job.first_message, job.end)]
+        together(
+            lambda job=job, answers=answers: record(job, answers),
+            lambda job=job, names=names: take(job, *((name, "delivered", 1) for name in reversed(names))),
+            lambda job=job, names=names: take(job, *((name, "bounced", 2) for name in names)),
+        )
+        assert counters(job) == (40, 0, 0, 0, 40)
+        ended(job)
+        assert counters(job) == (40, 0, 0, 0, 40)
+    assert broken() == []
+
+
+def together(*works: Any) -> None:
+    """All at once; raises what one of them raised."""
+    start, errors = threading.Barrier(len(works)), []
+
+    def run(work: Any) -> None:
+        try:
+            start.wait()
+            work()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

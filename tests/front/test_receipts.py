@@ -1,0 +1,219 @@
+"""Vendors report later what became of letters: signed, in any order, as often as they like."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+from standardwebhooks import Webhook as Signer
+
+from campaigns import audit, consumer, webhooks
+from campaigns.models import Job, Message, Session, WebhookCall
+from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused
+from tests.front.program import Program, desk, fresh, letter, pointers, problem
+from tests.front.test_sessions import end
+from tests.front.test_webhooks import Receiver, receiver
+from tests.front.vendor import NOON, receipt, reporting
+from tests.programs import wait_until, worker
+from vendors import receipt_keys
+from vendors.models import ReceiptKey
+
+__all__ = ["fresh", "receiver"]
+pytestmark = pytest.mark.django_db
+
+
+def kept() -> bool:
+    return [check for check in audit.run() if not check.ok] == []
+
+
+def finished(program, vendor, shapes):
+    """A session over the vendor whose messages have these shapes; its links, its messages' references."""
+    people = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
+    links = program.send(letter(vendor, recipients=people)).json()["links"]
+    job = Job.objects.latest("id")
+    end(job, shapes)
+    return links, references(job)
+
+
+def references(job):
+    rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end).order_by("id")
+    return [row.reference for row in rows]
+
+
+def test_a_session_shows_what_was_delivered_and_what_came_back():
+    program, vendor = Program(), reporting()
+    links, names = finished(program, vendor.row, [accepted("v-0"), accepted("v-1"), accepted("v-2")])
+    told = [receipt(names[0]), receipt(names[1], "bounced", 5, reason="mailbox full", id="v-1")]
+    assert vendor.post(told).json() == {"changed": 2, "unknown": []}
+    counts = program.get(links["self"]).json()["counts"]
+    assert {word: count for word, count in counts.items() if count} == {"delivered": 1, "bounced": 1, "sent": 1}
+    rows = program.get(links["messages"]).json()["data"]
+    assert [row["status"] for row in rows] == ["delivered", "bounced", "sent"]
+    assert [row["vendor_message_id"] for row in rows] == ["v-0", "v-1", "v-2"], "the answer of the call stands"
+    assert rows[1]["reason"] == {"code": "bounced", "text": "mailbox full"} and rows[0]["reason"] is None
+    assert datetime.fromisoformat(rows[1]["reported_at"]) == NOON + timedelta(minutes=5)
+    assert vendor.post(told).json() == {"changed": 0, "unknown": []}, "once more changes nothing"
+    assert program.get(links["self"]).json()["counts"] == counts and kept()
+    vendor.tell((names[1], "delivered", 9), (names[2],))
+    assert program.get(links["self"]).json()["status"] == "delivered", "all of them"
+
+
+def test_a_result_on_its_server_is_not_believed_after_a_receipt():
+    program, vendor = Program(), reporting()
+    links, names = finished(program, vendor.row, [accepted(), accepted()])
+    vendor.tell((names[0], "delivered", 1), (names[1], "bounced", 1))
+    consumer.consume(Session.objects.get().pk)
+    vendor.tell((names[0], "bounced", 2), (names[1], "delivered", 2))  # the counts are as before
+    rows = program.get(links["messages"]).json()["data"]
+    assert [row["status"] for row in rows] == ["bounced", "delivered"]
+
+
+def test_programs_are_told_once_however_often_the_vendor_reports(receiver: Receiver):
+    program, vendor = Program(), reporting()
+    _, secret = webhooks.create(program.sponsor, receiver.url, [], test=False)
+    webhooks.create(program.sponsor, receiver.url, [], test=True)
+    _, names = finished(program, vendor.row, [accepted("v-0"), accepted("v-1")])
+    for _ in range(2):
+        vendor.post([receipt(names[0]), receipt(names[1], "bounced", reason="unknown")])
+    calls = WebhookCall.objects.order_by("kind")
+    assert [call.kind for call in calls] == ["message.bounced", "message.delivered"]
+    for call in calls:
+        webhooks.deliver(call.pk)
+    bounced, delivered = (Signer(secret).verify(body, headers)["data"] for headers, body, _ in receiver.got)
+    assert (delivered["reference"], delivered["status"], delivered["vendor_message_id"]) == ("r0", "delivered", "v-0")
+    assert bounced["reason"] == {"code": "bounced", "text": "unknown"} and bounced["session_id"].startswith("ses_")
+    vendor.tell((names[1], "delivered", 7))
+    assert WebhookCall.objects.filter(kind="message.delivered").count() == 2, "it changed"
+
+
+def test_a_letter_that_is_delivered_before_its_session_ends_was_sent_as_well(receiver: Receiver):
+    program, vendor = Program(), reporting()
+    webhooks.create(program.sponsor, receiver.url, [], test=False)
+    _, (name,) = finished(program, vendor.row, [accepted()])
+    vendor.tell((name,))
+    session = Session.objects.get()
+    assert len(consumer.consume(session.pk)) == 2
+    vendor.tell((name, "bounced", 3))
+    assert consumer.consume(session.pk) == [], "the session's end is told once"
+    kinds = ["message.bounced", "message.delivered", "message.sent", "session.finished"]
+    assert sorted(WebhookCall.objects.values_list("kind", flat=True)) == kinds
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.timeout(600)
+def test_workers_post_the_news(receiver: Receiver):
+    program, vendor = Program(), reporting()
+    webhooks.create(program.sponsor, receiver.url, ["message.delivered"], test=False)
+    _, names = finished(program, vendor.row, [accepted(), accepted()])
+    with worker(queues="webhooks,celery", WEBHOOK_NETWORKS="127.0.0.0/8"):
+        vendor.tell(*((name,) for name in names))
+        wait_until(lambda: WebhookCall.objects.filter(taken_at__isnull=False).count() == 2, "both are taken")
+
+
+class TestWhoMayReport:
+    def test_only_who_signs_with_the_vendors_secret(self):
+        vendor, other = reporting(), reporting()
+        body = '{"receipts": []}'
+        stale = datetime.now(UTC) - timedelta(minutes=6)
+        good = vendor.signed(body, vendor.secret)
+        forged = [
+            {},
+            vendor.signed(body, other.secret),
+            vendor.signed(body, vendor.secret, stale),
+            vendor.signed(body + " ", vendor.secret),
+            good | {"webhook-signature": "nonsense"},
+            good | {"webhook-signature": "v1,nonsense"},
+            good | {"webhook-timestamp": "nan"},
+        ]
+        for headers in forged:
+            problem(vendor.post_signed(body, headers), "not-the-vendor", 401)
+        for slug in (other.row.slug, "nobody", desk().slug):
+            problem(vendor.post_signed(body, good, slug), "not-the-vendor", 401)
+
+    def test_a_new_secret_leaves_the_old_one_a_day(self):
+        vendor = reporting()
+        old, vendor.secret = vendor.secret, receipt_keys.rotate(vendor.row, timezone.now())
+        for secret in (old, vendor.secret):
+            assert vendor.post([receipt("x")], secret).status_code == 202
+        _, secrets = receipt_keys.of(vendor.row.slug, timezone.now() + timedelta(days=1, minutes=1))
+        assert secrets == [vendor.secret]
+        assert receipt_keys.revoke(vendor.row) == 2
+        problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
+
+    def test_the_command_shows_a_secret_once_where_the_adapter_reports(self, capsys):
+        vendor = reporting()
+        call_command("vendor", "receipts", vendor.row.slug)
+        secret = capsys.readouterr().out.split()[0]
+        assert vendor.post([receipt("x")], secret).status_code == 202
+        call_command("vendor", "receipts", vendor.row.slug, "--off")
+        assert not ReceiptKey.objects.exists()
+        with pytest.raises(CommandError, match="sends no receipts"):
+            call_command("vendor", "receipts", desk().slug)
+
+    def test_what_cannot_be_read_names_the_place(self):
+        vendor = reporting()
+        assert pointers(vendor.post([receipt("x", "opened")])) == {"/receipts/0/status": "literal_error"}
+        assert pointers(vendor.post([receipt("x") | {"at": "2026-03-01T12:00:00"}]))["/receipts/0/at"]
+        assert pointers(vendor.post([receipt("x") | {"more": 1}])) == {"/receipts/0/more": "extra_forbidden"}
+        for body in ("{", "[]", '{"receipts": []}', '{"receipts": 7}'):
+            problem(vendor.post(body), "validation", 422)
+        assert pointers(vendor.post([receipt("x")] * 1001)) == {"/receipts": "too_long"}
+        assert vendor.post([receipt("x")] * 1000).json() == {"changed": 0, "unknown": ["x"]}
+
+
+def test_what_is_no_letter_of_this_vendor_is_told_and_the_rest_is_stored():
+    program, vendor, other = Program(), reporting(), reporting()
+    _, (mine,) = finished(program, vendor.row, [accepted()])
+    _, (theirs,) = finished(program, other.row, [accepted()])
+    guessed = f"{uuid.UUID(int=uuid.UUID(mine[:36]).int ^ 1)}-0"
+    strange = ["", "x", str(uuid.uuid4()), f"{uuid.uuid4()}-0", guessed, f"{mine[:36]}-1", f"{mine[:36]}-00", theirs]
+    answer = vendor.tell((mine,), *((name or "-",) for name in strange), (guessed, "bounced", 9))
+    assert answer["changed"] == 1
+    assert sorted(answer["unknown"]) == sorted({name or "-" for name in strange})
+    assert list(Job.objects.order_by("id").values_list("delivered", "bounced")) == [(1, 0), (0, 0)]
+
+
+def test_what_is_said_of_the_future_happened_now():
+    program, vendor = Program(), reporting()
+    links, (name,) = finished(program, vendor.row, [accepted()])
+    far = (timezone.now() + timedelta(days=400)).isoformat()
+    vendor.post([receipt(name) | {"at": far}])
+    vendor.post([receipt(name, "bounced") | {"at": far}])
+    assert program.get(links["messages"]).json()["data"][0]["status"] == "bounced"
+
+
+@pytest.mark.parametrize("kind", ["delivered", "bounced"])
+def test_a_receipt_settles_a_doubt(kind):
+    program, vendor = Program(), reporting()
+    links, (name,) = finished(program, vendor.row, [in_doubt()])
+    vendor.post([receipt(name, kind, id="v-9")])
+    job, row = Job.objects.get(), Message.objects.get()
+    assert (job.accepted, job.in_doubt, row.message_id, row.receipt) == (1, 0, "v-9", kind)
+    assert program.get(links["self"]).json()["counts"][kind] == 1 and kept()
+
+
+def test_without_the_vendors_own_name_the_receipt_itself_is_the_evidence():
+    job = logged(1, [in_doubt()])
+    vendor = reporting_for(job)
+    (name,) = references(job)
+    vendor.tell((name,))
+    assert Message.objects.get().message_id == f"receipt:{name}"
+
+
+@pytest.mark.parametrize("shape", [refused(), expired()], ids=["refused", "expired"])
+def test_what_was_delivered_was_neither_refused_nor_expired(shape):
+    job = logged(1, [shape])
+    vendor = reporting_for(job)
+    (name,) = references(job)
+    vendor.tell((name, "bounced"))
+    assert Message.objects.get().receipt is None, "that it did not arrive was known"
+    vendor.tell((name,))
+    job.refresh_from_db()
+    assert (job.accepted, job.refused, job.expired, job.delivered) == (1, 0, 0, 1) and kept()
+
+
+def reporting_for(job):
+    vendor = reporting()
+    type(job.campaign.credential).objects.filter(pk=job.campaign.credential_id).update(vendor=vendor.row)
+    return vendor
