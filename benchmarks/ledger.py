@@ -4,6 +4,7 @@
 and a primary key, without checks, states or slices: INSERT .. SELECT, UPDATE .. FROM and COPY of rows that are ready.
 """
 
+import asyncio
 import io
 import time
 from collections.abc import Callable
@@ -61,20 +62,27 @@ class Round:
 
         self.rows = rows
         made = recipients.job(rows, login("http://nobody.invalid"))
-        lease = {"status": "ENQUEUED", "fence": 1, "heartbeat_at": timezone.now()}
+        lease = {"status": "SENDING", "fence": 1, "heartbeat_at": timezone.now()}
         type(made).objects.filter(pk=made.pk).update(**lease)
         execute("VACUUM ANALYZE campaigns_message;\n" + PLAIN.format(made.first_message, made.end))
         self.job: Job = made
 
     def enqueue(self) -> float:
-        from django.db import connection
+        """In the slices of a sender, each its own commit."""
+        return asyncio.run(self._enqueue())
 
+    async def _enqueue(self) -> float:
         from campaigns.claims import sending
+        from campaigns.sender.sending import connect
+        from campaigns.sender.stream import SLICE
 
-        connection.ensure_connection()
-        lease = sending.Lease(self.job.pk, 1)
-        ours: Any = connection.connection
-        return timed(self.rows, lambda: sending.enqueue(ours, lease, self.job.first_message, self.job.end))
+        rows, lease = await connect(), sending.Lease(self.job.pk, 1)
+        began = time.perf_counter()
+        for low in range(self.job.first_message, self.job.end, SLICE):
+            assert await sending.enqueue(rows, lease, low, min(low + SLICE, self.job.end))
+        rate = self.rows / (time.perf_counter() - began)
+        await rows.close()
+        return rate
 
     def insert(self) -> float:
         return timed(self.rows, lambda: execute(INSERT) is None)
