@@ -54,7 +54,8 @@ def start(lease: Lease) -> bool:
     return started
 
 
-# The job's row is held until the slice is committed: whoever takes the job after us finds all of it or nothing.
+# The job's row is held until the slice is committed: whoever takes the job after us finds all of it or nothing. That
+# commit does not wait for the disk: the first claim out of the slice does, and carries it along.
 ENQUEUE = """
 WITH holder AS (
     UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
@@ -66,7 +67,7 @@ WITH holder AS (
 ), copied AS (
     INSERT INTO campaigns_opsmessage (id, job_id, resend_no) SELECT id, %(job)s, resend_no FROM taken
 )
-SELECT EXISTS (SELECT FROM holder)
+SELECT EXISTS (SELECT FROM holder), set_config('synchronous_commit', 'off', true)
 """
 
 
