@@ -48,7 +48,7 @@ class Adoption(bootsteps.StartStopStep):
         self._timer: Any = None
 
     def start(self, consumer: Any) -> None:
-        adopt(consumer)
+        consumer.call_soon(adopt, consumer)  # once it listens: RabbitMQ would deliver to a consumer without hands
         self._timer = consumer.timer.call_repeatedly(settings.QUEUE_LOOK_SECONDS, adopt, (consumer,))
 
     def stop(self, consumer: Any) -> None:
@@ -62,7 +62,8 @@ def adopt(consumer: Any) -> None:
     if VENDORS in reads:
         for name in _vendors_queues():
             if name not in reads:
-                consumer.add_task_queue(name)
+                queue = consumer.app.amqp.queues[name]  # of the kind that publishers declare
+                consumer.add_task_queue(queue.name)
 
 
 def _vendors_queues() -> list[str]:

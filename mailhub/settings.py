@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from mailhub import environment
-from mailhub.brokers import celery_url
+from mailhub.brokers import celery_url, is_rabbitmq
 from mailhub.keys import secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -104,7 +104,7 @@ VISIBILITY_TIMEOUT = timedelta(hours=1)
 QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)  # between a worker's looks for new vendors
 
 CELERY_BROKER_URL = BROKER_URL
-CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", BROKER_URL)
+CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", celery_url(REDIS_URL))
 CELERY_TIMEZONE = "UTC"
 CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = CELERY_EVENT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = CELERY_RESULT_ACCEPT_CONTENT = ["json"]
@@ -119,13 +119,19 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_RESULT_EXPIRES = timedelta(days=1)
-CELERY_BROKER_TRANSPORT_OPTIONS = {
+_REDIS = {
     "visibility_timeout": int(VISIBILITY_TIMEOUT.total_seconds()),
     "socket_keepalive": True,
     "health_check_interval": 25,
 }
+CELERY_BROKER_TRANSPORT_OPTIONS = _REDIS
+if is_rabbitmq(BROKER_URL):
+    CELERY_TASK_DEFAULT_QUEUE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_TYPE = "quorum"
+    # What is due later reaches a queue by its exchange's pattern (mailhub/delays.py).
+    CELERY_TASK_DEFAULT_EXCHANGE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_EXCHANGE_TYPE = "topic"
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
 CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
-    **CELERY_BROKER_TRANSPORT_OPTIONS,
+    **_REDIS,
     "retry_policy": {"max_retries": 2, "interval_max": 0.2},  # results end a chord sooner, nothing waits for them
 }
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"

@@ -29,7 +29,7 @@ from django.utils import timezone
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils.json import dumps, loads
 
-from mailhub import parking
+from mailhub import delays, parking
 from mailhub.models import ParkedTask
 
 MARK = "mailhub_parked"  # header of a released message: its row and which publication of the row it is
@@ -97,16 +97,21 @@ class WaiterAMQP(AMQP):
         _check(countdown, eta)
         return super().as_task_v2(task_id, name, args, kwargs, countdown, eta, *rest, **options)
 
+    def publish(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
+        """To the broker, at once, whether it is due now or within the horizon."""
+        options = delays.delayed(self.app, options, self._queue(options), _due(message), now())
+        self._send(producer, name, message, **options)
+
     @cached_property
-    def publish(self) -> Callable[..., None]:
-        """What send_task_message is without the waiter: to the broker, at once."""
+    def _send(self) -> Callable[..., None]:
+        """What send_task_message is without the waiter."""
         return self._create_task_sender()  # type: ignore[attr-defined]
 
     def send_task_message(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
         """Park the message or publish it. Raises kombu's EncodeError, BadTime for a chord, OperationalError."""
+        options = delays.taken_back(options)
         options["headers"] = _unmarked(options.get("headers"))
-        queue = self._queue(options)
-        due = message.headers["eta"] and datetime.fromisoformat(message.headers["eta"])
+        queue, due = self._queue(options), _due(message)
         if not due or due - now() <= settings.WAITER_HORIZON or queue in settings.WAITER_EXCLUDED_QUEUES:
             self.publish(producer, name, message, **options)
         else:
@@ -180,6 +185,11 @@ def _publish(amqp: Any, producer: Any, row: ParkedTask, at: datetime) -> bool:
         logger.exception("Parked task %s, %s, cannot be published", row.pk, row)
         return False
     return True
+
+
+def _due(message: task_message) -> datetime | None:
+    eta = message.headers["eta"]
+    return datetime.fromisoformat(eta) if eta else None
 
 
 def _check(countdown: float | None, eta: datetime | str | None) -> None:

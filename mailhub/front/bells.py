@@ -14,28 +14,34 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from campaigns.tasks import ring_queue
-from mailhub.brokers import celery_url
+from mailhub.brokers import celery_url, is_rabbitmq
 from mailhub.front.problems import unavailable
 
 PAUSE = 0.1  # seconds between two rounds
 
 
+_REDIS = ("socket_timeout", "socket_connect_timeout")
+_RABBITMQ = ("read_timeout", "write_timeout")
+
+
 @cache
-def _broker(url: str, patience: float, process: int) -> Any:
-    options = {"socket_timeout": patience, "socket_connect_timeout": patience, "max_retries": 1}
-    return Connection(url, transport_options=options)
+def _broker(url: str, patience: float, process: int, thread: int) -> Any:
+    """Of one thread: RabbitMQ's connections are not for several."""
+    times = dict.fromkeys(_RABBITMQ if is_rabbitmq(url) else _REDIS, patience)
+    return Connection(url, connect_timeout=patience, transport_options={**times, "max_retries": 1})
 
 
 def check() -> None:
     """Raises Problem when the queue does not answer. The Redis that has just told the vendor's health is there."""
     if celery_url(settings.REDIS_URL) == settings.BROKER_URL:
         return
-    broker = _broker(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid())
+    broker = _broker(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid(), threading.get_ident())
     try:
-        if broker.transport.driver_type == "redis":
-            broker.default_channel.client.ping()
-        else:
+        if is_rabbitmq(settings.BROKER_URL):
             broker.ensure_connection(max_retries=1, timeout=settings.STORE_PATIENCE)
+            broker.channel().close()  # it answers this, so it is there
+        else:
+            broker.default_channel.client.ping()
     except (*broker.recoverable_connection_errors, OperationalError) as error:
         broker.release()
         raise unavailable("The queue cannot be reached") from error

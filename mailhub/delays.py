@@ -1,0 +1,61 @@
+"""What is due later is held by RabbitMQ itself, not by a worker.
+
+A worker gets only so many messages of a quorum queue as its processes can run, so two that are due later would hold up
+a vendor's queue. kombu's delay exchanges hold them instead: 28 queues, one for each bit of the seconds. Celery would
+send a message there before the waiter sees it; so its way is taken back, and taken here when the message really goes.
+A delay is cut to whole seconds: the worker waits for the rest, as it does on Redis for all of it.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from celery import Celery
+from django.conf import settings
+from kombu import Exchange, Queue
+from kombu.transport.native_delayed_delivery import (
+    MAX_LEVEL,
+    MAX_NUMBER_OF_BITS_TO_USE,
+    bind_queue_to_native_delayed_delivery_exchange,
+    calculate_routing_key,
+    declare_native_delayed_delivery_exchanges_and_queues,
+    level_name,
+)
+
+from mailhub.brokers import is_rabbitmq
+
+ENTRANCE = level_name(MAX_LEVEL)
+
+
+def taken_back(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a message as they were before Celery sent it to the delay exchanges."""
+    plain = dict(options)
+    if getattr(plain.get("exchange"), "name", None) == ENTRANCE:
+        del plain["exchange"]
+        plain["queue"] = plain.pop("routing_key").split(".", MAX_NUMBER_OF_BITS_TO_USE)[-1]  # a queue's key is its name
+    return plain
+
+
+def delayed(app: Celery, options: dict[str, Any], queue: str, due: datetime | None, at: datetime) -> dict[str, Any]:
+    """The options that let RabbitMQ hold the message until then; on Redis they stay as they are.
+
+    Raises kombu.exceptions.OperationalError.
+    """
+    seconds = int((due - at).total_seconds()) if due else 0
+    if seconds < 1 or not is_rabbitmq(settings.BROKER_URL):
+        return options
+    _lead_to(app, queue)
+    way = {"exchange": Exchange(ENTRANCE, type="topic"), "routing_key": calculate_routing_key(seconds, queue)}
+    return {**options, **way, "queue": None}
+
+
+@cache
+def _lead_to(app: Celery, queue: str) -> None:
+    """Without its queue and the way there a delayed message would be lost in silence."""
+    target: Queue = app.amqp.queues[queue]
+    with app.connection_for_write() as connection, connection.channel() as channel:
+        connection.ensure_connection(max_retries=3)
+        declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+        target.bind(channel).declare()
+        bind_queue_to_native_delayed_delivery_exchange(connection, target)
