@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from benchmarks.results import keep
 from benchmarks.stage import console, stage
 
 ROWS = 100_000
@@ -24,6 +25,7 @@ def timed(what: str, rows: int, work: Callable[[], int]) -> None:
     done = work()
     seconds = time.perf_counter() - began
     assert done == rows, f"{done} of {rows}"
+    keep(f"{what}, {rows:,} rows", "rows/s", {what: [rows / seconds]})
     console.print(f"{what}: {rows:,} in {seconds:.1f} s, {rows / seconds:,.0f}/s; memory +{memory() - before:.0f} MB")
 
 

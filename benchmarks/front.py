@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.results import keep
 from benchmarks.stage import console, show, stage
 
 SECONDS, ROUNDS = 5.0, 5
@@ -164,11 +165,14 @@ def main() -> None:
         for name, took in waits.items():
             places = statistics.quantiles(took, n=100)
             console.print(f"{name}: half within {1000 * places[49]:.1f} ms, 99 % within {1000 * places[98]:.1f} ms")
+            keep(f"Time of {name}", "ms", {"half within": [1000 * places[49]], "99 % within": [1000 * places[98]]})
         copies, calls = [], []
         for turn in range(4 * rounds):
             copies.append(bare_copy())
             calls.append(thousand(path, token, vendor.slug, f"thousand {turn}"))
         copy, one = statistics.median(copies), statistics.median(calls)
+        rows = {"one call": [MANY / took for took in calls], "bare COPY": [MANY / took for took in copies]}
+        keep("A thousand recipients in one call", "recipients/s", rows)
         console.print(
             f"\n1,000 recipients in one call: {1000 * one:.1f} ms; bare COPY {1000 * copy:.1f} ms; {one / copy:.1f} x"
         )

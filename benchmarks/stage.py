@@ -12,6 +12,7 @@ import django
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.results import keep
 from mailhub import embedded
 
 console = Console()
@@ -59,6 +60,7 @@ def ratio(measured: list[float], yardstick: list[float]) -> float:
 
 def show(title: str, rates: dict[str, list[float]], yardstick: str, unit: str = "messages/s") -> None:
     """Medians, spread, and each row's ratio to the yardstick's in the same round."""
+    keep(title, unit, rates)
     table = Table("what", unit, "lowest", "highest", f"x {yardstick}", title=title)
     for name, measured in rates.items():
         middle, times = statistics.median(measured), ratio(measured, rates[yardstick])

@@ -1,0 +1,76 @@
+"""What the measurements are asked to reach: the table at the head of docs/benchmarks.md.
+
+A claim finds its figures by the beginnings of a table's title and of its rows' names, because both may tell sizes.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+Rows = dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """over: the yardstick's rows, of which the best of each round counts; none: `row` is the figure itself.
+
+    inverse: it is the yardstick's rate over ours, a cost. at_most: less is better; always: the worst round counts.
+    """
+
+    what: str
+    yardstick: str
+    must: float
+    aim: float
+    title: str
+    row: str
+    over: str = ""
+    unit: str = "x"
+    inverse: bool = False
+    at_most: bool = False
+    always: bool = False
+
+    def values(self, rows: Rows) -> list[float]:
+        """One a round; none where the rows are missing."""
+        ours = next((values for name, values in rows.items() if name.startswith(self.row)), [])
+        if not self.over:
+            return ours
+        others = [values for name, values in rows.items() if name.startswith(self.over)]
+        best = [max(round) for round in zip(*others, strict=True)]
+        ratios = [mine / other for mine, other in zip(ours, best, strict=False)]
+        return [1 / ratio for ratio in ratios] if self.inverse else ratios
+
+    def holds(self, values: list[float]) -> bool:
+        measured = max(values) if self.always else statistics.median(values)
+        return measured <= self.must if self.at_most else measured >= self.must
+
+
+HTTP, FAR, STRICT, WINDOW = "Sending over HTTP", "100 connections, answers", "150 allowed", "Most calls"
+COST, FIRST = "Cost of a message", "Start to first message"
+ONE, TWO = "mailhub, one process", "mailhub, two processes"
+BARE, USUAL = "bare aiohttp loop", "a task a message"
+CLAIMS = [
+    Claim("HTTP sending, one process, all on", "bare aiohttp loop on uvloop", 0.6, 2, HTTP, ONE, BARE),
+    Claim("the same", "one Celery task a message, its best pool", 12, 40, HTTP, ONE, USUAL),
+    Claim("two sender processes", "one", 1.5, 1.8, HTTP, TWO, ONE),
+    Claim("answers after 200 ms, 2 % after 2 s", "connections / mean latency", 0.85, 0.95, FAR, "mailhub", "ideal"),
+    Claim("SMTP over 20 kept connections", "`smtp-source -d`", 0.15, 0.5, "SMTP over", ONE, "smtp-source"),
+    Claim(
+        "limit 150/s, answers after 20 ms, 1 % after 5 s",
+        "limit × W / (W + mean latency)", 0.97, 0.99, STRICT, "mailhub", "strict ideal",
+    ),
+    Claim("most calls in any second at that receiver", "the limit", 150, 150, WINDOW, "calls", "", "calls",
+          at_most=True, always=True),
+    Claim("enqueue", "INSERT .. SELECT of the same rows", 0.5, 0.8, "Enqueue", "mailhub", "the bare"),
+    Claim("finalise", "UPDATE .. FROM of the same rows", 0.5, 0.8, "Finalise", "mailhub", "the bare"),
+    Claim("import", "COPY of the same rows", 0.5, 0.8, "Import:", "mailhub", "the bare"),
+    Claim("import of a million recipients, memory", "-", 150, 150, "Memory of", "of the whole", "", "MB", at_most=True),
+    Claim("cost of a message in a job of a million", "in a job of 10,000", 1.1, 1, COST, "a job of 1,000,000",
+          "a job of 10,000", inverse=True, at_most=True),
+    Claim("200 campaigns of 500 at once", "one campaign of 100,000", 0.7, 0.9, "Many campaigns", "200 campaigns",
+          "one campaign"),
+    Claim("start to first message, a million cut into children", "-", 2, 0.5, FIRST, "cut", "", "s", at_most=True),
+    Claim("start to first message, a million as one job", "-", 2, 0.5, FIRST, "as one leaf", "", "s", at_most=True),
+    Claim("1,000 recipients in one call of the HTTP front", "COPY of the same rows", 10, 10, "A thousand", "one call",
+          "bare COPY", inverse=True, at_most=True),
+    Claim("single letters a second through the HTTP front", "a view that only checks the key", 0.5, 0.5,
+          "The HTTP front", "POST", "a view"),
+]  # fmt: skip
