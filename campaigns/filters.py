@@ -12,19 +12,23 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 from campaigns import words
 from campaigns.models import Job
-from campaigns.models.mail import FAILED
+from campaigns.models.mail import DOUBTS, FAILED
 from campaigns.states import GROUPS, PARENTS, Status
 
 DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
 LEAVES = ~Q(status__in=PARENTS)
 # A message's end is told of the leaf job that it is in.
-ENDS = {words.FAILED: FAILED & LEAVES, words.ATTENTION: Q(in_doubt__gt=0) & LEAVES}
+ENDS = {words.FAILED: FAILED & LEAVES, words.ATTENTION: DOUBTS & LEAVES}
 
 
 def by_status(word: str) -> Q:
     """A status, a group, or an end that some message of the job came to. Raises ValueError, which names them all."""
-    ends = {name.lower(): end for name, end in ENDS.items()}
-    return ends.get(word.lower()) or Q(status__in=statuses(word))
+    return end(word) or Q(status__in=statuses(word))
+
+
+def end(word: str) -> Q | None:
+    """If the word is an end of messages, in any case."""
+    return {name.lower(): found for name, found in ENDS.items()}.get(word.lower())
 
 
 def statuses(word: str) -> tuple[Status, ...]:

@@ -16,7 +16,7 @@ from campaigns.states import PARENTS, RUNNING, S
 from vendors.forecast import forecast
 from vendors.limits import Limit
 
-NEAR = 2000  # jobs of a vendor in one state that are counted to say when one of them ends
+NEAR = 1000  # jobs of a vendor in one state that are counted to say when one of them ends
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
 
 
@@ -85,30 +85,35 @@ class Place:
 
 
 # A vendor's jobs go out by age; children take their parent's place. Of a hundred thousand jobs that wait in one state
-# the oldest are enough: whatever is younger than the last of them is not foretold. Compared as rows, so that only the
-# index of the line can be used, whatever the statistics say.
+# the oldest are enough: whatever is younger than the last of them is not foretold, and where all that is asked for is
+# younger, nothing is added up. Compared as rows, so that only the index of the line is used, whatever statistics say.
 PLACES = """
-WITH near AS (
-    SELECT v.id AS vendor, s.status, j.*, count(*) OVER (PARTITION BY v.id, s.status) AS many
+WITH far AS MATERIALIZED (
+    SELECT v.id AS vendor, min(f.id) AS last
     FROM unnest(%(vendors)s::bigint[]) v(id) CROSS JOIN unnest(%(queued)s::text[]) s(status) CROSS JOIN LATERAL (
+        SELECT id FROM campaigns_job
+        WHERE (vendor_id, status, id) >= (v.id, s.status, 0) AND (vendor_id, status, id) < (v.id, s.status, %(end)s)
+        ORDER BY vendor_id, status, id OFFSET %(most)s LIMIT 1
+    ) f GROUP BY v.id
+), asked AS MATERIALIZED (
+    SELECT a.id, a.vendor FROM unnest(%(jobs)s::bigint[], %(of)s::bigint[]) a(id, vendor) LEFT JOIN far USING (vendor)
+    WHERE a.id < coalesce(far.last, %(end)s)
+), line AS (
+    SELECT id, v.vendor, credential_id, sum(open) OVER (PARTITION BY v.vendor ORDER BY age)::bigint AS upto
+    FROM (SELECT DISTINCT vendor FROM asked) v CROSS JOIN unnest(%(queued)s::text[]) s(status) CROSS JOIN LATERAL (
         SELECT id, coalesce(parent_id, id) AS age, credential_id, greatest(0, CASE WHEN status = ANY(%(parents)s)
             THEN remaining ELSE size - accepted - refused - expired - in_doubt END) AS open
         FROM campaigns_job
-        WHERE (vendor_id, status, id) >= (v.id, s.status, 0) AND (vendor_id, status, id) < (v.id, s.status, %(end)s)
+        WHERE (vendor_id, status, id) >= (v.vendor, s.status, 0)
+            AND (vendor_id, status, id) < (v.vendor, s.status, %(end)s)
         ORDER BY vendor_id, status, id LIMIT %(most)s
-    ) j
-), horizon AS (
-    SELECT vendor, min(last) AS last FROM (
-        SELECT vendor, max(id) AS last FROM near WHERE many = %(most)s GROUP BY vendor, status
-    ) truncated GROUP BY vendor
-), line AS (
-    SELECT id, vendor, credential_id, sum(open) OVER (PARTITION BY vendor ORDER BY age)::bigint AS upto FROM near
+    ) near
 )
 SELECT l.id, l.upto, (
     SELECT coalesce(json_agg(json_build_array(r.units, r.seconds)), '[]') FROM vendors_ratelimit r
     WHERE r.vendor_id = l.vendor AND coalesce(r.credential_id, l.credential_id) = l.credential_id
 )
-FROM line l LEFT JOIN horizon h ON h.vendor = l.vendor WHERE l.id = ANY(%(jobs)s) AND l.id <= coalesce(h.last, l.id)
+FROM line l JOIN asked USING (id)
 """
 
 
@@ -119,6 +124,7 @@ def places(jobs: Iterable[Job]) -> dict[int, Place]:
         return {}
     words: dict[str, Any] = {
         "vendors": sorted({job.vendor_id for job in asked}),
+        "of": [job.vendor_id for job in asked],
         "queued": list(QUEUED),
         "parents": list(PARENTS),
         "most": NEAR,

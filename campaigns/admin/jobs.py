@@ -1,5 +1,6 @@
 """Jobs: the look-ups of document 000, how far each one is, stop and retry with a confirmation in numbers."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
@@ -16,12 +17,13 @@ from campaigns.admin.decisions import Decisions
 from campaigns.admin.look import BY, NAMES, SPANS, Look, Pages, states
 from campaigns.admin.scoped import Scoped
 from campaigns.filters import DATES
-from campaigns.models import DispatchRun, Job, Sponsor
+from campaigns.models import Campaign, DispatchRun, Job, Sponsor
 from campaigns.progress import Progress
 from vendors.listing import ReadOnly
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors and vendors in the selects
+MOST_CAMPAIGNS = 500  # the youngest of those whose names begin as the search does
 MOST_PARTS = 500  # children under one parent
 
 
@@ -29,6 +31,7 @@ class JobList(ChangeList):
     """A page of jobs with all that is told of them, in a fixed number of statements."""
 
     look: Look
+    choices: "Choices"
     states, spans = states(), [*SPANS.items(), ("any", "Any")]
     channels, dates = Vendor.Channel.choices, list(BY.items())
 
@@ -37,7 +40,7 @@ class JobList(ChangeList):
         return {name: value for name, value in super().get_filters_params(params).items() if name not in NAMES}
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
-        self.look, self.sponsors = look_of(request), scope.of(request.user)
+        self.look, self.choices = look_of(request), choices(request)
         found = super().get_queryset(request, exclude_parameters)
         return prospects.with_holder(found if self.query.isdecimal() else self.look.jobs(found))
 
@@ -48,22 +51,36 @@ class JobList(ChangeList):
         super().get_results(request)
         self.result_list = told(list(self.result_list))
 
-    @property
-    def choices(self) -> dict[str, list[tuple[str, str]]]:
-        """Of the selects of sponsors and vendors, in one statement."""
-        sponsors = Sponsor.objects.of_sponsors(self.sponsors).values_list(Value("sponsor"), "pk", "name")
-        vendors = Vendor.objects.values_list(Value("vendor"), "pk", "slug")
-        found: dict[str, list[tuple[str, str]]] = {"sponsor": [], "vendor": []}
-        for kind, pk, name in sponsors.order_by().union(vendors.order_by(), all=True).order_by("name")[:MOST_CHOICES]:
-            found[kind].append((str(pk), name))
-        return found
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Of the selects: (number, name). channels: the vendors of each."""
+
+    sponsor: list[tuple[str, str]]
+    vendor: list[tuple[str, str]]
+    channels: dict[str, list[int]]
+
+
+def choices(request: Any) -> Choices:
+    """In one statement, once a request."""
+    if not hasattr(request, "choices"):
+        sponsors = Sponsor.objects.of_sponsors(scope.of(request.user)).values_list(Value(""), "pk", "name")
+        vendors = Vendor.objects.values_list("channel", "pk", "slug")
+        request.choices = found = Choices([], [], {})
+        for channel, pk, name in (
+            sponsors.order_by().union(vendors.order_by(), all=True).order_by("name")[:MOST_CHOICES]
+        ):
+            (found.vendor if channel else found.sponsor).append((str(pk), name))
+            if channel:
+                found.channels.setdefault(channel, []).append(pk)
+    return request.choices
 
 
 def look_of(request: HttpRequest) -> Look:
     typed = {name: value for name, value in request.GET.items() if isinstance(value, str)}
     if typed.get("q") and not typed.get("date"):
         typed["date"] = "any"
-    return Look.of(typed)
+    return Look.of(typed, choices(request).channels)
 
 
 def told(rows: list[Any]) -> list[Any]:
@@ -108,7 +125,8 @@ class JobAdmin(Decisions, Scoped):
             return queryset, False
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
-        return queryset.filter(campaign__name__startswith=term), False
+        campaigns = Campaign.objects.filter(name__startswith=term).order_by("-id").values_list("pk", flat=True)
+        return queryset.filter(campaign_id__in=list(campaigns[:MOST_CAMPAIGNS])), False
 
     def get_urls(self) -> list[Any]:
         parts = path("<int:job_id>/parts/", self.admin_site.admin_view(self.parts), name="campaigns_job_parts")

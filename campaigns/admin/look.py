@@ -1,11 +1,12 @@
 """What the jobs' page was asked for: its address as a look-up of document 000."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connection
 from django.db.models import Q, QuerySet
 from django.utils import timezone
@@ -13,13 +14,15 @@ from django.utils.functional import cached_property
 
 from campaigns import filters, words
 from campaigns.models import Job
-from campaigns.states import GROUPS, Status
+from campaigns.states import DONE, GROUPS, Status
 from vendors.listing import CappedPaginator
 from vendors.models import Vendor
 
 TABS = ("Rendered", "Dispatched", "Sending", words.FAILED, words.ATTENTION, "")  # "": all
 SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
 BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
+# Which statuses have such a date at all: no database need search a million jobs to find that out.
+DATED = {"created": set(Status), "dispatched": set(Status) - {Status.RENDERED}, "sent": set(DONE)}
 LISTED = 2000  # jobs that can be paged through; the filters lead further
 TAB_COUNTED = 1000  # jobs; a tab with more says so
 NAMES = ("sponsor", "status", "channel", "vendor", "campaign", "date", "by", "from", "to")
@@ -37,7 +40,10 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The values as they stand in the address; what is not understood is told in faults and filters nothing."""
+    """The values as they stand in the address; what is not understood is told in faults and filters nothing.
+
+    of_channel: the vendors of the channel that is asked for.
+    """
 
     sponsor: str = ""
     status: str = ""
@@ -49,9 +55,10 @@ class Look:
     first: str = ""
     last: str = ""
     faults: tuple[str, ...] = ()
+    of_channel: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, typed: Mapping[str, str]) -> "Look":
+    def of(cls, typed: Mapping[str, str], channels: Mapping[str, Collection[int]]) -> "Look":
         """A look-up without a date looks back three days; one for a campaign or by search looks at all."""
         values: dict[str, Any] = {name: str(typed.get(name, "")).strip() for name in NAMES}
         first, last = values.pop("from"), values.pop("to")
@@ -59,7 +66,8 @@ class Look:
         if date not in (*SPANS, "any"):
             date = "any" if values["campaign"] else "3"
         by = values["by"] if values["by"] in BY else "created"
-        look = cls(**{**values, "date": date, "by": by, "first": first, "last": last})
+        vendors = frozenset(channels.get(values["channel"], ()))
+        look = cls(**{**values, "date": date, "by": by, "first": first, "last": last, "of_channel": vendors})
         return replace(look, faults=tuple(look._faults()))
 
     def _faults(self) -> list[str]:
@@ -76,7 +84,9 @@ class Look:
         asked = self.status if word is None else word
         if not asked:
             return Q(parent=None)
-        by = filters.by_status(asked)
+        if end := filters.end(asked):
+            return end
+        by = Q(status__in=[one for one in filters.statuses(asked) if one in DATED[self.by]])
         return by & Q(parent=None) if asked in GROUPS else by
 
     def _span(self) -> tuple[Any, Any]:
@@ -103,12 +113,13 @@ class Look:
         return self.query(**{"date": "any", "from": "", "to": ""})
 
     def _chosen(self, jobs: "QuerySet[Job]") -> "QuerySet[Job]":
-        for name in ("sponsor", "vendor", "campaign"):
+        for name in ("sponsor", "campaign"):
             if (value := getattr(self, name)).isdecimal():
                 jobs = jobs.filter(**{f"{name}_id": int(value[:18])})
-        if self.channel in Vendor.Channel.values:
-            jobs = jobs.filter(vendor__channel=self.channel)
-        return jobs
+        one = {int(self.vendor[:18])} if self.vendor.isdecimal() else None
+        if self.channel not in Vendor.Channel.values:
+            return jobs.filter(vendor_id__in=one) if one else jobs
+        return jobs.filter(vendor_id__in=self.of_channel & one if one else self.of_channel)
 
     def query(self, **changes: str) -> str:
         """The address of this look-up with these changes."""
@@ -151,7 +162,11 @@ def counts(asked: "Sequence[tuple[QuerySet[Any], int]]") -> list[int]:
     parts: list[str] = []
     params: list[Any] = []
     for rows, most in asked:
-        statement, values = rows.order_by().values("pk")[: most + 1].query.sql_with_params()
+        try:
+            statement, values = rows.order_by().values("pk")[: most + 1].query.sql_with_params()
+        except EmptyResultSet:  # Django sees that there can be none
+            parts.append("0")
+            continue
         parts.append(f"(SELECT count(*) FROM ({statement}) AS capped)")
         params += values
     with connection.cursor() as cursor:

@@ -39,7 +39,9 @@ class CampaignFilter(admin.ListFilter):
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
         super().__init__(request, params, model, model_admin)
         value = params.pop("campaign", [""])
-        self.used_parameters["campaign"] = value[-1] if isinstance(value, list) else value
+        self.typed = str(value[-1] if isinstance(value, list) else value)
+        self.used_parameters["campaign"] = self.typed
+        self.campaign = chosen(self.typed)
 
     def has_output(self) -> bool:
         return True
@@ -49,17 +51,15 @@ class CampaignFilter(admin.ListFilter):
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
         yield {
-            "campaign": chosen(str(self.used_parameters["campaign"])),
+            "campaign": self.campaign,
             "all": changelist.get_query_string({}, ["campaign"]),
         }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
-        typed = str(self.used_parameters["campaign"])
-        campaign = chosen(typed)
-        if campaign:
+        if campaign := self.campaign:
             return queryset.filter(id__gte=campaign.first_message, id__lt=campaign.first_message + campaign.size)
-        if typed:
-            raise IncorrectLookupParameters(f"there is no campaign {typed}")
+        if self.typed:
+            raise IncorrectLookupParameters(f"there is no campaign {self.typed}")
         return queryset
 
 
