@@ -33,6 +33,10 @@ WEBHOOKS = "webhooks"  # a queue of its own: a dead receiver holds up no mail
 _stopping = multiprocessing.RawValue("b", 0)
 
 
+# In a process that a pool has for one task after the other; elsewhere each job has a sender of its own.
+_kept: sender.Sender | None = None
+
+
 def _is_stopping() -> bool:
     return bool(_stopping.value)
 
@@ -98,7 +102,7 @@ def _shown(words: str) -> dict[str, Any]:
 @shared_task(ignore_result=False)
 def send_job(job_id: int, fence: int) -> None:
     """Sends a leaf job that a caster claimed under this fence, then looks for the vendor's next work at once."""
-    sent = sender.send(job_id, fence, _is_stopping)
+    sent = (_kept or sender).send(job_id, fence, _is_stopping)
     if finalising.finalise(job_id):
         announce([job_id])
     if not sent.ours or _is_stopping():
@@ -245,8 +249,17 @@ def _shut_down(**_: Any) -> None:
 
 @signals.worker_process_init.connect
 def _in_a_pool(**_: Any) -> None:
+    global _kept
+    _kept = sender.Sender()
     if current_process().name != "MainProcess":  # the solo pool says it too, and its process is the worker itself
         signals.task_prerun.connect(_hear_the_end)
+
+
+@signals.worker_process_shutdown.connect
+@signals.worker_shutdown.connect
+def _close(**_: Any) -> None:
+    if _kept is not None:
+        _kept.close()
 
 
 def _hear_the_end(**_: Any) -> None:

@@ -2,25 +2,23 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import orjson
-import psycopg
-import uvloop
 from django.conf import settings
 from django.db import connection
-from psycopg.types.json import set_json_loads
 
 from campaigns.claims import finalising, sending, window
 from campaigns.sender import work as works
+from campaigns.sender.lines import Lines
+from campaigns.sender.loop import LoopThread
 from campaigns.sender.stream import End, Stream
 from vendors import stores
-from vendors.health import AsyncHealth
 from vendors.limits import Scope
-from vendors.throttle import AsyncThrottle, Throttle
+from vendors.throttle import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -35,32 +33,60 @@ class Sent:
     until: datetime | None = None
 
 
-def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
-    """Sends the job that a caster claimed under this fence. A doubled or late bell does nothing.
+class Sender:
+    """Sends jobs one after the other, for one thread. What it opens for one it keeps for the next, until `close`."""
 
-    stopping: asked several times a second; once true, open calls are finished and the rest is put back.
-    """
-    lease = sending.take(job_id, fence)
-    if lease is None:
-        return Sent(job_id, ours=False)
-    try:
-        work = works.load(lease)
-    except Exception as error:
-        log.exception("job %s cannot be sent", job_id)
-        until = finalising.in_a_minute()
-        finalising.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
-        return Sent(job_id, left=True, until=until)
-    if not sending.start(lease):
-        return Sent(job_id, ours=False)
-    end = End(drained=True)
-    while end.drained and not sending.drain(_connected(), lease, work.first, work.end):
-        end = uvloop.run(_stream(work, stopping))
-        if not end.drained:
-            _connected()
-            held = end.until if end.held else None
-            left = finalising.put_back(job_id, lease.fence, not_before=held, waits_for=end.words)
-            return Sent(job_id, ours=left, left=left, until=end.until)
-    return Sent(job_id)
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._loop: LoopThread | None = None
+
+    def send(self, job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
+        """Sends the job that a caster claimed under this fence. A doubled or late bell does nothing.
+
+        stopping: asked several times a second; once true, open calls are finished and the rest is put back.
+        """
+        lease = sending.take(job_id, fence)
+        if lease is None:
+            return Sent(job_id, ours=False)
+        try:
+            work = works.load(lease)
+        except Exception as error:
+            log.exception("job %s cannot be sent", job_id)
+            until = finalising.in_a_minute()
+            finalising.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
+            return Sent(job_id, left=True, until=until)
+        if not sending.start(lease):
+            return Sent(job_id, ours=False)
+        end = End(drained=True)
+        while end.drained and not sending.drain(_connected(), lease, work.first, work.end):
+            end = self._run(self._stream(work, stopping))
+            if not end.drained:
+                _connected()
+                held = end.until if end.held else None
+                left = finalising.put_back(job_id, lease.fence, not_before=held, waits_for=end.words)
+                return Sent(job_id, ours=left, left=left, until=end.until)
+        return Sent(job_id)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.run(self._lines.close())
+            self._loop.close()
+            self._loop = None
+
+    async def _stream(self, work: works.Work, stopping: Callable[[], bool]) -> End:
+        async with self._lines.to_vendor(work) as adapter:
+            return await Stream(replace(work, adapter=adapter), self._lines, rebuild, stopping).run()
+
+    def _run(self, work: Coroutine[Any, Any, End]) -> End:
+        if self._loop is None:
+            self._loop = LoopThread()
+        return self._loop.run(work)
+
+
+def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
+    """One job by a sender of its own: see Sender.send."""
+    with closing(Sender()) as sender:
+        return sender.send(job_id, fence, stopping)
 
 
 def _connected() -> Any:
@@ -69,26 +95,6 @@ def _connected() -> Any:
         connection.close()
     connection.ensure_connection()
     return connection.connection
-
-
-async def _stream(work: works.Work, stopping: Callable[[], bool]) -> End:
-    redis = stores.async_redis(settings.REDIS_URL)
-    try:
-        return await Stream(work, connect, AsyncThrottle(redis), AsyncHealth(redis), rebuild, stopping).run()
-    finally:
-        await redis.aclose()
-
-
-async def connect() -> Any:
-    """A connection of the sender's own loop, each statement its own transaction."""
-    words = connection.get_connection_params()
-    for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
-        words.pop(ours, None)
-    made = await psycopg.AsyncConnection.connect(**words, autocommit=True, prepare_threshold=1)
-    set_json_loads(orjson.loads, made)  # intake wrote them with it
-    await made.execute(sending.BY_KEY)
-    made.prepared_max = 20
-    return made
 
 
 async def rebuild(scope: Scope) -> None:

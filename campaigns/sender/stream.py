@@ -22,13 +22,13 @@ from psycopg import InterfaceError, InternalError, OperationalError
 from campaigns import failpoints, hours
 from campaigns.claims import sending as claims
 from campaigns.sender import standing as world
+from campaigns.sender.lines import Lines
 from campaigns.sender.room import Answer, Room, Ticket
 from campaigns.sender.work import Work
 from vendors import health
-from vendors.health import AsyncHealth
 from vendors.limits import Grant, Lost, Never, Paused, Scope, Skewed, Wait
 from vendors.outcomes import NotSent
-from vendors.throttle import AsyncThrottle, Unreachable
+from vendors.throttle import Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +58,12 @@ class Stream:
     def __init__(
         self,
         work: Work,
-        connect: Callable[[], Any],
-        throttle: AsyncThrottle,
-        health: AsyncHealth,
+        lines: Lines,
         rebuild: Callable[[Scope], Any],
         stopping: Callable[[], bool],
     ) -> None:
-        self._work, self._throttle, self._rebuild, self._stopping = work, throttle, rebuild, stopping
-        self._connect, self._health = connect, health
+        self._work, self._lines, self._rebuild, self._stopping = work, lines, rebuild, stopping
+        self._throttle, self._health = lines.to_redis()
         self._room = Room(work, self._write)
         self._hold = work.adapter.deadline + SLACK
         self._cursor = self._reached = work.first  # claimed, and enqueued, up to here
@@ -73,28 +71,32 @@ class Stream:
         self._looked = self._beaten = time.monotonic()
 
     async def run(self) -> End:
-        """Opens what it needs, sends, closes. On an error the open calls are cut and thereby in doubt."""
-        self._claims, self._records = await self._connect(), await self._connect()
+        """On an error the open calls are cut and thereby in doubt."""
+        self._claims = await self._lines.to_rows()
         try:
-            await self._work.adapter.open()
-            self._reached = await claims.reached(self._claims, self._work.lease, self._work.first, self._work.end)
-            self._world = await self._look()
-            serving = asyncio.create_task(self._room.serve())
-            feeding = asyncio.create_task(self._feed())
+            self._records = await self._lines.to_rows()
             try:
-                await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
-                if serving.done():
-                    serving.result()  # it never ends but by an error
-                return feeding.result()
+                return await self._send()
             finally:
-                for task in (feeding, serving):
-                    task.cancel()
-                await asyncio.gather(feeding, serving, return_exceptions=True)
-                await self._tell_health()
+                await self._lines.give_back(self._records)
         finally:
-            await self._work.adapter.close()
-            await self._claims.close()
-            await self._records.close()
+            await self._lines.give_back(self._claims)
+
+    async def _send(self) -> End:
+        self._reached = await claims.reached(self._claims, self._work.lease, self._work.first, self._work.end)
+        self._world = await self._look()
+        serving = asyncio.create_task(self._room.serve())
+        feeding = asyncio.create_task(self._feed())
+        try:
+            await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()  # it never ends but by an error
+            return feeding.result()
+        finally:
+            for task in (feeding, serving):
+                task.cancel()
+            await asyncio.gather(feeding, serving, return_exceptions=True)
+            await self._tell_health()
 
     async def _feed(self) -> End:
         """Claims whenever there is room, until there is a reason to end; then waits for the open calls."""
@@ -142,7 +144,7 @@ class Stream:
         """Looks at the world every second, and says that we live."""
         now = time.monotonic()
         if self._claims.broken:
-            self._claims = await self._connect()
+            self._claims = await self._lines.to_rows()
         if now - self._looked > FIND_OUT:
             self._looked = now
             self._world = await self._look()
@@ -285,7 +287,7 @@ class Stream:
             await asyncio.sleep(pause)
             try:
                 await self._records.close()
-                self._records = await self._connect()
+                self._records = await self._lines.to_rows()
             except NO_DATABASE:
                 continue
         await claims.record(self._records, self._work.lease, answers)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from campaigns import templates
 from campaigns.claims.sending import Claimed, Lease
 from campaigns.models import Campaign, Job
@@ -24,6 +26,7 @@ class Work:
     campaign: Campaign
     content: templates.Content
     adapter: Adapter
+    way: bytes  # what the adapter was made from: the same way, the same connections
 
     @property
     def deadline(self) -> datetime | None:
@@ -44,4 +47,6 @@ def load(lease: Lease) -> Work:
     job: Any = Job.objects.select_related("campaign", "vendor", "credential").get(pk=lease.job_id)
     adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
     content = templates.compile(job.campaign.subject, job.campaign.body, html=job.campaign.html)
-    return Work(lease, job.first_message, job.end, job.vendor_id, job.credential_id, job.campaign, content, adapter)
+    vendor, login = job.vendor, job.credential
+    way = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
+    return Work(lease, job.first_message, job.end, vendor.pk, login.pk, job.campaign, content, adapter, way)
