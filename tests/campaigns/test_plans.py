@@ -12,7 +12,7 @@ from campaigns.claims.sending import Lease
 from campaigns.models import Job, Message, OpsMessage
 from tests import factories
 
-ROWS = 2000
+ROWS = 5000
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_enqueueing_a_slice_reads_the_slice_only(job: Job) -> None:
 
 
 def test_how_far_a_job_is_enqueued_is_known_by_one_row_of_each_table(job: Job) -> None:
-    Message.objects.filter(id__gte=job.first_message + 1500).update(dequeued_at=None)
-    OpsMessage.objects.filter(id__gte=job.first_message + 1500).delete()
+    Message.objects.filter(id__gte=job.first_message + 4000).update(dequeued_at=None)
+    OpsMessage.objects.filter(id__gte=job.first_message + 4000).delete()
     plan = run(sending.REACHED, {"job": job.pk, "first": job.first_message, "end": job.end})
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 1
 
