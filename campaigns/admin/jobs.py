@@ -23,7 +23,7 @@ from vendors.listing import ReadOnly
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors and vendors in the selects
-MOST_CAMPAIGNS = 500  # the youngest of those whose names begin as the search does
+MOST_CAMPAIGNS = 100  # the youngest of those whose names begin as the search does
 MOST_PARTS = 500  # children under one parent
 
 
