@@ -232,6 +232,18 @@ class TestMessages:
         assert ids(admin_client.get(MESSAGES, {**mine, "q": "r3@"})) == [job.first_message + 2]
         assert admin_client.get(MESSAGES, {"campaign": "999999999"}, follow=True).redirect_chain
 
+    def test_what_a_vendor_reported_later_is_shown_in_words(self, admin_client: Client) -> None:
+        told = {"receipt_at": timezone.now(), "receipt_no": 0}
+        shapes = [{**accepted(), **told, "receipt": kind} for kind in ("delivered", "bounced")]
+        job = logged(3, [*shapes, accepted()])
+        rows = admin_client.get(MESSAGES).context["cl"].result_list
+        assert [row.word for row in sorted(rows, key=lambda row: row.pk)] == ["Delivered", "Bounced", "Sent"]
+        for number, word in enumerate(("Delivered", "Bounced", "Sent")):
+            assert ids(admin_client.get(MESSAGES, {"state": word})) == [job.first_message + number]
+        assert "Sent, 1 delivered, 1 bounced" in admin_client.get("/admin/campaigns/campaign/").content.decode()
+        page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
+        assert "3 / 0 / 0 of 3, 1 delivered, 1 bounced" in page
+
     def test_no_search_goes_over_all_messages(self, admin_client: Client) -> None:
         job = logged(2, [])
         response = admin_client.get(MESSAGES, {"q": "r1@"})

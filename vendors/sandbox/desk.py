@@ -11,6 +11,7 @@ import orjson
 from vendors.sandbox.books import Entry, Verdict
 from vendors.sandbox.ledger import Ledger
 from vendors.sandbox.plans import TEMPFAIL, Plan, Planner
+from vendors.sandbox.reporter import Reporter
 from vendors.sandbox.settings import Settings, Throttle
 
 HTML = b"<!doctype html><title>Welcome</title><h1>It works</h1>"
@@ -66,6 +67,7 @@ class Desk:
         self.settings = settings
         self._planner = Planner(settings)
         self._window = _window(settings)
+        self._reporter = Reporter(lambda: self.settings)
 
     def change(self, values: Any) -> None:
         """Raises ValueError with a sentence. A new throttle begins with an empty window."""
@@ -153,6 +155,7 @@ class Desk:
         entry.id = _id(entry.seq)
         entry.verdict = "accepted" if self._ledger.find(entry.reference) is None else "duplicate"
         entry.status = plan.status if plan.answer in ("json", "html") else None
+        self._reporter.accepted(entry)
         if plan.answer in ("reset", "silence"):
             return Answer(None, plan.delay, held=plan.answer == "silence")
         content = HTML if plan.answer == "html" else {"id": entry.id} if plan.status == 200 else {"code": plan.code}

@@ -5,7 +5,7 @@ delivered  as anybody else                      lost        accepted, then the c
 bounce     400 {"code": "bounce"}               garbage     accepted, answered with a web page
 reject     422                                  error       500, not accepted
 tempfail   429 once, then accepted              errorafter  500, but accepted: a look-up finds it
-slow       accepted, answered after slow_s
+slow       accepted, answered after slow_s      returned    accepted, later reported as bounced
 """
 
 import random

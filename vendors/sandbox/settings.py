@@ -49,6 +49,10 @@ class Settings:
         "", "closed: no connection is accepted; 503: each call is answered so", choices=("", "closed", "503")
     )
     unauthorized: bool = option(False, "each call is answered 401")
+    receipts_to: str = option("", "http address to which it reports what became of what it accepted; empty: nobody")
+    receipts_secret: str = option("", "with what the reports are signed: whsec_...")
+    receipts_after: float = option(0.0, "seconds from the acceptance to its receipt")
+    bounce_rate: float = option(0.0, "share of what was accepted that is reported as bounced")
 
     def change(self, values: Any) -> "Settings":
         """These settings with some other values. Raises ValueError with a sentence for people."""
@@ -62,6 +66,8 @@ class Settings:
         changed = replace(self, **values)
         if sum(getattr(changed, name) for name in SHARES) > 1:
             raise ValueError("the rates together are more than 1")
+        if changed.receipts_to and not changed.receipts_secret.startswith("whsec_"):
+            raise ValueError("reports are signed: give receipts_secret, whsec_...")
         return changed
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,6 +87,8 @@ def _check(name: str, value: Any, kind: Any, rule: Mapping[str, Any]) -> None:
         raise ValueError(f"{name} must be one of {rule['choices']}")
     if name == "throttle" and value:
         Throttle.parse(str(value))
+    if name == "receipts_to" and value and not str(value).startswith("http://"):
+        raise ValueError("receipts_to must begin with http://")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

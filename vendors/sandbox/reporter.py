@@ -1,0 +1,94 @@
+"""The vendor reports later what became of the letters it accepted: in batches, signed, until it is heard.
+
+What waits to be reported is only in memory: a vendor that is killed never reports it.
+"""
+
+import asyncio
+import http.client
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import orjson
+from standardwebhooks import Webhook as Signer
+
+from vendors.sandbox.books import Entry
+from vendors.sandbox.plans import magic_word
+from vendors.sandbox.settings import Settings
+
+MOST = 500  # receipts in a report
+PATIENCE = 10.0  # seconds for an answer
+AGAIN = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between the tries of one report; the last for ever
+RETURNED = "returned"  # returned@sandbox.example is accepted and comes back
+
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """settings: as they are now."""
+
+    def __init__(self, settings: Callable[[], Settings]) -> None:
+        self._settings = settings
+        self._waiting: deque[tuple[float, Entry]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def accepted(self, entry: Entry) -> None:
+        """This letter will be reported, if anybody wants to know."""
+        if not self._settings().receipts_to:
+            return
+        self._waiting.append((time.monotonic() + self._settings().receipts_after, entry))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._report())
+
+    async def _report(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(max(0.0, self._waiting[0][0] - time.monotonic()))
+            now = time.monotonic()
+            batch: list[dict[str, Any]] = []
+            while self._waiting and self._waiting[0][0] <= now and len(batch) < MOST:
+                batch.append(self._receipt(self._waiting.popleft()[1]))
+            if batch:
+                await self._until_heard(orjson.dumps({"receipts": batch}).decode())
+
+    def _receipt(self, entry: Entry) -> dict[str, Any]:
+        facts = {"reference": entry.reference, "at": datetime.now(UTC).isoformat(), "id": entry.id}
+        came_back = magic_word(entry.recipient) == RETURNED or random.random() < self._settings().bounce_rate
+        if came_back:
+            return {**facts, "status": "bounced", "reason": "mailbox unknown"}
+        return {**facts, "status": "delivered"}
+
+    async def _until_heard(self, body: str) -> None:
+        name, tries = f"msg_{uuid4().hex}", 0
+        while self._settings().receipts_to:
+            told = await asyncio.to_thread(_post, self._settings(), name, body)
+            if told == 202:
+                return
+            log.warning("the report is not heard: %s", told)
+            await asyncio.sleep(AGAIN[min(tries, len(AGAIN) - 1)])
+            tries += 1
+
+
+def _post(settings: Settings, name: str, body: str) -> int | str:
+    """The answer's status, or why there is none."""
+    moment = datetime.now(UTC)
+    headers = {
+        "Content-Type": "application/json",
+        "webhook-id": name,
+        "webhook-timestamp": str(int(moment.timestamp())),
+        "webhook-signature": Signer(settings.receipts_secret).sign(name, moment, body),
+    }
+    address = urlsplit(settings.receipts_to)
+    connection = http.client.HTTPConnection(address.netloc, timeout=PATIENCE)
+    try:
+        connection.request("POST", address.path, body.encode(), headers)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        return str(error) or type(error).__name__
+    finally:
+        connection.close()
