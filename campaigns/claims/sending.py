@@ -156,8 +156,7 @@ RECORD = """
 WITH held AS (
     SELECT FROM campaigns_job WHERE id = %(job)s FOR NO KEY UPDATE
 ), answer AS (
-    SELECT a.* FROM held
-    CROSS JOIN unnest(%(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
+    SELECT * FROM unnest((SELECT %(ids)s::bigint[] FROM held), %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
         AS a(id, kind, code, note)
 ), told AS (
     UPDATE campaigns_opsmessage o SET
