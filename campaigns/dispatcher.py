@@ -6,23 +6,18 @@ The nightly run itself is in nights.py. A paused vendor's jobs are dispatched to
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, QuerySet
 from django.utils import timezone
 
 from campaigns.claims.dispatching import BATCH, Dispatched, in_batches, leaf
-from campaigns.models import Job, Sponsor
+from campaigns.models import Job
 from campaigns.states import Status
 from vendors.models import Vendor
 
 
-def dispatch(
-    vendor: Vendor | None = None,
-    sponsor: Sponsor | None = None,
-    batch: int = BATCH,
-    now: datetime | None = None,
-) -> Dispatched:
-    """Dispatches all RENDERED jobs now (of this vendor, of this sponsor), without waiting for the night."""
-    return _all(_rendered(vendor, sponsor), now or timezone.now(), batch)
+def dispatch(jobs: "QuerySet[Job] | None" = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
+    """Dispatches the RENDERED ones (of these jobs) now, without waiting for the night."""
+    return _all(_rendered(jobs), now or timezone.now(), batch)
 
 
 def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
@@ -40,19 +35,17 @@ def dispatch_these(job_ids: Iterable[int], now: datetime | None = None) -> Dispa
     return _all(rendered, now, BATCH) + dispatch_ready(ids, now=now)
 
 
-def pending(vendor: Vendor | None = None, sponsor: Sponsor | None = None) -> Dispatched:
+def pending(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
     """What `dispatch` would do now. Changes nothing."""
     small = leaf(F("vendor__small_audience_threshold"))
-    rows = _rendered(vendor, sponsor).order_by().values("vendor")
+    rows = _rendered(jobs).order_by().values("vendor")
     counts = rows.annotate(leaves=Count("id", filter=small), parents=Count("id", filter=~small))
     found = (Dispatched(row["leaves"], row["parents"], frozenset([row["vendor"]])) for row in counts)
     return sum(found, start=Dispatched())
 
 
-def _rendered(vendor: Vendor | None, sponsor: Sponsor | None) -> "QuerySet[Job]":
-    of_vendor = Q(vendor=vendor) if vendor else Q()
-    of_sponsor = Q(campaign__sponsor=sponsor) if sponsor else Q()
-    return Job.objects.filter(of_vendor, of_sponsor, status=Status.RENDERED)
+def _rendered(jobs: "QuerySet[Job] | None") -> "QuerySet[Job]":
+    return (Job.objects.all() if jobs is None else jobs).filter(status=Status.RENDERED)
 
 
 def _all(waiting: "QuerySet[Job]", now: datetime, batch: int) -> Dispatched:

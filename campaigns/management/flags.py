@@ -11,6 +11,7 @@ from campaigns import filters
 from campaigns.models import Job, Sponsor
 from vendors.management import arguments
 
+KNOWN = 20  # sponsors that are named to who has misspelt one
 NAMES = ("sponsor", "campaign", "vendor", "status", "since", "until")
 
 
@@ -41,7 +42,8 @@ def jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
     if options["sponsor"]:
         sponsor = Sponsor.objects.filter(name=options["sponsor"]).first()
         if sponsor is None:
-            raise CommandError(f"there is no sponsor {options['sponsor']!r}")
+            known = ", ".join(Sponsor.objects.values_list("name", flat=True)[:KNOWN]) or "none yet"
+            raise CommandError(f"there is no sponsor {options['sponsor']!r}; there are: {known}")
         found = found.filter(sponsor=sponsor)
     if options["vendor"]:
         found = found.filter(vendor=arguments.vendor(options["vendor"]))

@@ -1,6 +1,10 @@
-"""To stay with a job until it is over."""
+"""To stay with jobs until they are over."""
 
-from time import sleep
+from collections.abc import Callable, Iterable
+from time import monotonic, sleep
+
+from django.core.management.base import CommandError
+from django.db.models import Q
 
 from campaigns.management.bars import Bars
 from campaigns.models import Job
@@ -8,23 +12,36 @@ from campaigns.progress import Progress, of_jobs
 from campaigns.states import DONE, Status
 
 POLL_SECONDS = 0.5
+REST = 4  # times as long as a look took: a hundred thousand jobs are not looked at all the time
 OVER = (*DONE, Status.STOPPED, Status.P_STOPPED)
+RECORDED = (*DONE, Status.P_STOPPED)  # what was in flight when they were stopped has ended, too
+FAILED, IN_DOUBT, INTERRUPTED = 4, 5, 130  # exit codes
 
 
-def follow(job: Job) -> Progress:
-    """Returns when the job is logged, finished or stopped, with what became of its messages. Refreshes the job."""
-    with Bars() as bars:
-        show = bars.sending(job.size)
-        while True:
-            job.refresh_from_db()
-            sums = of_jobs([job])[job.pk]
-            show(job.size - sums.open)
-            if job.status in OVER:
-                return sums
-            sleep(POLL_SECONDS)
+def follow(
+    job_ids: Iterable[int], over: Iterable[Status] = OVER, count: Callable[[Progress], int] = lambda sums: sums.open
+) -> Progress:
+    """Returns when all the jobs and their children are over, with what became of the messages.
+
+    count: messages still to go, for the bar. Raises CommandError when the person has seen enough.
+    """
+    ids, states = list(job_ids), tuple(over)
+    try:
+        with Bars() as bars:
+            show = None
+            while True:
+                began = monotonic()
+                sums = _sums(ids)
+                show = show or bars.sending(sums.size)
+                show(sums.size - count(sums))
+                if not _open(ids, states):
+                    return _sums(ids)
+                sleep(max(POLL_SECONDS, REST * (monotonic() - began)))
+    except KeyboardInterrupt:
+        raise CommandError("the work goes on without you", returncode=INTERRUPTED) from None
 
 
-def ending(job: Job, sums: Progress) -> str:
+def ending(sums: Progress) -> str:
     """One line for people."""
     counts = {
         "accepted": sums.accepted,
@@ -33,4 +50,26 @@ def ending(job: Job, sums: Progress) -> str:
         "in doubt": sums.in_doubt,
         "not sent": sums.open,
     }
-    return f"{job.status}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
+
+
+def facts(sums: Progress) -> dict[str, int]:
+    """The same for programs."""
+    names = ("size", "accepted", "refused", "expired", "in_doubt", "waiting")
+    return {name: getattr(sums, name) for name in names}
+
+
+def code(sums: Progress) -> int:
+    """0: every message was accepted; IN_DOUBT: some need attention; FAILED: some failed, expired or were not sent."""
+    if sums.in_doubt:
+        return IN_DOUBT
+    return FAILED if sums.accepted < sums.size else 0
+
+
+def _sums(ids: list[int]) -> Progress:
+    return sum(of_jobs(Job.objects.filter(pk__in=ids)).values(), start=Progress())
+
+
+def _open(ids: list[int], over: tuple[Status, ...]) -> bool:
+    mine = Job.objects.filter(Q(pk__in=ids) | Q(parent__in=ids))
+    return mine.exclude(status__in=over).exists()

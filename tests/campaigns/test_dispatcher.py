@@ -57,11 +57,11 @@ def test_one_vendor_or_one_sponsor_can_be_chosen() -> None:
     wanted = make.campaign_with_job(status=S.RENDERED, of=here, by=velma)
     make.campaign_with_job(status=S.RENDERED, of=here, by=other)
     make.campaign_with_job(status=S.RENDERED, of=there, by=velma)
-    assert dispatcher.pending(here.vendor, velma).jobs == 1
-    assert dispatcher.dispatch(here.vendor, velma).jobs == 1
+    assert dispatcher.pending(Job.objects.filter(vendor=here.vendor, sponsor=velma)).jobs == 1
+    assert dispatcher.dispatch(Job.objects.filter(vendor=here.vendor, sponsor=velma)).jobs == 1
     assert state(wanted) == S.DISPATCHED
-    assert dispatcher.dispatch(sponsor=velma).vendors == {there.vendor_id}
-    assert dispatcher.dispatch(here.vendor).jobs == 1
+    assert dispatcher.dispatch(Job.objects.filter(sponsor=velma)).vendors == {there.vendor_id}
+    assert dispatcher.dispatch(Job.objects.filter(vendor=here.vendor)).jobs == 1
 
 
 @pytest.mark.django_db
@@ -164,7 +164,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones(told: Callable[..
     job = make.campaign_with_job(
         status=S.RENDERED, of=make.credential(make.vendor("known-vendor")), by=make.sponsor("known-sponsor")
     )
-    with pytest.raises(CommandError, match=f"no {option[2:]} 'nobody'; known: known-{option[2:]}") as error:
+    with pytest.raises(CommandError, match=f"no {option[2:]} 'nobody'; there are: known-{option[2:]}") as error:
         told(option, "nobody")
     assert error.value.returncode == 1
     assert state(job) == S.RENDERED

@@ -172,7 +172,7 @@ def test_a_text_message_needs_no_subject(files: Path, db: None) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("accepted", "code"), [(2, None), (1, 3)])
+@pytest.mark.parametrize(("accepted", "code"), [(2, None), (1, 4)])
 def test_waiting_ends_with_the_job_and_tells_whether_all_were_accepted(
     files: Path, accepted: int, code: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

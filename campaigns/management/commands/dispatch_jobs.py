@@ -1,61 +1,63 @@
 """`manage.py dispatch_jobs`: the nightly jobs, now (document 000)."""
 
 import json
+import sys
+from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db.models import Model
+from django.core.management.base import BaseCommand
 
 from campaigns import dispatcher
 from campaigns.claims.dispatching import Dispatched
-from campaigns.models import Sponsor
+from campaigns.management import deciding, flags, following
+from campaigns.models import Job
+from campaigns.states import Status
 from campaigns.tasks import ring
 from vendors.models import Vendor
 
 
 class Command(BaseCommand):
     help = (
-        "Dispatches the jobs that wait for the night, now. Exit codes: 0 done (also if none waited), "
-        "1 unknown vendor or sponsor, 2 usage."
+        "Dispatches the jobs that wait for the night, now: all, or those that are named. It asks on a terminal only: "
+        "nothing goes out that the night would not send. " + deciding.CODES
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--vendor", metavar="SLUG", help="only this vendor's jobs")
-        parser.add_argument("--sponsor", metavar="NAME", help="only this sponsor's jobs")
-        parser.add_argument("--dry-run", action="store_true", help="say what would go out; change nothing")
-        parser.add_argument("--json", action="store_true", help="one object: jobs, whole, to_cut, vendors, dry_run")
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("jobs", nargs="*", type=int, metavar="ID")
+        flags.add(parser)
+        deciding.deciding(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        vendor = _named(Vendor, "slug", options["vendor"])
-        sponsor = _named(Sponsor, "name", options["sponsor"])
+        jobs = flags.jobs(options)
+        if options["jobs"]:
+            jobs = jobs.filter(pk__in=options["jobs"])
+        found = dispatcher.pending(jobs)
         if options["dry_run"]:
-            self._tell(dispatcher.pending(vendor, sponsor), options)
+            self._tell(found, options)
             return
-        done = dispatcher.dispatch(vendor, sponsor)
+        if found.jobs and sys.stdin.isatty():
+            deciding.confirm(f"This dispatches {_words(found)}", options)
+        waited = list(jobs.filter(status=Status.RENDERED).values_list("pk", flat=True)) if options["wait"] else []
+        done = dispatcher.dispatch(jobs)
         ring(done.vendors)
         self._tell(done, options)
+        gone = Job.objects.filter(pk__in=waited).exclude(status=Status.RENDERED)
+        deciding.wait(self, list(gone.values_list("pk", flat=True)), options, following.OVER)
 
     def _tell(self, done: Dispatched, options: dict[str, Any]) -> None:
-        slugs = list(Vendor.objects.filter(pk__in=done.vendors).values_list("slug", flat=True))
         if options["json"]:
-            facts = {"jobs": done.jobs, "whole": done.leaves, "to_cut": done.parents, "vendors": slugs}
+            facts = {"jobs": done.jobs, "whole": done.leaves, "to_cut": done.parents, "vendors": _slugs(done)}
             self.stdout.write(json.dumps(facts | {"dry_run": options["dry_run"]}))
-            return
-        if not done.jobs:
+        elif not done.jobs:
             self.stdout.write("No job waits for dispatch.")
-            return
-        verb = "Would dispatch" if options["dry_run"] else "Dispatched"
-        jobs = "1 job" if done.jobs == 1 else f"{done.jobs:,} jobs"
-        self.stdout.write(f"{verb} {jobs} ({done.leaves:,} whole, {done.parents:,} to be cut): {', '.join(slugs)}")
+        else:
+            self.stdout.write(f"{'Would dispatch' if options['dry_run'] else 'Dispatched'} {_words(done)}")
 
 
-def _named(model: type[Model], field: str, name: str | None) -> Any:
-    """The row of that name; an unknown name is an error that lists the known ones (the first twenty)."""
-    if name is None:
-        return None
-    rows = model._default_manager.all()
-    found = rows.filter(**{field: name}).first()
-    if found is None:
-        known = ", ".join(rows.order_by(field).values_list(field, flat=True)[:20]) or "there is none yet"
-        raise CommandError(f"no {model._meta.verbose_name} {name!r}; known: {known}")
-    return found
+def _words(done: Dispatched) -> str:
+    jobs = "1 job" if done.jobs == 1 else f"{done.jobs:,} jobs"
+    return f"{jobs} ({done.leaves:,} whole, {done.parents:,} to be cut): {', '.join(_slugs(done))}"
+
+
+def _slugs(done: Dispatched) -> list[str]:
+    return list(Vendor.objects.filter(pk__in=done.vendors).values_list("slug", flat=True))

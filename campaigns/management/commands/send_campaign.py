@@ -20,14 +20,13 @@ from campaigns import dispatcher, intake, templates
 from campaigns.hours import in_words, opens_at
 from campaigns.intake import At, Hours
 from campaigns.intake.when import check_times, parse_at, parse_hours, parse_moment
+from campaigns.management import following
 from campaigns.management.bars import Bars
-from campaigns.management.following import ending, follow
 from campaigns.models import Job, Sponsor
 from campaigns.states import Status
 from campaigns.tasks import ring
 from vendors.models import Credential, Vendor
 
-NOT_ALL_ACCEPTED = 3
 KNOWN_SHOWN = 20
 HELP = """\
 Checks every row of FILE, then stores campaign, messages and job together, or nothing at all.
@@ -41,7 +40,9 @@ exit codes:
   0  accepted; with --wait: and every message was accepted by the vendor
   1  bad input, nothing was stored (each problem with its row, as a spreadsheet counts rows)
   2  usage
-  3  with --wait: finished, but some messages were refused, expired or are in doubt, or the job was stopped
+  4  with --wait: finished, but some messages were refused or expired, or the job was stopped
+  5  with --wait: finished, but some messages need attention: the vendor may have them
+  130  with --wait: Ctrl-C; the work goes on
 """
 
 
@@ -90,14 +91,15 @@ class Command(BaseCommand):
     def _tell(self, job: Job, options: dict[str, Any]) -> None:
         if not options["json"]:
             self.stdout.write(_in_words(job))
-        sums = follow(job) if options["wait"] else None
+        sums = following.follow([job.pk]) if options["wait"] else None
+        job.refresh_from_db()
         if options["json"]:
-            facts = {"job": job.pk, "campaign": job.campaign_id, "recipients": job.size, "status": job.status}
-            self.stdout.write(json.dumps(facts))
+            told = {"job": job.pk, "campaign": job.campaign_id, "recipients": job.size, "status": job.status}
+            self.stdout.write(json.dumps(told))
         elif sums:
-            self.stdout.write(ending(job, sums))
-        if sums and sums.accepted < job.size:
-            raise SystemExit(NOT_ALL_ACCEPTED)
+            self.stdout.write(f"{job.status}: {following.ending(sums)}")
+        if sums and (code := following.code(sums)):
+            raise SystemExit(code)
 
 
 def _accept(file: BinaryIO, options: dict[str, Any], bars: Bars) -> Job:
