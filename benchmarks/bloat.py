@@ -1,18 +1,22 @@
-"""Do the tables grow? Sizes, dead rows and the share of heap-only updates after each ten of fifty campaigns.
+"""Do the tables grow? Sizes, dead rows and the share of heap-only updates after each ten of fifty campaigns, and once
+more when autovacuum, which looks every minute, has been there.
 
 `python -m benchmarks.bloat [campaigns] [recipients]`. Real workers send them, ten at a time, with autovacuum as the
 migrations set it. An update is heap-only (HOT) when it touches no index and its new row fits on the same page.
 """
 
 from benchmarks import recipients
+from benchmarks.capacity import asked
 from benchmarks.results import keep
 from benchmarks.scale import send
 from benchmarks.sending import login
 from benchmarks.stage import console, numbers, stage
-from tests import sandbox
+from tests import programs, sandbox
 
 BATCH = 10
-TABLES = ("campaigns_message", "campaigns_opsmessage", "campaigns_job")
+OPS = "campaigns_opsmessage"
+TABLES = ("campaigns_message", OPS, "campaigns_job")
+VACUUMED = f"SELECT coalesce(extract(epoch FROM last_autovacuum), 0) FROM pg_stat_user_tables WHERE relname = '{OPS}'"
 LOOK = """
 SELECT pg_table_size(relid), pg_indexes_size(relid), n_dead_tup, n_tup_upd, n_tup_hot_upd
 FROM pg_stat_user_tables WHERE relname = %s
@@ -23,11 +27,16 @@ def look(table: str) -> dict[str, float]:
     from django.db import connection
 
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(LOOK, [table])
         size, indexes, dead, updates, hot = cursor.fetchone()
     share = 100 * hot / updates if updates else 100.0
     return {"MB": size / 2**20, "MB of indexes": indexes / 2**20, "dead rows": dead, "% of updates HOT": share}
+
+
+def note(seen: dict[str, dict[str, list[float]]]) -> None:
+    for table, rows in seen.items():
+        for name, value in look(table).items():
+            rows.setdefault(name, []).append(value)
 
 
 def main() -> None:
@@ -37,16 +46,16 @@ def main() -> None:
         made = login(vendor.url, casters=2)
         for _ in range(0, campaigns, BATCH):
             send([recipients.job(size, made) for _ in range(BATCH)])
-            for table, rows in seen.items():
-                for name, value in look(table).items():
-                    rows.setdefault(name, []).append(value)
+            note(seen)
+        ended = asked("SELECT extract(epoch FROM clock_timestamp())")
+        programs.wait_until(lambda: asked(VACUUMED) > ended, "autovacuum has looked", 180)
+        note(seen)
+    when = f"after each {BATCH} of {campaigns} campaigns of {size:,}, and after autovacuum"
     for table, rows in seen.items():
-        console.print(f"{table}, after each {BATCH} of {campaigns} campaigns of {size:,}")
+        console.print(f"{table} {when}")
         for name, values in rows.items():
             console.print(f"  {name:18}" + "".join(f"{value:10,.1f}" for value in values))
-            keep(
-                f"Bloat: {table}, {name}, after each {BATCH} of {campaigns} campaigns of {size:,}", name, {name: values}
-            )
+            keep(f"Bloat of {table}: {name} {when}", name, {name: values})
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def page(tables: list[Kept]) -> str:
     loads = [kept["load"] for kept in tables]
     rows = "".join(claimed(claim, tables) for claim in CLAIMS)
     return (
-        f"{HEAD}\nMeasured {' and '.join(days)} on {machine()}. Load of the machine before each benchmark: "
+        f"{HEAD}\nMeasured {' and '.join(days)} on {machine()}.\nLoad of the machine before each benchmark: "
         f"{min(loads):.1f} to {max(loads):.1f}, which includes what the benchmark before it had left.\n\n"
         "## What was asked\n\n"
         "| What | Yardstick in the same run | Must reach | Aim | Measured | Rounds | Reached | `python -m ...` |\n"

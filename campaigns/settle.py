@@ -19,9 +19,10 @@ from campaigns.claims.truth import Doubt
 from campaigns.models import Message
 from campaigns.sender import standing
 from campaigns.sender.lines import connect
+from campaigns.sender.sending import rebuild
 from vendors import adapters, stores
 from vendors.adapters.base import Adapter, Letter
-from vendors.limits import Grant
+from vendors.limits import Grant, Lost
 from vendors.models import Credential
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.throttle import AsyncThrottle, Unreachable
@@ -32,6 +33,8 @@ MOST = 50  # doubts a credential and a run
 LEASE = 300.0  # seconds that they are ours
 SLACK = 2.0
 MARGIN = 60.0  # seconds before a key's end from which it is not trusted any more
+NO_PLACE = 60.0  # seconds until a repeat without a place in the window is tried again
+REBUILDS = 20  # each raises the generation by one; Redis may be so far ahead of a database that was restored
 GIVE_UP = 86_400.0  # seconds after which only a person is asked
 
 
@@ -118,9 +121,11 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
 async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
     """proved: no earlier attempt was accepted, so the answer of this one is the whole truth."""
     letter = await _letter(case, doubt)
-    place = await _place(case) if isinstance(letter, Letter) else None
-    if place is None or not isinstance(letter, Letter):
+    if not isinstance(letter, Letter):
         return await _later(case, doubt, None)
+    place = await _place(case)
+    if place is None:  # the vendor's window is full, which says nothing of the doubt, however old that is
+        return await truth.later(case.rows, doubt, NO_PLACE, None)
     grant, scope = place
     outcome: Outcome = NotSent("not allowed any more: stopped, paused, or it took too long")
     try:
@@ -151,12 +156,16 @@ async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
 
 
 async def _place(case: Case) -> tuple[Grant, Any] | None:
-    seen = await standing.read_vendor(case.rows, case.vendor_id, case.credential_id)
-    try:
-        answer = await case.throttle.acquire(seen, 1, case.hold)
-    except Unreachable:
-        return None
-    return (answer, seen) if isinstance(answer, Grant) else None
+    for _ in range(REBUILDS):
+        seen = await standing.read_vendor(case.rows, case.vendor_id, case.credential_id)
+        try:
+            answer = await case.throttle.acquire(seen, 1, case.hold)
+            if not isinstance(answer, Lost):
+                return (answer, seen) if isinstance(answer, Grant) else None
+            await rebuild(seen)  # no sender has asked since the window was lost
+        except Unreachable:
+            return None
+    return None
 
 
 async def _letter(case: Case, doubt: Doubt) -> Letter | None:

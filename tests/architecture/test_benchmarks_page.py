@@ -1,0 +1,40 @@
+"""docs/benchmarks.md is made from what was measured: a claim is held against its yardstick of the same round."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.claims import CLAIMS, HTTP, ONE, TWO, WINDOW
+from benchmarks.page import latest, page
+
+
+def kept(file: Path, title: str, rows: dict[str, list[float]], **more: Any) -> None:
+    line = {"title": title, "unit": "messages/s", "rows": rows, "command": "python -m benchmarks.one 1", "load": 0.5}
+    with file.open("a") as lines:
+        lines.write(json.dumps({**line, "at": "2026-03-01T12:00:00+00:00", **more}) + "\n")
+
+
+def row(text: str, what: str) -> list[str]:
+    [found] = [line for line in text.splitlines() if line.startswith(f"| {what} |")]
+    return [cell.strip() for cell in found.split("|")[1:-1]]
+
+
+def test_a_ratio_is_the_middle_of_the_rounds_and_says_whether_it_reaches(tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    kept(file, HTTP, {ONE: [1.0], TWO: [9.0]})  # measured again below
+    kept(file, HTTP, {ONE: [100, 400, 900], TWO: [130, 560, 1440]})
+    text = page(latest(file))
+    assert row(text, "two sender processes")[2:7] == ["1.5 x", "1.8 x", "**1.40** (1.30..1.60) x", "3", "**no**"]
+
+
+def test_for_the_strict_window_the_worst_round_counts(tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    kept(file, WINDOW, {"calls": [149, 150, 151]})
+    assert "**no**" in row(page(latest(file)), "most calls in any second at that receiver")
+
+
+def test_what_was_not_measured_is_not_claimed(tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    kept(file, "Something else", {"a": [1.0]})
+    text = page(latest(file))
+    assert not any(f"| {claim.what} |" in text for claim in CLAIMS) and "### Something else" in text

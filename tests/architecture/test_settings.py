@@ -1,0 +1,26 @@
+"""Every variable of the environment that is read stands in the operations guide, and the guide names no other."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+READERS = ["mailhub/settings.py", "mailhub/flowerconfig.py", "mailhub/embedded/home.py", "Procfile"]
+READ = re.compile(r"""(?:environment\.\w+\(|os\.environ(?:\.get\(|\[))\s*"([A-Z_]+)"|\$\{([A-Z_]+):-""")
+NOT_OURS = {"DJANGO_SETTINGS_MODULE", "XDG_RUNTIME_DIR"}
+
+
+def read() -> set[str]:
+    found = (READ.findall((ROOT / file).read_text()) for file in READERS)
+    return {name for pairs in found for pair in pairs for name in pair if name} - NOT_OURS
+
+
+def told() -> set[str]:
+    """In the first column of the table of settings."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    table = page.split("\n## Settings\n")[1].split("\n## ")[0]
+    firsts = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    return {name for first in firsts for name in re.findall(r"`([A-Z_]+)`", first)}
+
+
+def test_the_operations_guide_has_every_setting_and_no_other() -> None:
+    assert read() == told()

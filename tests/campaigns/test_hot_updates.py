@@ -1,0 +1,30 @@
+"""The hot statements update rows in place: no index is touched, and there is room on the page."""
+
+import pytest
+from django.db import connection
+
+from campaigns.models import Message, OpsMessage
+from tests.faults.sending import login, sent, taken
+from tests.programs import wait_until
+from tests.sandbox import Sandbox
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROWS = 3000
+
+
+def updates(table: str) -> tuple[int, int]:
+    """All since the database was made, and those that were heap-only."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = %s", [table])
+        done, hot = cursor.fetchone()
+    return int(done), int(hot)
+
+
+@pytest.mark.parametrize(("model", "least"), [(Message, 0.9), (OpsMessage, 0.6)])
+def test_updates_of_a_job_that_is_sent_are_heap_only(model: type, least: float, sandbox: Sandbox) -> None:
+    table = model._meta.db_table  # type: ignore[attr-defined]
+    before = updates(table)
+    sent(taken(ROWS, login(sandbox.url, concurrency=100)))
+    wait_until(lambda: updates(table)[0] >= before[0] + 2 * ROWS, "the statistics know of the job")
+    done, hot = (now - then for now, then in zip(updates(table), before, strict=True))
+    assert hot / done > least, f"{hot} of {done} updates of {table}"
