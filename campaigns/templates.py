@@ -17,6 +17,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
 MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
+ESCAPED = 5  # characters that HTML makes of one, at most: &#34;
 MAX_STEPS = 100_000  # rounds of all loops of one message together
 RECIPIENT = "recipient"
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -48,14 +49,14 @@ class Content:
     """A campaign's compiled subject and body.
 
     fields: names that each recipient's params must have; required: those of them that must not be empty either,
-    because they are shown as they are, unconditionally; subject_fields: those of the subject. plain: fields are only
-    put in place, so rendering cannot fail but for its size.
+    because they are shown as they are, unconditionally; subject_fields: those of the subject. safe: so many characters
+    of printable fields, all there, cannot but be rendered; -1 unless all templates only put fields in their places.
     """
 
     fields: frozenset[str]
     required: frozenset[str]
     subject_fields: frozenset[str]
-    plain: bool
+    safe: int
     _subject: Render
     _body: Render
 
@@ -81,7 +82,7 @@ def compile(subject: str, body: str, html: bool) -> Content:
         fields=fields - {RECIPIENT},
         required=(parts[0].shown | parts[1].shown) - {RECIPIENT},
         subject_fields=parts[0].fields - {RECIPIENT},
-        plain=all(part.plain for part in parts),
+        safe=min(part.safe for part in parts),
         _subject=parts[0].renderer(),
         _body=parts[1].renderer(),
     )
@@ -105,6 +106,15 @@ class _Part:
         self.pieces = [piece for piece in pieces if isinstance(piece, nodes.TemplateData | nodes.Name)]
         self.shown = frozenset(piece.name for piece in self.pieces if isinstance(piece, nodes.Name))
         self.plain = len(outputs) == len(self.tree.body) and len(self.pieces) == len(pieces)
+
+    @property
+    def safe(self) -> int:
+        """Characters of fields that surely fit where they are shown."""
+        if not self.plain:
+            return -1
+        literals = sum(len(piece.data) for piece in self.pieces if isinstance(piece, nodes.TemplateData))
+        places = sum(isinstance(piece, nodes.Name) for piece in self.pieces)
+        return (MAX_SIZE - literals) // (ESCAPED * max(1, places))
 
     def renderer(self) -> Render:
         with _in_words(self.what):

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns import templates
+from campaigns.intake import checks
 from campaigns.templates import MAX_SIZE, TemplateError
 
 text = st.text(max_size=30)
@@ -24,6 +25,28 @@ def test_a_plain_template_is_spliced_to_exactly_what_jinja_makes_of_it(source, h
     spliced = templates._Part("body", source, autoescape=html)
     assert spliced.plain
     assert spliced.renderer()(values) == templates._Part("body", source, autoescape=html)._jinja()(values)
+
+
+@settings(deadline=None)
+@given(
+    plain_template(), plain_template(), st.booleans(), st.dictionaries(st.sampled_from(["name", "city", "größe"]), text)
+)
+def test_the_quick_look_lets_nothing_through_that_a_closer_look_would_object_to(subject, body, html, fields):
+    try:
+        content = templates.compile(subject, body, html)
+    except TemplateError:
+        return
+    assert not checks._sound("a@b.example", fields, content) or not list(
+        checks._looked_closely("a@b.example", fields, content)
+    )
+
+
+def test_the_quick_look_knows_how_much_a_field_grows_in_html():
+    content = templates.compile("", "{{ name }}" * 100, html=True)
+    longest = MAX_SIZE // 100 // len("&#34;") - len("a@b.example")
+    assert checks._sound("a@b.example", {"name": '"' * longest}, content)
+    assert not checks._sound("a@b.example", {"name": '"' * (longest + 1)}, content)
+    assert len(content.render("a@b.example", {"name": '"' * longest})[1]) <= MAX_SIZE
 
 
 def test_subject_and_body_are_rendered_for_one_recipient():
