@@ -6,9 +6,10 @@ send a message there before the waiter sees it; so its way is taken back, and ta
 A delay is cut to whole seconds: the worker waits for the rest, as it does on Redis for all of it.
 """
 
+import time
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from celery import Celery
@@ -26,6 +27,7 @@ from kombu.transport.native_delayed_delivery import (
 from mailhub.brokers import is_rabbitmq
 
 ENTRANCE = level_name(MAX_LEVEL)
+AGAIN = 60  # seconds; RabbitMQ may have come back empty
 
 
 def taken_back(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,14 +47,14 @@ def delayed(app: Celery, options: dict[str, Any], queue: str, due: datetime | No
     seconds = int((due - at).total_seconds()) if due else 0
     if seconds < 1 or not is_rabbitmq(settings.BROKER_URL):
         return options
-    _lead_to(app, queue)
+    _lead_to(app, queue, int(time.monotonic() // AGAIN))
     way = {"exchange": Exchange(ENTRANCE, type="topic"), "routing_key": calculate_routing_key(seconds, queue)}
     return {**options, **way, "queue": None}
 
 
-@cache
-def _lead_to(app: Celery, queue: str) -> None:
-    """Without its queue and the way there a delayed message would be lost in silence."""
+@lru_cache(maxsize=1000)
+def _lead_to(app: Celery, queue: str, period: int) -> None:
+    """Without its queue and the way there a delayed message would be lost in silence. Again in each period."""
     target: Queue = app.amqp.queues[queue]
     with app.connection_for_write() as connection, connection.channel() as channel:
         connection.ensure_connection(max_retries=3)

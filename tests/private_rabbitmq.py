@@ -75,6 +75,12 @@ class PrivateRabbitMQ:
         self._process.terminate()
         self._process.wait(DEADLINE)
 
+    def lose_all(self) -> None:
+        """Comes back empty."""
+        self.stop()
+        shutil.rmtree(self.folder / "data")
+        self.start()
+
     def end(self) -> None:
         self.stop()
         subprocess.run(["epmd", "-kill"], env=self._environment, capture_output=True, check=False)

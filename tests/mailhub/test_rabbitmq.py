@@ -146,6 +146,19 @@ def test_a_vendor_that_was_added_while_the_worker_runs_is_served(sandbox: Sandbo
     logged(job)
 
 
+def test_a_rabbitmq_that_comes_back_empty_is_furnished_again_by_the_workers(
+    sandbox: Sandbox, site: Site, rabbit: PrivateRabbitMQ
+) -> None:
+    account = login(sandbox.url)
+    factories.caster(account.vendor)
+    site.celery("beat", "--pidfile=")
+    site.worker()
+    job = factories.campaign_with_job(5, of=account, status="RENDERED")
+    rabbit.lose_all()
+    site.manage("dispatch_jobs", "--vendor", account.vendor.slug)
+    logged(job)
+
+
 def test_the_front_notices_that_rabbitmq_is_away_and_that_it_is_back(rabbit: PrivateRabbitMQ) -> None:
     def answers() -> bool:
         try:
