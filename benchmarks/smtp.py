@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vendors.models import Credential
 
 CONNECTIONS = 20
+ROUND = 20  # mails that a connection is given at a time, in the row that says so
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 SINK, SOURCE = shutil.which("smtp-sink", path=PATH), shutil.which("smtp-source", path=PATH)
 ORIGIN = "us@example.org"
@@ -56,9 +57,9 @@ def answers(port: int) -> bool:
     return True
 
 
-def settings(port: int) -> dict[str, object]:
+def settings(port: int, batch: int = 1) -> dict[str, object]:
     words = {"host": "127.0.0.1", "tls": "none", "sender": ORIGIN, "mails": 1_000_000}
-    return {**words, "port": port, "concurrency": CONNECTIONS}
+    return {**words, "port": port, "concurrency": CONNECTIONS, "batch": batch}
 
 
 def letters(mails: int) -> "list[Letter]":
@@ -112,13 +113,13 @@ async def call_all(port: int, ready: "list[Letter]") -> None:
     await smtp.close()
 
 
-def worker(mails: int) -> float:
+def worker(mails: int, batch: int) -> float:
     from django.db.models import Max, Min
 
     from campaigns.models import Message
 
     with sink() as port:
-        credential = login(port)
+        credential = login(port, batch)
         deliver_all(credential, mails, processes=1)
     sent = Message.objects.filter(campaign_id__in=credential.campaigns.values("pk"), message_id__isnull=False)
     assert sent.count() == mails
@@ -126,11 +127,11 @@ def worker(mails: int) -> float:
     return mails / (last - first).total_seconds()
 
 
-def login(port: int) -> "Credential":
+def login(port: int, batch: int = 1) -> "Credential":
     from benchmarks.sending import LIMIT, WHOLE
     from tests import factories
 
-    known = {"adapter": "smtp", "settings": settings(port), "casters": ["small-only"]}
+    known = {"adapter": "smtp", "settings": settings(port, batch), "casters": ["small-only"]}
     return factories.credential(factories.vendor(**known, limits=[LIMIT], small_audience_threshold=WHOLE))
 
 
@@ -141,7 +142,8 @@ def main() -> None:
         return
     with stage():
         rows = {
-            "mailhub, one process": lambda: worker(mails),
+            "mailhub, one process": lambda: worker(mails, 1),
+            f"mailhub, one process, rounds of {ROUND}": lambda: worker(mails, ROUND),
             "its SMTP adapter alone": lambda: adapter(mails),
             BARE: lambda: source(mails),
         }

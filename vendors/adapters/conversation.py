@@ -36,6 +36,7 @@ class Conversation(Wire):
         self._mails_left = mails
         self._reusable = False
         self._stale = False
+        self._ahead = False  # the envelope of the next mail has been written
         self._extensions: dict[str, str] = {}
         self._buffer = bytearray()
         self._unread = 0
@@ -80,17 +81,21 @@ class Conversation(Wire):
         await self._ask("login", _base64(user), 334)
         await self._ask("login", _base64(password), 235)
 
-    async def deliver(self, sender: str, recipient: str, mail: bytes, handed_over: Callable[[], None]) -> Outcome:
+    async def deliver(
+        self, sender: str, recipient: str, mail: bytes, handed_over: Callable[[], None], following: str = ""
+    ) -> Outcome:
         """One transaction. `mail` ends with `END`; `handed_over` is called just before that leaves.
 
-        Raises CallError.
+        `following`: the recipient of the next mail, if one follows at once: its envelope goes along with the end of
+        this one where the relay takes commands ahead (RFC 2920). Raises CallError.
         """
         self._reusable = self.written = False
         self._mails_left -= 1
         rejected = await self._envelope(sender, recipient)
         if rejected is not None:
             return rejected
-        await self._content(mail, handed_over)
+        self._ahead = bool(following) and self._mails_left > 0 and "PIPELINING" in self._extensions
+        await self._content(mail, handed_over, _together(_commands(sender, following)) if self._ahead else b"")
         code, text = await self._reply()
         self._reusable = code != 421
         return classify_smtp("dot", code, text)
@@ -99,7 +104,13 @@ class Conversation(Wire):
         return super().fresh() and not (self._buffer or self._lines or self._replies)
 
     def reusable(self) -> bool:
-        return self._reusable and self._mails_left > 0 and not self.closed and not self._replies
+        left = self._mails_left > 0 and not self._ahead
+        return self._reusable and left and not self.closed and not self._replies
+
+    def goes_on(self) -> bool:
+        """May the next mail of the same round go over it?"""
+        in_step = self._ahead or not self._replies
+        return self._reusable and self._mails_left > 0 and not self.closed and in_step
 
     def leave(self) -> None:
         self.closed = True
@@ -111,16 +122,13 @@ class Conversation(Wire):
 
     async def _envelope(self, sender: str, recipient: str) -> Outcome | None:
         """From MAIL to the go-ahead for the content; an outcome if it does not come."""
-        commands: list[tuple[SmtpPhase, str, int]] = [
-            ("mail", f"MAIL FROM:<{sender}>", 2),
-            ("rcpt", f"RCPT TO:<{recipient}>", 2),
-            ("data", "DATA", 3),
-        ]
+        commands = _commands(sender, recipient)
         if self._stale:
             commands.insert(0, ("mail", "RSET", 2))
         together = "PIPELINING" in self._extensions
-        if together:
-            self._transport.write("".join(f"{line}\r\n" for _, line, _ in commands).encode("ascii"))
+        if together and not self._ahead:
+            self._transport.write(_together(commands))
+        self._ahead = False
         rejected: Outcome | None = None
         for phase, line, good in commands:
             if not together:
@@ -137,7 +145,7 @@ class Conversation(Wire):
         self._reusable = self._stale = rejected is not None
         return rejected
 
-    async def _content(self, mail: bytes, handed_over: Callable[[], None]) -> None:
+    async def _content(self, mail: bytes, handed_over: Callable[[], None], ahead: bytes) -> None:
         if len(mail) > AT_ONCE:
             self._transport.write(mail[: -len(END)])
             await self._flowing.wait()
@@ -146,7 +154,7 @@ class Conversation(Wire):
             raise CallError(self._failure or "the relay broke off within the mail", written=False)
         handed_over()
         self.written = True
-        self._transport.write(mail)
+        self._transport.write(mail + ahead)
 
     # --- question and answer ----------------------------------------------------------------------
 
@@ -234,6 +242,15 @@ class Conversation(Wire):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done() and (self._replies or self._failure):
             self._waiter.set_result(None)
+
+
+def _commands(sender: str, recipient: str) -> list[tuple[SmtpPhase, str, int]]:
+    """An envelope: what each line asks, the line, and the first figure of a good reply."""
+    return [("mail", f"MAIL FROM:<{sender}>", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
+
+
+def _together(commands: list[tuple[SmtpPhase, str, int]]) -> bytes:
+    return "".join(f"{line}\r\n" for _, line, _ in commands).encode("ascii")
 
 
 def _base64(text: str) -> str:

@@ -17,8 +17,9 @@ from vendors.adapters.conversation import Conversation, Rejected
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.pool import Pool
 from vendors.adapters.wire import connect
-from vendors.outcomes import CallError, Outcome, Refused, classify_error
+from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
 
+Mail = tuple[str, bytes]  # its recipient, and the whole of it
 IDLE_MAX = 60.0
 """Seconds that a connection waits for its next mail; relays wait for five minutes (RFC 5321, 4.5.3.2.7)."""
 
@@ -36,7 +37,9 @@ class Smtp(Adapter):
     """Settings: `tls` is starttls (never without), implicit or none; `sender` is "address" or "Name <address>".
 
     `connect_timeout`: seconds from the start of the call to the end of the mail. `timeout`: seconds to wait for the
-    reply to it; RFC 5321 asks for ten minutes, for a shorter wait makes doubt. `mails`: per connection.
+    reply to it; RFC 5321 asks for ten minutes, for a shorter wait makes doubt. `mails`: per connection. `batch`: mails
+    that a connection is given at a time, one after the other; all of them must begin within `connect_timeout`, and a
+    sender that is killed leaves them in doubt.
     The secret holds `user` and `password`, or nothing.
     """
 
@@ -46,6 +49,7 @@ class Smtp(Adapter):
         "tls": Option(options.choice("none", "starttls", "implicit"), "starttls"),
         "sender": Option(origin, required=True),
         "concurrency": Option(options.whole(1, 1000), 8),
+        "batch": Option(options.whole(1, 100), 1),
         "mails": Option(options.whole(1, 1_000_000), 100),
         "connect_timeout": Option(options.seconds, 60.0),
         "timeout": Option(options.seconds, 600.0),
@@ -63,7 +67,7 @@ class Smtp(Adapter):
         self._timeout: float = self._known["timeout"]
         self.deadline = self._connect_timeout + self._timeout + WIND_UP
         self.concurrency = self._known["concurrency"]
-        self.capabilities = Capabilities()
+        self.capabilities = Capabilities(batch_max=self._known["batch"])
 
     async def open(self) -> None:
         secure = self._known["tls"] != "none"
@@ -74,39 +78,64 @@ class Smtp(Adapter):
         await self._pool.close()
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
-        return [await self._send(letter) for letter in letters]
+        ready = [self._ready(letter) for letter in letters]
+        outcomes = iter(await self._call([mail for mail in ready if not isinstance(mail, Refused)]))
+        return [mail if isinstance(mail, Refused) else next(outcomes) for mail in ready]
 
-    async def _send(self, letter: Letter) -> Outcome:
+    def _ready(self, letter: Letter) -> Mail | Refused:
         try:
             recipient = mime.address(letter.recipient)
-            mail = mime.compose(self._sender, recipient, letter)
+            return recipient, mime.compose(self._sender, recipient, letter)
         except ValueError as error:
             return Refused("unsendable", str(error)[:255])
+
+    async def _call(self, mails: list[Mail]) -> list[Outcome]:
+        """A mail whose turn did not come was not sent."""
+        told: list[Outcome] = []
         try:
-            return await self._call(recipient, mail)
+            await self._round(mails, told)
         except Rejected as rejected:
-            return rejected.outcome
+            told.append(rejected.outcome)
         except CallError as error:
-            return classify_error(error, now=time.time())
+            told.append(classify_error(error, now=time.time()))
+        unsent = told[-1] if told and _holds_up(told[-1]) else NotSent("its round broke off before it", retry_after=0.0)
+        return told + [unsent] * (len(mails) - len(told))
 
-    async def _call(self, recipient: str, mail: bytes) -> Outcome:
+    async def _round(self, mails: list[Mail], told: list[Outcome]) -> None:
+        """One after the other, over one connection while it lasts; `told` learns what came of each."""
         conversation: Conversation | None = None
-        loop = asyncio.get_running_loop()
+        last = asyncio.get_running_loop().time() + self._connect_timeout
         try:
-            async with asyncio.timeout(self._connect_timeout) as limit, self._pool.places:
-
-                def handed_over() -> None:
-                    limit.reschedule(loop.time() + self._timeout)
-
-                conversation = await self._pool.take()
-                try:
-                    return await conversation.deliver(self._sender.address, recipient, mail, handed_over)
-                finally:
-                    self._pool.put_back(conversation)
+            async with asyncio.timeout_at(last) as limit, self._pool.places:
+                while len(told) < len(mails):
+                    conversation = None
+                    conversation = await self._pool.take()
+                    try:
+                        await self._converse(conversation, mails, told, limit, last)
+                    finally:
+                        self._pool.put_back(conversation)
+                    if told and _holds_up(told[-1]):
+                        return
         except TimeoutError:
             written = conversation is not None and conversation.written
             seconds = self._timeout if written else self._connect_timeout
             raise CallError(f"no reply within {seconds:g} s", written=written) from None
+
+    async def _converse(
+        self, conversation: Conversation, mails: list[Mail], told: list[Outcome], limit: asyncio.Timeout, last: float
+    ) -> None:
+        """While the connection goes on. `last`: when no mail of this round may begin any more."""
+        loop = asyncio.get_running_loop()
+
+        def handed_over() -> None:
+            limit.reschedule(loop.time() + self._timeout)
+
+        for recipient, mail in mails[len(told) :]:
+            following = mails[len(told) + 1][0] if len(told) + 1 < len(mails) else ""
+            told.append(await conversation.deliver(self._sender.address, recipient, mail, handed_over, following))
+            limit.reschedule(last)
+            if not conversation.goes_on() or _holds_up(told[-1]):
+                return
 
     async def _connect(self) -> Conversation:
         host, port, way = self._known["host"], self._known["port"], self._known["tls"]
@@ -127,3 +156,8 @@ class Smtp(Adapter):
             conversation.abort()
             raise
         return conversation
+
+
+def _holds_up(outcome: Outcome) -> bool:
+    """It speaks of the relay, the login or the whole connection: no further mail is tried now."""
+    return isinstance(outcome, NotSent) and (outcome.scope == "credential" or outcome.retry_after is None)

@@ -1,0 +1,96 @@
+"""Several mails in a row over one SMTP connection: each has its own outcome; none that was not written is in doubt."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contracts.test_smtp import TAKEN, letter, opened, settings
+from tests.contracts.wild import LOOPS, run
+from tests.contracts.wild_smtp import LATE, Act, WildSmtp, cut, hang, lose, say, waits
+from vendors.outcomes import InDoubt, NotSent, Refused
+
+pytestmark = [pytest.mark.parametrize("loop", LOOPS), pytest.mark.parametrize("pipelining", [False, True])]
+NEXT = NotSent("its round broke off before it", retry_after=0.0)
+BUSY = waits("smtp 421 at dot: bye")
+
+
+def test_a_round_goes_over_one_connection_and_each_mail_arrives_once(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        async with WildSmtp(pipelining=pipelining) as relay, opened(settings(relay.port, batch=5)) as adapter:
+            assert adapter.capabilities.batch_max == 5
+            for first in (0, 5):
+                assert await adapter.send([letter(f"good-{first + n}") for n in range(5)]) == TAKEN * 5
+            assert relay.connections == 1 and dict(relay.taken) == {f"good-{n}": 1 for n in range(10)}
+            assert [line for line in relay.lines if line.startswith("RCPT")] == [
+                f"RCPT TO:<good-{n}@example.org>" for n in range(10)
+            ]
+
+    run(loop, story)
+
+
+def test_what_cannot_be_sent_or_is_refused_costs_its_neighbours_nothing(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        async with WildSmtp({"rcpt": say("550 5.1.1 no")}, pipelining=pipelining) as relay:
+            async with opened(settings(relay.port, batch=6)) as adapter:
+                names = ["good-1", "bad-2", "bad-3", "good-4", "good\n5", "good-6"]
+                outcomes = await adapter.send([letter(name) for name in names])
+            refused = Refused("550", "5.1.1")
+            assert outcomes[:4] == [*TAKEN, refused, refused, *TAKEN] and outcomes[5:] == TAKEN
+            assert isinstance(outcomes[4], Refused) and outcomes[4].code == "unsendable"
+            assert relay.connections == 1 and dict(relay.taken) == {"good-1": 1, "good-4": 1, "good-6": 1}
+
+    run(loop, story)
+
+
+def test_a_mail_that_is_refused_at_its_end_costs_its_neighbours_nothing(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        async with WildSmtp({"dot": say("552 5.3.4 too big")}, pipelining=pipelining) as relay:
+            async with opened(settings(relay.port, batch=3)) as adapter:
+                outcomes = await adapter.send([letter(name) for name in ("good-1", "big-2", "good-3")])
+            assert outcomes == [*TAKEN, Refused("552", "5.3.4"), *TAKEN] and relay.connections == 1
+
+    run(loop, story)
+
+
+@pytest.mark.parametrize("act", [lose, cut], ids=["an end", "a reset"])
+def test_only_the_mail_whose_reply_is_lost_is_in_doubt(loop: str, pipelining: bool, act: Act) -> None:
+    async def story() -> None:
+        relay = WildSmtp({"dot": act}, pipelining=pipelining)
+        async with relay, opened(settings(relay.port, batch=4)) as adapter:
+            outcomes = await adapter.send([letter(name) for name in ("good-1", "wild", "good-3", "good-4")])
+            assert outcomes[0] == TAKEN[0] and isinstance(outcomes[1], InDoubt) and outcomes[2:] == [NEXT, NEXT]
+            assert dict(relay.taken) == {"good-1": 1, "wild": 1}
+            assert await adapter.send([letter("good-3"), letter("good-4")]) == TAKEN * 2
+
+    run(loop, story)
+
+
+def test_a_reply_that_never_comes_ends_the_round_and_leaves_one_in_doubt(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        relay = WildSmtp({"dot": hang}, pipelining=pipelining)
+        async with relay, opened(settings(relay.port, batch=4, **LATE)) as adapter:
+            outcomes = await adapter.send([letter(name) for name in ("wild", "good-2", "good-3")])
+            assert isinstance(outcomes[0], InDoubt) and outcomes[1:] == [NEXT, NEXT]
+            assert dict(relay.taken) == {"wild": 1}
+
+    run(loop, story)
+
+
+def test_a_relay_that_asks_everybody_to_wait_gets_no_further_mail_of_the_round(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        async with WildSmtp({"dot": say("421 bye", close=True)}, pipelining=pipelining) as relay:
+            async with opened(settings(relay.port, batch=4)) as adapter:
+                outcomes = await adapter.send([letter(name) for name in ("good-1", "wild", "good-3", "good-4")])
+            assert outcomes == [*TAKEN, BUSY, BUSY, BUSY]
+            assert dict(relay.taken) == {"good-1": 1, "wild": 1} and relay.connections == 1
+
+    run(loop, story)
+
+
+def test_a_round_that_is_longer_than_a_connection_may_be_goes_on_over_the_next(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        async with WildSmtp(pipelining=pipelining) as relay, opened(settings(relay.port, batch=5, mails=2)) as adapter:
+            assert await adapter.send([letter(f"good-{n}") for n in range(5)]) == TAKEN * 5
+            assert relay.connections == 3 and sum(relay.taken.values()) == 5
+
+    run(loop, story)
