@@ -20,10 +20,6 @@ from vendors.listing import CappedPaginator, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
-PRICE = (
-    "0 pauses. A place is held until its window has passed since the call ended, so the rate that is reached is "
-    "units × seconds/(seconds + the vendor's latency): enter the longest window that the contract allows."
-)
 
 
 class WriteOnly(forms.Textarea):
@@ -107,7 +103,7 @@ class OnlyWhatChanged(admin.ModelAdmin):
 class Limits(admin.TabularInline):
     model = RateLimit
     extra = 0
-    verbose_name_plural = f"rate limits. {PRICE}"
+    verbose_name_plural = "rate limits"
 
 
 class VendorLimits(Limits):

@@ -220,18 +220,20 @@ class Usage(models.Model):
 class Minute(models.Model):
     """What the answers of a vendor's calls came to within one minute; written with the answers, for the plots.
 
-    share: jobs write to different rows, so that two senders of a vendor need not wait for each other.
+    sponsor: whose mail it was, by number; others are shown nothing of it. share: jobs write to different rows, so that
+    two senders of a vendor need not wait for each other.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)
     at = models.DateTimeField(help_text="The beginning of the minute")
+    sponsor = models.BigIntegerField(db_default=0)
     share = models.PositiveSmallIntegerField()
     accepted = models.PositiveIntegerField(default=0)
     refused = models.PositiveIntegerField(default=0)
     in_doubt = models.PositiveIntegerField(default=0)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["at", "vendor", "share"], name="one_row_a_minute")]
+        constraints = [models.UniqueConstraint(fields=["at", "vendor", "sponsor", "share"], name="one_row_a_minute")]
 
     def __str__(self) -> str:
         return f"{self.accepted} at {self.at}"

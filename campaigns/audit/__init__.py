@@ -4,12 +4,15 @@ Each question is one statement, so it sees one snapshot and may be asked while m
 are not final, and those that were finished within the last day.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 
 from django.conf import settings
 from django.db import connection
+from django.utils import timezone
 
 from campaigns.audit.questions import QUESTIONS, Question
+from campaigns.models import Audited
 
 EXAMPLES = 5
 LEASES = 5  # a state that is not final is stuck when nothing has moved it for so many leases
@@ -32,6 +35,20 @@ class Check:
 def run() -> list[Check]:
     """All questions, in the order of the promises. Changes nothing."""
     return [_ask(question) for question in QUESTIONS]
+
+
+def run_and_keep() -> list[Check]:
+    """The same, and what was found is kept for the operations page."""
+    checks = run()
+    found = {"at": timezone.now(), "checks": [asdict(check) for check in checks]}
+    Audited.objects.update_or_create(pk=1, defaults=found)
+    return checks
+
+
+def last() -> tuple[datetime, list[Check]] | None:
+    """When the rows were last asked, and what was found; None: never."""
+    row = Audited.objects.filter(pk=1).first()
+    return (row.at, [Check(**check) for check in row.checks]) if row else None
 
 
 def _ask(question: Question) -> Check:

@@ -182,11 +182,11 @@ WITH held AS (
         heartbeat_at = CASE WHEN j.fence = %(fence)s THEN clock_timestamp() ELSE j.heartbeat_at END
     FROM sums WHERE j.id = %(job)s
 ), plotted AS (
-    INSERT INTO vendors_minute AS was (vendor_id, at, share, accepted, refused, in_doubt)
-    SELECT j.vendor_id, date_trunc('minute', clock_timestamp()), j.id %% 16,
+    INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt)
+    SELECT j.vendor_id, j.sponsor_id, date_trunc('minute', clock_timestamp()), j.id %% 16,
         s.accepted, s.refused, greatest(0, s.doubts)
     FROM campaigns_job j, sums s WHERE j.id = %(job)s AND s.accepted + s.refused + greatest(0, s.doubts) > 0
-    ON CONFLICT (at, vendor_id, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
+    ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
         refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt
 )
 SELECT array_agg(id) FROM told

@@ -1,5 +1,6 @@
 """The rows of the work: mail: campaigns, messages, jobs. sessions: what the HTTP front gives for a send request."""
 
+from campaigns.models.audited import Audited
 from campaigns.models.mail import (
     HOLDING,
     Campaign,
@@ -17,6 +18,7 @@ from campaigns.models.webhooks import Webhook, WebhookCall
 
 __all__ = [
     "HOLDING",
+    "Audited",
     "Campaign",
     "Delivery",
     "DispatchRun",

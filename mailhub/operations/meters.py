@@ -12,6 +12,7 @@ from vendors.limits import Limit, Scope
 from vendors.throttle import Throttle, Unreachable
 
 CELLS = 20  # up to so many places are drawn one by one
+SPANS = {3600.0: "hour", 86_400.0: "day"}
 PATIENCE = 1.0  # seconds; a page waits no longer for Redis
 
 
@@ -24,7 +25,7 @@ class Meter:
 
     @property
     def words(self) -> str:
-        return f"{self.limit.units:,} per {self.limit.seconds:g} s"
+        return f"{self.limit.units:,} per {SPANS.get(self.limit.seconds) or f'{self.limit.seconds:g} s'}"
 
     @property
     def cells(self) -> list[bool]:

@@ -6,16 +6,20 @@ from typing import Any
 
 from django.db.models import F, Sum
 
-from mailhub.operations.pulse import limits_of
+from mailhub.operations.pulse import Sponsors, limits_of
 from vendors.models import Minute, Vendor
 
 
-def throughput(now: datetime, minutes: int) -> dict[str, Any]:
-    """The last so many whole minutes: their beginnings (unix seconds) and each vendor's answers and limit."""
+def throughput(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[str, Any]:
+    """The last so many whole minutes: their beginnings (unix seconds) and each vendor's answers and limit.
+
+    Answers to these sponsors' mail; None: to everybody's.
+    """
     last = now.replace(second=0, microsecond=0)
     first = last - timedelta(minutes=minutes)
     values: dict[int, dict[int, int]] = defaultdict(dict)
-    told = Minute.objects.filter(at__gte=first, at__lt=last).values_list("vendor_id", "at")
+    minute = Minute.objects.filter(at__gte=first, at__lt=last)
+    told = (minute if sponsors is None else minute.filter(sponsor__in=sponsors)).values_list("vendor_id", "at")
     for vendor_id, at, count in told.annotate(count=Sum(F("accepted") + F("refused") + F("in_doubt"))):
         values[vendor_id][int(at.timestamp())] = count
     times = [int((first + timedelta(minutes=n)).timestamp()) for n in range(minutes)]

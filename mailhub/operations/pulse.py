@@ -24,15 +24,28 @@ from vendors.models import Minute, Vendor
 COUNTED = 10_000
 MOST_RUNNING = 200  # jobs on the map of casters
 LINE = """
-SELECT vendor_id, count(*), sum(greatest(0, CASE WHEN status = ANY(%(parents)s) THEN remaining
-    ELSE size - accepted - refused - expired - in_doubt END))::bigint
-FROM campaigns_job WHERE vendor_id = ANY(%(vendors)s) AND status = ANY(%(queued)s) GROUP BY vendor_id
+SELECT vendor_id, count(*), sum(open)::bigint, coalesce(sum(open) FILTER (WHERE mine), 0)::bigint FROM (
+    SELECT vendor_id, greatest(0, CASE WHEN status = ANY(%(parents)s) THEN remaining
+        ELSE size - accepted - refused - expired - in_doubt END) AS open,
+        %(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]) AS mine
+    FROM campaigns_job WHERE vendor_id = ANY(%(vendors)s) AND status = ANY(%(queued)s)
+) line GROUP BY vendor_id
 """
+Sponsors = list[int] | None  # whose mail is told of; None: everybody's
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What waits for a vendor: jobs, messages not called yet, and those of them that the viewer may know of."""
+
+    jobs: int = 0
+    messages: int = 0
+    mine: int = 0
 
 
 @dataclass(slots=True)
 class VendorPulse:
-    """One vendor's row. ends: about when its line is empty, in words; taken: see meters.places."""
+    """One vendor's row. waiting: messages of the viewer's sponsors; ends: about when its line is empty, in words."""
 
     vendor: Vendor
     limits: tuple[Limit, ...]
@@ -83,6 +96,12 @@ class Pulse:
         return [(at, count, max(2, round(100 * count / most))) for at, count in self.parked]
 
     @property
+    def failed_share(self) -> str:
+        """Of what was answered today."""
+        answered = self.today["accepted"] + self.today["refused"]
+        return f"{self.today['refused'] / answered:.2%} of what was answered" if answered else "refused by the vendor"
+
+    @property
     def waiting(self) -> int:
         return sum(row.waiting for row in self.vendors)
 
@@ -99,28 +118,36 @@ class Pulse:
         return [(name, look, count, round(100 * count / most)) for name, look, count in rows]
 
 
-def read() -> Pulse:
+def read(sponsors: Sponsors = None) -> Pulse:
+    """Totals of these sponsors' mail; limits, windows, health and parked tasks are of the vendors as they are."""
     now = timezone.now()
-    today, last_minute = _today(now)
-    vendors = _vendors(now, today)
+    today, last_minute = _today(now, sponsors)
+    vendors = _vendors(now, today, sponsors)
     total = {name: sum(counts[name] for counts in today.values()) for name in ("accepted", "refused", "in_doubt")}
+    doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
     return Pulse(
         at=now,
         vendors=vendors,
-        running=_running(),
+        running=_running(sponsors),
         today=total,
         last_minute=last_minute,
-        attention=Message.objects.filter(in_doubt_at__isnull=False).order_by()[: COUNTED + 1].count(),
+        attention=doubts.order_by()[: COUNTED + 1].count(),
         parked=_parked(now),
     )
 
 
-def line(vendor_ids: list[int] | None = None) -> dict[int, tuple[int, int]]:
-    """(jobs, messages not called yet) of the line of each vendor, or of these: what was dispatched or is ready."""
-    ids = list(Vendor.objects.values_list("pk", flat=True)) if vendor_ids is None else vendor_ids
+def line(vendor_ids: list[int], sponsors: Sponsors = None) -> dict[int, Line]:
+    """What was dispatched or is ready, by vendor."""
+    words = {
+        "vendors": vendor_ids,
+        "sponsors": sponsors,
+        "parents": list(PARENTS),
+        "queued": list(prospects.QUEUED),
+    }
     with connection.cursor() as cursor:
-        cursor.execute(LINE, {"vendors": ids, "parents": list(PARENTS), "queued": list(prospects.QUEUED)})
-        return {vendor: (jobs, int(messages or 0)) for vendor, jobs, messages in cursor.fetchall()}
+        cursor.execute(LINE, words)
+        found = {vendor: Line(*counts) for vendor, *counts in cursor.fetchall()}
+    return {vendor: found.get(vendor, Line()) for vendor in vendor_ids}
 
 
 def limits_of(vendor: Vendor) -> tuple[Limit, ...]:
@@ -138,22 +165,22 @@ def ends(waiting: int, limits: tuple[Limit, ...], taken: list[float] | None, now
     return "never: a limit is 0" if seconds is None else prospects.about(prospects.later(now, seconds), now)
 
 
-def _vendors(now: datetime, today: dict[int, dict[str, int]]) -> list[VendorPulse]:
-    lines = line()
-    vendors = Vendor.objects.prefetch_related("limits", "credentials")
-    return [_vendor(vendor, lines.get(vendor.pk, (0, 0)), today[vendor.pk], now) for vendor in vendors]
+def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorPulse]:
+    vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
+    lines = line([vendor.pk for vendor in vendors], sponsors)
+    return [_vendor(vendor, lines[vendor.pk], today[vendor.pk], now) for vendor in vendors]
 
 
 def of_vendor(vendor: Vendor) -> VendorPulse:
-    """The row of one."""
-    return _vendor(vendor, line([vendor.pk]).get(vendor.pk, (0, 0)), {}, timezone.now())
+    """The row of one, with all that waits for it."""
+    return _vendor(vendor, line([vendor.pk])[vendor.pk], {}, timezone.now())
 
 
-def _vendor(vendor: Vendor, waits: tuple[int, int], today: dict[str, int], now: datetime) -> VendorPulse:
+def _vendor(vendor: Vendor, waits: Line, today: dict[str, int], now: datetime) -> VendorPulse:
     limits = limits_of(vendor)
     taken = places(vendor.pk, limits)
-    row = VendorPulse(vendor, limits, meters(limits, taken), *waits, today=today)
-    row.ends = "paused" if vendor.paused else ends(row.waiting, limits, taken, now)
+    row = VendorPulse(vendor, limits, meters(limits, taken), waits.jobs, waits.mine, today=today)
+    row.ends = "paused" if vendor.paused else ends(waits.messages, limits, taken, now)
     _healthy(row, now)
     return row
 
@@ -178,12 +205,13 @@ def _healthy(row: VendorPulse, now: datetime) -> None:
         row.accepting = "yes"
 
 
-def _today(now: datetime) -> tuple[dict[int, dict[str, int]], int]:
+def _today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:
     """By vendor, since midnight in the current zone; and what was accepted in the last whole minute."""
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
     counted: dict[int, dict[str, int]] = defaultdict(lambda: {"accepted": 0, "refused": 0, "in_doubt": 0})
-    rows = Minute.objects.filter(at__gte=midnight).values_list("vendor_id")
+    told = Minute.objects.filter(at__gte=midnight)
+    rows = (told if sponsors is None else told.filter(sponsor__in=sponsors)).values_list("vendor_id")
     recent = Sum("accepted", filter=Q(at=minute), default=0)
     sums = rows.annotate(Sum("accepted"), Sum("refused"), Sum("in_doubt"), recent=recent)
     last = 0
@@ -193,9 +221,10 @@ def _today(now: datetime) -> tuple[dict[int, dict[str, int]], int]:
     return counted, last
 
 
-def _running() -> list[Any]:
+def _running(sponsors: Sponsors) -> list[Any]:
     jobs: list[Any] = list(
-        Job.objects.filter(status__in=RUNNING)
+        Job.objects.of_sponsors(sponsors)
+        .filter(status__in=RUNNING)
         .select_related("mailcaster", "vendor")
         .order_by("vendor", "mailcaster")[:MOST_RUNNING]
     )

@@ -4,13 +4,15 @@ import json
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from campaigns import tasks
+from campaigns.models import Job
 from mailhub.operations import plot, pulse, workers
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
@@ -38,7 +40,7 @@ class TestPulse:
 
     def test_of_a_parent_what_is_not_cut_waits_once(self) -> None:
         top, _ = family(parent="P_ASSIGNING", remaining=30, children=["DISPATCHED", "LOGGED"], each=10)
-        assert pulse.line()[top.vendor_id] == (2, 40)
+        assert pulse.line([top.vendor_id])[top.vendor_id] == pulse.Line(jobs=2, messages=40, mine=40)
 
     def test_a_vendor_that_is_closed_or_paused_says_so(self) -> None:
         closed = factories.credential(closed_until=timezone.now() + timedelta(hours=1)).vendor
@@ -68,8 +70,37 @@ class TestPulse:
     def test_an_installation_without_anything_has_its_page_too(self, admin_client: Client) -> None:
         assert "There is no vendor yet" in admin_client.get("/admin/").content.decode()
 
-    def test_the_promises_are_checked_on_demand(self, admin_client: Client) -> None:
-        assert "kept" in admin_client.get("/admin/operations/audit/").content.decode()
+    def test_the_promises_are_shown_as_beat_found_them_and_asked_on_demand(self, admin_client: Client) -> None:
+        assert "Not asked yet" in admin_client.get("/admin/operations/audit/").content.decode()
+        tasks.audit()
+        assert "no row breaks one" in admin_client.get("/admin/operations/audit/").content.decode()
+        job = logged(1, [in_doubt()])
+        Job.objects.filter(pk=job.pk).update(in_doubt=0)
+        assert "no row breaks one" in admin_client.get("/admin/operations/audit/").content.decode()
+        assert "broken" in admin_client.post("/admin/operations/audit/").content.decode()
+
+    def test_a_person_of_one_sponsor_is_told_of_that_sponsors_mail_alone(self, client: Client) -> None:
+        vendor = factories.vendor(limits=[(5, 60)])
+        login, caster = factories.credential(vendor), factories.caster(vendor, "MC1")
+        velma = factories.sponsor("Velma")
+        factories.campaign_with_job(10, of=login, by=velma, status="DISPATCHED")
+        factories.campaign_with_job(1000, of=login, status="DISPATCHED", messages=False)
+        theirs = factories.campaign_with_job(5, of=login, status="SENDING", mailcaster=caster)
+        logged(1, [in_doubt()])
+        minute = timezone.now().replace(second=0, microsecond=0)
+        Minute.objects.create(vendor=vendor, at=minute, share=0, sponsor=velma.pk, accepted=7)
+        Minute.objects.create(vendor=vendor, at=minute, share=0, sponsor=theirs.sponsor_id, accepted=90)
+        bob = User.objects.create(username="bob", is_staff=True)
+        bob.user_permissions.set(Permission.objects.filter(codename__in=("view_job", "view_message")))
+        velma.people.add(bob)
+        client.force_login(bob)
+        seen = client.get("/admin/").context["pulse"]
+        assert (seen.waiting, seen.attention, seen.today["accepted"], seen.running) == (10, 0, 7, [])
+        assert "(3 h " in seen.vendors[0].ends, "the line is as long as it is"
+        assert client.get("/admin/operations/audit/").status_code == 403
+        (line,) = plot.throughput(minute + timedelta(minutes=1), 60, [velma.pk])["vendors"]
+        assert sum(line["values"]) == 7
+        assert pulse.read().waiting == 1015
 
 
 class TestPlot:

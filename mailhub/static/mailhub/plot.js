@@ -13,7 +13,7 @@ const grid = () => getComputedStyle(document.body).getPropertyValue("--hairline-
 function series(told) {
   const lines = told.vendors.map((one, n) => ({ label: one.name, stroke: colours[n % colours.length], width: 1.5, points: { show: false } }));
   const limits = told.vendors.map((one, n) => ({
-    label: `${one.name} limit`, stroke: colours[n % colours.length], width: 1, points: { show: false }, dash: [6, 4], show: one.limit !== null,
+    label: `${one.name} limit`, class: "limit", stroke: colours[n % colours.length], width: 1, points: { show: false }, dash: [6, 4], show: one.limit !== null,
   }));
   return [{}, ...lines, ...limits];
 }
