@@ -9,8 +9,8 @@ admin.site.site_header = admin.site.site_title = "mailhub"
 admin.site.index_title = "Operations"
 
 urlpatterns = [
+    path("api/v1/", api.urls),  # first, for most requests are its
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", include(operations.urls())),
     path("admin/", admin.site.urls),
-    path("api/v1/", api.urls),
 ]

@@ -16,6 +16,7 @@ import psycopg
 from django.db import connection
 
 from campaigns import references
+from campaigns.claims.lines import lines
 from campaigns.states import Status
 
 
@@ -104,25 +105,24 @@ SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job O
 def store(requests: Sequence[Request]) -> list[Stored]:
     """What came of each, in their order. Raises psycopg's errors; then nothing was stored.
 
-    A connection that turns out to be dead is made anew, once: what the lost one may have stored is found by its key.
+    When a connection turns out to be dead it is tried over a new one, once: what the lost one may have stored is found
+    by its key.
     """
     parameters = [_requests(requests), _messages(requests)]
-    connection.ensure_connection()
     try:
         rows = _execute(parameters)
     except (psycopg.OperationalError, psycopg.InterfaceError):
         if connection.in_atomic_block:
             raise
-        connection.close()
-        connection.ensure_connection()
+        lines.close()
         rows = _execute(parameters)
     return [Stored(job_id, busy) for job_id, busy in rows]
 
 
 def _execute(parameters: list[str]) -> list[Any]:
     # Parsed and planned once a connection. Django's own cursors put their values into the text: they prepare nothing.
-    connection.connection.prepare_threshold = 0
-    with psycopg.Cursor(connection.connection) as cursor:
+    with lines.one() as line, psycopg.Cursor(line) as cursor:
+        line.prepare_threshold = 0
         return cursor.execute(STORE, parameters, prepare=True).fetchall()
 
 

@@ -1,6 +1,6 @@
 """Orders become sessions: vendor health, queue, one transaction for all of them, bell (document 002, steps 1 to 3)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -10,9 +10,9 @@ from campaigns.claims import accepting
 from campaigns.claims.accepting import Request, Stored
 from campaigns.models import Session
 from campaigns.tasks import dispatch_later
-from mailhub.front import bells
+from mailhub.front import bells, pace
 from mailhub.front.counter import Counter
-from mailhub.front.forecasts import forecasts
+from mailhub.front.forecasts import Forecast, forecasts
 from mailhub.front.orders import Order
 from mailhub.front.problems import Problem
 from mailhub.front.roster import Desk
@@ -79,26 +79,60 @@ def _refusal(desk: Desk, known: dict[int, Status]) -> Problem | None:
 def _serve(orders: Sequence[Order]) -> list["Receipt | Exception | None"]:
     """None: another request has its key."""
     known: dict[int, Status] = {}
-    admitted = [_admitted(order, known) for order in orders]
+    left = _counted(orders)
+    admitted = [_admitted(order, left, known) for order in orders]
     work = [(order, desk) for order, desk in zip(orders, admitted, strict=True) if isinstance(desk, Desk)]
     receipts = iter(_store(work) if work else [])
     return [next(receipts) if isinstance(desk, Desk) else desk for desk in admitted]
 
 
-def _admitted(order: Order, known: dict[int, Status]) -> Desk | Problem:
+def _counted(orders: Sequence[Order]) -> dict[int, int]:
+    """How many requests of each API key may be served."""
+    asked: dict[tuple[int, int], int] = {}
+    for order in orders:
+        key = (order.caller.key_id, order.caller.requests_per_minute)
+        asked[key] = asked.get(key, 0) + 1
+    left: dict[int, int] = {}
+    for (key_id, per_minute), number in asked.items():
+        left[key_id] = left.get(key_id, 0) + pace.take(key_id, per_minute, number)
+    return left
+
+
+def _admitted(order: Order, left: dict[int, int], known: dict[int, Status]) -> Desk | Problem:
+    caller = order.caller
     try:
+        if not left[caller.key_id]:
+            raise pace.refusal(caller.key_id, caller.requests_per_minute)
+        left[caller.key_id] -= 1
         return admit(order, known)
     except Problem as problem:
         return problem
 
 
 def _store(work: Sequence[tuple[Order, Desk]]) -> list["Receipt | Exception | None"]:
-    requests = [order.request(desk, forecasts.of(desk, order.size, order.send_at)) for order, desk in work]
+    told: dict[object, Forecast] = {}  # in one round, alike ones are told alike
+    requests = [order.request(desk, _forecast(order, desk, told)) for order, desk in work]
     bells.check()
-    return [
-        stored if isinstance(stored, Exception) else _stored(order, desk, request, stored)
-        for (order, desk), request, stored in zip(work, requests, _stored_rows(requests), strict=True)
+    stored = [
+        one if isinstance(one, Exception) else _stored(order, desk, request, one)
+        for (order, desk), request, one in zip(work, requests, _stored_rows(requests), strict=True)
     ]
+    _ring(
+        desk for (order, desk), one in zip(work, stored, strict=True) if isinstance(one, Receipt) and not order.send_at
+    )
+    return stored
+
+
+def _ring(desks: Iterable[Desk]) -> None:
+    for vendor_id, slug in {(desk.id, desk.slug) for desk in desks}:
+        bells.bells.ring(vendor_id, slug)
+
+
+def _forecast(order: Order, desk: Desk, told: dict[object, Forecast]) -> Forecast:
+    asked = (desk.id, order.size, order.send_at)
+    if asked not in told:
+        told[asked] = forecasts.of(desk, order.size, order.send_at)
+    return told[asked]
 
 
 def _stored_rows(requests: list[Request]) -> "list[Stored | Exception]":
@@ -127,7 +161,6 @@ def _stored(order: Order, desk: Desk, request: Request, stored: Stored) -> Recei
         dispatch_later(stored.job_id, request.send_at)
     else:
         forecasts.taken(desk, order.size)
-        bells.bells.ring(desk.id, desk.slug)
     return Receipt(f"ses_{request.session.hex}", request.answer)
 
 

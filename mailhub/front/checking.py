@@ -121,17 +121,17 @@ def _recipients(asked: list[Recipient], channel: str, content: Content) -> tuple
     errors: list[Error] = []
     seen: dict[tuple[str, str | None], int] = {}
     for number, one in enumerate(asked):
-        where = f"/recipients/{number}"
         try:
             address = normal(one.to)
         except ValueError as why:
-            errors.append(error(f"{where}/to", "address", str(why)))
+            errors.append(error(f"/recipients/{number}/to", "address", str(why)))
             continue
         first = seen.setdefault((address, one.reference), number)
         if first != number:
             told = f"the same recipient as /recipients/{first}; two messages to one need a reference each"
-            errors.append(error(f"{where}/to", "duplicate", told))
-        errors += [error(f"{where}/{name}", code, told) for name, code, told in _faults(address, one, content)]
+            errors.append(error(f"/recipients/{number}/to", "duplicate", told))
+        for name, code, told in _faults(address, one, content):
+            errors.append(error(f"/recipients/{number}/{name}", code, told))
         pairs.append((address, one.fields))
     return pairs, errors
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-MOMENT = 0.002  # seconds
+MOMENT = 0.004  # seconds
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 

@@ -27,16 +27,8 @@ PARENTS = (Status.P_QUEUED, Status.P_ASSIGNING)
 LEAVES = (Status.DISPATCHED, Status.ENQUEUED, Status.SENDING, Status.RECOVERING)
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """first_at and last_at: when the first and the last call can start; None while a limit is 0."""
-
-    first_at: datetime | None
-    last_at: datetime | None
-    basis: str
-
-    def facts(self) -> dict[str, str | None]:
-        return {"first_at": _moment(self.first_at), "last_at": _moment(self.last_at), "basis": self.basis}
+# first_at and last_at: when the first and the last call can start, None while a limit is 0; basis: in words.
+Forecast = dict[str, str | None]
 
 
 @dataclass(slots=True)
@@ -66,12 +58,12 @@ class Forecasts:
         """For so many messages that come last in the queue now. A future batch is taken to find it empty."""
         if send_at:
             first, last = (forecast(n, desk.limits, (), 0.0) for n in (1, messages))
-            return Forecast(_after(send_at, first), _after(send_at, last), f"{_limits(desk)}, from then on")
+            return _forecast(send_at, first, last, f"{_limits(desk)}, from then on")
         queue, now = self._queue(desk), datetime.now(UTC)
         ahead = queue.waiting
         clock = now.timestamp()
         first, last = (forecast(ahead + n, desk.limits, queue.places, clock) for n in (1, messages))
-        return Forecast(_after(now, first), _after(now, last), f"{_limits(desk)}, {ahead:,} ahead of you")
+        return _forecast(now, first, last, f"{_limits(desk)}, {ahead:,} ahead of you")
 
     def forget(self) -> None:
         self._queues.clear()
@@ -117,14 +109,16 @@ def _limits(desk: Desk) -> str:
     return ", ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in desk.limits) or "no limit"
 
 
-def _after(start: datetime, seconds: float | None) -> datetime | None:
+def _forecast(start: datetime, first: float | None, last: float | None, basis: str) -> Forecast:
+    return {"first_at": _after(start, first), "last_at": _after(start, last), "basis": basis}
+
+
+def _after(start: datetime, seconds: float | None) -> str | None:
+    """As programs read it, UTC."""
     try:
-        return None if seconds is None else start + timedelta(seconds=seconds)
+        at = None if seconds is None else start + timedelta(seconds=seconds)
     except OverflowError:
         return None
-
-
-def _moment(at: datetime | None) -> str | None:
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else None
 
 

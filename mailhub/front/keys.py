@@ -107,11 +107,15 @@ keyring = Keyring()
 
 
 class Key(HttpBearer):
-    """The door of an endpoint: a valid key with one of these scopes, that has not asked too often."""
+    """The door of an endpoint: a valid key with one of these scopes, that has not asked too often.
 
-    def __init__(self, *scopes: str) -> None:
+    counts: the request is counted here; else the endpoint has it counted.
+    """
+
+    def __init__(self, *scopes: str, counts: bool = True) -> None:
         super().__init__()
         self._scopes: Collection[str] = scopes
+        self._ask = pace.check if counts else pace.knock
 
     def __call__(self, request: HttpRequest) -> Caller:
         kind, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -124,5 +128,5 @@ class Key(HttpBearer):
             raise unauthorized()
         if not caller.scopes.intersection(self._scopes):
             raise Problem("forbidden", f"This needs a key with the scope {' or '.join(self._scopes)}.")
-        pace.check(caller.key_id, caller.requests_per_minute)
+        self._ask(caller.key_id, caller.requests_per_minute)
         return caller

@@ -1,22 +1,26 @@
 """POST /messages: work comes in (document 002's Post office Front)."""
 
 import hashlib
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import orjson
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import ValidationError
 
-from mailhub.front import accepting, checking
+from mailhub.front import accepting, checking, pace
 from mailhub.front.accepting import Receipt
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import Caller, Key
-from mailhub.front.orders import SESSIONS
+from mailhub.front.orders import SESSIONS, Order
 from mailhub.front.problems import Problem, invalid, located
 from mailhub.front.schemas import Accepted, ProblemOut, SendRequest
 
 router = Router(tags=["send"])
 LONGEST_KEY = 255
+DRY_RUN = ""  # no idempotency key
+Result = TypeVar("Result")
 JSON = "application/json"
 PROBLEMS = dict.fromkeys((400, 401, 403, 409, 413, 422, 429, 503), ProblemOut)
 
@@ -41,7 +45,7 @@ BODY = {"content": {JSON: {"schema": {"$ref": "#/components/schemas/SendRequest"
 
 @router.post(
     "/messages",
-    auth=Key("send"),
+    auth=Key("send", counts=False),
     response={202: Accepted, 200: Accepted, **PROBLEMS},
     summary="Send 1 to 1,000 messages",
     openapi_extra={"parameters": PARAMETERS, "requestBody": BODY},
@@ -49,12 +53,12 @@ BODY = {"content": {JSON: {"schema": {"$ref": "#/components/schemas/SendRequest"
 def send_messages(request: HttpRequest) -> HttpResponse:
     """All of the messages are taken, or none. A repeat with the same key and body gets the first answer again."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    asked, fingerprint = _read(request)
-    if request.META["QUERY_STRING"] and _flag(request.GET.get("dry_run", "false")):
-        return _dry_run(asked, caller)
-    key = _checked(request.META.get("HTTP_IDEMPOTENCY_KEY"))
+    asked, key, fingerprint = _counted(caller, _read, request)
     try:
-        receipt = accepting.accept(checking.check(asked, caller, key, fingerprint))
+        order = _counted(caller, checking.check, asked, caller, key, fingerprint)
+        if key == DRY_RUN:
+            return _dry_run(order)
+        receipt = accepting.accept(order)
     except Problem as problem:
         receipt = _told_before(problem, caller, key, fingerprint)
     headers = {"Location": f"{SESSIONS}/{receipt.session}"}
@@ -63,23 +67,23 @@ def send_messages(request: HttpRequest) -> HttpResponse:
     return HttpResponse(receipt.answer, JSON, 202, headers=headers)
 
 
-def _dry_run(asked: SendRequest, caller: Caller) -> HttpResponse:
-    order = checking.check(asked, caller, "dry run", b"")
+def _counted(caller: Caller, step: Callable[..., Result], *given: Any) -> Result:
+    """A request that ends at this step is counted; those that go on are counted where they are served together."""
+    try:
+        return step(*given)
+    except Problem:
+        pace.check(caller.key_id, caller.requests_per_minute)
+        raise
+
+
+def _dry_run(order: Order) -> HttpResponse:
+    pace.check(order.caller.key_id, order.caller.requests_per_minute)
     desk = order.desks[0]
     return HttpResponse(order.answer(None, desk, forecasts.of(desk, order.size, order.send_at)), JSON, 200)
 
 
-def _checked(key: str | None) -> str:
-    if not key:
-        raise Problem("idempotency-key-missing", "Name each request, so that repeating it sends nothing twice.")
-    if len(key) > LONGEST_KEY or not key.isascii() or not key.isprintable():
-        detail = f"it must be 1 to {LONGEST_KEY} printable ASCII characters"
-        raise invalid([{"parameter": "Idempotency-Key", "code": "idempotency-key", "detail": detail}])
-    return key
-
-
-def _read(request: HttpRequest) -> tuple[SendRequest, bytes]:
-    """The body, and the fingerprint of its content, however it is spelled."""
+def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
+    """The body, the idempotency key or DRY_RUN, and the fingerprint of the body's content, however it is spelled."""
     try:
         parsed = orjson.loads(request.body)
     except orjson.JSONDecodeError as why:
@@ -89,7 +93,19 @@ def _read(request: HttpRequest) -> tuple[SendRequest, bytes]:
     except ValidationError as why:
         found = why.errors(include_url=False, include_context=False, include_input=False)
         raise invalid(located(("body", *one["loc"]), one["type"], one["msg"]) for one in found) from why
-    return asked, hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
+    return asked, _key(request), hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
+
+
+def _key(request: HttpRequest) -> str:
+    if request.META["QUERY_STRING"] and _flag(request.GET.get("dry_run", "false")):
+        return DRY_RUN
+    key = request.META.get("HTTP_IDEMPOTENCY_KEY")
+    if not key:
+        raise Problem("idempotency-key-missing", "Name each request, so that repeating it sends nothing twice.")
+    if len(key) > LONGEST_KEY or not key.isascii() or not key.isprintable():
+        detail = f"it must be 1 to {LONGEST_KEY} printable ASCII characters"
+        raise invalid([{"parameter": "Idempotency-Key", "code": "idempotency-key", "detail": detail}])
+    return key
 
 
 def _flag(text: str) -> bool:
@@ -103,7 +119,7 @@ TIME_TELLS = ("validation", "forbidden", "vendor-paused", "vendor-unhealthy")
 
 def _told_before(problem: Problem, caller: Caller, key: str, fingerprint: bytes) -> Receipt:
     """A repeat is answered as the first time, whatever has changed since then. Else raises the problem."""
-    if problem.kind not in TIME_TELLS:
+    if problem.kind not in TIME_TELLS or key == DRY_RUN:
         raise problem
     try:
         return accepting.replay(caller.sponsor_id, caller.test, key, fingerprint)

@@ -56,7 +56,7 @@ class Order:
             "accepted": self.size,
             "vendor": desk.slug,
             "mode": self.mode,
-            "forecast": forecast.facts(),
+            "forecast": forecast,
             "links": session and links(session),
         }
         return orjson.dumps(facts).decode()

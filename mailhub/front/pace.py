@@ -1,4 +1,8 @@
-"""How often a key may ask: so many requests in any minute, counted in Redis over all processes."""
+"""How often a key may ask: so many requests in any minute, counted in Redis over all processes.
+
+Requests that are served together are counted together, by one question. A key that has just asked too often is
+believed to be so for a moment: it is turned away at the door, before its requests are read.
+"""
 
 import time
 from functools import cache
@@ -12,6 +16,9 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 from mailhub.front.problems import Problem, unavailable
 from vendors import stores
 
+MOMENT = 0.5  # seconds
+_full: dict[tuple[int, int], float] = {}  # keys, with their limit, that asked too often, until when it is believed
+
 
 @cache
 def _limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
@@ -21,12 +28,38 @@ def _limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
 
 def check(key_id: int, per_minute: int) -> None:
     """Counts one request. Raises Problem when it is one too many, or when it cannot be counted."""
+    if not take(key_id, per_minute, 1):
+        raise refusal(key_id, per_minute)
+
+
+def knock(key_id: int, per_minute: int) -> None:
+    """Counts nothing. Raises Problem if the key asked too often a moment ago."""
+    until = _full.get((key_id, per_minute))
+    if until and time.monotonic() < until:
+        raise refusal(key_id, per_minute)
+
+
+def take(key_id: int, per_minute: int, requests: int) -> int:
+    """Counts so many requests; how many of them may be served. Raises Problem when they cannot be counted."""
     if not per_minute:
-        return
+        return requests
     limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
-        if limiter.hit(limit, str(key_id)):
-            return
+        if limiter.hit(limit, str(key_id), cost=requests):
+            return requests
+        granted = 0
+        while granted < requests - 1 and limiter.hit(limit, str(key_id)):
+            granted += 1
+    except StorageError as error:
+        raise unavailable("The requests of this key cannot be counted") from error
+    _full[key_id, per_minute] = time.monotonic() + MOMENT
+    return granted
+
+
+def refusal(key_id: int, per_minute: int) -> Problem:
+    """What a request too many is told. Raises Problem when that cannot be found out."""
+    limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
+    try:
         window = limiter.get_window_stats(limit, str(key_id))
     except StorageError as error:
         raise unavailable("The requests of this key cannot be counted") from error
@@ -36,4 +69,4 @@ def check(key_id: int, per_minute: int) -> None:
         "RateLimit": f'"key";r={window.remaining};t={wait}',
     }
     detail = f"This key may ask {per_minute:,} times a minute."
-    raise Problem("rate-limited", detail, retry_after=wait, headers=headers)
+    return Problem("rate-limited", detail, retry_after=wait, headers=headers)

@@ -45,5 +45,5 @@ def _facts(desk: Desk) -> dict[str, Any]:
         "threshold": desk.terms.min_ratio,
         "limits": [f"{limit.units}/{limit.seconds:g}" for limit in desk.limits],
         "waiting": forecasts.waiting(desk),
-        "forecast": forecasts.of(desk, 1, None).facts(),
+        "forecast": forecasts.of(desk, 1, None),
     }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from campaigns.claims.lines import lines
 from campaigns.models import Sponsor
 from mailhub.front import keys
 from mailhub.front.forecasts import forecasts
@@ -23,6 +24,7 @@ def forget() -> None:
     keyring.forget()
     roster.forget()
     forecasts.forget()
+    lines.close()
 
 
 @pytest.fixture(autouse=True)
