@@ -1,11 +1,15 @@
 """How many single letters a second the HTTP front takes, and how fast it takes a thousand in one call.
 
 `python -m benchmarks.front [seconds] [rounds]`. Yardsticks in the same run: a view that checks the key and does nothing
-else, on the same server with two workers; and the bare COPY of the same thousand rows. The client writes its requests
-by hand over kept connections, for its share of the machine is not the front's. The rows are measured in turns.
+else, on the same server with two workers; and the bare COPY of the same thousand rows. The view checks the key as all
+endpoints do; letters have it counted with those that they are stored with, which is part of what is measured. First
+gunicorn (if it is there: requirements-bench.in), which many run, then granian, which the Procfile runs. The client
+writes its requests by hand over kept connections, for its share of the machine is not the front's. The rows are
+measured in turns.
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import socket
@@ -26,16 +30,26 @@ LETTER = {"subject": "Hello", "body": "Dear {{ name }}", "recipients": [{"to": "
 MANY = 1000
 
 
+def servers() -> dict[str, list[str]]:
+    """By name, what starts each; the path of its socket is to be put in."""
+    found = {}
+    if importlib.util.find_spec("gunicorn"):
+        kept = ["--worker-class", "gthread", "--keep-alive", "60", "--workers", str(WORKERS), "--threads", str(THREADS)]
+        found["gunicorn"] = ["gunicorn", "--bind", "unix:{}", *kept, "mailhub.wsgi:application"]
+    options = ["--interface", "wsgi", "--no-ws", "--workers", str(WORKERS), "--blocking-threads", str(THREADS)]
+    found["granian"] = ["granian", "--uds", "{}", *options, "mailhub.wsgi:application"]
+    return found
+
+
 @contextlib.contextmanager
-def serving() -> Iterator[str]:
-    """granian with two workers; the path of its socket."""
+def serving(words: list[str]) -> Iterator[str]:
+    """The path of its socket."""
     from tests import programs
 
     with tempfile.TemporaryDirectory(prefix="mailhub-front-") as folder:
         path = str(Path(folder) / "front.sock")
-        options = ["--interface", "wsgi", "--no-ws", "--uds", path, "--workers", str(WORKERS)]
-        options += ["--blocking-threads", str(THREADS), "mailhub.wsgi:application"]
-        with programs.running("-m", "granian", *options, DJANGO_SETTINGS_MODULE="benchmarks.front_settings"):
+        command = [word.format(path) for word in words]
+        with programs.running("-m", *command, DJANGO_SETTINGS_MODULE="benchmarks.front_settings"):
             programs.wait_until(
                 lambda: ask(path, b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"), "up"
             )
@@ -139,44 +153,55 @@ def bare_copy() -> float:
     return time.perf_counter() - began
 
 
+def letters(name: str, path: str, token: str, vendor: str, seconds: float, rounds: int) -> None:
+    """One letter a request, in turns with the yardstick."""
+    targets = {"a view that does nothing": "/api/yardstick/nothing", "POST /messages, one letter": "/api/v1/messages"}
+    rates: dict[str, list[float]] = {row: [] for row in targets}
+    waits: dict[str, list[float]] = {row: [] for row in targets}
+    for turn in range(rounds + 1):
+        for row, target in targets.items():
+            measured, took = rate(path, target, token, vendor, seconds if turn else 1.0)
+            if turn:  # the first is to warm up
+                rates[row].append(measured)
+                waits[row] += took
+    show(f"The HTTP front, two workers of {name}", rates, "a view that does nothing", "requests/s")
+    for row, took in waits.items():
+        places = statistics.quantiles(took, n=100)
+        console.print(f"{row}: half within {1000 * places[49]:.1f} ms, 99 % within {1000 * places[98]:.1f} ms")
+        within = {"half within": [1000 * places[49]], "99 % within": [1000 * places[98]]}
+        keep(f"Time of {row}, {name}", "ms", within)
+
+
+def thousands(path: str, token: str, vendor: str, rounds: int) -> None:
+    """A thousand letters a request, in turns with COPY."""
+    copies, calls = [], []
+    for turn in range(rounds):
+        copies.append(bare_copy())
+        calls.append(thousand(path, token, vendor, f"thousand {turn}"))
+    copy, one = statistics.median(copies), statistics.median(calls)
+    rows = {"one call": [MANY / took for took in calls], "bare COPY": [MANY / took for took in copies]}
+    keep("A thousand recipients in one call", "recipients/s", rows)
+    console.print(
+        f"\n1,000 recipients in one call: {1000 * one:.1f} ms; bare COPY {1000 * copy:.1f} ms; {one / copy:.1f} x"
+    )
+    console.print(f"load of the machine now: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
-    with stage(), serving() as path:
+    with stage():
         from mailhub.front import keys
         from tests import factories
 
         vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())
         factories.credential(vendor, "default")
         _, token = keys.create(factories.sponsor(), "live", ["send"], requests_per_minute=10**9)
-        targets = {
-            "a view that does nothing": "/api/yardstick/nothing",
-            "POST /messages, one letter": "/api/v1/messages",
-        }
-        rates: dict[str, list[float]] = {name: [] for name in targets}
-        waits: dict[str, list[float]] = {name: [] for name in targets}
-        for turn in range(rounds + 1):
-            for name, target in targets.items():
-                measured, took = rate(path, target, token, vendor.slug, seconds if turn else 1.0)
-                if turn:  # the first is to warm up
-                    rates[name].append(measured)
-                    waits[name] += took
-        show("The HTTP front, two workers", rates, "a view that does nothing", "requests/s")
-        for name, took in waits.items():
-            places = statistics.quantiles(took, n=100)
-            console.print(f"{name}: half within {1000 * places[49]:.1f} ms, 99 % within {1000 * places[98]:.1f} ms")
-            keep(f"Time of {name}", "ms", {"half within": [1000 * places[49]], "99 % within": [1000 * places[98]]})
-        copies, calls = [], []
-        for turn in range(4 * rounds):
-            copies.append(bare_copy())
-            calls.append(thousand(path, token, vendor.slug, f"thousand {turn}"))
-        copy, one = statistics.median(copies), statistics.median(calls)
-        rows = {"one call": [MANY / took for took in calls], "bare COPY": [MANY / took for took in copies]}
-        keep("A thousand recipients in one call", "recipients/s", rows)
-        console.print(
-            f"\n1,000 recipients in one call: {1000 * one:.1f} ms; bare COPY {1000 * copy:.1f} ms; {one / copy:.1f} x"
-        )
-        console.print(f"load of the machine now: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        for name, words in servers().items():
+            with serving(words) as path:
+                letters(name, path, token, vendor.slug, seconds, rounds)
+                if name == "granian":
+                    thousands(path, token, vendor.slug, 4 * rounds)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns.models import Session
-from mailhub.front import keys
+from mailhub.front import keys, pace
+from mailhub.front.problems import Problem
 from mailhub.models import ApiKey
 from tests import factories
 from tests.front.program import Program, desk, forget, fresh, letter, problem
@@ -132,6 +133,41 @@ def test_a_key_that_asks_too_often_hears_when_to_come_back():
     assert headers["RateLimit-Policy"] == '"key";q=3;w=60'
     assert headers["RateLimit"] == f'"key";r=0;t={headers["Retry-After"]}'
     assert Program(program.sponsor).get("services").status_code == 200, "the others are not concerned"
+
+
+def test_requests_that_send_are_counted_once_whether_they_are_good_or_bad():
+    program, vendor = Program(requests_per_minute=5), desk()
+    assert program.send(letter(vendor)).status_code == program.send(letter(vendor)).status_code == 202
+    assert program.send("no json").status_code == 400
+    assert program.send(letter(vendor, "nobody")).status_code == 422
+    assert program.send(letter(vendor), None, "/api/v1/messages?dry_run=true").status_code == 200
+    for body in (letter(vendor), "no json"):
+        problem(program.send(body), "rate-limited", 429)
+    assert Session.objects.count() == 2, "nothing is stored for who asks too often"
+
+
+def test_of_requests_that_are_served_together_as_many_pass_as_the_key_has_left():
+    key = Program(requests_per_minute=5).key
+    assert [pace.take(key.pk, 5, requests) for requests in (3, 4, 1)] == [3, 2, 0]
+    assert pace.take(key.pk, 0, 1000) == 1000, "0 is no limit"
+
+
+def test_a_key_that_asked_too_often_is_turned_away_at_the_door_for_a_moment():
+    key = Program(requests_per_minute=1).key
+    pace.knock(key.pk, 1)
+    assert [pace.take(key.pk, 1, 1) for _ in range(2)] == [1, 0]
+    with pytest.raises(Problem, match="1 times a minute"):
+        pace.knock(key.pk, 1)
+    wait_until(lambda: _let_in(key.pk, 1), "the moment is over")
+    pace.knock(key.pk, 100)
+
+
+def _let_in(key_id, per_minute):
+    try:
+        pace.knock(key_id, per_minute)
+    except Problem:
+        return False
+    return True
 
 
 def test_the_command_lists_without_secrets_and_names_what_is_wrong():
