@@ -1,18 +1,18 @@
-"""The night and the waiter in bulk: 100,000 rendered jobs dispatched, 100,000 parked tasks released; rows/s and memory.
+"""The night and the waiter in bulk: 100,000 rendered jobs dispatched, 100,000 parked tasks released.
 
-`python -m benchmarks.bells [rows]`.
+`python -m benchmarks.bells [rows] [rounds]`.
 """
 
 import resource
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
 
 from benchmarks.results import keep
-from benchmarks.stage import console, stage
+from benchmarks.stage import console, in_turns, numbers, show, stage
 
 ROWS = 100_000
+RELEASED, PLAIN = "waiter's release", "plain apply_async"
 
 
 def memory() -> float:
@@ -59,27 +59,57 @@ FROM mailhub_parkedtask, generate_series(1, %s) n
 """
 
 
-def release(rows: int) -> None:
+def release(rows: int, rounds: int) -> None:
+    """Parked tasks against as many calls that are not parked: what the broker takes, one after the other."""
+    from mailhub import waiter
+
+    rates = in_turns({RELEASED: lambda: parked(rows, waiter.release), PLAIN: lambda: called(rows)}, rounds)
+    show(f"The waiter, {rows:,} tasks", rates, PLAIN, "tasks/s")
+
+
+def parked(rows: int, work: Callable[..., int]) -> float:
     from django.db import connection
     from django.utils import timezone
 
-    from mailhub import waiter
     from mailhub.models import ParkedTask
     from mailhub.tasks import release_parked
 
-    later = timezone.now() + timedelta(days=1)
-    release_parked.apply_async(eta=later, queue="nobody")
+    now = timezone.now()
+    release_parked.apply_async(eta=now + timedelta(days=1), queue="nobody")
     with connection.cursor() as cursor:
         cursor.execute(COPIES, [rows])
     assert ParkedTask.waiting.count() == rows + 1
-    timed("waiter's release", rows, lambda: waiter.release(timezone.now()))
+    began = time.perf_counter()
+    assert work(now) == rows
+    seconds = time.perf_counter() - began
+    ParkedTask.objects.all().delete()
+    empty("nobody")
+    return rows / seconds
+
+
+def called(rows: int) -> float:
+    from mailhub.tasks import release_parked
+
+    began = time.perf_counter()
+    for _ in range(rows):
+        release_parked.apply_async(queue="nobody", countdown=60)
+    seconds = time.perf_counter() - began
+    empty("nobody")
+    return rows / seconds
+
+
+def empty(queue: str) -> None:
+    from mailhub.celery import app
+
+    with app.connection_for_write() as broker:
+        broker.default_channel.queue_purge(queue)
 
 
 def main() -> None:
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
+    rows, rounds = numbers(ROWS, 3)
     with stage():
         dispatch(rows)
-        release(rows)
+        release(rows, rounds)
 
 
 if __name__ == "__main__":

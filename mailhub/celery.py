@@ -9,7 +9,12 @@ from celery.signals import beat_init, celeryd_init, setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 
-app = Celery("mailhub", task_cls="mailhub.waiter:WaiterTask", amqp="mailhub.waiter:WaiterAMQP")
+app = Celery(
+    "mailhub",
+    task_cls="mailhub.waiter:WaiterTask",
+    amqp="mailhub.waiter:WaiterAMQP",
+    control="mailhub.waiter:WaiterControl",
+)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.steps["consumer"].add("mailhub.queues:Adoption")

@@ -85,6 +85,11 @@ def cancel(ids: Collection[int], at: datetime) -> list[ParkedTask]:
     return rows
 
 
+def named(task_ids: Collection[str]) -> list[int]:
+    """The rows that wait under these names of Celery's."""
+    return list(ParkedTask.waiting.filter(task_id__in=task_ids).values_list("pk", flat=True))
+
+
 def bring_forward(ids: Collection[int], at: datetime) -> None:
     """Make these due at that time unless they are due earlier."""
     ParkedTask.waiting.filter(pk__in=ids).update(due_at=Least("due_at", Value(at)))

@@ -7,10 +7,12 @@ publishes it when it is due within the horizon. A queue named in settings.WAITER
 left to the broker.
 
 Parking is part of the caller's transaction: rolled back, the call was never made. Only a retry is stored outside it,
-because a task that retries ends by an exception. Celery's signals before_task_publish and after_task_publish are sent
-at the release. Revoking a parked task does nothing: manage.py waiter --cancel does.
+because a task that retries ends by an exception, and a call out of a running event loop, which can have no transaction.
+Celery's signals before_task_publish and after_task_publish are sent at the release, for a batch of messages each, just
+before it goes to the broker. Revoking a parked task cancels it.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,12 +23,13 @@ from uuid import UUID
 
 import django.db
 from celery.app.amqp import AMQP, task_message
+from celery.app.control import Control
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Reject
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
-from kombu.exceptions import EncodeError, OperationalError
+from kombu.exceptions import BatchPublishError, EncodeError, OperationalError  # type: ignore[attr-defined]
 from kombu.utils.json import dumps, loads
 
 from mailhub import delays, parking
@@ -34,7 +37,8 @@ from mailhub.models import ParkedTask
 
 MARK = "mailhub_parked"  # header of a released message: its row and which publication of the row it is
 FURTHEST = timedelta(days=3650)  # a task that is due later is a mistake
-BATCH = 100
+BATCH = 500  # messages that are claimed, published and forgotten together
+COMMANDS = 100 * BATCH  # of the broker, more than a batch can need: it goes in one piece
 UNREACHABLE = (django.db.OperationalError, django.db.InterfaceError, OperationalError)
 
 logger = logging.getLogger(__name__)
@@ -121,7 +125,8 @@ class WaiterAMQP(AMQP):
         self._check_chord(message, due)
         running = self.app.current_worker_task
         retries = running is not None and running.request.id == message.headers["id"]
-        store = parking.park_outside_transaction if retries and connection.in_atomic_block else parking.park
+        outside = _in_an_event_loop() or (retries and connection.in_atomic_block)
+        store = parking.park_outside_transaction if outside else parking.park
         store(
             task=name,
             task_id=message.headers["id"],
@@ -145,6 +150,16 @@ class WaiterAMQP(AMQP):
             )
 
 
+class WaiterControl(Control):
+    """Celery's remote control, which knows of parked tasks."""
+
+    def revoke(self, task_id: Any, *args: Any, **options: Any) -> Any:
+        """Of what is parked no worker has heard: it is cancelled here. Raises django.db's errors."""
+        ids = [task_id] if isinstance(task_id, str) else list(task_id)
+        parking.cancel(parking.named(ids), now())
+        return super().revoke(task_id, *args, **options)
+
+
 def release(at: datetime | None = None, ids: Collection[int] | None = None) -> int:
     """Publish what is due within the horizon, oldest first, over one connection; how many messages went.
 
@@ -162,16 +177,25 @@ def release(at: datetime | None = None, ids: Collection[int] | None = None) -> i
 
 
 def _publish_all(amqp: Any, producer: Any, rows: Sequence[ParkedTask], at: datetime) -> int:
+    """In one round trip where the broker can do that; then all of them went, none, or nobody knows which."""
+    gathered = producer.supports_batch_publish
     sent: list[ParkedTask] = []
-    tried = 0
+    untried = rows
     try:
-        for row in rows:
-            tried += 1
-            if _publish(amqp, producer, row, at):
-                sent.append(row)
+        with producer.batch(COMMANDS):
+            for number, row in enumerate(rows, start=1):
+                untried = rows if gathered else rows[number:]
+                if _publish(amqp, producer, row, at):
+                    sent.append(row)
+            untried = []
+    except BaseException as why:
+        sent = [] if gathered else sent
+        if isinstance(why, BatchPublishError):
+            raise OperationalError("the broker was lost while it took messages") from why
+        raise
     finally:
         parking.published(sent, at)
-        parking.give_back(rows[tried:])
+        parking.give_back(untried)
     return len(sent)
 
 
@@ -190,6 +214,14 @@ def _publish(amqp: Any, producer: Any, row: ParkedTask, at: datetime) -> bool:
 def _due(message: task_message) -> datetime | None:
     eta = message.headers["eta"]
     return datetime.fromisoformat(eta) if eta else None
+
+
+def _in_an_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _check(countdown: float | None, eta: datetime | str | None) -> None:

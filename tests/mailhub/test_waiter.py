@@ -1,5 +1,6 @@
 """The waiter (document 004): what is parked, how it comes back, and what happens when things go wrong in between."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -17,10 +18,12 @@ from django.test import override_settings
 from kombu.exceptions import EncodeError
 
 from mailhub import parking, waiter
+from mailhub.brokers import celery_url
 from mailhub.celery import app
 from mailhub.models import ParkedTask
 from tests.celery_tasks import again_soon, arguments, collect, in_broker, note
 from tests.factories import unique
+from tests.private_redis import PrivateRedis
 from tests.workers import DEADLINE, PROJECT, environment
 
 HOUR = timedelta(hours=1)
@@ -234,9 +237,55 @@ def test_while_the_broker_is_away_everything_is_kept_and_the_next_sweep_publishe
     sweep = run(script, nowhere)
 
     assert "OperationalError" in sweep.stderr
-    assert [row.publications for row in parked(queue)] == [1, 0, 0], "only of the first nobody knows"
+    assert [row.publications for row in parked(queue)] == [0, 0, 0], "none of them went"
     assert waiter.release(at=later(hours=3)) == 3
     assert len(in_broker(queue)) == 3
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.django_db(transaction=True)
+def test_when_the_broker_dies_while_it_takes_a_batch_nobody_knows_and_all_of_it_is_published_again(queue: str) -> None:
+    park(queue, count=3, due=later(hours=1))
+    broker = PrivateRedis()
+    try:
+        with broker.client() as client:
+            number = client.info("server")["process_id"]
+        script = (
+            "import os; from celery.signals import after_task_publish; from mailhub import waiter;"
+            f"die = lambda **_: os.kill({number}, 9);"
+            "after_task_publish.connect(die, weak=False); waiter.release(waiter.now() + waiter.timedelta(hours=2))"
+        )
+        address = celery_url(broker.url)
+        sweep = run(script, environment(BROKER_URL=address, RESULT_BACKEND="disabled://"))
+    finally:
+        broker.end()
+
+    assert "OperationalError: the broker was lost while it took messages" in sweep.stderr
+    assert [row.publications for row in parked(queue)] == [1, 1, 1]
+    assert waiter.release(at=later(hours=3)) == 3
+    assert len(in_broker(queue)) == 3
+
+
+# What people and programs think better of
+
+
+@pytest.mark.django_db
+def test_a_parked_task_that_is_revoked_never_runs(queue: str) -> None:
+    first, second, third = (note.apply_async([queue, n], queue=queue, countdown=3600) for n in range(3))
+    first.revoke()
+    app.control.revoke([third.id, "nobody-knows"])
+
+    assert [row.task_id for row in parked(queue)] == [second.id]
+    assert waiter.release(at=later(hours=2)) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_can_be_parked_out_of_a_running_event_loop(queue: str) -> None:
+    async def call() -> str:
+        return str(note.apply_async([queue, "parked"], queue=queue, countdown=3600).id)
+
+    called = asyncio.run(call())
+    assert [row.task_id for row in parked(queue)] == [called]
 
 
 # Doubles

@@ -42,7 +42,7 @@ def test_a_task_whose_sweep_was_killed_after_publishing_runs_once(page: str, run
     note.apply_async([page, "parked"], queue=aside, countdown=3600)
 
     sweep = waiter.now() + timedelta(hours=2)
-    assert sweep_and_die(sweep, at="after_task_publish") == -signal.SIGKILL
+    assert sweep_and_die(sweep, published=True) == -signal.SIGKILL
     assert waiter.release(sweep + timedelta(seconds=59)) == 0, "the lease of the dead sweep holds"
     assert waiter.release(sweep + timedelta(seconds=61)) == 1
     assert len(in_broker(aside)) == 2
@@ -58,7 +58,7 @@ def test_a_task_whose_sweep_was_killed_before_publishing_runs_once(page: str, ru
     note.apply_async([page, "parked"], queue=QUEUE, countdown=3600)
 
     sweep = waiter.now() + timedelta(hours=2)
-    assert sweep_and_die(sweep, at="before_task_publish") == -signal.SIGKILL
+    assert sweep_and_die(sweep, published=False) == -signal.SIGKILL
     assert waiter.release(sweep + timedelta(seconds=61)) == 1
     note.apply_async([page, "last"], queue=QUEUE)
 
@@ -116,11 +116,14 @@ def test_a_released_task_goes_back_to_the_queue_while_its_worker_has_no_database
     assert notes(page) == ["parked"]
 
 
-def sweep_and_die(time: datetime, at: str) -> int:
-    """A sweep at that time by a process that is killed at this moment of its first message; the exit code."""
+def sweep_and_die(time: datetime, published: bool) -> int:
+    """A sweep at that time by a process that is killed before its messages go, or before it notes that they went; the
+    exit code."""
+    die = "die = lambda *_, **__: os.kill(os.getpid(), 9);"
+    moment = "parking.published = die;" if published else "after_task_publish.connect(die, weak=False);"
     script = (
-        f"import django; django.setup(); import os; from celery.signals import {at} as moment;"
-        "from mailhub import waiter; die = lambda **_: os.kill(os.getpid(), 9); moment.connect(die, weak=False);"
+        "import django; django.setup(); import os; from celery.signals import after_task_publish;"
+        f"from mailhub import parking, waiter; {die} {moment}"
         f"waiter.release(waiter.datetime.fromisoformat('{time.isoformat()}'))"
     )
     variables = environment(DJANGO_SETTINGS_MODULE=os.environ["DJANGO_SETTINGS_MODULE"])
