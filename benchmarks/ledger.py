@@ -38,7 +38,7 @@ UPDATE plain_message m SET sent_at = o.sent_at, delivered_at = o.delivered_at, i
     message_id = o.message_id, error_code = o.error_code, error_sub_type = o.error_sub_type
 FROM plain_ops o WHERE m.id = o.id
 """
-COPY = "COPY plain_copy (id, campaign_id, recipient, params) FROM STDIN"
+COPY = "COPY plain_copy (id, uuid, campaign_id, recipient, params) FROM STDIN"
 BARE, REAL = "the bare statement", "mailhub"
 BOTH, CHECKED = "UPDATE of the mark, then INSERT", f"{REAL}, checked before"
 
@@ -111,7 +111,8 @@ class Round:
 
 
 def lines(rows: int) -> bytes:
-    return b"".join(b'%d\t1\tperson%d@example.org\t{"name": "Ann"}\n' % (n, n) for n in range(1, rows + 1))
+    line = b'%d\t%032x\t1\tperson%d@example.org\t{"name": "Ann"}\n'
+    return b"".join(line % (n, n, n) for n in range(1, rows + 1))
 
 
 def copy(ready: bytes) -> bool:

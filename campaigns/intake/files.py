@@ -35,14 +35,13 @@ class TableRows:
         self.table = table
         self.normal = normal
         called = table.header[0] in content.fields and table.header[0] != RECIPIENT
-        self.skip = 0 if called else 1
-        self.names = table.header[self.skip :]
+        self.columns = list(enumerate(table.header))[0 if called else 1 :]
 
     def __iter__(self) -> Iterator[tuple[int, str, dict[str, Any]] | Problem]:
-        skip, names, width = self.skip, self.names, len(self.table.header)
+        columns, width = self.columns, len(self.table.header)
         for number, cells in self.table.rows():
             if len(cells) == width:
-                yield number, cells[0], dict(zip(names, cells[skip:], strict=True))
+                yield number, cells[0], {name: cells[column] for column, name in columns}
             else:
                 yield Problem(number, f"{_cells(len(cells))}, but the header has {width}")
 
@@ -60,7 +59,7 @@ def _check_header(table: Table, channel: str, content: Content, rows: TableRows)
     first = table.header[0]
     if channel != "print" and _is_recipient(first, rows.normal):
         raise BadInput([Problem(1, f"there is no header: the first row holds the recipient {first!r}")])
-    missing = sorted(content.fields - set(rows.names))
+    missing = sorted(content.fields - {name for _, name in rows.columns})
     if missing:
         columns = ", ".join(map(repr, missing))
         raise BadInput([Problem(1, f"the template needs {columns}; the columns are {', '.join(table.header)}")])
