@@ -10,7 +10,7 @@ The rules that make a task run once, whoever is killed where:
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -43,19 +43,37 @@ def park_outside_transaction(**row: Any) -> None:
         thread.submit(on_own_connection).result()
 
 
-def claim(until: datetime, at: datetime, limit: int, ids: Collection[int] | None = None) -> list[ParkedTask]:
-    """Up to limit rows that are due by until, oldest first, for the caller to publish within the lease."""
-    free = Q(claimed_until=None) | Q(claimed_until__lt=at)
-    waiting = ParkedTask.waiting.filter(free, due_at__lte=until)
-    if ids is not None:
-        waiting = waiting.filter(pk__in=ids)
-    mark = uuid4()
-    with transaction.atomic():
-        rows = list(waiting.select_for_update(skip_locked=True)[:limit])
-        _of(rows).update(claim=mark, claimed_until=at + LEASE, publications=F("publications") + 1)
-    for row in rows:
-        row.claim = mark
-    return rows
+CLAIM = """
+WITH ripe AS (
+    SELECT id FROM mailhub_parkedtask
+    WHERE done_at IS NULL AND due_at <= %(until)s AND (due_at, id) > (%(due)s, %(after)s)
+        AND (claimed_until IS NULL OR claimed_until < %(at)s) AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s))
+    ORDER BY due_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+UPDATE mailhub_parkedtask p SET claim = %(mark)s, claimed_until = %(lease)s, publications = p.publications + 1
+FROM ripe WHERE p.id = ripe.id RETURNING p.*
+"""
+
+
+def claim(
+    until: datetime, at: datetime, limit: int, ids: Collection[int] | None = None, after: ParkedTask | None = None
+) -> list[ParkedTask]:
+    """Up to limit rows that are due by until, oldest first, for the caller to publish within the lease.
+
+    after: the last one of those that the same sweep claimed before, so that it does not pass over their remains again.
+    """
+    words = {
+        "until": until,
+        "due": after.due_at if after else datetime.min.replace(tzinfo=UTC),
+        "after": after.pk if after else 0,
+        "at": at,
+        "ids": None if ids is None else list(ids),
+        "limit": limit,
+        "mark": uuid4(),
+        "lease": at + LEASE,
+    }
+    rows = ParkedTask.objects.raw(CLAIM, words)
+    return sorted(rows, key=lambda row: (row.due_at, row.pk))
 
 
 def published(rows: Sequence[ParkedTask], at: datetime) -> None:

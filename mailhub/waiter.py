@@ -171,8 +171,10 @@ def release(at: datetime | None = None, ids: Collection[int] | None = None) -> i
 
     released = 0
     with app.producer_or_acquire() as producer:
-        while rows := parking.claim((at or now()) + settings.WAITER_HORIZON, at or now(), BATCH, ids):
+        last = None
+        while rows := parking.claim((at or now()) + settings.WAITER_HORIZON, at or now(), BATCH, ids, last):
             released += _publish_all(app.amqp, producer, rows, at or now())
+            last = rows[-1]
     return released
 
 
