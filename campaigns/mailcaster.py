@@ -66,7 +66,7 @@ def claim(caster_id: int, now: datetime) -> Claimed | None:
 
 def idle_casters(vendor_id: int) -> list[int]:
     """The vendor's enabled casters without a running job, in waking order: MC2 before MC10."""
-    idle = Mailcaster.objects.filter(vendor=vendor_id, enabled=True, vendor__paused=False)
+    idle = Mailcaster.objects.filter(vendor=vendor_id, enabled=True)
     idle = idle.exclude(Exists(Job.objects.filter(mailcaster=OuterRef("pk"), status__in=RUNNING)))
     return [pk for pk, _ in sorted(idle.values_list("pk", "name"), key=lambda row: _natural(row[1]))]
 

@@ -4,6 +4,7 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django.db.models import Q
 from django.utils import timezone
 
 from campaigns import dispatcher, nights
@@ -42,8 +43,12 @@ def sweep(lease: timedelta) -> Swept:
 
 
 def _vendors_with_work() -> set[int]:
-    waiting = Job.objects.filter(status__in=WAITING, vendor__paused=False).values("vendor_id")
-    idle = Mailcaster.objects.filter(vendor__in=waiting, enabled=True).exclude(
+    """A paused vendor's only work is what has to be seen to expire."""
+    waits = Job.objects.filter(status__in=WAITING)
+    waiting = waits.filter(vendor__paused=False).values("vendor_id")
+    paused = Vendor.objects.filter(paused=True)
+    overdue = waits.filter(vendor__in=paused, campaign__deadline__lte=timezone.now()).values("vendor_id")
+    idle = Mailcaster.objects.filter(Q(vendor__in=waiting) | Q(vendor__in=overdue), enabled=True).exclude(
         jobs__in=Job.objects.filter(status__in=(Status.ENQUEUED, Status.SENDING))
     )
     return set(idle.values_list("vendor_id", flat=True))

@@ -29,8 +29,8 @@ class Rank:
 
 
 def lock(caster_id: int) -> Mailcaster | None:
-    """The caster, locked, if it may take a job: enabled, without a running job, its vendor not paused, nobody at it."""
-    free = Mailcaster.objects.filter(pk=caster_id, enabled=True, vendor__paused=False)
+    """The caster, locked, if it may take a job: enabled, without a running job, nobody at it."""
+    free = Mailcaster.objects.filter(pk=caster_id, enabled=True)
     caster = free.select_related("vendor").select_for_update(of=("self",), no_key=True, skip_locked=True).first()
     if caster is None or Job.objects.filter(mailcaster=caster, status__in=RUNNING).exists():
         return None
@@ -57,7 +57,8 @@ def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, 
     jobs = _of(vendor_id, rank)
     for until in ("not_before", "credential__closed_until", "credential__full_until"):
         jobs = jobs.filter(overdue | Q(**{until: None}) | Q(**{f"{until}__lte": now}))
-    jobs = jobs.filter(credential__paused=False).exclude(status=S.P_ASSIGNING, remaining=0)
+    going = Q(vendor__paused=False, credential__paused=False)
+    jobs = jobs.filter(overdue | going).exclude(status=S.P_ASSIGNING, remaining=0)
     for credential_id, campaign_id in holders.items():
         jobs = jobs.exclude(~Q(campaign=campaign_id), credential=credential_id)
     locked = jobs.select_for_update(of=("self",), no_key=True, skip_locked=not wait)

@@ -7,6 +7,7 @@ What the vendor accepted is recorded whoever reports it and however late (promis
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db.models.functions import Now
@@ -165,7 +166,9 @@ WITH held AS (
         in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(o.in_doubt_at, clock_timestamp()) END,
         message_id = CASE WHEN a.kind = 'a' THEN a.code END,
         error_code = CASE WHEN a.kind = 'r' THEN a.code END,
-        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note END
+        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note
+            WHEN a.kind = 'n' AND before.error_sub_type LIKE 'put off since %%' THEN before.error_sub_type
+            WHEN a.kind = 'n' THEN a.note || ' since ' || date_trunc('second', clock_timestamp()) END
     FROM answer a JOIN campaigns_opsmessage before USING (id)
     WHERE o.id = a.id AND o.job_id = %(job)s AND o.message_id IS NULL
         AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
@@ -217,6 +220,8 @@ def _words(outcome: Outcome) -> tuple[str | None, str | None]:
             return _stored(code), _stored(sub_type) or None
         case InDoubt(reason):
             return None, _stored(reason)
+        case NotSent(retry_after=wait, scope="message") if wait:
+            return None, "put off"
     return None, None
 
 
@@ -254,15 +259,22 @@ WITH late AS (
     UPDATE campaigns_opsmessage SET error_code = 'expired'
     WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
         AND EXISTS (SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING')
+        AND CASE WHEN %(put_off)s::interval IS NULL THEN true WHEN error_sub_type LIKE 'put off since %%'
+            THEN substr(error_sub_type, 15)::timestamptz <= clock_timestamp() - %(put_off)s::interval END
     RETURNING id
 )
 UPDATE campaigns_job SET expired = expired + (SELECT count(*) FROM late) WHERE id = %(job)s
 """
 
 
-async def expire(connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int) -> None:
-    """The campaign's deadline has passed: what was not called is not called any more, visibly."""
-    words = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
+async def expire(
+    connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int, put_off: timedelta | None = None
+) -> None:
+    """The campaign's deadline has passed: what was not called is not called any more, visibly.
+
+    put_off: only what the vendor has asked to be called later about, each time for so long.
+    """
+    words = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end, "put_off": put_off}
     await connection.execute(EXPIRE, words)
 
 

@@ -117,10 +117,18 @@ class Stream:
                 continue
             if not end.drained or not self._room.not_sent:
                 return end
-            end = self._again()
+            end = await self._again()
 
-    def _again(self) -> End | None:
-        """The slice is done, but some were provably not sent: from its start, at once or when the vendor said."""
+    async def _again(self) -> End | None:
+        """The slice is done, but some were provably not sent: from its start, at once or when the vendor said.
+
+        Whom the vendor has put off for too long is given up, visibly.
+        """
+        try:
+            work = self._work
+            await claims.expire(self._claims, work.lease, work.first, work.end, put_off=settings.PUT_OFF)
+        except NO_DATABASE:
+            return self._later(5, "the database could not be reached")
         wait, self._room.later = self._room.later, 0.0
         self._cursor, self._room.not_sent = self._work.first, 0
         return self._later(wait, "some are to be tried again") if wait else None

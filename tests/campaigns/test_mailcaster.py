@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from campaigns import recovery
 from campaigns.mailcaster import Claimed, claim, idle_casters
 from campaigns.models import Campaign, Job
 from campaigns.states import RUNNING, S, Status, move
@@ -117,6 +118,24 @@ def test_a_leaf_stays_small_when_the_threshold_is_lowered_under_it(login: Creden
     job = waiting(login, 90)
     Vendor.objects.update(small_audience_threshold=10)
     assert claim(caster(login, "small-only").pk, NOW) == Claimed(job.pk, 1, None)
+
+
+@pytest.mark.django_db
+def test_what_is_overdue_is_claimed_to_expire_also_while_the_vendor_and_the_credential_are_paused(
+    login: Credential,
+) -> None:
+    fresh, overdue = waiting(login), waiting(login)
+    Campaign.objects.filter(pk=overdue.campaign_id).update(deadline=NOW - timedelta(minutes=1))
+    one = caster(login)
+    for row in (login.vendor, login):
+        type(row).objects.filter(pk=row.pk).update(paused=True)
+    assert recovery._vendors_with_work() == {login.vendor_id}
+    assert idle_casters(login.vendor_id) == [one.pk]
+    assert claim(one.pk, NOW) == Claimed(overdue.pk, 1, None)
+    assert claim(caster(login).pk, NOW) is None
+    fresh.refresh_from_db()
+    assert fresh.status == S.DISPATCHED
+    assert recovery._vendors_with_work() == set(), "nobody is rung for what only waits"
 
 
 @pytest.mark.django_db

@@ -94,3 +94,36 @@ def test_one_recipient_that_is_put_off_holds_up_nobody_and_is_tried_when_the_ven
     assert sent.left and job.status == "DISPATCHED" and job.not_before == sent.until
     assert "tried again" in job.waits_for and job.credential.closed_until is None
     assert job.accepted == 1 and OpsMessage.objects.filter(sent_at=None).count() == 1
+
+
+def test_whom_the_vendor_puts_off_for_too_long_expires_in_the_end_and_says_since_when(settings):
+    """From the first time on: to be put back and claimed again does not begin the wait anew."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shy) as vendor:
+        threading.Thread(target=vendor.serve_forever, daemon=True).start()
+        job = enqueued(["ann@sandbox.example", "bob@sandbox.example"], f"http://127.0.0.1:{vendor.server_port}")
+        assert sender.send(job.pk, 1).left
+        bob = OpsMessage.objects.get(sent_at=None)
+        first = bob.error_sub_type
+        assert first.startswith("put off since ")
+        again(job, fence=3)
+        assert sender.send(job.pk, 3).left
+        bob.refresh_from_db()
+        assert (bob.error_code, bob.error_sub_type) == (None, first)
+        settings.PUT_OFF = timedelta(0)
+        again(job, fence=5)
+        sent = sender.send(job.pk, 5)
+        assert sent.left, "once more, and it was once too often"
+        again(job, fence=7)
+        assert not sender.send(job.pk, 7).left
+        vendor.shutdown()
+    finalising.finalise(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.accepted, job.expired) == ("LOGGED", 1, 1)
+    gone = Message.objects.get(error_code="expired")
+    assert (gone.recipient, gone.error_sub_type, gone.sent_at) == ("bob@sandbox.example", first, None)
+
+
+def again(job, fence):
+    """A caster claims the job that was put back."""
+    mine = Job.objects.filter(pk=job.pk)
+    assert move(mine, "enqueue", fence=fence, heartbeat_at=timezone.now(), not_before=None)
