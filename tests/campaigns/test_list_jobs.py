@@ -11,6 +11,7 @@ from django.utils import timezone
 from campaigns.models import Campaign, Job, OpsMessage
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
+from vendors.management.output import fitting
 
 pytestmark = pytest.mark.django_db
 
@@ -177,3 +178,11 @@ def test_all_words_of_a_sum_come_from_the_messages(listed: Any) -> None:
     jobs[factories.campaign_with_job(2, status="DISPATCHED").pk] = "Waiting"
     jobs[recount(factories.campaign_with_job(2, status="SENDING")).pk] = "Sending"
     assert {row["id"]: row["in_words"] for row in listed()} == jobs
+
+
+def test_on_a_narrow_terminal_columns_go_instead_of_breaking_numbers() -> None:
+    rows = [{"id": 1_000_200, "sponsor": "Velma", "expired": 0, "next": "waits for its turn"}]
+    columns, spare = ("id", "sponsor", "expired", "next"), ("expired", "sponsor")
+    assert fitting(columns, rows, spare, 200) == [*columns]
+    assert fitting(columns, rows, spare, 36) == ["id", "sponsor", "next"]
+    assert fitting(columns, rows, spare, 5) == ["id", "next"], "what is not spare stays"

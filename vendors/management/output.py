@@ -1,7 +1,7 @@
 """How commands answer: sentences and tables for people, one JSON object a line for programs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from django.core.management.base import OutputWrapper
@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 NAMES = {"id", "parent", "job", "message"}  # numbers that are typed again, so without separators
+GAP = 2  # blanks between two columns
 PIPE_WIDTH = 200  # columns; a pipe has no width of its own
 
 
@@ -21,12 +22,18 @@ def tell(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: b
         out.write(sentence)
 
 
-def write_rows(out: OutputWrapper, rows: Iterable[Mapping[str, Any]], as_json: bool, columns: Sequence[str]) -> None:
-    """All facts as JSON, or these columns as a table."""
+def write_rows(
+    out: OutputWrapper,
+    rows: Iterable[Mapping[str, Any]],
+    as_json: bool,
+    columns: Sequence[str],
+    spare: Sequence[str] = (),
+) -> None:
+    """All facts as JSON, or these columns as a table; on a narrow terminal without the spare ones, the first first."""
     if as_json:
         write_json(out, rows)
     else:
-        _write_table(out, columns, list(rows))
+        _write_table(out, columns, list(rows), spare)
 
 
 def write_json(out: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -48,19 +55,34 @@ def word(value: object) -> str:
     return str(value)
 
 
-def _write_table(out: OutputWrapper, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Numbers stand right; an empty list says so."""
+def fitting(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], spare: Sequence[str], width: int
+) -> Sequence[str]:
+    """The columns without as many of the spare ones as must go for the others to stand side by side."""
+    left, gone = list(columns), list(spare)
+    wide = {name: max(len(name), *(len(_cell(name, row[name])) for row in rows)) for name in columns}
+    while gone and sum(wide[name] + GAP for name in left) - GAP > width:
+        left.remove(gone.pop(0))
+    return left
+
+
+def _write_table(
+    out: OutputWrapper, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], spare: Sequence[str]
+) -> None:
+    """Numbers stand right, in one piece; an empty list says so."""
     if not rows:
         out.write("nothing to show")
         return
+    terminal = out.isatty()
+    console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
+    columns = fitting(columns, rows, spare, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         number = type(rows[0][column]) is int
-        table.add_column(column.replace("_", " "), justify="right" if number else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column.replace("_", " "), justify=side, overflow="fold", no_wrap=number)
     for row in rows:
         table.add_row(*(escape(_cell(column, row[column])) for column in columns))
-    terminal = out.isatty()
-    console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
     with console.capture() as text:
         console.print(table)
     out.write("\n".join(line.rstrip() for line in text.get().splitlines()))

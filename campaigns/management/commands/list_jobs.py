@@ -19,6 +19,8 @@ NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "in_doubt")
 REPORTED = ("delivered", "bounced")  # of those accepted
 COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created", "next")
 
+SPARE = ("parent", "in_flight", "expired", "created", "status", "vendor", "size", "sponsor", "refused", "in_doubt")
+
 
 class Command(BaseCommand):
     help = (
@@ -37,7 +39,7 @@ class Command(BaseCommand):
         if limit < 0:
             raise CommandError("--limit must be 0 or more")
         shown = jobs[:limit] if limit else jobs
-        write_rows(self.stdout, _facts(shown), options["json"], COLUMNS)
+        write_rows(self.stdout, _facts(shown), options["json"], COLUMNS, SPARE)
         if not options["json"] and limit and (total := jobs.count()) > limit:
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 

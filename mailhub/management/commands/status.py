@@ -14,6 +14,8 @@ from vendors.management.output import PIPE_WIDTH, write_json
 
 REDRAW_SECONDS = 2.0
 MINUTES = 30
+NARROW = 110  # columns of a terminal on which only the most important stand side by side
+NAMED = 2  # queues without a reader; of more only the number is told
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -37,38 +39,43 @@ class Command(BaseCommand):
             terminal = self.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
             with console.capture() as text:
-                console.print(_picture(workers.ask()))
+                console.print(_picture(workers.ask(), console.width))
             self.stdout.write(text.get().rstrip())
 
     def _watch(self) -> None:
         try:
-            with Live(_picture(workers.ask()), auto_refresh=False, screen=False) as live:
+            with Live(auto_refresh=False, screen=False) as live:
                 while True:
+                    live.update(_picture(workers.ask(), live.console.width), refresh=True)
                     sleep(REDRAW_SECONDS)
-                    live.update(_picture(workers.ask()), refresh=True)
         except KeyboardInterrupt:
             return
 
 
-def _picture(found: workers.Workers) -> RenderableType:
+def _picture(found: workers.Workers, width: int) -> RenderableType:
     now, seen = timezone.now(), pulse.read()
     lines = {one["name"]: one["values"] for one in plot.throughput(now, MINUTES)["vendors"]}
     table = Table("vendor", "limit", "window", box=None, header_style="bold", pad_edge=False)
     table.add_column("waiting", justify="right")
-    for column in ("ends about", "good answers", "accepting", f"last {MINUTES} min"):
+    table.add_column("ends about")
+    table.add_column("accepting")
+    more = width >= NARROW
+    for column in ("good answers", f"last {MINUTES} min") if more else ():
         table.add_column(column)
     for row in seen.vendors:
         limits, windows = (", ".join(words) for words in (_limits(row), _windows(row)))
         state = Text(row.accepting, style="green" if row.open else "bold red")
         line = _spark(lines.get(row.vendor.slug, []))
-        table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", row.ends, row.ratio, state, line)
+        wide = (row.ratio, line) if more else ()
+        table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", row.ends, state, *wide)
     return Group(Text(_headline(seen, found)), table)
 
 
 def _headline(seen: pulse.Pulse, found: workers.Workers) -> str:
     at_work = "the broker cannot be reached" if found.lost else f"{len(found.names)} workers"
     if found.unread:
-        at_work += f" (nobody reads {', '.join(found.unread)})"
+        rest = len(found.unread) - NAMED
+        at_work += f" (nobody reads {', '.join(found.unread[:NAMED])}{f' and {rest} more' if rest > 0 else ''})"
     return (
         f"{timezone.localtime(seen.at):%H:%M:%S}  sending {len(seen.running):,} jobs, {seen.waiting:,} messages wait; "
         f"today {seen.today['accepted']:,} sent, {seen.today['refused']:,} failed; "
