@@ -14,6 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.desk_rows import SEED, people
+from benchmarks.results import keep
 from benchmarks.stage import console, numbers, stage
 
 SLOW = 60.0  # milliseconds; what takes longer is looked at again
@@ -94,6 +95,7 @@ def main(jobs: int, messages: int) -> None:
 def table(client: Any, title: str) -> Table:
     shown = Table("page", "looks", "median ms", "slowest ms", "most statements", "the slowest", title=title)
     times: list[float] = []
+    kept: dict[str, list[float]] = {}
     for name, address, looks in pages():
         measured = [(*look(client, address, words), words) for words in looks]
         slowest, _, words = max(measured, key=lambda one: one[0])
@@ -101,7 +103,9 @@ def table(client: Any, title: str) -> Table:
         said = " ".join(f"{key}={value}" for key, value in words.items() if value and key != "status")
         statements = max(one[1] for one in measured)
         shown.add_row(name, f"{len(looks):,}", f"{middle:.0f}", f"{slowest:.0f}", str(statements), said)
-        times += [one[0] for one in measured]
+        kept[name] = [one[0] for one in measured]
+        times += kept[name]
+    keep(f"Operators' pages, every look-up: {title}", "ms", kept)
     over = sum(one >= 100 for one in times)
     shown.add_row(
         "all", f"{len(times):,}", f"{statistics.median(times):.0f}", f"{max(times):.0f}", "", f"{over} over 100"
