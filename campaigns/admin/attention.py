@@ -10,7 +10,7 @@ from django.template.response import TemplateResponse
 
 from campaigns import desk, doubts, scope, words
 from campaigns.claims.resolve import CannotResolve
-from campaigns.models import Message, Resolution
+from campaigns.models import Job, Message, Resolution
 
 SHOWN = 50
 As = Resolution.As
@@ -23,7 +23,7 @@ WARNINGS = {
 
 
 def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
-    """GET: the oldest doubts. POST: a decision about the chosen ones; all but asking again is confirmed first."""
+    """GET: the oldest doubts, or ?job=7: that job's. POST: a decision about the chosen; all but asking is confirmed."""
     user: Any = request.user
     if not user.has_perm("campaigns.view_message"):
         raise PermissionDenied
@@ -46,8 +46,13 @@ def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 
 
 def _doubts(request: HttpRequest) -> Any:
-    rows: Any = doubts.doubts()
+    rows: Any = doubts.doubts(_job(request))
     return rows.of_sponsors(scope.of(request.user))
+
+
+def _job(request: HttpRequest) -> Job | None:
+    typed = request.GET.get("job", "")
+    return Job.objects.filter(pk=int(typed[:18])).first() if typed.isdecimal() else None
 
 
 def _list(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
@@ -58,6 +63,7 @@ def _list(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
     shown = list(rows[: SHOWN + 1])
     context = {
         "rows": _told(request, shown[:SHOWN]),
+        "job": _job(request),
         "more": shown[SHOWN - 1].pk if len(shown) > SHOWN else None,
         "titles": TITLES,
         "may": request.user.has_perm("campaigns.add_resolution"),

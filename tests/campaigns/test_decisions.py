@@ -100,6 +100,16 @@ class TestNeedsAttention:
         listed = operator.get(JOBS, {"status": "Needs attention"}).context["cl"].result_list
         assert [row.pk for row in listed] == [job.pk]
 
+    def test_a_jobs_page_leads_to_its_own_doubts(self, operator: Client) -> None:
+        job, other = logged(2, [in_doubt(), in_doubt()]), logged(1, [in_doubt()])
+        link = f"{ATTENTION}?job={job.pk}"
+        assert f'href="{link}"' in operator.get(f"{JOBS}{job.pk}/change/").content.decode()
+        rows = operator.get(link).context["rows"]
+        assert [row["message"] for row in rows] == [job.first_message, job.first_message + 1]
+        chosen = {"message": [job.first_message, other.first_message], "decision": "sent"}
+        operator.post(link, {**chosen, "confirmed": "Yes", "reason": "their list"})
+        assert not messages(job)[0].in_doubt_at and messages(other)[0].in_doubt_at, "what is not shown is not decided"
+
 
 class TestRoles:
     def test_a_viewer_sees_masked_recipients_and_decides_nothing(self, client: Client) -> None:
