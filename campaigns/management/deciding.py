@@ -72,11 +72,16 @@ def deciding(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one object a job, with --wait another one for the end")
 
 
+def somebody_there() -> bool:
+    """Is there a person at a terminal who can be asked?"""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def confirm(words: str, options: dict[str, Any]) -> None:
     """Asks on a terminal. Raises CommandError where nobody says yes."""
     if options["yes"]:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not somebody_there():
         raise CommandError(f"{words}; add --yes to do it", returncode=2)
     sys.stderr.write(f"{words}. Go on? [y/N] ")
     sys.stderr.flush()

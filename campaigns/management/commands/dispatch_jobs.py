@@ -1,7 +1,6 @@
 """`manage.py dispatch_jobs`: the nightly jobs, now (document 000)."""
 
 import json
-import sys
 from argparse import ArgumentParser
 from typing import Any
 
@@ -35,7 +34,7 @@ class Command(BaseCommand):
         if options["dry_run"]:
             self._tell(found, options)
             return
-        if found.jobs and sys.stdin.isatty():
+        if found.jobs and deciding.somebody_there():
             deciding.confirm(f"This dispatches {_words(found)}", options)
         waited = list(jobs.filter(status=Status.RENDERED).values_list("pk", flat=True)) if options["wait"] else []
         done = dispatcher.dispatch(jobs)
