@@ -65,6 +65,18 @@ def messages(look: Look) -> list[dict[str, Any]]:
     return (_stored(look) if look.finished else None) or of_rows(look.session, look.job)
 
 
+def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
+    """One message of a session, from the rows; None: there is none, or it is somebody else's."""
+    row = Message.objects.filter(pk=message_id).defer("params", "recipient").first()
+    mine = Session.objects.of_sponsors([sponsor_id]).filter(test=test).select_related("job")
+    session = mine.filter(job__campaign=row.campaign_id).first() if row else None
+    if row is None or session is None:
+        return None
+    job, hot = session.job, OpsMessage.objects.filter(pk=row.pk).first()
+    name = session.references[row.pk - job.first_message] if session.references else None
+    return {"session_id": session.name, **facts(row, hot or row, name, stopped=job.status in STILL)}
+
+
 def tag(job: Job) -> list[Any]:
     """What a result was made from."""
     counts = (job.accepted, job.refused, job.in_doubt, job.expired, job.delivered, job.bounced)

@@ -31,6 +31,8 @@ WAITS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds 
 EARLY = timedelta(seconds=1)  # by how much clocks and bells may differ
 LATE = timedelta(minutes=1)  # a bell that is later than this was lost
 MOST = 1000  # calls a sweep
+MOST_OF_A_PROGRAM = 20
+OVERLAP = timedelta(days=1)  # both secrets sign so long
 GONE = 410
 # What is delivered or bounced had been sent, which is an event of its own; a receipt is told when it comes in.
 EVENTS = {
@@ -41,14 +43,51 @@ EVENTS = {
 REPORTS = {Receipt.DELIVERED.value: Event.MESSAGE_DELIVERED, Receipt.BOUNCED.value: Event.MESSAGE_BOUNCED}
 
 
+class TooMany(Exception):
+    """A program has as many webhooks as it may make by itself."""
+
+
 def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
     """The row and its signing secret. Raises receivers.Forbidden for an address that no webhook may have."""
     receivers.check(url)
-    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     row = Webhook(sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test)
+    secret = _new_secret()
     row.secret = {"key": secret}
     row.save()
     return row, secret
+
+
+@transaction.atomic
+def add(sponsor_id: int, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
+    """The same for a program, which may have so many. Raises TooMany too."""
+    sponsor = Sponsor.objects.select_for_update(no_key=True).get(pk=sponsor_id)
+    if Webhook.objects.filter(sponsor=sponsor, test=test).count() >= MOST_OF_A_PROGRAM:
+        raise TooMany(f"There are {MOST_OF_A_PROGRAM} webhooks already; delete one.")
+    return create(sponsor, url, events, test)
+
+
+@transaction.atomic
+def rotate(hook_id: int) -> str:
+    """A new signing secret. For a day each event is signed with the one before it, too. Raises Webhook.DoesNotExist."""
+    row = Webhook.objects.select_for_update().get(pk=hook_id)
+    until = timezone.now() + OVERLAP
+    secret = _new_secret()
+    row.secret = {"key": secret, "old": row.secret["key"], "until": until.isoformat()}
+    row.save(update_fields=["secret"])
+    return secret
+
+
+def _new_secret() -> str:
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def _signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
+    """One, or during a rotation two with a space between them, as Standard Webhooks has it."""
+    stored = hook.secret
+    keys = [stored["key"]]
+    if "old" in stored and moment < datetime.fromisoformat(stored["until"]):
+        keys.append(stored["old"])
+    return " ".join(Signer(key).sign(name, moment, body) for key in keys)
 
 
 def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
@@ -146,7 +185,7 @@ def deliver(call_id: int) -> datetime | None:
     headers = {
         "webhook-id": name,
         "webhook-timestamp": str(int(moment.timestamp())),
-        "webhook-signature": Signer(hook.secret["key"]).sign(name, moment, call.body),
+        "webhook-signature": _signature(hook, name, moment, call.body),
     }
     answer = receivers.post(hook.url, call.body.encode(), headers)
     _record(call, answer)

@@ -5,8 +5,8 @@ from typing import Any
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
-from mailhub.front import messages, problems, receipts, services, sessions
-from mailhub.front.schemas import SendRequest
+from mailhub.front import messages, problems, receipts, services, sessions, webhooks
+from mailhub.front.schemas import SendRequest, WebhookIn
 from vendors.adapters.reports import ReceiptsIn
 
 
@@ -15,7 +15,7 @@ class Api(NinjaAPI):
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
         schema = super().get_openapi_schema(**options)
-        for model in (SendRequest, ReceiptsIn):
+        for model in (SendRequest, ReceiptsIn, WebhookIn):
             body = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schema["components"]["schemas"] |= body.pop("$defs") | {model.__name__: body}
         for methods in schema["paths"].values():
@@ -33,5 +33,5 @@ api = Api(
     description="Bulk mail through vendors with limits: never twice, never lost, never too fast.",
 )
 problems.install(api)
-for router in (messages.router, sessions.router, services.router, receipts.router):
+for router in (messages.router, sessions.router, services.router, webhooks.router, receipts.router):
     api.add_router("", router)

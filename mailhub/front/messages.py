@@ -1,27 +1,28 @@
-"""POST /messages: work comes in (document 002's Post office Front)."""
+"""POST /messages: work comes in (document 002's Post office Front); and what became of one message."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import orjson
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
-from pydantic import ValidationError
 
-from mailhub.front import accepting, checking, pace
+from campaigns import receiver
+from mailhub.front import accepting, bodies, checking, pace
 from mailhub.front.accepting import Receipt
+from mailhub.front.bodies import JSON
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.orders import SESSIONS, Order
-from mailhub.front.problems import Problem, invalid, located
-from mailhub.front.schemas import Accepted, ProblemOut, SendRequest
+from mailhub.front.problems import Problem, invalid
+from mailhub.front.schemas import Accepted, OneMessageOut, ProblemOut, SendRequest
 
 router = Router(tags=["send"])
 LONGEST_KEY = 255
 DRY_RUN = ""  # no idempotency key
 Result = TypeVar("Result")
-JSON = "application/json"
 PROBLEMS = dict.fromkeys((400, 401, 403, 409, 413, 422, 429, 503), ProblemOut)
 
 
@@ -40,7 +41,6 @@ PARAMETERS = [
         "description": "Needed, but for a dry run",
     },
 ]
-BODY = {"content": {JSON: {"schema": {"$ref": "#/components/schemas/SendRequest"}}}, "required": True}
 
 
 @router.post(
@@ -48,7 +48,7 @@ BODY = {"content": {JSON: {"schema": {"$ref": "#/components/schemas/SendRequest"
     auth=Key("send", counts=False),
     response={202: Accepted, 200: Accepted, **PROBLEMS},
     summary="Send 1 to 1,000 messages",
-    openapi_extra={"parameters": PARAMETERS, "requestBody": BODY},
+    openapi_extra={"parameters": PARAMETERS, "requestBody": bodies.described(SendRequest)},
 )
 def send_messages(request: HttpRequest) -> HttpResponse:
     """All of the messages are taken, or none. A repeat with the same key and body gets the first answer again."""
@@ -84,15 +84,7 @@ def _dry_run(order: Order) -> HttpResponse:
 
 def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
     """The body, the idempotency key or DRY_RUN, and the fingerprint of the body's content, however it is spelled."""
-    try:
-        parsed = orjson.loads(request.body)
-    except orjson.JSONDecodeError as why:
-        raise Problem("bad-request", f"The body is not JSON: {why}") from why
-    try:
-        asked = SendRequest.model_validate(parsed)
-    except ValidationError as why:
-        found = why.errors(include_url=False, include_context=False, include_input=False)
-        raise invalid(located(("body", *one["loc"]), one["type"], one["msg"]) for one in found) from why
+    asked, parsed = bodies.read(request, SendRequest)
     return asked, _key(request), hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
 
 
@@ -112,6 +104,25 @@ def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0"):
         raise invalid([{"parameter": "dry_run", "code": "bool_parsing", "detail": "it must be true or false"}])
     return text.lower() in ("true", "1")
+
+
+NAME = re.compile(r"msg_(\d{1,18})", re.ASCII)
+
+
+@router.get(
+    "/messages/{message_id}",
+    auth=Key("read"),
+    response={200: OneMessageOut, **dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)},
+    summary="What became of one message",
+)
+def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
+    """As the page of its session tells it."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    found = NAME.fullmatch(message_id)
+    facts = receiver.message(int(found[1]), caller.sponsor_id, caller.test) if found else None
+    if facts is None:
+        raise Problem("not-found", "You have no such message.")
+    return facts
 
 
 TIME_TELLS = ("validation", "forbidden", "vendor-paused", "vendor-unhealthy")

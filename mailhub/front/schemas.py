@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
+from campaigns.models.webhooks import Event
 from vendors.models import Vendor
 
 MOST_RECIPIENTS = 1000
@@ -112,6 +113,10 @@ class MessageOut(BaseModel):
     attempt: int
 
 
+class OneMessageOut(MessageOut):
+    session_id: str
+
+
 class PageLinks(BaseModel):
     self: str
     next: str | None
@@ -146,3 +151,44 @@ class ServicesOut(BaseModel):
 class ReceiptsOut(BaseModel):
     changed: int = Field(description="Letters of which this was news")
     unknown: list[str] = Field(description="References of no letter that this vendor was called for")
+
+
+class WebhookIn(Strict):
+    """Where a program wants its events."""
+
+    url: str = Field(min_length=1, max_length=500, description="https, in the public network")
+    events: list[Event] = Field(default=[], max_length=20, description="All, if none is named")
+
+
+class WebhookOut(BaseModel):
+    id: str
+    url: str
+    events: list[str]
+    mode: Literal["live", "test"] = Field(description="It gets the events of such keys' sessions")
+    enabled: bool
+    disabled_reason: str | None
+    created_at: datetime
+
+
+class WebhookSecretOut(WebhookOut):
+    secret: str = Field(description="For the signatures (Standard Webhooks); nobody can see it again")
+
+
+class WebhooksOut(BaseModel):
+    data: list[WebhookOut]
+
+
+class CallOut(BaseModel):
+    id: str = Field(description="The event's, which the receiver sees as webhook-id")
+    type: str
+    tries: int
+    next_at: datetime | None = Field(description="Of the next try")
+    taken_at: datetime | None
+    http_status: int | None = Field(description="Of the last try")
+    told: str | None = Field(description="What came of the last try, in words")
+    created_at: datetime
+
+
+class CallsOut(BaseModel):
+    data: list[CallOut]
+    links: PageLinks

@@ -8,7 +8,8 @@ from hypothesis import settings as hypothesis_settings
 from schemathesis.checks import CHECKS, load_all_checks
 
 from campaigns.models import Session
-from tests.front.program import Program, desk, fresh, letter
+from tests.front.program import Program, desk, fresh
+from tests.front.world import OF_VENDORS, everything, operations
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
@@ -23,15 +24,6 @@ FEW = hypothesis_settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-OPERATIONS = [
-    ("post", "/api/v1/messages"),
-    ("post", "/api/v1/receipts/{vendor}"),
-    ("get", "/api/v1/services"),
-    ("get", "/api/v1/sessions/{session_id}"),
-    ("get", "/api/v1/sessions/{session_id}/messages"),
-    ("post", "/api/v1/sessions/{session_id}/stop"),
-    ("post", "/api/v1/sessions/{session_id}/retry"),
-]
 
 
 @pytest.fixture
@@ -39,7 +31,7 @@ def schema():
     return schemathesis.openapi.from_wsgi(SCHEMA, get_wsgi_application())
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+@pytest.mark.parametrize(("method", "path"), operations())
 def test_whatever_comes_the_answer_is_one_that_the_schema_names(schema, method, path):
     program = Program(requests_per_minute=0)
     desk()
@@ -70,15 +62,15 @@ def test_any_text_for_a_vendor_that_is_there_is_stored_or_refused(schema):
     assert Session.objects.exists(), "some were good"
 
 
-@pytest.mark.parametrize(("method", "path"), OPERATIONS[3:])
-def test_any_question_about_a_session_that_is_there_is_answered(schema, method, path):
+@pytest.mark.parametrize(("method", "path"), [one for one in operations() if "{" in one[1] and one[1] != OF_VENDORS])
+def test_any_question_about_something_that_is_there_is_answered(schema, method, path):
     program = Program(requests_per_minute=0)
-    name = program.send(letter(desk())).json()["id"]
+    world = everything(program, desk())
 
     @FEW
     @given(case=schema[path][method].as_strategy())
     def ask(case):
-        case.path_parameters = {"session_id": name}
+        case.path_parameters = {name: world.things[name] for name in case.path_parameters}
         case.call_and_validate(headers={"Authorization": f"Bearer {program.token}"}, excluded_checks=LEFT_OUT)
 
     ask()

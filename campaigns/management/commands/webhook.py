@@ -19,8 +19,8 @@ MOST = 100
 
 class Command(BaseCommand):
     help = (
-        "Webhooks: add, list, enable, disable, remove, calls, redeliver. Events are signed (Standard Webhooks); the "
-        "secret is shown once. Exit codes: 0 done (or it was so already), 1 unknown or bad value, 2 usage."
+        "Add, list, enable, disable, rotate, remove, calls, redeliver. Events are signed (Standard Webhooks); "
+        "the secret is shown once. Exit codes: 0 done (or it was so already), 1 unknown or bad value, 2 usage."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -34,6 +34,7 @@ class Command(BaseCommand):
         for verb, about in (
             ("enable", "events from now on are posted again"),
             ("disable", "no more posts"),
+            ("rotate", "a new secret; for a day the old one signs, too"),
             ("remove", "with all that is known of its calls"),
             ("calls", f"its last {MOST} calls"),
         ):
@@ -67,6 +68,12 @@ class Command(BaseCommand):
     def do_disable(self, **options: Any) -> None:
         webhooks.disable(_hook(options["id"]), "by hand")
         self._tell("disabled", options)
+
+    def do_rotate(self, **options: Any) -> None:
+        row = _hook(options["id"])
+        secret = webhooks.rotate(row.pk)
+        sentence = f"webhook {row.pk}; its new secret is shown once: {secret}"
+        tell(self.stdout, sentence, {**_facts(row), "secret": secret}, options["json"])
 
     def do_remove(self, **options: Any) -> None:
         _hook(options["id"]).delete()

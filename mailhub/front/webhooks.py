@@ -1,0 +1,158 @@
+"""Webhooks over HTTP: a program says itself where its events are to be posted, and has them posted again."""
+
+import re
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router, Status
+
+from campaigns import tasks, webhooks
+from campaigns.models import Webhook, WebhookCall
+from mailhub.front import bodies
+from mailhub.front.keys import Caller, Key
+from mailhub.front.problems import Problem, error, invalid
+from mailhub.front.schemas import (
+    CallOut,
+    CallsOut,
+    ProblemOut,
+    WebhookIn,
+    WebhookOut,
+    WebhookSecretOut,
+    WebhooksOut,
+)
+from vendors.receivers import Forbidden
+
+router = Router(tags=["webhooks"])
+NOT_YOURS = "You have no such webhook."
+HERE = "/api/v1/webhooks"
+NAME = re.compile(r"whk_(\d{1,18})", re.ASCII)
+EVENT = re.compile(r"evt_([0-9a-f]{32})")
+PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
+
+
+@router.get("/webhooks", auth=Key("ops"), response={200: WebhooksOut, **PROBLEMS}, summary="All webhooks")
+def list_webhooks(request: HttpRequest) -> dict[str, Any]:
+    """Without their secrets."""
+    return {"data": [_facts(hook) for hook in _mine(request.auth)]}  # type: ignore[attr-defined]
+
+
+@router.post(
+    "/webhooks",
+    auth=Key("ops"),
+    response={201: WebhookSecretOut, 400: ProblemOut, 409: ProblemOut, 413: ProblemOut, **PROBLEMS},
+    summary="Have events posted to an address",
+    openapi_extra={"requestBody": bodies.described(WebhookIn)},
+)
+def create_webhook(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
+    """Its secret is shown once."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    asked, _ = bodies.read(request, WebhookIn)
+    try:
+        hook, secret = webhooks.add(caller.sponsor_id, asked.url, list(dict.fromkeys(asked.events)), caller.test)
+    except Forbidden as why:
+        raise invalid([error("/url", "url", str(why))]) from why
+    except webhooks.TooMany as why:
+        raise Problem("state-conflict", str(why)) from why
+    response["Location"] = f"{HERE}/whk_{hook.pk}"
+    return Status(201, _facts(hook) | {"secret": secret})
+
+
+@router.get("/webhooks/{webhook_id}", auth=Key("ops"), response={200: WebhookOut, **PROBLEMS}, summary="One webhook")
+def get_webhook(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
+    """Without its secret."""
+    return _facts(_hook(webhook_id, request.auth))  # type: ignore[attr-defined]
+
+
+@router.delete("/webhooks/{webhook_id}", auth=Key("ops"), response={204: None, **PROBLEMS}, summary="Remove a webhook")
+def delete_webhook(request: HttpRequest, webhook_id: str) -> Status[None]:
+    """With all that is known of its calls; nothing is posted any more."""
+    _hook(webhook_id, request.auth).delete()  # type: ignore[attr-defined]
+    return Status(204, None)
+
+
+@router.post(
+    "/webhooks/{webhook_id}/rotate",
+    auth=Key("ops"),
+    response={200: WebhookSecretOut, **PROBLEMS},
+    summary="A new secret for a webhook",
+)
+def rotate_secret(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
+    """Shown once. For a day each event is signed with the old and with the new one."""
+    hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
+    try:
+        return _facts(hook) | {"secret": webhooks.rotate(hook.pk)}
+    except Webhook.DoesNotExist:
+        raise Problem("not-found", NOT_YOURS) from None  # deleted meanwhile
+
+
+@router.get(
+    "/webhooks/{webhook_id}/calls",
+    auth=Key("ops"),
+    response={200: CallsOut, **PROBLEMS},
+    summary="The calls of a webhook, page by page",
+)
+def list_calls(
+    request: HttpRequest,
+    webhook_id: str,
+    limit: int = Query(100, ge=1, le=1000),
+    cursor: str = Query("", pattern=r"^([0-9]{1,18})?$", description="From the link to the next page"),
+) -> dict[str, Any]:
+    """The last one first."""
+    hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
+    rows = WebhookCall.objects.filter(webhook=hook).order_by("-pk")
+    page = list((rows.filter(pk__lt=int(cursor)) if cursor else rows)[: limit + 1])
+    here = f"{HERE}/whk_{hook.pk}/calls?limit={limit}"
+    more = f"{here}&cursor={page[limit - 1].pk}" if len(page) > limit else None
+    return {"data": [_call(row) for row in page[:limit]], "links": {"self": here, "next": more}}
+
+
+@router.post(
+    "/webhooks/{webhook_id}/calls/{event_id}/redeliver",
+    auth=Key("ops"),
+    response={202: CallOut, 409: ProblemOut, **PROBLEMS},
+    summary="Post an event once more",
+)
+def redeliver(request: HttpRequest, webhook_id: str, event_id: str) -> Status[dict[str, Any]]:
+    """The same event, with ten tries of its own."""
+    hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
+    found = EVENT.fullmatch(event_id)
+    call = WebhookCall.objects.filter(webhook=hook, event=UUID(found[1])).first() if found else None
+    if call is None:
+        raise Problem("not-found", "This webhook has no such event.")
+    if not webhooks.again(call.pk):
+        raise Problem("state-conflict", f"The webhook is switched off: {hook.disabled_reason}")
+    tasks.ring_webhook(call.pk)
+    return Status(202, _call(WebhookCall.objects.filter(pk=call.pk).first() or call))
+
+
+def _mine(caller: Caller) -> list[Webhook]:
+    return list(Webhook.objects.filter(sponsor=caller.sponsor_id, test=caller.test))
+
+
+def _hook(name: str, caller: Caller) -> Webhook:
+    """Raises Problem for what is not there and, in the same words, for what is not yours."""
+    found = NAME.fullmatch(name)
+    mine = Webhook.objects.filter(sponsor=caller.sponsor_id, test=caller.test)
+    hook = mine.filter(pk=int(found[1])).first() if found else None
+    if hook is None:
+        raise Problem("not-found", NOT_YOURS)
+    return hook
+
+
+def _facts(hook: Webhook) -> dict[str, Any]:
+    return {
+        "id": f"whk_{hook.pk}",
+        "url": hook.url,
+        "events": hook.events,
+        "mode": "test" if hook.test else "live",
+        "enabled": hook.enabled,
+        "disabled_reason": hook.disabled_reason or None,
+        "created_at": hook.created_at,
+    }
+
+
+def _call(row: WebhookCall) -> dict[str, Any]:
+    names = ("tries", "next_at", "taken_at", "http_status", "created_at")
+    facts = {name: getattr(row, name) for name in names}
+    return facts | {"id": f"evt_{row.event.hex}", "type": row.kind, "told": row.told or None}

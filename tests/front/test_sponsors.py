@@ -1,0 +1,85 @@
+"""A sponsor never sees or changes anything of another: asked of every endpoint that the schema names."""
+
+import json
+import re
+
+import pytest
+
+from campaigns.models import Job, Message, Session, Webhook, WebhookCall
+from tests.front.program import Program, desk, fresh, letter, problem
+from tests.front.world import OF_VENDORS, everything, operations
+
+__all__ = ["fresh"]
+pytestmark = pytest.mark.django_db
+BODIES = {"/api/v1/webhooks": {"url": "https://other.example/hook"}}
+NOTHING = {
+    "session_id": "ses_" + "0" * 32,
+    "message_id": "msg_999999999",
+    "webhook_id": "whk_999999999",
+    "event_id": "evt_" + "0" * 32,
+    "vendor": "nobody",
+}
+
+
+def ask(program, method, path, vendor):
+    body = letter(vendor) if path == "/api/v1/messages" else BODIES.get(path, {})
+    headers = {"Idempotency-Key": "very-own-key"} if path == "/api/v1/messages" else {}
+    return program.client.generic(
+        method.upper(), path, json.dumps(body) if method == "post" else "", "application/json", headers=headers
+    )
+
+
+def rows(sponsor):
+    """All that is stored of a sponsor."""
+    jobs = Job.objects.filter(sponsor=sponsor)
+    found = [
+        Session.objects.filter(sponsor=sponsor),
+        jobs,
+        Message.objects.filter(campaign__in=jobs.values("campaign")),
+        Webhook.objects.filter(sponsor=sponsor).defer("secret"),
+        WebhookCall.objects.filter(webhook__sponsor=sponsor),
+    ]
+    return [sorted(map(str, query.values())) for query in found]
+
+
+@pytest.mark.parametrize(("method", "path"), [one for one in operations() if one[1] != OF_VENDORS])
+def test_nothing_of_another_sponsor(method, path):
+    ours, theirs, vendor = Program(), Program(), desk()
+    world = everything(ours, vendor)
+    needed = re.findall(r"{(\w+)}", path)
+    assert set(needed) <= set(world.things), "tell tests/front/world.py what this endpoint is about"
+    before = rows(ours.sponsor)
+    foreign = ask(theirs, method, path.format(**world.things), vendor)
+    told = foreign.content.decode() + str(foreign.headers)
+    assert not [word for word in world.words if word in told], told
+    assert rows(ours.sponsor) == before, "nothing has changed"
+    if needed:
+        problem(foreign, "not-found", 404)
+        unknown = ask(theirs, method, path.format(**NOTHING), vendor)
+        assert (unknown.status_code, unknown.content) == (404, foreign.content), "foreign looks like not there"
+    else:
+        assert foreign.status_code < 300, foreign.content
+    mine = ask(ours, method, path.format(**world.things), vendor)
+    assert mine.status_code < 300 or mine.json()["type"].endswith(("key-reused", "state-conflict")), mine.content
+
+
+@pytest.mark.parametrize(("method", "path"), [one for one in operations() if one[1] != OF_VENDORS])
+def test_nothing_of_live_keys_with_a_test_key(method, path):
+    live, vendor = Program(), desk(sandbox=True)
+    world = everything(live, vendor)
+    before = rows(live.sponsor)
+    test = Program(live.sponsor, "test")
+    told = ask(test, method, path.format(**world.things), vendor)
+    assert not [word for word in world.words if word in told.content.decode()]
+    if "{" in path:
+        problem(told, "not-found", 404)
+        assert rows(live.sponsor) == before
+
+
+@pytest.mark.parametrize(("method", "path"), operations())
+def test_no_endpoint_without_a_key(method, path):
+    world = everything(Program(), desk())
+    nobody = Program()
+    nobody.client.defaults.pop("HTTP_AUTHORIZATION")
+    answer = ask(nobody, method, path.format(**world.things), desk())
+    assert answer.status_code == 401 and answer.headers["Content-Type"] == "application/problem+json"

@@ -1,0 +1,56 @@
+"""All that a program can have behind the API, and all endpoints of the API as its schema names them.
+
+An endpoint that is added is found here by itself. If it has a parameter that is not in `things` yet, tests say so.
+"""
+
+from dataclasses import dataclass
+
+from campaigns import consumer, webhooks
+from campaigns.models import Job, Session, WebhookCall
+from mailhub.front.api import api
+from tests.campaigns.rows import accepted
+from tests.front.program import Program, letter
+from tests.front.test_sessions import end
+
+OF_VENDORS = "/api/v1/receipts/{vendor}"  # signed by a vendor; no API key opens it
+URL = "https://receiver.example/very-own-hook"
+REFERENCE, RUN = "very-own-reference", "very-own-run"
+
+
+def operations() -> list[tuple[str, str]]:
+    """Method and path of every endpoint."""
+    paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    return sorted((method, path) for path, methods in paths.items() for method in methods)
+
+
+@dataclass
+class World:
+    """What belongs to one program: things by the names of the paths' parameters."""
+
+    things: dict[str, str]
+
+    @property
+    def words(self) -> set[str]:
+        """What nobody else may see."""
+        return {URL, REFERENCE, RUN, *(thing for name, thing in self.things.items() if name != "vendor")}
+
+
+def everything(program: Program, vendor) -> World:
+    """A finished session with a message, a webhook, and an event that waits to be posted."""
+    hook, _ = webhooks.create(program.sponsor, URL, [], test=False)
+    people = [{"to": "ann@sandbox.example", "reference": REFERENCE}]
+    sent = program.send(letter(vendor, recipients=people, metadata={"run": RUN}), "very-own-key")
+    assert sent.status_code == 202, sent.content
+    job = Job.objects.get(session=Session.objects.get(sponsor=program.sponsor))
+    end(job, [accepted("very-own-id")])
+    consumer.consume(job.session.pk)
+    call = WebhookCall.objects.filter(webhook=hook, kind="message.sent").get()
+    return World(
+        {
+            "session_id": sent.json()["id"],
+            "message_id": f"msg_{job.first_message}",
+            "webhook_id": f"whk_{hook.pk}",
+            "event_id": f"evt_{call.event.hex}",
+            "vendor": vendor.slug,
+        }
+    )
