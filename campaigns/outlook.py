@@ -42,34 +42,42 @@ def outlook(vendor: Vendor, throttle: Throttle, now: datetime) -> Outlook:
 
     Raises vendors.throttle.Unreachable.
     """
-    jobs = Job.objects.filter(vendor=vendor)
-    own_time = Q(not_before__gt=now) | Q(status=S.READY, campaign__send_at__gt=now)
-    line = jobs.filter(status__in=QUEUED).exclude(own_time)
-    waiting = _waiting(line)
+    jobs, in_line = Job.objects.filter(vendor=vendor), line(vendor.pk, now)
+    waiting = _waiting(in_line)
     logins = list(vendor.credentials.filter(pk__in=waiting))
     unknown = _unknown(vendor, logins)
     ends = [] if unknown else list(_ends(vendor, logins, waiting, throttle, now))
     unknown = unknown or ("a limit is 0" if None in ends else "")
     seconds = max((one for one in ends if one is not None), default=0.0)
     return Outlook(
-        jobs=line.filter(parent=None).count(),
+        jobs=in_line.filter(parent=None).count(),
         messages=sum(waiting.values()),
-        put_off=_sum(jobs.filter(own_time, status__in=QUEUED)),
-        for_the_night=_sum(jobs.filter(status=S.RENDERED)),
+        put_off=left(jobs.filter(_own_time(now), status__in=QUEUED)),
+        for_the_night=left(jobs.filter(status=S.RENDERED)),
         limits=tuple(Limit(row.units, row.seconds) for row in vendor.limits.all()),
         ends_at=None if unknown else later(now, seconds),
         unknown=unknown,
     )
 
 
-def _sum(jobs: "QuerySet[Job]") -> int:
+def line(vendor_id: int, now: datetime) -> "QuerySet[Job]":
+    """A vendor's jobs that wait for their turn, or have it: not for a time of their own, nor for the night."""
+    return Job.objects.filter(vendor=vendor_id, status__in=QUEUED).exclude(_own_time(now))
+
+
+def left(jobs: "QuerySet[Job]") -> int:
+    """Messages that are not called yet, and those that are in a call now."""
     return int(jobs.aggregate(left=LEFT)["left"])
 
 
-def _waiting(line: "QuerySet[Job]") -> dict[int, int]:
+def _own_time(now: datetime) -> Q:
+    return Q(not_before__gt=now) | Q(status=S.READY, campaign__send_at__gt=now)
+
+
+def _waiting(in_line: "QuerySet[Job]") -> dict[int, int]:
     """By credential; what is in a call now has its place already."""
-    found = dict(line.order_by().values_list("credential").annotate(left=LEFT))
-    sending = {job.pk: job.credential_id for job in line.filter(status=S.SENDING)}
+    found = dict(in_line.order_by().values_list("credential").annotate(left=LEFT))
+    sending = {job.pk: job.credential_id for job in in_line.filter(status=S.SENDING)}
     for job_id, sums in progress.of_jobs(Job.objects.filter(pk__in=sending)).items():
         found[sending[job_id]] -= sums.in_flight
     return {login: left for login, left in found.items() if left > 0}

@@ -11,10 +11,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from django.conf import settings
-from django.db.models import Case, F, Sum, When
 
-from campaigns.models import Job
-from campaigns.states import Status
+from campaigns import outlook
 from mailhub.front.roster import Desk
 from vendors import stores
 from vendors.forecast import forecast
@@ -23,8 +21,6 @@ from vendors.throttle import Throttle, Unreachable
 
 FRESH = 1.0  # seconds
 SHARE = 100
-PARENTS = (Status.P_QUEUED, Status.P_ASSIGNING)
-LEAVES = (Status.DISPATCHED, Status.ENQUEUED, Status.SENDING, Status.RECOVERING)
 
 
 # first_at and last_at: when the first and the last call can start, None while a limit is 0; basis: in words.
@@ -80,13 +76,10 @@ class Forecasts:
 
 def _read(desk: Desk) -> _Queue:
     began = time.monotonic()
-    uncalled = F("size") - F("accepted") - F("refused") - F("in_doubt") - F("expired")
-    left = Case(When(status__in=PARENTS, then=F("remaining")), default=uncalled)
-    jobs = Job.objects.filter(vendor=desk.id, status__in=(*LEAVES, *PARENTS))
-    waiting = jobs.aggregate(waiting=Sum(left))["waiting"] or 0
+    waiting = outlook.left(outlook.line(desk.id, datetime.now(UTC)))
     places = _places(desk)
     ended = time.monotonic()
-    return _Queue(max(0, waiting), places, began, ended + max(FRESH, SHARE * (ended - began)))
+    return _Queue(waiting, places, began, ended + max(FRESH, SHARE * (ended - began)))
 
 
 def _places(desk: Desk) -> list[float]:

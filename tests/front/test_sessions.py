@@ -71,6 +71,20 @@ def test_a_finished_one_says_what_became_of_each_message():
     assert rows[2]["reason"] == {"code": "in_doubt", "text": "read timeout"}
 
 
+def test_one_message_is_told_as_the_page_of_its_session_tells_it():
+    program = Program()
+    links, _ = sent(program, [accepted("v-1"), refused(), in_doubt()], number=4)
+    for row in program.get(links["messages"]).json()["data"]:
+        told = program.get(f"messages/{row['id']}").json()
+        assert told.pop("session_id") == Session.objects.get().name
+        assert told == row
+
+
+@pytest.mark.parametrize("name", ["msg_0", "msg_", "x", "msg_" + "9" * 18, "msg_" + "9" * 19, "msg_\u0661"])
+def test_what_is_no_message_is_not_found(name):
+    problem(Program().get(f"messages/{name}"), "not-found", 404)
+
+
 def test_the_messages_come_page_by_page_and_by_state():
     program = Program()
     links, _ = sent(program, [accepted(), refused()] * 5)

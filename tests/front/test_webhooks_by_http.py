@@ -1,0 +1,112 @@
+"""A program looks after its webhooks itself: made, listed, rotated, posted again, removed."""
+
+from datetime import timedelta
+
+import pytest
+import time_machine
+from django.utils import timezone
+from standardwebhooks import Webhook as Signer
+from standardwebhooks import WebhookVerificationError
+
+from campaigns import webhooks
+from campaigns.models import Webhook, WebhookCall
+from tests.campaigns.rows import accepted, refused
+from tests.front.program import Program, fresh, pointers, problem
+from tests.front.test_webhooks import finished, receiver
+
+__all__ = ["fresh", "receiver"]
+pytestmark = pytest.mark.django_db
+HOOKS = "/api/v1/webhooks"
+URL = "https://receiver.example/hook"
+
+
+def create(program, **members):
+    return program.send({"url": URL, **members}, key=None, path=HOOKS)
+
+
+def test_a_webhook_is_made_with_a_secret_that_is_shown_once():
+    program = Program()
+    made = create(program, events=["message.failed", "message.failed"])
+    told = made.json()
+    assert (made.status_code, made.headers["Location"]) == (201, f"{HOOKS}/{told['id']}")
+    assert told["secret"] == Webhook.objects.get().secret["key"]
+    assert (told["events"], told["mode"], told["enabled"]) == (["message.failed"], "live", True)
+    secret = told.pop("secret")
+    assert program.get(made.headers["Location"]).json() == told
+    assert program.get(HOOKS).json() == {"data": [told]} and secret not in program.get(HOOKS).content.decode()
+    assert len(create(program).json()["events"]) > 4, "all, if none is named"
+
+
+@pytest.mark.parametrize(
+    ("members", "pointer"),
+    [
+        ({"url": "http://receiver.example/"}, "/url"),
+        ({"url": "https://u:p@receiver.example/"}, "/url"),
+        ({"url": "https://receiver.example/" + "x" * 500}, "/url"),
+        ({"url": "https://a\0b/"}, "/url"),
+        ({"events": ["message.read"]}, "/events/0"),
+        ({"colour": "red"}, "/colour"),
+    ],
+)
+def test_what_cannot_be_is_named(members, pointer, settings):
+    settings.WEBHOOK_NETWORKS = []
+    assert pointer in pointers(create(Program(), **members))
+    assert not Webhook.objects.exists()
+
+
+def test_a_program_has_so_many_webhooks_and_no_more():
+    program = Program()
+    for _ in range(webhooks.MOST_OF_A_PROGRAM):
+        assert create(program).status_code == 201
+    problem(create(program), "state-conflict", 409)
+    assert create(Program()).status_code == 201, "the others are not concerned"
+    first = program.get(HOOKS).json()["data"][0]["id"]
+    assert program.client.delete(f"{HOOKS}/{first}").status_code == 204
+    problem(program.get(f"{HOOKS}/{first}"), "not-found", 404)
+    assert create(program).status_code == 201
+
+
+def test_during_a_rotation_both_secrets_sign_and_after_a_day_the_new_one_alone(receiver):
+    program = Program()
+    hook, old = webhooks.create(program.sponsor, receiver.url, ["session.finished"], test=False)
+    new = program.post(f"{HOOKS}/whk_{hook.pk}/rotate").json()["secret"]
+    assert old != new
+    (call,) = finished(program, [accepted()])
+    webhooks.deliver(call)
+    ((headers, body, _),) = receiver.got
+    assert Signer(old).verify(body, headers) == Signer(new).verify(body, headers)
+    with time_machine.travel(timezone.now() + timedelta(hours=25)):
+        assert webhooks.again(call)
+        webhooks.deliver(call)
+        _, (headers, body, _) = receiver.got
+        assert Signer(new).verify(body, headers)
+        with pytest.raises(WebhookVerificationError):
+            Signer(old).verify(body, headers)
+
+
+def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
+    program = Program()
+    hook, _ = webhooks.create(program.sponsor, receiver.url, [], test=False)
+    for call in finished(program, [accepted(), refused()]):
+        webhooks.deliver(call)
+    path, seen = f"{HOOKS}/whk_{hook.pk}/calls?limit=2", []
+    while path:
+        page = program.get(path).json()
+        seen += page["data"]
+        path = page["links"]["next"]
+    assert [one["type"] for one in reversed(seen)] == ["message.sent", "message.failed", "session.finished"]
+    assert {(one["tries"], one["http_status"], one["next_at"]) for one in seen} == {(1, 204, None)}
+    again = program.post(f"{HOOKS}/whk_{hook.pk}/calls/{seen[0]['id']}/redeliver")
+    assert (again.status_code, again.json()["id"], again.json()["tries"]) == (202, seen[0]["id"], 0)
+    webhooks.deliver(WebhookCall.objects.get(kind="session.finished").pk)
+    assert [headers["webhook-id"] for headers, _, _ in receiver.got].count(seen[0]["id"]) == 2
+    webhooks.disable(hook, "the receiver answered 410 Gone")
+    found = problem(program.post(f"{HOOKS}/whk_{hook.pk}/calls/{seen[0]['id']}/redeliver"), "state-conflict", 409)
+    assert "410 Gone" in found["detail"]
+
+
+@pytest.mark.parametrize("scopes", [("read",), ("send", "read")])
+def test_it_needs_the_scope_ops(scopes):
+    program = Program(scopes=scopes)
+    problem(create(program), "forbidden", 403)
+    problem(program.get(HOOKS), "forbidden", 403)
