@@ -36,6 +36,8 @@ def servers() -> dict[str, list[str]]:
     if importlib.util.find_spec("gunicorn"):
         kept = ["--worker-class", "gthread", "--keep-alive", "60", "--workers", str(WORKERS), "--threads", str(THREADS)]
         found["gunicorn"] = ["gunicorn", "--bind", "unix:{}", *kept, "mailhub.wsgi:application"]
+    else:
+        console.print("no rows of gunicorn: it is not installed (requirements-bench.in)")
     options = ["--interface", "wsgi", "--no-ws", "--workers", str(WORKERS), "--blocking-threads", str(THREADS)]
     found["granian"] = ["granian", "--uds", "{}", *options, "mailhub.wsgi:application"]
     return found
