@@ -44,7 +44,7 @@ class Claim:
 
 
 HTTP, FAR, STRICT, WINDOW = "Sending over HTTP", "100 connections, answers", "150 allowed", "Most calls"
-COST, FIRST = "Cost of a message", "Start to first message"
+COST, FIRST = "Cost of a message by", "Start to first message"
 ONE, TWO = "mailhub, one process", "mailhub, two processes"
 BARE, USUAL = "bare aiohttp loop", "a task a message"
 CLAIMS = [
