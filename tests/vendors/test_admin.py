@@ -71,7 +71,7 @@ class TestVendor:
         row = factories.vendor("v", settings=URL, limits=[(5, 60)])
         of_login = RateLimit.objects.create(vendor=row, credential=factories.credential(row), units=1, seconds=60)
         page = admin_client.get(f"/admin/vendors/vendor/{row.pk}/change/")
-        assert "units × seconds/(seconds + the vendor&#x27;s latency)" in page.content.decode()
+        assert "units × seconds / (seconds + the vendor's latency)" in page.content.decode()
         (limits, _) = page.context["inline_admin_formsets"]
         assert [one.original.units for one in limits if one.original] == [5]
         assert of_login.units == 1
