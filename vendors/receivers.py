@@ -7,6 +7,7 @@ answer is kept but its status.
 
 import http.client
 import ipaddress
+import logging
 import socket
 import ssl
 import time
@@ -21,8 +22,14 @@ from django.conf import settings
 
 from vendors.outcomes import parse_retry_after
 
+log = logging.getLogger(__name__)
+
 PATIENCE = 15.0  # seconds, for connecting and for each answer
 WAITS = (429, 502, 503, 504)
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Forbidden(ValueError):
@@ -91,23 +98,37 @@ def _resolve(parts: SplitResult) -> tuple[str, int]:
     try:
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as why:
-        raise Forbidden(f"{parts.hostname} has no address: {why}") from why
+        raise _nowhere(parts, str(why)) from why
     addresses = [str(entry[4][0]) for entry in found]
     for address in addresses:
-        _permit(address, plain=parts.scheme == "http")
+        _permit(parts, _meant(ipaddress.ip_address(address.partition("%")[0])))
     return addresses[0], port
 
 
-def _permit(address: str, *, plain: bool) -> None:
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    ip = getattr(ip, "ipv4_mapped", None) or ip
+def _nowhere(parts: SplitResult, why: str) -> Forbidden:
+    """Programs are told the same of an unknown name and of one inside: what we see in here is not theirs."""
+    log.warning("no webhook may go to %s: %s", parts.hostname, why)
+    return Forbidden(f"no address of the public network was found for {parts.hostname}")
+
+
+def _meant(ip: Address) -> Address:
+    """The IPv4 address inside an IPv6 one that only leads to it."""
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip
+    if ip in NAT64:
+        return ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
+    return ip.ipv4_mapped or ip.sixtofour or ip
+
+
+def _permit(parts: SplitResult, ip: Address) -> None:
     networks = [ipaddress.ip_network(network) for network in settings.WEBHOOK_NETWORKS]
     if any(ip in network for network in networks if network.version == ip.version):
         return
-    if plain:
+    if parts.scheme == "http":
         raise Forbidden("it must be an https URL")
-    if not ip.is_global or ip.is_multicast:
-        raise Forbidden(f"it leads to {ip}, which is not an address of the public network")
+    inside = isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local
+    if not ip.is_global or ip.is_multicast or ip.is_reserved or inside:
+        raise _nowhere(parts, f"it leads to {ip}")
 
 
 def _connection(parts: SplitResult, address: tuple[str, int]) -> http.client.HTTPConnection:
