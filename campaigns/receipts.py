@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
@@ -15,6 +15,8 @@ from campaigns.models import Receipt
 from vendors.adapters.base import Reported
 
 LONGEST = 255  # characters that the columns hold
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # the database knows times that Python cannot read
+AHEAD = timedelta(days=1)  # a vendor's clock may be wrong by so much, and its receipts come doubled all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,14 @@ def take(vendor_id: int, reported: Sequence[Reported]) -> Taken:
 
 
 def _read(reported: Reported, now: datetime) -> Told | None:
-    """None: this is no reference of ours. What is said to have happened in the future happened now."""
+    """None: this is no reference of ours. What is said of a far future is moved to where clocks can differ."""
     found = references.read(reported.reference)
     if found is None:
         return None
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
     kind = Receipt(reported.kind)
-    told = Told(found.id, found.uuid, found.resend_no, kind, min(reported.at, now), _stored(evidence))
+    at = max(EARLIEST, min(reported.at, now + AHEAD))
+    told = Told(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence))
     return replace(told, note=_stored(reported.note)) if reported.note and kind == Receipt.BOUNCED else told
 
 

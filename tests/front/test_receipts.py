@@ -183,6 +183,25 @@ def test_what_is_said_of_the_future_happened_now():
     assert program.get(links["messages"]).json()["data"][0]["status"] == "bounced"
 
 
+def test_a_vendor_whose_clock_is_ahead_may_say_it_all_again():
+    program, vendor = Program(), reporting()
+    links, (name,) = finished(program, vendor.row, [accepted()])
+    soon, later = ((timezone.now() + timedelta(minutes=minutes)).isoformat() for minutes in (20, 30))
+    told = [receipt(name) | {"at": soon}, receipt(name, "bounced") | {"at": later}]
+    for one in (*told, *told, told[0]):
+        assert vendor.post([one]).status_code == 202
+    assert program.get(links["messages"]).json()["data"][0]["status"] == "bounced"
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_at_the_end_of_all_times_is_a_time(at):
+    program, vendor = Program(), reporting()
+    links, (name,) = finished(program, vendor.row, [accepted()])
+    for _ in range(2):
+        assert vendor.post([receipt(name) | {"at": at}]).status_code == 202
+    assert program.get(links["messages"]).json()["data"][0]["status"] == "delivered"
+
+
 @pytest.mark.parametrize("kind", ["delivered", "bounced"])
 def test_a_receipt_settles_a_doubt(kind):
     program, vendor = Program(), reporting()
