@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 
 from campaigns import desk, doubts, scope, words
@@ -52,7 +52,8 @@ def _doubts(request: HttpRequest) -> Any:
 
 def _job(request: HttpRequest) -> Job | None:
     typed = request.GET.get("job", "")
-    return Job.objects.filter(pk=int(typed[:18])).first() if typed.isdecimal() else None
+    mine = Job.objects.of_sponsors(scope.of(request.user))
+    return get_object_or_404(mine, pk=int(typed[:18])) if typed.isdecimal() else None
 
 
 def _list(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:

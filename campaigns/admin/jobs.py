@@ -22,7 +22,7 @@ from campaigns.progress import Progress
 from vendors.listing import ReadOnly
 from vendors.models import Vendor
 
-MOST_CHOICES = 500  # sponsors and vendors in the selects
+MOST_CHOICES = 500  # sponsors in their select
 MOST_CAMPAIGNS = 100  # the youngest of those whose names begin as the search does
 MOST_PARTS = 500  # children under one parent
 
@@ -67,9 +67,8 @@ def choices(request: Any) -> Choices:
         sponsors = Sponsor.objects.of_sponsors(scope.of(request.user)).values_list(Value(""), "pk", "name")
         vendors = Vendor.objects.values_list("channel", "pk", "slug")
         request.choices = found = Choices([], [], {})
-        for channel, pk, name in (
-            sponsors.order_by().union(vendors.order_by(), all=True).order_by("name")[:MOST_CHOICES]
-        ):
+        some = sponsors.order_by("name")[:MOST_CHOICES]  # but every vendor: the channels are made of them
+        for channel, pk, name in some.union(vendors.order_by(), all=True).order_by("name"):
             (found.vendor if channel else found.sponsor).append((str(pk), name))
             if channel:
                 found.channels.setdefault(channel, []).append(pk)
@@ -125,7 +124,10 @@ class JobAdmin(Decisions, Scoped):
             return queryset, False
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
-        campaigns = Campaign.objects.filter(name__startswith=term).order_by("-id").values_list("pk", flat=True)
+        mine = Campaign.objects.of_sponsors(scope.of(request.user)).filter(name__startswith=term)
+        if (sponsor := look_of(request).sponsor).isdecimal():
+            mine = mine.filter(sponsor=int(sponsor[:18]))
+        campaigns = mine.order_by("-id").values_list("pk", flat=True)
         return queryset.filter(campaign_id__in=list(campaigns[:MOST_CAMPAIGNS])), False
 
     def get_urls(self) -> list[Any]:

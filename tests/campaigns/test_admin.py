@@ -11,7 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.admin import jobs
+from campaigns.models import Campaign, Job, Message, OpsMessage
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, refused, statuses
 
@@ -113,6 +114,28 @@ class TestJobs:
         assert ids(admin_client.get(JOBS, {"vendor": other.vendor.pk})) == [other.pk]
         assert ids(admin_client.get(JOBS, {"q": "Renewal"})) == [mine.pk]
         assert ids(admin_client.get(JOBS, {"q": str(other.pk)})) == [other.pk]
+
+    def test_a_channel_has_all_of_its_vendors_however_many_sponsors_there_are(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "MOST_CHOICES", 2)
+        job = logged(1, [accepted()])
+        for name in "abc":
+            factories.sponsor(name=name)
+        assert ids(admin_client.get(f"{JOBS}?channel={job.vendor.channel}")) == [job.pk]
+
+    def test_a_search_is_not_crowded_out_by_other_sponsors_campaigns(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "MOST_CAMPAIGNS", 1)
+        mine, _ = logged(1, [accepted()]), logged(1, [accepted()])
+        Campaign.objects.update(name="March")
+        assert ids(admin_client.get(f"{JOBS}?q=March&sponsor={mine.sponsor_id}")) == [mine.pk]
+        viewer = User.objects.create(username="viewer", is_staff=True)
+        viewer.user_permissions.add(Permission.objects.get(codename="view_job"))
+        mine.sponsor.people.add(viewer)
+        admin_client.force_login(viewer)
+        assert ids(admin_client.get(f"{JOBS}?q=March")) == [mine.pk]
 
     def test_a_custom_range_of_days_holds_both_its_ends(self, admin_client: Client) -> None:
         days = [datetime(2026, 3, day, 12, tzinfo=UTC) for day in (1, 2, 3)]
