@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 import orjson
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
@@ -41,6 +41,10 @@ EVENTS = {
     "needs_attention": Event.MESSAGE_NEEDS_ATTENTION,
 }
 REPORTS = {Receipt.DELIVERED.value: Event.MESSAGE_DELIVERED, Receipt.BOUNCED.value: Event.MESSAGE_BOUNCED}
+
+
+# A program may remove its webhook at any time: those that are there stay until the caller's transaction ends.
+HOLD = "SELECT id FROM campaigns_webhook WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 
 
 class TooMany(Exception):
@@ -69,12 +73,19 @@ def add(sponsor_id: int, url: str, events: Sequence[str], test: bool) -> tuple[W
 @transaction.atomic
 def rotate(hook_id: int) -> str:
     """A new signing secret. For a day each event is signed with the one before it, too. Raises Webhook.DoesNotExist."""
-    row = Webhook.objects.select_for_update().get(pk=hook_id)
+    row = Webhook.objects.select_for_update(no_key=True).get(pk=hook_id)
     until = timezone.now() + OVERLAP
     secret = _new_secret()
     row.secret = {"key": secret, "old": row.secret["key"], "until": until.isoformat()}
     row.save(update_fields=["secret"])
     return secret
+
+
+@transaction.atomic
+def remove(hook_id: int) -> None:
+    """With all that is known of its calls; events that are just being stored for it are waited for."""
+    for row in Webhook.objects.select_for_update().filter(pk=hook_id):
+        row.delete()
 
 
 def _new_secret() -> str:
@@ -118,9 +129,12 @@ def report(changes: Sequence[Change]) -> list[int]:
 
 
 def store(rows: Sequence[WebhookCall]) -> list[int]:
-    """Stores those that are new; their ids."""
+    """Stores those that are new, in the caller's transaction; their ids."""
+    with connection.cursor() as cursor:
+        cursor.execute(HOLD, [sorted({row.webhook_id for row in rows})])
+        there = {hook_id for (hook_id,) in cursor.fetchall()}
     known = set(WebhookCall.objects.filter(event__in={row.event for row in rows}).values_list("webhook", "event"))
-    fresh = [row for row in rows if (row.webhook_id, row.event) not in known]
+    fresh = [row for row in rows if row.webhook_id in there and (row.webhook_id, row.event) not in known]
     WebhookCall.objects.bulk_create(fresh, batch_size=1000, ignore_conflicts=True)
     made = WebhookCall.objects.filter(event__in={row.event for row in fresh}, tries=0, taken_at=None)
     return list(made.values_list("pk", flat=True))
@@ -215,7 +229,8 @@ def _record(call: WebhookCall, answer: receivers.Answer) -> None:
         call.taken_at, call.next_at = timezone.now(), None
     elif call.next_at:
         call.next_at = max(call.next_at, timezone.now() + timedelta(seconds=answer.retry_after))
-    call.save(update_fields=["http_status", "told", "taken_at", "next_at"])
+    facts = {name: getattr(call, name) for name in ("http_status", "told", "taken_at", "next_at")}
+    WebhookCall.objects.filter(pk=call.pk).update(**facts)  # it may have been removed with its webhook
 
 
 def disable(hook: Webhook, reason: str) -> None:

@@ -1,18 +1,22 @@
 """A program looks after its webhooks itself: made, listed, rotated, posted again, removed."""
 
+import threading
 from datetime import timedelta
 
 import pytest
 import time_machine
+from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
-from campaigns import webhooks
-from campaigns.models import Webhook, WebhookCall
+from campaigns import receipts, webhooks
+from campaigns.models import Job, Message, Webhook, WebhookCall
 from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, fresh, pointers, problem
 from tests.front.test_webhooks import finished, receiver
+from tests.programs import wait_until
+from vendors.adapters.base import Reported
 
 __all__ = ["fresh", "receiver"]
 pytestmark = pytest.mark.django_db
@@ -103,6 +107,52 @@ def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
     webhooks.disable(hook, "the receiver answered 410 Gone")
     found = problem(program.post(f"{HOOKS}/whk_{hook.pk}/calls/{seen[0]['id']}/redeliver"), "state-conflict", 409)
     assert "410 Gone" in found["detail"]
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRemovedMeanwhile:
+    def test_while_a_vendors_report_is_stored_that_report_is_stored(self):
+        program = Program()
+        hook, _ = webhooks.create(program.sponsor, URL, ["message.delivered"], test=False)
+        finished(program, [accepted()])
+        row, job = Message.objects.get(), Job.objects.get()
+        answers = []
+
+        def remove():
+            answers.append(program.client.delete(f"{HOOKS}/whk_{hook.pk}").status_code)
+            connection.close()
+
+        thread = threading.Thread(target=remove)
+        with transaction.atomic():
+            taken = receipts.take(job.vendor_id, [Reported(row.reference, "delivered", timezone.now())])
+            thread.start()
+            wait_until(lambda: answers or waiting_for_a_lock(), "it is removed, or waits")
+        thread.join()
+        assert answers == [204] and len(taken.calls) == 1
+        assert not Webhook.objects.exists() and not WebhookCall.objects.exists()
+        assert Message.objects.get().receipt == "delivered"
+        again = receipts.take(job.vendor_id, [Reported(row.reference, "bounced", timezone.now())])
+        assert (again.changed, again.calls) == (1, ())
+
+    def test_while_it_is_called_the_call_ends_quietly(self, receiver):
+        program = Program()
+        webhooks.create(program.sponsor, receiver.url, ["session.finished"], test=False)
+        (call,) = finished(program, [accepted()])
+        answer = receiver.answer
+
+        def removing(handler):
+            Webhook.objects.all().delete()
+            connection.close()
+            answer(handler)
+
+        receiver.answer = removing
+        assert webhooks.deliver(call) is None and len(receiver.got) == 1
+
+
+def waiting_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return cursor.fetchone()[0] > 0
 
 
 @pytest.mark.parametrize("scopes", [("read",), ("send", "read")])

@@ -76,7 +76,7 @@ class Command(BaseCommand):
         tell(self.stdout, sentence, {**_facts(row), "secret": secret}, options["json"])
 
     def do_remove(self, **options: Any) -> None:
-        _hook(options["id"]).delete()
+        webhooks.remove(_hook(options["id"]).pk)
         facts = {"id": options["id"], "removed": True}
         tell(self.stdout, f"webhook {options['id']}: removed", facts, options["json"])
 
