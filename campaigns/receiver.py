@@ -67,12 +67,13 @@ def messages(look: Look) -> list[dict[str, Any]]:
 
 def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
     """One message of a session, from the rows; None: there is none, or it is somebody else's."""
+    hot = OpsMessage.objects.filter(pk=message_id).first()  # first: what leaves ops meanwhile is in the truth by then
     row = Message.objects.filter(pk=message_id).defer("params", "recipient").first()
     mine = Session.objects.of_sponsors([sponsor_id]).filter(test=test).select_related("job")
     session = mine.filter(job__campaign=row.campaign_id).first() if row else None
     if row is None or session is None:
         return None
-    job, hot = session.job, OpsMessage.objects.filter(pk=row.pk).first()
+    job = session.job
     name = session.references[row.pk - job.first_message] if session.references else None
     return {"session_id": session.name, **facts(row, hot or row, name, stopped=job.status in STILL)}
 

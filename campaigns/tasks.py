@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from inspect import signature
+from textwrap import shorten
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from campaigns.models import Job
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
+MOST_SHOWN = 200  # characters of a task's arguments in its headers, which RabbitMQ bounds
 WEBHOOKS = "webhooks"  # a queue of its own: a dead receiver holds up no mail
 
 # Made before the pool forks: the worker's children see it. Without a lock: a process that is killed while it looks
@@ -97,7 +99,7 @@ def _packet(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
 
 def _shown(words: str) -> dict[str, Any]:
     """What Flower shows instead of bare numbers."""
-    return {"argsrepr": f"({words})"}
+    return {"argsrepr": f"({shorten(words, MOST_SHOWN)})"}
 
 
 @shared_task(ignore_result=False)
