@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.urls import path
 
-from campaigns import words
+from campaigns import scope, words
 from campaigns.admin import attention
 from campaigns.admin.scoped import Scoped
 from campaigns.models import Campaign, Job, Message, OpsMessage, Receipt, Resolution
@@ -41,7 +41,7 @@ class CampaignFilter(admin.ListFilter):
         value = params.pop("campaign", [""])
         self.typed = str(value[-1] if isinstance(value, list) else value)
         self.used_parameters["campaign"] = self.typed
-        self.campaign = chosen(self.typed)
+        self.campaign = chosen(self.typed, request.user)
 
     def has_output(self) -> bool:
         return True
@@ -63,8 +63,9 @@ class CampaignFilter(admin.ListFilter):
         return queryset
 
 
-def chosen(typed: str) -> Campaign | None:
-    return Campaign.objects.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
+def chosen(typed: str, viewer: Any) -> Campaign | None:
+    mine = Campaign.objects.of_sponsors(scope.of(viewer))
+    return mine.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
 
 
 class ShapeFilter(admin.SimpleListFilter):
