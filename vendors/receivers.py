@@ -66,8 +66,10 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
             sent = {"Content-Type": "application/json", "User-Agent": "mailhub", **headers}
             connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, sent)
             return _read(connection.getresponse())
-    except (OSError, http.client.HTTPException) as why:
+    except OSError as why:
         return Answer(None, f"{type(why).__name__}: {why}")
+    except http.client.HTTPException as why:  # its text is the receiver's
+        return Answer(None, f"the answer is not HTTP: {type(why).__name__}")
 
 
 def _read(response: http.client.HTTPResponse) -> Answer:
@@ -107,7 +109,7 @@ def _resolve(parts: SplitResult) -> tuple[str, int]:
 
 def _nowhere(parts: SplitResult, why: str) -> Forbidden:
     """Programs are told the same of an unknown name and of one inside: what we see in here is not theirs."""
-    log.warning("no webhook may go to %s: %s", parts.hostname, why)
+    log.info("no webhook may go to %s: %s", parts.hostname, why)
     return Forbidden(f"no address of the public network was found for {parts.hostname}")
 
 

@@ -1,0 +1,94 @@
+"""Where a webhook may lead: into the public network, by whatever name or address, and nowhere else."""
+
+import socket
+
+import pytest
+
+from tests.front.test_webhooks import receiver
+from vendors import receivers
+from vendors.receivers import Forbidden
+
+__all__ = ["receiver"]
+
+
+def _refuse() -> None:
+    raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1/",
+        "https://localhost/",
+        "https://10.0.0.7/",
+        "https://169.254.169.254/latest/meta-data/",
+        "https://[::1]/",
+        "https://[fe80::1]/",
+        "https://[::ffff:127.0.0.1]/",
+        "https://0.0.0.0/",
+        "https://224.0.0.1/",
+        "https://2130706433/",
+        "https://[fec0::1]/",
+        "https://[::7f00:1]/",
+        "https://[2002:7f00:1::]/",
+        "https://[64:ff9b::a9fe:a9fe]/",
+    ],
+)
+def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatch):
+    def connect(*_):
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr(receivers, "_connect", connect)
+    answer = receivers.post(url, b"{}", {})
+    assert answer.status is None and not answer.taken
+    assert "no address of the public network" in answer.told
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://example.org/", "http://example.org/", "https://u:p@example.org/", "https:///x", "x", "https://[/"],
+)
+def test_not_to_what_is_no_https_address(url):
+    with pytest.raises(Forbidden):
+        receivers.check(url)
+
+
+def test_a_name_that_leads_to_one_private_address_is_refused(monkeypatch):
+    found = [(0, 0, 0, "", ("93.184.216.34", 443)), (0, 0, 0, "", ("192.168.1.1", 443))]
+    monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: found)
+    assert "no address of the public network" in receivers.post("https://example.org/", b"", {}).told
+
+
+def test_who_asks_for_a_name_of_our_own_learns_no_more_than_of_one_that_is_none(monkeypatch):
+    url = "https://books.internal/"
+    monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: _refuse())
+    unknown = receivers.post(url, b"", {})
+    monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("10.1.2.3", 443))])
+    assert receivers.post(url, b"", {}) == unknown
+
+
+def test_an_address_of_the_public_network_inside_another_one_is_one(monkeypatch):
+    reached = []
+    monkeypatch.setattr(receivers, "_connect", lambda address, *_: reached.append(address[0]) or _refuse())
+    assert "ConnectionRefusedError" in receivers.post("https://[64:ff9b::5db8:d822]/", b"", {}).told
+    assert reached == ["64:ff9b::5db8:d822"], "networks without IPv4 reach it in this way"
+
+
+def test_the_connection_goes_to_the_address_that_was_looked_at(receiver, monkeypatch):
+    asked = []
+    real = socket.getaddrinfo
+
+    def once(host, *rest, **more):
+        asked.append(host)
+        return real("127.0.0.1" if host == "rebind.example" else host, *rest, **more)
+
+    monkeypatch.setattr(receivers.socket, "getaddrinfo", once)
+    url = receiver.url.replace("127.0.0.1", "rebind.example")
+    assert receivers.post(url, b"{}", {}).taken
+    assert asked.count("rebind.example") == 1, "a name that is asked twice could lead elsewhere the second time"
+    assert receiver.got[0][0]["Host"].startswith("rebind.example:")
+
+
+def test_plain_http_only_inside_the_allowed_networks(settings):
+    settings.WEBHOOK_NETWORKS = ["10.0.0.0/8"]
+    assert "must be an https URL" in receivers.post("http://127.0.0.1:1/", b"", {}).told
