@@ -8,6 +8,7 @@ from contextlib import ExitStack
 # These must work where no server can: to look at the servers, to ask for help, before anything is installed.
 WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
 MAKING_TABLES = {"migrate", "makemigrations", "up", "demo", "check", "test"}
+CLOSED = 141  # exit code, as a shell has it for a program that SIGPIPE ended
 NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703")  # PostgreSQL's codes
 
 
@@ -46,6 +47,12 @@ def execute(new: bool) -> None:
         if new:
             make_tables()
         execute_from_command_line(sys.argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads, as in `list_jobs --json | head`, has seen enough
+        if "--traceback" in sys.argv:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+        sys.exit(CLOSED)
     except ImproperlyConfigured as why:
         if "--traceback" in sys.argv:
             raise

@@ -42,8 +42,9 @@ class Deciding(BaseCommand):
             named = Job.objects.filter(pk__in=ids) if ids else flags.jobs(options)
             found = list(self.legal(named, options))
             words, counts = self.numbers(found)
-            if options["dry_run"]:
-                tell(self.stdout, words, {"dry_run": True, "jobs": len(found), **counts}, options["json"])
+            if options["dry_run"] or not found:
+                facts = {"dry_run": options["dry_run"], "jobs": len(found), **counts}
+                tell(self.stdout, words, facts, options["json"])
                 return
             confirm(words, options)
             ids = [job.pk for job in found]

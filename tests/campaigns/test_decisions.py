@@ -132,6 +132,9 @@ class TestRoles:
         for path in ("campaign/", "message/", "message/attention/", "resolution/", "sponsor/"):
             page = client.get(f"/admin/campaigns/{path}").content.decode()
             assert other.campaign.name not in page and other.sponsor.name not in page
+        assert client.get(f"{ATTENTION}?job={other.pk}").status_code == 404
+        page = client.get(f"/admin/campaigns/message/?campaign={other.campaign_id}", follow=True).content.decode()
+        assert other.campaign.name not in page, "nor by its number"
         client.post(
             JOBS, {"action": "retry", "confirmed": "Y", "shown": [f"{other.pk}:0"], "_selected_action": [other.pk]}
         )
@@ -150,6 +153,14 @@ class TestRoles:
 
 class TestFlags:
     """The commands take the admin's look-ups."""
+
+    def test_where_nothing_can_be_done_nobody_is_asked(self, capsys: pytest.CaptureFixture) -> None:
+        job = logged(1, [accepted()])
+        for command in ("stop_job", "retry_job"):
+            call_command(command, vendor=job.vendor.slug)
+            assert " 0 " in capsys.readouterr().out
+            call_command(command, vendor=job.vendor.slug, json=True)
+            assert '"dry_run":false,"jobs":0' in capsys.readouterr().out
 
     def test_what_failed_is_sent_again_by_sponsor_after_a_yes(self, capsys: pytest.CaptureFixture) -> None:
         mine, other = logged(3, [accepted(), refused(), refused()]), logged(1, [refused()])

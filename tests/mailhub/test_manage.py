@@ -32,3 +32,19 @@ def test_a_database_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("The database failed: connection")
+
+
+def test_who_closes_the_pipe_sees_no_traceback(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "manage.py", "help"],
+            env={**os.environ, "MAILHUB_HOME": str(tmp_path)},
+            cwd=Path(__file__).parents[2],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert (done.returncode, done.stderr) == (141, "")
