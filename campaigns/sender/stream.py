@@ -135,6 +135,10 @@ class Stream:
 
     async def _step(self) -> End | None:
         await self._live()
+        if not self._world.ours or self._stopping():
+            return End()
+        if self._overdue():
+            return await self._expire()
         if end := await self._reason_to_end():
             return end
         if self._reached < min(self._work.end, self._cursor + self._room.size):
@@ -171,12 +175,12 @@ class Stream:
         except health.Unreachable:
             log.warning("job %s: %s good and %s bad answers are not counted", self._work.lease.job_id, good, bad)
 
+    def _overdue(self) -> bool:
+        deadline = self._work.deadline
+        return deadline is not None and self._world.now >= deadline
+
     async def _reason_to_end(self) -> End | None:
         seen = self._world
-        if not seen.ours or self._stopping():
-            return End()
-        if self._work.deadline and seen.now >= self._work.deadline:
-            return await self._expire()
         if seen.paused is not None:
             return End(words=f"paused: {seen.paused}")
         if seen.closed_for > PATIENCE:

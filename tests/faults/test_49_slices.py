@@ -70,6 +70,19 @@ def test_what_is_not_enqueued_by_the_deadline_expires_like_the_rest(sandbox: San
 
 
 @pytest.mark.usefixtures("small_slices")
+def test_nothing_is_called_while_the_rest_is_enqueued_to_expire(sandbox: Sandbox) -> None:
+    """However many slices that takes."""
+    job = taken(40 * SLICE, login(sandbox.url))
+    sender.send(job.pk, job.fence, lambda: bool(sandbox.books().entries))
+    called = len(sandbox.books().entries)
+    assert waiting() > 20 * SLICE
+    Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now() - timedelta(seconds=1))
+    job = send_the_rest(job)
+    assert len(sandbox.books().entries) == called
+    assert (job.accepted, job.expired) == (called, job.size - called) and waiting() == 0
+
+
+@pytest.mark.usefixtures("small_slices")
 def test_what_was_sent_before_a_retry_is_passed_over(sandbox: Sandbox) -> None:
     """Whole slices of it, too."""
     odd = {0: "bounce", 2 * SLICE: "bounce", 5 * SLICE - 1: "bounce"}
