@@ -6,7 +6,7 @@ over, so claims do not wait for each other, but for an exclusive credential and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Exists, F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
@@ -18,6 +18,9 @@ from vendors.models import Credential, Mailcaster, Vendor
 
 # Large texts and secrets: not needed to choose a job.
 HEAVY = ("campaign__subject", "campaign__body", "credential__secret")
+# So long everything waits that was just put back. What is overdue but could not even be made to expire would be taken
+# again at once, without end and before all younger jobs.
+SOON = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, 
     """
     overdue = Q(campaign__deadline__lte=now)  # it has no call to wait for, and must be seen to expire
     jobs = _of(vendor_id, rank)
-    for until in ("not_before", "credential__closed_until", "credential__full_until"):
+    jobs = jobs.filter(Q(not_before=None) | Q(not_before__lte=now) | overdue & Q(not_before__gt=now + SOON))
+    for until in ("credential__closed_until", "credential__full_until"):
         jobs = jobs.filter(overdue | Q(**{until: None}) | Q(**{f"{until}__lte": now}))
     going = Q(vendor__paused=False, credential__paused=False)
     jobs = jobs.filter(overdue | going).exclude(status=S.P_ASSIGNING, remaining=0)

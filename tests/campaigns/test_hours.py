@@ -37,6 +37,20 @@ def test_a_job_outside_its_hours_and_without_a_place_for_hours_is_taken_at_its_d
 
 
 @pytest.mark.django_db
+def test_what_is_overdue_but_was_put_back_just_now_holds_up_no_younger_job() -> None:
+    """As when its adapter cannot be loaded: it would be taken again at once, without end."""
+    vendor = factories.vendor(casters=["small-only"])
+    login = factories.credential(vendor)
+    broken = factories.campaign_with_job(status="DISPATCHED", of=login, not_before=NOW + timedelta(seconds=59))
+    other = factories.campaign_with_job(status="DISPATCHED", of=login)
+    Campaign.objects.filter(pk=broken.campaign_id).update(deadline=NOW)
+    assert claim(vendor.mailcasters.get().pk, NOW) == Claimed(other.pk, 1, None)
+    second = factories.caster(vendor, "second", "small-only")
+    assert claim(second.pk, NOW + timedelta(seconds=58)) is None
+    assert claim(second.pk, NOW + timedelta(seconds=59)) == Claimed(broken.pk, 1, None)
+
+
+@pytest.mark.django_db
 def test_a_deadline_does_not_share_an_exclusive_credential() -> None:
     vendor = factories.vendor(casters=["large-priority"])
     login = factories.credential(vendor, exclusive=True)
