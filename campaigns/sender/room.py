@@ -40,6 +40,7 @@ class Room:
     def __init__(self, work: Work, write: Write) -> None:
         self.size = work.adapter.concurrency * work.adapter.capabilities.batch_max
         self.taken = 0
+        self._busy = 0  # connections in a call
         self.refusal: NotSent | None = None  # the vendor could not be called, or asked everybody to wait
         self.good = 0  # answers since then
         self.not_sent = 0  # messages that went back to waiting
@@ -54,7 +55,10 @@ class Room:
 
     @property
     def free(self) -> int:
-        return self.size - self.taken
+        """For no more than can be called at once: beside a round that is not full, places would grow too old."""
+        adapter = self._work.adapter
+        idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
+        return min(self.size - self.taken, max(0, idle - self._tickets.qsize()))
 
     def enter(self, tickets: list[Ticket]) -> None:
         self.taken += len(tickets)
@@ -83,7 +87,9 @@ class Room:
             batch = [await tickets.get()]
             while len(batch) < most and not tickets.empty():
                 batch.append(tickets.get_nowait())
+            self._busy += 1
             await self._call(batch)
+            self._busy -= 1
 
     async def _call(self, batch: list[Ticket]) -> None:
         now = time.monotonic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.contracts.test_smtp import TAKEN, letter, opened, settings
@@ -76,12 +78,33 @@ def test_a_reply_that_never_comes_ends_the_round_and_leaves_one_in_doubt(loop: s
     run(loop, story)
 
 
+def test_no_mail_of_a_round_begins_too_late_although_its_go_ahead_is_here_already(loop: str, pipelining: bool) -> None:
+    """The reply to the first mail comes late, and with it those to the envelope that was written ahead."""
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ahead = ""
+        if pipelining:
+            assert (await reader.readuntil(b"DATA\r\n")).startswith(b"MAIL")
+            ahead = "250 sender\r\n250 recipient\r\n354 go on\r\n"
+        await asyncio.sleep(2.2)  # longer than connect_timeout
+        writer.write(f"250 2.0.0 Ok: queued as EVIDENCE\r\n{ahead}".encode())
+
+    async def story() -> None:
+        relay = WildSmtp({"dot": slow}, pipelining=pipelining)
+        async with relay, opened(settings(relay.port, batch=3, connect_timeout="2")) as adapter:
+            outcomes = await adapter.send([letter(name) for name in ("wild", "good-2", "good-3")])
+            assert outcomes == [*TAKEN, NEXT, NEXT] and dict(relay.taken) == {"wild": 1}
+            assert relay.lines[-1] == "DATA", "nothing of the second mail left"
+
+    run(loop, story)
+
+
 def test_a_relay_that_asks_everybody_to_wait_gets_no_further_mail_of_the_round(loop: str, pipelining: bool) -> None:
     async def story() -> None:
         async with WildSmtp({"dot": say("421 bye", close=True)}, pipelining=pipelining) as relay:
             async with opened(settings(relay.port, batch=4)) as adapter:
                 outcomes = await adapter.send([letter(name) for name in ("good-1", "wild", "good-3", "good-4")])
-            assert outcomes == [*TAKEN, BUSY, BUSY, BUSY]
+            assert outcomes == [*TAKEN, BUSY, NEXT, NEXT]
             assert dict(relay.taken) == {"good-1": 1, "wild": 1} and relay.connections == 1
 
     run(loop, story)

@@ -98,7 +98,7 @@ class Smtp(Adapter):
             told.append(rejected.outcome)
         except CallError as error:
             told.append(classify_error(error, now=time.time()))
-        unsent = told[-1] if told and _holds_up(told[-1]) else NotSent("its round broke off before it", retry_after=0.0)
+        unsent = NotSent("its round broke off before it", retry_after=0.0)
         return told + [unsent] * (len(mails) - len(told))
 
     async def _round(self, mails: list[Mail], told: list[Outcome]) -> None:
@@ -107,15 +107,13 @@ class Smtp(Adapter):
         last = asyncio.get_running_loop().time() + self._connect_timeout
         try:
             async with asyncio.timeout_at(last) as limit, self._pool.places:
-                while len(told) < len(mails):
+                while len(told) < len(mails) and not _is_over(told, last):
                     conversation = None
                     conversation = await self._pool.take()
                     try:
                         await self._converse(conversation, mails, told, limit, last)
                     finally:
                         self._pool.put_back(conversation)
-                    if told and _holds_up(told[-1]):
-                        return
         except TimeoutError:
             written = conversation is not None and conversation.written
             seconds = self._timeout if written else self._connect_timeout
@@ -124,7 +122,7 @@ class Smtp(Adapter):
     async def _converse(
         self, conversation: Conversation, mails: list[Mail], told: list[Outcome], limit: asyncio.Timeout, last: float
     ) -> None:
-        """While the connection goes on. `last`: when no mail of this round may begin any more."""
+        """While the connection goes on."""
         loop = asyncio.get_running_loop()
 
         def handed_over() -> None:
@@ -134,7 +132,7 @@ class Smtp(Adapter):
             following = mails[len(told) + 1][0] if len(told) + 1 < len(mails) else ""
             told.append(await conversation.deliver(self._sender.address, recipient, mail, handed_over, following))
             limit.reschedule(last)
-            if not conversation.goes_on() or _holds_up(told[-1]):
+            if not conversation.goes_on() or _is_over(told, last):
                 return
 
     async def _connect(self) -> Conversation:
@@ -158,6 +156,10 @@ class Smtp(Adapter):
         return conversation
 
 
-def _holds_up(outcome: Outcome) -> bool:
-    """It speaks of the relay, the login or the whole connection: no further mail is tried now."""
-    return isinstance(outcome, NotSent) and (outcome.scope == "credential" or outcome.retry_after is None)
+def _is_over(told: Sequence[Outcome], last: float) -> bool:
+    """No further mail of the round is tried now: it is too late, or the last answer spoke of the relay, the login or
+    the whole connection. Asked before each mail, for one whose go-ahead is here already waits for nothing and so
+    would not hear the timer."""
+    outcome = told[-1] if told else None
+    held_up = isinstance(outcome, NotSent) and (outcome.scope == "credential" or outcome.retry_after is None)
+    return held_up or (bool(told) and asyncio.get_running_loop().time() >= last)

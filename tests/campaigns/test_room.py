@@ -1,0 +1,67 @@
+"""How much a sender may claim: what its connections can call at once, in rounds or one by one."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import uvloop
+
+from campaigns.claims.sending import Claimed
+from campaigns.sender.room import Room, Ticket
+from vendors.adapters.base import Capabilities, Letter
+from vendors.outcomes import Accepted
+
+
+class Slow:
+    """An adapter whose calls end when the test says so."""
+
+    deadline = 300.0
+
+    def __init__(self, concurrency: int, batch: int) -> None:
+        self.concurrency, self.capabilities = concurrency, Capabilities(batch_max=batch)
+        self.rounds: list[int] = []
+        self.began, self.over = asyncio.Event(), asyncio.Event()
+
+    async def send(self, letters: list[Letter]) -> list[Accepted]:
+        self.rounds.append(len(letters))
+        self.began.set()
+        await self.over.wait()
+        return [Accepted("1")] * len(letters)
+
+    def is_good(self, outcome: Any) -> bool:
+        return True
+
+
+def ticket(number: int) -> Ticket:
+    return Ticket(Claimed(number, f"{number}-0", "ann@example.org", {}), f"place:{number}", float("inf"))
+
+
+async def beside_a_round_that_is_not_full() -> None:
+    slow = Slow(concurrency=2, batch=5)
+    work: Any = SimpleNamespace(adapter=slow, letter=lambda m: Letter(m.reference, m.recipient, "", ""))
+    stored: list[int] = []
+
+    async def write(answers: list[Any], places: list[str]) -> None:
+        stored.extend(id for id, _ in answers)
+
+    room = Room(work, write)
+    assert room.free == room.size == 10
+    serving = asyncio.create_task(room.serve())
+    room.enter([ticket(0)])
+    assert room.free == 9, "nobody has begun"
+    async with asyncio.timeout(60):
+        await slow.began.wait()
+    assert slow.rounds == [1] and room.free == 5, "only the other connection can call at once"
+    room.enter([ticket(number) for number in range(1, 6)])
+    assert room.free == 0
+    slow.over.set()
+    async with asyncio.timeout(60):
+        while room.taken:
+            await room.wait(60)
+    assert sorted(stored) == list(range(6)) and slow.rounds == [1, 5] and room.free == 10
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+def test_beside_a_round_that_is_not_full_no_more_is_claimed_than_the_others_can_call_at_once() -> None:
+    uvloop.run(beside_a_round_that_is_not_full())
