@@ -93,9 +93,9 @@ class Lines:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._closing is not None:
-            await self._closing
-            self._closing = None
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            await closing
         if resting:
             self._timer = asyncio.get_running_loop().call_later(KEPT, self._expire)
 
