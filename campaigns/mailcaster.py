@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
 
 from campaigns.claims import casting
-from campaigns.claims.casting import Rank
+from campaigns.claims.casting import Picked, Rank
 from campaigns.hours import in_words, opens_at
 from campaigns.models import Campaign, Job
 from campaigns.split import child_size
-from campaigns.states import PARENTS, RUNNING, S
+from campaigns.states import PARENTS, S
 from vendors.models import Credential, Mailcaster
 
 KIND = Mailcaster.Kind
@@ -48,6 +47,10 @@ class _Closed:
     until: datetime
 
 
+class _Refused:
+    """The picked job's exclusive credential went to another campaign meanwhile."""
+
+
 def claim(caster_id: int, now: datetime) -> Claimed | None:
     """The caster's next job, in one short transaction; None: nothing for it now, or it is busy, off or being asked.
 
@@ -58,17 +61,16 @@ def claim(caster_id: int, now: datetime) -> Claimed | None:
         with transaction.atomic():
             caster = casting.lock(caster_id)
             found = _find(caster, now) if caster else None
-        if not isinstance(found, _Closed):
+        if isinstance(found, _Closed):
+            with transaction.atomic():
+                casting.postpone(found.campaign, WAITING, found.until, in_words(found.campaign, found.until))
+        elif not isinstance(found, _Refused):  # with its end the transaction let go of that job and its credential
             return found
-        with transaction.atomic():
-            casting.postpone(found.campaign, WAITING, found.until, in_words(found.campaign, found.until))
 
 
 def idle_casters(vendor_id: int) -> list[int]:
     """The vendor's enabled casters without a running job, in waking order: MC2 before MC10."""
-    idle = Mailcaster.objects.filter(vendor=vendor_id, enabled=True)
-    idle = idle.exclude(Exists(Job.objects.filter(mailcaster=OuterRef("pk"), status__in=RUNNING)))
-    return [pk for pk, _ in sorted(idle.values_list("pk", "name"), key=lambda row: _natural(row[1]))]
+    return [pk for pk, _ in sorted(casting.idle(vendor_id), key=lambda row: _natural(row[1]))]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -76,35 +78,30 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if number % 2 else (0, part) for number, part in enumerate(parts)]
 
 
-def _find(caster: Mailcaster, now: datetime) -> Claimed | _Closed | None:
-    holders = casting.holders(Credential.objects.filter(vendor=caster.vendor_id))
-    ranks = casting.present(caster.vendor_id, ORDER[caster.kind])
-    for rank in ranks:
-        found = _first(caster, rank, holders, now)
+def _find(caster: Mailcaster, now: datetime) -> Claimed | _Closed | _Refused | None:
+    seen = casting.look(caster, ORDER[caster.kind])
+    if seen is None:
+        return None
+    holders = casting.holders(Credential.objects.filter(vendor=caster.vendor_id)) if seen.exclusive else {}
+    for rank in seen.ranks:
+        found = _first(caster, casting.pick(caster.vendor_id, rank, holders, now), now)
         if found:
             return found
     # Another claim may just be cutting the only parent: it is worth the wait, there is more to cut.
-    waits = any(rank in PARENT for rank in ranks)
-    return _first(caster, ANY_PARENT, holders, now, wait=True) if waits else None
+    if any(rank in PARENT for rank in seen.ranks):
+        return _first(caster, casting.pick(caster.vendor_id, ANY_PARENT, holders, now, wait=True), now)
+    return None
 
 
-def _first(
-    caster: Mailcaster, rank: Rank, holders: dict[int, int], now: datetime, *, wait: bool = False
-) -> Claimed | _Closed | None:
-    """The first job of the rank that the caster can have; holders learns what is found to be taken meanwhile."""
-    while True:
-        with transaction.atomic():
-            job = casting.pick(caster.vendor_id, rank, holders, now, wait=wait)
-            if job is None:
-                return None
-            until = opens_at(job.campaign, now)
-            if until:
-                return _Closed(job.campaign, until)
-            holder = casting.admits(job)
-            if holder is None:
-                return _have(caster, job, now)
-            holders[job.credential_id] = holder
-            transaction.set_rollback(True)  # lets go of the job and of the credential
+def _first(caster: Mailcaster, found: Picked | None, now: datetime) -> Claimed | _Closed | _Refused | None:
+    if found is None:
+        return None
+    until = opens_at(found.job.campaign, now) if found.timed else None
+    if until:
+        return _Closed(found.job.campaign, until)
+    if found.exclusive and not casting.admits(found.job):
+        return _Refused()
+    return _have(caster, found.job, now)
 
 
 def _have(caster: Mailcaster, job: Job, now: datetime) -> Claimed:

@@ -64,9 +64,12 @@ def cast(vendor_id: int) -> None:
 
     Children of one parent are the header of a chord whose body finishes the parent (DESIGN 7): the fast path only.
     """
-    vendor = Vendor.objects.get(pk=vendor_id)
+    _wake_casters(Vendor.objects.get(pk=vendor_id))
+
+
+def _wake_casters(vendor: Vendor) -> None:
     children: dict[int, list[Any]] = defaultdict(list)
-    for caster_id in mailcaster.idle_casters(vendor_id):
+    for caster_id in mailcaster.idle_casters(vendor.pk):
         claimed = mailcaster.claim(caster_id, timezone.now())
         if claimed is None:
             continue
@@ -110,7 +113,7 @@ def send_job(job_id: int, fence: int) -> None:
         announce([job_id])
     if not sent.ours or _is_stopping():
         return
-    job = Job.objects.get(pk=job_id)
+    job = Job.objects.select_related("vendor").get(pk=job_id)
     log.info(
         "job %s %s: %s accepted, %s refused, %s in doubt of %s%s",
         *(job.pk, job.status, job.accepted, job.refused, job.in_doubt, job.size),
@@ -118,7 +121,7 @@ def send_job(job_id: int, fence: int) -> None:
     )
     if sent.until is not None:
         ring([job.vendor_id], eta=sent.until)
-    cast(job.vendor_id)
+    _wake_casters(job.vendor)
 
 
 @shared_task(ignore_result=False)

@@ -7,17 +7,18 @@ over, so claims do not wait for each other, but for an exclusive credential and 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
 
-from django.db.models import Exists, F, Q, QuerySet
+from django.db import connection
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from campaigns import failpoints
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.states import RUNNING, S, Status, move
-from vendors.models import Credential, Mailcaster, Vendor
+from vendors.models import Credential, Mailcaster
 
-# Large texts and secrets: not needed to choose a job.
-HEAVY = ("campaign__subject", "campaign__body", "credential__secret")
 # So long everything waits that was just put back. What is overdue but could not even be made to expire would be taken
 # again at once, without end and before all younger jobs.
 SOON = timedelta(minutes=1)
@@ -30,43 +31,93 @@ class Rank:
     statuses: tuple[Status, ...]
     children: bool = False
 
+    @property
+    def condition(self) -> str:
+        """On rows j of a vendor; its states stand in the statement, so that the planner walks job_pick in order."""
+        parent = "NOT NULL" if self.children else "NULL"
+        return f"j.vendor_id = %(vendor)s AND j.status IN {_words(self.statuses)} AND j.parent_id IS {parent}"
+
+
+def _words(statuses: Sequence[Status]) -> str:
+    return f"({', '.join(repr(str(status)) for status in statuses)})"
+
+
+BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {_words(RUNNING)})"
+IDLE = f"SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}"
+LOCK = "SELECT * FROM vendors_mailcaster WHERE id = %(caster)s AND enabled FOR NO KEY UPDATE SKIP LOCKED"
+
+
+def idle(vendor_id: int) -> list[tuple[int, str]]:
+    """The vendor's enabled casters without a running job, with their names."""
+    with connection.cursor() as cursor:
+        cursor.execute(IDLE, {"vendor": vendor_id})
+        return list(cursor.fetchall())
+
 
 def lock(caster_id: int) -> Mailcaster | None:
-    """The caster, locked, if it may take a job: enabled, without a running job, nobody at it."""
-    free = Mailcaster.objects.filter(pk=caster_id, enabled=True)
-    caster = free.select_related("vendor").select_for_update(of=("self",), no_key=True, skip_locked=True).first()
-    if caster is None or Job.objects.filter(mailcaster=caster, status__in=RUNNING).exists():
-        return None
-    return caster
+    """The caster, locked, if it is enabled and nobody is at it."""
+    return next(iter(Mailcaster.objects.raw(LOCK, {"caster": caster_id})), None)
 
 
-def present(vendor_id: int, ranks: Sequence[Rank]) -> list[Rank]:
-    """Those of the ranks that have any job at all, in one statement; most have none."""
-    row = Vendor.objects.filter(pk=vendor_id).values_list(*(Exists(_of(vendor_id, rank)) for rank in ranks)).get()
-    return [rank for rank, some in zip(ranks, row, strict=True) if some]
+class Sight(NamedTuple):
+    """What a free caster sees: those of its ranks that have any job at all; has its vendor exclusive credentials?"""
+
+    ranks: list[Rank]
+    exclusive: bool
 
 
-def _of(vendor_id: int, rank: Rank) -> "QuerySet[Job]":
-    return Job.objects.filter(vendor=vendor_id, status__in=rank.statuses, parent__isnull=not rank.children)
+def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Sight | None:
+    """For a locked caster, in one statement; None: it has a running job. Most ranks have none."""
+    with connection.cursor() as cursor:
+        cursor.execute(_sight(ranks), {"caster": caster.pk, "vendor": caster.vendor_id})
+        busy, exclusive, *some = cursor.fetchone()
+    return None if busy else Sight([rank for rank, any_job in zip(ranks, some, strict=True) if any_job], exclusive)
 
 
-def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False) -> Job | None:
-    """The oldest job of the rank that may go now, locked; with its campaign and credential.
+@cache
+def _sight(ranks: tuple[Rank, ...]) -> str:
+    seen = [BUSY, "EXISTS (SELECT FROM vendors_credential WHERE vendor_id = m.vendor_id AND exclusive)"]
+    seen += [f"EXISTS (SELECT FROM campaigns_job j WHERE {rank.condition})" for rank in ranks]
+    return f"SELECT {', '.join(seen)} FROM vendors_mailcaster m WHERE m.id = %(caster)s"
+
+
+# What is past its deadline has no call to wait for, and must be seen to expire. Without joins: of their result the
+# planner may believe that it is one row, and then sorts all jobs that wait instead of walking to the first one.
+PICK = """
+SELECT j.*, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
+    (SELECT c.send_at IS NOT NULL OR c.hours_from IS NOT NULL FROM campaigns_campaign c WHERE c.id = j.campaign_id)
+        AS timed
+FROM campaigns_job j
+WHERE {rank} AND NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0) {passed_over} AND (
+    SELECT (coalesce(j.not_before <= %(now)s, true) OR c.deadline <= %(now)s AND j.not_before > %(soon)s)
+        AND (c.deadline <= %(now)s OR NOT v.paused AND NOT l.paused
+            AND coalesce(l.closed_until <= %(now)s, true) AND coalesce(l.full_until <= %(now)s, true))
+    FROM campaigns_campaign c, vendors_credential l, vendors_vendor v
+    WHERE c.id = j.campaign_id AND l.id = j.credential_id AND v.id = j.vendor_id
+)
+ORDER BY j.id LIMIT 1 FOR NO KEY UPDATE OF j
+"""
+
+
+class Picked(NamedTuple):
+    """A locked job. exclusive: its credential is; timed: its campaign has a send time or sending hours."""
+
+    job: Job
+    exclusive: bool
+    timed: bool
+
+
+def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False) -> Picked | None:
+    """The oldest job of the rank that may go now, locked.
 
     holders: exclusive credentials in use, and the campaign whose jobs they still take. wait: for a row that somebody
     holds, too, instead of passing it over.
     """
-    overdue = Q(campaign__deadline__lte=now)  # it has no call to wait for, and must be seen to expire
-    jobs = _of(vendor_id, rank)
-    jobs = jobs.filter(Q(not_before=None) | Q(not_before__lte=now) | overdue & Q(not_before__gt=now + SOON))
-    for until in ("credential__closed_until", "credential__full_until"):
-        jobs = jobs.filter(overdue | Q(**{until: None}) | Q(**{f"{until}__lte": now}))
-    going = Q(vendor__paused=False, credential__paused=False)
-    jobs = jobs.filter(overdue | going).exclude(status=S.P_ASSIGNING, remaining=0)
-    for credential_id, campaign_id in holders.items():
-        jobs = jobs.exclude(~Q(campaign=campaign_id), credential=credential_id)
-    locked = jobs.select_for_update(of=("self",), no_key=True, skip_locked=not wait)
-    return locked.select_related("campaign", "credential").defer(*HEAVY).order_by("id").first()
+    held = (f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
+    statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
+    words = {"vendor": vendor_id, "now": now, "soon": now + SOON}
+    found: Any = next(iter(Job.objects.raw(statement, words)), None)
+    return Picked(found, found.exclusive, found.timed) if found else None
 
 
 def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
@@ -81,14 +132,11 @@ def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
     return dict(rows.values_list("credential_id", "campaign_id"))
 
 
-def admits(job: Job) -> int | None:
-    """Locks the job's credential if it is exclusive: None if it takes this job, else the campaign that holds it."""
-    if not job.credential.exclusive:
-        return None
+def admits(job: Job) -> bool:
+    """Locks the job's exclusive credential: does it take this job? Of two claims, one sees what the other did."""
     login = Credential.objects.filter(pk=job.credential_id)
-    login.select_for_update(no_key=True).values_list("pk").get()  # of two claims, one sees what the other did
-    holder = holders(login).get(job.credential_id)
-    return None if holder == job.campaign_id else holder
+    login.select_for_update(no_key=True).values_list("pk").get()
+    return holders(login).get(job.credential_id, job.campaign_id) == job.campaign_id
 
 
 def take(job: Job, caster: Mailcaster, now: datetime) -> int:

@@ -18,6 +18,9 @@ from campaigns.states import Status, move
 
 SLICE = 20_000
 
+ENDED = (
+    "SELECT first_message, first_message + size FROM campaigns_job WHERE id = %(job)s AND status IN ('SENT', 'STOPPED')"
+)
 OPEN = """
 SELECT EXISTS (SELECT FROM campaigns_opsmessage WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
     AND sent_at IS NOT NULL AND delivered_at IS NULL AND in_doubt_at IS NULL)
@@ -52,35 +55,42 @@ def finalise(job_id: int) -> bool:
     has proved that its call was never made. In slices, each a transaction, so that no lock is held for long; the last
     one logs. Two at once: one logs.
     """
-    job = Job.objects.filter(pk=job_id, status__in=(Status.SENT, Status.STOPPED)).first()
-    if job is None:
+    with connection.cursor() as cursor:
+        ended = _ended(cursor, job_id)
+    if ended is None:
         return False
     failpoints.here("before_finalise")
-    for low in range(job.first_message, job.end, SLICE):
-        high = min(low + SLICE, job.end)
-        if not _slice(job, low, high, last=high == job.end):
+    first, end = ended
+    for low in range(first, end, SLICE):
+        words = {"job": job_id, "first": first, "end": end, "low": low, "high": min(low + SLICE, end)}
+        if not _slice(words):
             return False
     failpoints.here("after_finalise")
     return True
 
 
-def _slice(job: Job, low: int, high: int, *, last: bool) -> bool:
-    words = {"job": job.pk, "first": job.first_message, "end": job.end, "low": low, "high": high}
+def _slice(words: dict[str, int]) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
-        held = Job.objects.select_for_update().filter(pk=job.pk, status__in=(Status.SENT, Status.STOPPED))
-        if not held.exists() or _one(cursor, OPEN, words)[0]:
+        if not _ended(cursor, words["job"], "FOR UPDATE") or _one(cursor, OPEN, words)[0]:
             return False
         cursor.execute(BACK, words)
         failpoints.here("mid_finalise")
-        if not last:
+        if words["high"] < words["end"]:
             return True
         *counted, waiting = _one(cursor, COUNT, words)
         counts = dict(zip(COUNTERS, counted, strict=True))
         ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
-        mine = Job.objects.filter(pk=job.pk)
+        mine = Job.objects.filter(pk=words["job"])
         if waiting and move(mine, "again", **counts, **ends):
             return False
         return move(mine, "log", finished_at=Now(), **counts, **ends) == 1
+
+
+def _ended(cursor: Any, job_id: int, lock: str = "") -> tuple[int, int] | None:
+    """First message and end of a job that is to be finalised."""
+    cursor.execute(f"{ENDED} {lock}", {"job": job_id})
+    row: tuple[int, int] | None = cursor.fetchone()
+    return row
 
 
 def _one(cursor: Any, statement: str, words: dict[str, int]) -> tuple[Any, ...]:

@@ -7,9 +7,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claims import sending
+from campaigns.claims import casting, sending
 from campaigns.claims.sending import Lease
 from campaigns.models import Job, Message, OpsMessage
+from campaigns.states import Status
 from tests import factories
 
 ROWS = 5000
@@ -34,10 +35,10 @@ def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [node, *(step for part in node.get("Plans", ()) for step in steps(part))]
 
 
-def run(statement: str, words: dict[str, Any]) -> list[dict[str, Any]]:
-    """The steps of the plan as a sender's connection made and ran it."""
+def run(statement: str, words: dict[str, Any], settings: str = sending.BY_KEY) -> list[dict[str, Any]]:
+    """The steps of the plan as a sender's connection, or one with these settings, made and ran it."""
     with connection.cursor() as cursor:
-        cursor.execute(sending.BY_KEY)
+        cursor.execute(settings)
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", words)
         [(plan,)] = cursor.fetchall()
     found = json.loads(plan) if isinstance(plan, str) else plan
@@ -79,3 +80,15 @@ def test_a_record_reads_as_many_rows_as_it_writes(job: Job) -> None:
     plan = run(sending.RECORD, {"job": job.pk, "fence": 1, "ids": ids, **answers})
     assert read(plan, "campaigns_opsmessage") == 100
     assert sum(step.get("Rows Removed by Join Filter", 0) for step in plan) == 0
+
+
+@pytest.mark.django_db
+def test_a_pick_reads_the_oldest_of_the_waiting_jobs_only() -> None:
+    job = factories.campaign_with_job(1, status="DISPATCHED")
+    of = {"campaign_id": job.campaign_id, "sponsor_id": job.sponsor_id, "vendor_id": job.vendor_id}
+    row = {"credential_id": job.credential_id, "status": job.status, "first_message": job.first_message, "size": 1}
+    Job.objects.bulk_create(Job(**of, **row) for _ in range(2000))
+    statement = casting.PICK.format(rank=casting.Rank((Status.DISPATCHED,)).condition, passed_over="")
+    words = {"vendor": job.vendor_id, "now": timezone.now(), "soon": timezone.now()}
+    analysed = "ANALYZE campaigns_job, campaigns_campaign, vendors_credential, vendors_vendor"
+    assert read(run(statement, words, analysed), "campaigns_job") == 1
