@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from django.db import connection as django_connection
 from django.db.models.functions import Now
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
@@ -38,12 +39,19 @@ class Claimed(NamedTuple):
     params: dict[str, Any]
 
 
+TAKE = """
+UPDATE campaigns_job SET fence = fence + 1, heartbeat_at = clock_timestamp()
+WHERE id = %(job)s AND fence = %(fence)s AND status = 'ENQUEUED'
+"""
+
+
 def take(job_id: int, fence: int) -> Lease | None:
     """The bell's receiver takes the job that a caster claimed under this fence; a doubled bell takes nothing."""
     failpoints.here("before_take")
-    held = Job.objects.filter(pk=job_id, fence=fence, status="ENQUEUED")
-    if not held.update(fence=fence + 1, heartbeat_at=Now()):
-        return None
+    with django_connection.cursor() as cursor:
+        cursor.execute(TAKE, {"job": job_id, "fence": fence})
+        if not cursor.rowcount:
+            return None
     failpoints.here("after_take")
     return Lease(job_id, fence + 1)
 
