@@ -77,7 +77,7 @@ class Round:
 
     async def _enqueue(self) -> float:
         from campaigns.claims import sending
-        from campaigns.sender.lines import connect
+        from campaigns.sender.connections import connect
         from campaigns.sender.stream import SLICE
 
         rows, lease = await connect(), sending.Lease(self.job.pk, 1)

@@ -18,7 +18,7 @@ from campaigns.claims import truth
 from campaigns.claims.truth import Doubt
 from campaigns.models import Message
 from campaigns.sender import standing
-from campaigns.sender.lines import connect
+from campaigns.sender.connections import connect
 from campaigns.sender.sending import rebuild
 from vendors import adapters, stores
 from vendors.adapters.base import Adapter, Letter

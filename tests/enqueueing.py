@@ -4,7 +4,7 @@ import asyncio
 
 from campaigns.claims import sending
 from campaigns.models import Job
-from campaigns.sender.lines import connect
+from campaigns.sender.connections import connect
 
 
 def enqueue(lease: sending.Lease, low: int, high: int) -> bool:

@@ -13,7 +13,7 @@ from django.db import connection
 
 from campaigns.claims import finalising, sending, window
 from campaigns.sender import work as works
-from campaigns.sender.lines import Lines
+from campaigns.sender.connections import Connections
 from campaigns.sender.loop import LoopThread
 from campaigns.sender.stream import End, Stream
 from vendors import stores
@@ -37,7 +37,7 @@ class Sender:
     """Sends jobs one after the other, for one thread. What it opens for one it keeps for the next, until `close`."""
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._connections = Connections()
         self._loop: LoopThread | None = None
 
     def send(self, job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
@@ -69,13 +69,13 @@ class Sender:
 
     def close(self) -> None:
         if self._loop is not None:
-            self._loop.run(self._lines.close())
+            self._loop.run(self._connections.close())
             self._loop.close()
             self._loop = None
 
     async def _stream(self, work: works.Work, stopping: Callable[[], bool]) -> End:
-        async with self._lines.to_vendor(work) as adapter:
-            return await Stream(replace(work, adapter=adapter), self._lines, rebuild, stopping).run()
+        async with self._connections.to_vendor(work) as adapter:
+            return await Stream(replace(work, adapter=adapter), self._connections, rebuild, stopping).run()
 
     def _run(self, work: Coroutine[Any, Any, End]) -> End:
         if self._loop is None:

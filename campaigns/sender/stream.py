@@ -22,7 +22,7 @@ from psycopg import InterfaceError, InternalError, OperationalError
 from campaigns import failpoints, hours
 from campaigns.claims import sending as claims
 from campaigns.sender import standing as world
-from campaigns.sender.lines import Lines
+from campaigns.sender.connections import Connections
 from campaigns.sender.room import Answer, Room, Ticket
 from campaigns.sender.work import Work
 from vendors import health
@@ -58,12 +58,12 @@ class Stream:
     def __init__(
         self,
         work: Work,
-        lines: Lines,
+        connections: Connections,
         rebuild: Callable[[Scope], Any],
         stopping: Callable[[], bool],
     ) -> None:
-        self._work, self._lines, self._rebuild, self._stopping = work, lines, rebuild, stopping
-        self._throttle, self._health = lines.to_redis()
+        self._work, self._connections, self._rebuild, self._stopping = work, connections, rebuild, stopping
+        self._throttle, self._health = connections.to_redis()
         self._room = Room(work, self._write)
         self._hold = work.adapter.deadline + SLACK
         self._cursor = self._reached = work.first  # claimed, and enqueued, up to here
@@ -72,15 +72,15 @@ class Stream:
 
     async def run(self) -> End:
         """On an error the open calls are cut and thereby in doubt."""
-        self._claims = await self._lines.to_rows()
+        self._claims = await self._connections.to_rows()
         try:
-            self._records = await self._lines.to_rows()
+            self._records = await self._connections.to_rows()
             try:
                 return await self._send()
             finally:
-                await self._lines.give_back(self._records)
+                await self._connections.give_back(self._records)
         finally:
-            await self._lines.give_back(self._claims)
+            await self._connections.give_back(self._claims)
 
     async def _send(self) -> End:
         self._reached = await claims.reached(self._claims, self._work.lease, self._work.first, self._work.end)
@@ -156,7 +156,7 @@ class Stream:
         """Looks at the world every second, and says that we live."""
         now = time.monotonic()
         if self._claims.broken:
-            self._claims = await self._lines.to_rows()
+            self._claims = await self._connections.to_rows()
         if now - self._looked > FIND_OUT:
             self._looked = now
             self._world = await self._look()
@@ -299,7 +299,7 @@ class Stream:
             await asyncio.sleep(pause)
             try:
                 await self._records.close()
-                self._records = await self._lines.to_rows()
+                self._records = await self._connections.to_rows()
             except NO_DATABASE:
                 continue
         await claims.record(self._records, self._work.lease, answers)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from campaigns import audit, receipts, references
 from campaigns.claims import finalising, sending
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.sender.lines import connect
+from campaigns.sender.connections import connect
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused
 from vendors.adapters.base import Reported

@@ -14,7 +14,7 @@ from campaigns import dispatcher, sender
 from campaigns.claims import finalising, sending
 from campaigns.models import Job, OpsMessage
 from campaigns.sender import standing
-from campaigns.sender.lines import connect
+from campaigns.sender.connections import connect
 from campaigns.sender.stream import SLACK
 from tests.enqueueing import started
 from tests.faults import rounds

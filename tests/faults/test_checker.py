@@ -14,7 +14,7 @@ from campaigns import sender
 from campaigns.claims import finalising, people, sending
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.sender import standing
-from campaigns.sender.lines import connect
+from campaigns.sender.connections import connect
 from tests.enqueueing import started
 from tests.faults.checker import judge
 from tests.faults.sending import login, sent, take_again, taken

@@ -23,7 +23,7 @@ from campaigns import audit, dispatcher, receipts
 from campaigns.claims import finalising, people, sending, truth
 from campaigns.models import Campaign, Job, Message, OpsMessage
 from campaigns.sender import standing
-from campaigns.sender.lines import connect
+from campaigns.sender.connections import connect
 from campaigns.states import move
 from tests import factories
 from tests.faults.checker import judge, sums

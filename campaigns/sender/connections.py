@@ -1,6 +1,6 @@
-"""The lines of a sending process: to the database, to Redis, to the vendors. They stay open from one job to the next.
+"""The connections of a sending process, to the database, Redis and vendors. They stay open from one job to the next.
 
-Nothing of a job stays in them: a line is kept only if its job came to its end in order, and none is handed out again
+Nothing of a job stays in them: one is kept only if its job came to its end in order, and none is handed out again
 that has heard anything meanwhile. What nobody has used for a minute is closed.
 """
 
@@ -24,12 +24,12 @@ from vendors.adapters.base import Adapter
 from vendors.health import AsyncHealth
 from vendors.throttle import AsyncThrottle
 
-KEPT = 60.0  # seconds that a line waits for the next job
+KEPT = 60.0  # seconds that they wait for the next job
 ROWS_MOST = 2  # connections to the database: claims and results
 VENDORS_MOST = 8  # adapters; each may hold its whole number of connections
 
 
-class Lines:
+class Connections:
     """Used in one event loop, by one job at a time."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Lines:
         await self._close()
 
     async def _rest(self, resting: bool) -> None:
-        """Between two jobs a timer runs; a job that begins while it closes the lines waits for that."""
+        """Between two jobs a timer runs; a job that begins while it closes them waits for that."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
