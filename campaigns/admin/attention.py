@@ -91,7 +91,14 @@ def _settle(request: HttpRequest, decision: str, ids: list[int]) -> None:
 
 def _told(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
     seen = words.sees_recipients(request.user)
-    return [{**(facts := doubts.facts(row)), "recipient": words.recipient(facts["recipient"], seen)} for row in rows]
+    return [_masked(doubts.facts(row), seen) for row in rows]
+
+
+def _masked(facts: dict[str, Any], seen: bool) -> dict[str, Any]:
+    """Vendors' words often repeat the address."""
+    whole, told = facts["recipient"], facts["seen"] or ""
+    shown = words.recipient(whole, seen)
+    return {**facts, "recipient": shown, "seen": told.replace(whole, shown)}
 
 
 def _answer(

@@ -106,6 +106,7 @@ def in_words(rows: list[Any]) -> None:
 
 @admin.register(Message)
 class MessageAdmin(Scoped):
+    telling = ("recipient", "params", "error_sub_type", "receipt_note")
     list_display = ["id", "campaign", "recipient", "state", "sent_at", "delivered_at", "message_id", "error_code"]
     list_filter = [CampaignFilter, ShapeFilter]
     list_select_related = ["campaign"]
@@ -149,9 +150,6 @@ class MessageAdmin(Scoped):
 
         return [to if name == "recipient" else name for name in self.list_display]
 
-    def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [] if words.sees_recipients(request.user) else ["recipient", "params"]
-
     def state(self, row: Any) -> str:
         if not hasattr(row, "word"):
             in_words([row])
@@ -162,6 +160,7 @@ class MessageAdmin(Scoped):
 class OpsMessageAdmin(Scoped):
     """The hot copies; empty when nothing is being sent."""
 
+    telling = ("error_sub_type",)
     list_display = ["id", "job_id", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "fence"]
     paginator = CappedPaginator
     ordering = ["id"]
@@ -170,6 +169,7 @@ class OpsMessageAdmin(Scoped):
 
 @admin.register(Resolution)
 class ResolutionAdmin(Scoped):
+    telling = ("evidence",)
     list_display = ["message_id", "decision", "decided_by", "reason", "evidence", "created_at"]
     list_filter = ["decision"]
     paginator = CappedPaginator
