@@ -40,7 +40,10 @@ def _reported(request: HttpRequest, slug: str) -> tuple[int, list[Reported]]:
     try:
         if not secrets:
             raise NotTheVendor
-        adapter = adapters.load(Vendor.objects.get(pk=vendor_id).adapter)
+        vendor = Vendor.objects.get(pk=vendor_id)
+        adapter = adapters.load(vendor.adapter)
+        if not adapter(vendor.settings, {}).capabilities.receipts:
+            raise NotTheVendor
         headers = {name.lower(): value for name, value in request.headers.items()}
         return vendor_id, adapter.reported(secrets, headers, request.body)
     except NotTheVendor:

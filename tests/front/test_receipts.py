@@ -17,7 +17,7 @@ from tests.front.test_webhooks import Receiver, receiver
 from tests.front.vendor import NOON, receipt, reporting
 from tests.programs import wait_until, worker
 from vendors import receipt_keys
-from vendors.models import ReceiptKey
+from vendors.models import ReceiptKey, Vendor
 
 __all__ = ["fresh", "receiver"]
 pytestmark = pytest.mark.django_db
@@ -130,6 +130,8 @@ class TestWhoMayReport:
             problem(vendor.post_signed(body, headers), "not-the-vendor", 401)
         for slug in (other.row.slug, "nobody", desk().slug):
             problem(vendor.post_signed(body, good, slug), "not-the-vendor", 401)
+        Vendor.objects.filter(pk=vendor.row.pk).update(settings=vendor.row.settings | {"receipts": False})
+        problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
 
     def test_a_new_secret_leaves_the_old_one_a_day(self):
         vendor = reporting()
