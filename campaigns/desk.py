@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 
 from django.db import transaction
 
-from campaigns import dispatcher, records
+from campaigns import dispatcher
 from campaigns.claims import people, resolve
 from campaigns.claims.people import Answer, Verdict
 from campaigns.models import Job, Message
-from campaigns.records import Person
 from campaigns.states import MOVES
 from campaigns.tasks import ring, settle_soon
+from vendors import records
+from vendors.records import Person
 
 
 def stop(job_ids: Iterable[int], by: Person, reason: str = "", revision: int | None = None) -> list[Answer]:
@@ -51,6 +52,13 @@ def settle(
     return resolved
 
 
+def settle_jobs(
+    job_ids: Iterable[int], decision: str, by: Person, reason: str, seen: int | None = None
+) -> list[Answer]:
+    """As claims.resolve.resolve_job; jobs that send again are dispatched in the same transaction."""
+    return _each(job_ids, by, reason, lambda job_id: [_settle(job_id, decision, reason, by.name, seen)])
+
+
 def ask_again(message_ids: Iterable[int]) -> int:
     """The vendors are asked about these doubts at once; how many were in doubt still."""
     asked = resolve.ask_again(message_ids)
@@ -75,6 +83,13 @@ def _retry(job_id: int, revision: int | None, expired: bool) -> list[Answer]:
     if answer.verdict == Verdict.DONE:
         _send_on([job_id, *answer.ready])
     return [answer]
+
+
+def _settle(job_id: int, decision: str, reason: str, by: str, seen: int | None) -> Answer:
+    answer = resolve.resolve_job(job_id, decision, reason, by, seen)
+    if answer.ready:
+        _send_on(answer.ready)
+    return answer
 
 
 def _dispatch(job_id: int, revision: int | None) -> Answer:

@@ -2,24 +2,32 @@
 
 from typing import Any
 
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
 
 from campaigns.models import Job, Message
 from campaigns.states import PARENTS
 
 
-def doubts(job: Job | None = None, vendor_slug: str | None = None) -> QuerySet[Message]:
-    """In doubt in the ground truth, so their job has been finalised; oldest first, each with its leaf job's id."""
+def doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> QuerySet[Message]:
+    """In doubt in the ground truth, so their job has been finalised; oldest first, each with its leaf job's id.
+
+    job: its own alone; jobs: those of any of these.
+    """
     rows = Message.objects.filter(in_doubt_at__isnull=False)
     if job:
         rows = rows.filter(id__gte=job.first_message, id__lt=job.end)
-    if vendor_slug:
-        rows = rows.filter(campaign__credential__vendor__slug=vendor_slug)
-    leaf = Job.objects.filter(campaign=OuterRef("campaign"), first_message__lte=OuterRef("id"))
-    leaf = leaf.filter(size__gt=OuterRef("id") - F("first_message")).exclude(status__in=PARENTS)
+    if jobs is not None:
+        rows = rows.filter(Exists(_around(jobs)))
+    leaf = _around(Job.objects.all()).exclude(status__in=PARENTS)
     rows = rows.select_related("campaign__sponsor", "campaign__credential__vendor")
     rows = rows.defer("params", "campaign__subject", "campaign__body", "campaign__credential__secret")
     return rows.annotate(leaf=Subquery(leaf.values("pk")[:1])).order_by("id")
+
+
+def _around(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
+    """Those of the jobs in which the message of the outer statement is."""
+    of_campaign = jobs.filter(campaign=OuterRef("campaign"), first_message__lte=OuterRef("id"))
+    return of_campaign.filter(size__gt=OuterRef("id") - F("first_message"))
 
 
 def facts(row: Any) -> dict[str, Any]:

@@ -59,13 +59,13 @@ def retry(job_ids: Iterable[int], revision: int | None = None, expired: bool = F
 
 @transaction.atomic
 def _stop(job_id: int, revision: int | None, by: str) -> Answer:
-    job = _lock(job_id)
+    job = lock(job_id)
     if job is None:
         return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     if job.status in (Status.STOPPED, Status.P_STOPPED):
         return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
     if revision not in (None, job.revision):
-        return _stale(job_id)
+        return stale(job_id)
     # After the lock: a call that started before has an earlier time (the audit of P5 compares them).
     mark = {"stopped_at": Now(), "stopped_by": by[:150], "waits_for": ""}
     children = Job.objects.filter(parent=job_id)
@@ -76,21 +76,20 @@ def _stop(job_id: int, revision: int | None, by: str) -> Answer:
     if nothing_left or not move(Job.objects.filter(pk=job_id), verb, **mark):
         return Answer(job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to stop")
     move(children.filter(pk__in=running), "stop", **mark)
-    many = f" and {_count(len(running), 'child job')}" if running else ""
+    many = f" and {count(len(running), 'child job')}" if running else ""
     return Answer(job_id, Verdict.DONE, f"job {job_id}{many} stopped: no new call starts")
 
 
 @transaction.atomic
 def _retry(job_id: int, revision: int | None, expired: bool) -> Answer:
-    job = _lock(job_id)
+    job = lock(job_id)
     if job is None:
         return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
-    leaves = list(Job.objects.select_for_update().filter(parent=job_id).order_by("pk")) if job.is_parent else [job]
-    busy = _busy(job, leaves)
-    if busy:
-        return Answer(job_id, Verdict.BUSY, busy)
+    leaves = leaves_of(job)
+    if why := busy(job, leaves):
+        return Answer(job_id, Verdict.BUSY, why)
     if revision not in (None, job.revision):
-        return _stale(job_id)
+        return stale(job_id)
     freed = _free([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
     rest = job.remaining if job.is_parent else 0
@@ -100,10 +99,10 @@ def _retry(job_id: int, revision: int | None, expired: bool) -> Answer:
         _reopen_parents(Job.objects.filter(pk=job_id))
     reopen(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
     messages = sum(freed.values()) + rest
-    return Answer(job_id, Verdict.DONE, f"job {job_id} sends {_count(messages, 'message')}", messages, ready)
+    return Answer(job_id, Verdict.DONE, f"job {job_id} sends {count(messages, 'message')}", messages, ready)
 
 
-def _lock(job_id: int) -> Job | None:
+def lock(job_id: int) -> Job | None:
     """The job, locked, and before it its parent."""
     job = Job.objects.filter(pk=job_id).first()
     if job and job.parent_id:
@@ -111,8 +110,13 @@ def _lock(job_id: int) -> Job | None:
     return Job.objects.select_for_update().filter(pk=job_id).first()
 
 
-def _busy(job: Job, leaves: list[Job]) -> str:
-    """Why it cannot be sent again yet, in words."""
+def leaves_of(job: Job) -> list[Job]:
+    """The job itself or, locked, its children."""
+    return list(Job.objects.select_for_update().filter(parent=job.pk).order_by("pk")) if job.is_parent else [job]
+
+
+def busy(job: Job, leaves: list[Job]) -> str:
+    """Why nothing can be sent again yet, in words."""
     if job.is_parent and job.status not in MOVES["retry_parent"].sources:
         return f"job {job.pk} is under way ({job.get_status_display()}): stop it first, or wait until it is finished"
     open_leaves = [leaf for leaf in leaves if leaf.status != Status.LOGGED]
@@ -172,7 +176,7 @@ def _reopen_sessions(job_ids: Any) -> None:
     Session.objects.filter(job__in=job_ids).update(finished_at=None, shard=None, in_doubt=0)
 
 
-def _stale(job_id: int) -> Answer:
+def stale(job_id: int) -> Answer:
     return Answer(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
 
 
@@ -181,5 +185,5 @@ def _sums(leaves: list[Job]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in words if count) or "nothing was in it"
 
 
-def _count(number: int, thing: str) -> str:
+def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

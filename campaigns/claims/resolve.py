@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F, Q
-from django.db.models.functions import Greatest, Now
+from django.db.models import F, Sum
+from django.db.models.functions import Now
 
-from campaigns.claims.people import reopen
+from campaigns.claims import people
+from campaigns.claims.people import Answer, Verdict
 from campaigns.models import Job, Message, Resolution
 from campaigns.states import PARENTS, Status
 
@@ -46,13 +47,45 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     if not reason.strip():
         raise CannotResolve("say why: a reason is kept with every decision")
     jobs = _lock_jobs(ids)  # before their messages, as everybody locks them
-    messages = list(Message.objects.select_for_update().filter(pk__in=ids, in_doubt_at__isnull=False).order_by("pk"))
-    _all_in_doubt(ids, messages)
+    _all_in_doubt(ids, _lock_doubts(ids))
     if decision == As.RESEND:
         _all_logged(set(jobs.values()))
-    Resolution.objects.bulk_create(_entry(message, decision, reason, by) for message in messages)
+    with connection.cursor() as cursor:
+        cursor.execute(KEEP, {"ids": ids, "decision": decision, "reason": reason, "by": by[:150]})
     _settle(ids, decision, reason, by)
-    return _count(ids, jobs, decision)
+    return _count(jobs, decision)
+
+
+@transaction.atomic
+def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> Answer:
+    """The same for all that is in doubt in a job that has ended, a parent with its children.
+
+    seen: the decision was made on this picture of the job (`pictures`), and loses if another was faster. Fewer doubts
+    than were in the picture are no harm; more there cannot be until somebody sends again.
+    """
+    job = people.lock(job_id)
+    if job is None:
+        return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    if why := people.busy(job, people.leaves_of(job)):
+        return Answer(job_id, Verdict.BUSY, why)
+    if seen not in (None, pictures([job_id])[job_id]):
+        return people.stale(job_id)
+    doubts = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, in_doubt_at__isnull=False)
+    ids = list(doubts.values_list("pk", flat=True))
+    if not ids:
+        return Answer(job_id, Verdict.ALREADY, f"job {job_id} has no message in doubt")
+    done = resolve(ids, decision, reason, by)
+    told = f"job {job_id}: {people.count(done.messages, 'message')} in doubt settled as {As(decision).label}"
+    told += f"; stopped half-way, so they wait for a retry: job {_list(done.held)}" if done.held else ""
+    return Answer(job_id, Verdict.DONE, told, done.messages, done.ready)
+
+
+def pictures(job_ids: Iterable[int]) -> Counter[int]:
+    """By job: a number that grows with every decision by which it, or a child of it, is sent again."""
+    asked = list(job_ids)
+    own = dict(Job.objects.filter(pk__in=asked).values_list("pk", "revision"))
+    children = Job.objects.filter(parent__in=asked).order_by().values_list("parent").annotate(Sum("revision"))
+    return Counter(own) + Counter(dict(children))
 
 
 def ask_again(message_ids: Iterable[int]) -> int:
@@ -79,27 +112,38 @@ WHERE m.id = ANY(%(ids)s)
 """
 
 
-def _all_in_doubt(ids: Sequence[int], messages: Sequence[Message]) -> None:
+def _lock_doubts(ids: Sequence[int]) -> set[int]:
+    """Those of the messages that are in doubt, locked."""
+    with connection.cursor() as cursor:
+        cursor.execute(DOUBTS, {"ids": list(ids)})
+        return {message_id for (message_id,) in cursor.fetchall()}
+
+
+DOUBTS = """
+SELECT id FROM campaigns_message WHERE id = ANY(%(ids)s) AND in_doubt_at IS NOT NULL ORDER BY id FOR UPDATE
+"""
+# Before the message changes, because what had been seen of the call is kept with the decision.
+KEEP = """
+INSERT INTO campaigns_resolution (message_id, decision, reason, decided_by, evidence, created_at)
+SELECT id, %(decision)s, %(reason)s, %(by)s, 'called ' || to_char(sent_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+    || ' UTC: ' || coalesce(nullif(error_sub_type, ''), 'nothing was seen'), now()
+FROM campaigns_message WHERE id = ANY(%(ids)s) ORDER BY id
+"""
+
+
+def _all_in_doubt(ids: Sequence[int], doubted: set[int]) -> None:
+    if len(ids) == len(doubted):
+        return
     known = set(Message.objects.filter(pk__in=ids).values_list("pk", flat=True))
-    doubted = {message.pk for message in messages}
-    faults = [
-        f"{verb}: {_list(missing)}"
-        for verb, missing in (("no such message", set(ids) - known), ("not in doubt", known - doubted))
-        if missing
-    ]
-    if faults:
-        raise CannotResolve("; ".join(faults) + "; nothing was changed")
+    faults = (("no such message", set(ids) - known), ("not in doubt", known - doubted))
+    told = [f"{verb}: {_list(missing)}" for verb, missing in faults if missing]
+    raise CannotResolve("; ".join(told) + "; nothing was changed")
 
 
 def _all_logged(job_ids: set[int]) -> None:
     running = Job.objects.filter(pk__in=job_ids).exclude(status=Status.LOGGED).values_list("pk", flat=True)
     if running:
         raise CannotResolve(f"still being sent or finalised: job {_list(running)}; try again in a moment", later=True)
-
-
-def _entry(message: Message, decision: str, reason: str, by: str) -> Resolution:
-    seen = f"called {message.sent_at:%Y-%m-%d %H:%M:%S %Z}: {message.error_sub_type or 'nothing was seen'}"
-    return Resolution(message=message, decision=decision, reason=reason, decided_by=by[:150], evidence=seen)
 
 
 def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
@@ -123,24 +167,39 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
         )
 
 
-def _count(ids: Sequence[int], jobs: dict[int, int], decision: str) -> Resolved:
+def _count(jobs: dict[int, int], decision: str) -> Resolved:
     """The counters of the jobs follow; jobs without other open messages are sent again."""
-    column = {As.SENT.value: "accepted", As.FAILED.value: "refused"}.get(decision)
-    for job_id, number in sorted(Counter(jobs[one] for one in ids).items()):
-        counters: dict[str, Any] = {"in_doubt": Greatest(F("in_doubt") - number, 0)}
-        if column:
-            counters[column] = F(column) + number
-        Job.objects.filter(Q(pk=job_id) | Q(children=job_id)).update(**counters)
+    numbers = Counter(jobs.values())
+    settled: dict[str, Any] = {
+        "jobs": list(numbers),
+        "numbers": list(numbers.values()),
+        "sent": int(decision == As.SENT),
+        "failed": int(decision == As.FAILED),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT, settled)
     if decision != As.RESEND:
-        return Resolved(len(ids))
+        return Resolved(len(jobs))
     complete: list[int] = []
     held: list[int] = []
-    for job in Job.objects.filter(pk__in=set(jobs.values())).order_by("pk"):
+    for job in Job.objects.filter(pk__in=numbers).order_by("pk"):
         open_messages = job.size - job.accepted - job.refused - job.expired - job.in_doubt
-        alone = open_messages == sum(1 for one in jobs.values() if one == job.pk)
-        (complete if alone else held).append(job.pk)
-    reopen(Job.objects.filter(pk__in=complete))
-    return Resolved(len(ids), tuple(complete), tuple(held))
+        (complete if open_messages == numbers[job.pk] else held).append(job.pk)
+    people.reopen(Job.objects.filter(pk__in=complete))
+    return Resolved(len(jobs), tuple(complete), tuple(held))
+
+
+# A parent's counters are the sums of its children's.
+COUNT = """
+WITH settled AS (SELECT unnest(%(jobs)s::bigint[]) AS id, unnest(%(numbers)s::int[]) AS number)
+UPDATE campaigns_job j SET in_doubt = greatest(j.in_doubt - n.number, 0),
+    accepted = j.accepted + n.number * %(sent)s, refused = j.refused + n.number * %(failed)s
+FROM (
+    SELECT id, number FROM settled
+    UNION ALL SELECT c.parent_id, sum(s.number)::int FROM settled s JOIN campaigns_job c USING (id)
+        WHERE c.parent_id IS NOT NULL GROUP BY c.parent_id
+) n WHERE j.id = n.id
+"""
 
 
 def _list(ids: Iterable[int]) -> str:

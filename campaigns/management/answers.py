@@ -1,6 +1,5 @@
-"""Who gives a command, how its answers are reported, and with which exit code."""
+"""How a decision's answers are reported, and with which exit code."""
 
-import getpass
 from collections.abc import Iterable
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -10,14 +9,6 @@ from vendors.management.output import write_json
 
 NOT_YET = 3
 CODES = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
-
-
-def person() -> str:
-    """The user of this shell; a container's user may have no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
 
 
 def report(out: OutputWrapper, answers: Iterable[Answer], as_json: bool) -> None:

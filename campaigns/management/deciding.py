@@ -10,11 +10,12 @@ from django.db.models import QuerySet
 
 from campaigns.claims.people import Answer, Verdict
 from campaigns.management import flags, following
-from campaigns.management.answers import person, report
+from campaigns.management.answers import report
 from campaigns.models import Job
-from campaigns.records import Person
 from campaigns.states import Status
+from vendors.management.history import person
 from vendors.management.output import tell
+from vendors.records import Person
 
 CODES = (
     "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage, or --yes is missing, 3 not yet; "

@@ -2,13 +2,19 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db.models import Q, QuerySet
 
 from campaigns import desk, doubts
+from campaigns.claims import people
+from campaigns.claims.people import Verdict
 from campaigns.claims.resolve import As, CannotResolve, Resolved
-from campaigns.management.answers import NOT_YET, person
+from campaigns.management import deciding, flags, following
+from campaigns.management.answers import NOT_YET, report
 from campaigns.models import Job
-from vendors.management import arguments
+from campaigns.states import Status
+from vendors.management.history import person
 from vendors.management.output import tell, write_rows
+from vendors.records import Person
 
 SHOWN = 50  # rows of the table
 COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen")
@@ -17,8 +23,8 @@ COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen"
 class Command(BaseCommand):
     help = (
         "Messages in doubt: the vendor may have them, its answer is lost. Lists them, or settles them as a person "
-        "found out; all that are named or none. Exit codes: 0 done, 1 unknown or not in doubt (nothing changed), "
-        "2 usage, 3 not yet: a job is still being sent or finalised."
+        "found out: those that are named, all or none, or those of jobs that have ended, by --job, --vendor and the "
+        "like. " + deciding.CODES
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -29,41 +35,81 @@ class Command(BaseCommand):
             choices=As.values,
             help="sent: the vendor has it; failed: it has not, given up; resend: call again",
         )
+        parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
+        parser.add_argument("--job", type=int, metavar="ID", help="of this job")
+        flags.add(parser)
+        deciding.deciding(parser)
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
-        parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
-        parser.add_argument("--job", type=int, metavar="ID", help="with --list: of this job")
-        parser.add_argument("--vendor", metavar="SLUG", help="with --list: of this vendor")
-        parser.add_argument("--json", action="store_true", help="one object a message, or one for the decision")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        jobs = _jobs(options)
         if options["list"]:
-            self._list(options)
-        elif options["messages"] and options["decision"] and options["reason"].strip():
+            self._list(doubts.doubts(jobs=jobs), options)
+            return
+        decided, named = options["decision"] and options["reason"].strip(), bool(options["messages"])
+        if not decided or named == (jobs is not None):
+            told = "say --list, or --as sent|failed|resend --reason TEXT and which: MESSAGE ..., or --job, --vendor ..."
+            raise CommandError(told, returncode=2)
+        if jobs is None:
             self._settle(options)
         else:
-            raise CommandError("say --list, or MESSAGE ... --as sent|failed|resend --reason TEXT", returncode=2)
+            self._settle_jobs(jobs, options)
 
-    def _list(self, options: dict[str, Any]) -> None:
-        job = Job.objects.filter(pk=options["job"]).first()
-        if options["job"] and job is None:
-            raise CommandError(f"there is no job {options['job']}")
-        if options["vendor"]:
-            arguments.vendor(options["vendor"])
-        rows = doubts.doubts(job, options["vendor"])
+    def _list(self, rows: QuerySet[Any], options: dict[str, Any]) -> None:
         shown = map(doubts.facts, rows.iterator() if options["json"] else rows[:SHOWN])
         write_rows(self.stdout, shown, options["json"], COLUMNS)
         if not options["json"] and (total := rows.count()) > SHOWN:
             self.stdout.write(f"the first {SHOWN} of {total:,}; --json lists all")
 
     def _settle(self, options: dict[str, Any]) -> None:
-        decision, by = options["decision"], options["by"] or person()
+        ids, decision, by = options["messages"], options["decision"], options["by"] or person()
+        if options["dry_run"]:
+            named = list(map(doubts.facts, doubts.doubts().filter(pk__in=ids)))
+            self._would(len(named), len({row["job"] for row in named}), options)
+            return
         try:
-            done = desk.settle(options["messages"], decision, options["reason"], by)
+            done = desk.settle(ids, decision, options["reason"], by)
         except CannotResolve as error:
             raise CommandError(str(error), returncode=NOT_YET if error.later else 1) from None
         facts = {"messages": done.messages, "as": decision, "sent_again": done.ready, "held": done.held}
         tell(self.stdout, sentence(done, decision), facts, options["json"])
+        if options["wait"]:
+            deciding.wait(self, list(done.ready), options, following.OVER)
+
+    def _settle_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> None:
+        """One leaf job after the other; a parent's children are found by the same look-ups."""
+        ended = jobs.filter(status=Status.LOGGED, in_doubt__gt=0).order_by("pk")
+        ids = list(ended.values_list("pk", flat=True))
+        number = doubts.doubts(jobs=ended).count()
+        if options["dry_run"]:
+            self._would(number, len(ids), options)
+            return
+        deciding.confirm(_words(number, len(ids), options), options)
+        by = Person(options["by"] or person())
+        answers = desk.settle_jobs(ids, options["decision"], by, options["reason"])
+        report(self.stdout, answers, options["json"])
+        if options["wait"]:
+            sending = [job_id for one in answers if one.verdict == Verdict.DONE for job_id in one.ready]
+            deciding.wait(self, sending, options, following.OVER)
+
+    def _would(self, number: int, jobs: int, options: dict[str, Any]) -> None:
+        facts = {"dry_run": True, "messages": number, "jobs": jobs, "as": options["decision"]}
+        tell(self.stdout, _words(number, jobs, options), facts, options["json"])
+
+
+def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
+    """Those that are looked up, of a parent its children too; None: no look-up is given."""
+    if options["job"] is None:
+        return flags.jobs(options) if flags.given(options) else None
+    if not Job.objects.filter(pk=options["job"]).exists():
+        raise CommandError(f"there is no job {options['job']}")
+    return flags.jobs(options).filter(Q(pk=options["job"]) | Q(parent=options["job"]))
+
+
+def _words(number: int, jobs: int, options: dict[str, Any]) -> str:
+    decision = As(options["decision"]).label
+    return f"this settles {people.count(number, 'message')} of {people.count(jobs, 'job')} as {decision}"
 
 
 def sentence(done: Resolved, decision: str) -> str:

@@ -8,8 +8,8 @@ from campaigns import desk, progress
 from campaigns.claims.people import Answer
 from campaigns.management import deciding, flags
 from campaigns.models import Job
-from campaigns.records import Person
 from campaigns.states import DONE, Status
+from vendors.records import Person
 
 ANSWERED = F("accepted") + F("in_doubt")  # these are never sent again
 

@@ -7,8 +7,8 @@ from campaigns import desk, progress
 from campaigns.claims.people import Answer
 from campaigns.management import deciding, following
 from campaigns.models import Job
-from campaigns.records import Person
 from campaigns.states import MOVES
+from vendors.records import Person
 
 
 class Command(deciding.Deciding):

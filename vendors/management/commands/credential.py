@@ -4,8 +4,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 
-from vendors.management import arguments
+from vendors.management import arguments, history
 from vendors.management.facts import credential_facts
 from vendors.management.output import tell, write_rows
 from vendors.models import Credential
@@ -52,7 +53,10 @@ class Command(BaseCommand):
             "secret": arguments.secret(of, options["secret"], options["secret_file"]),
         }
         arguments.check(Credential(vendor=of, name=name, **wanted))
-        row, new = Credential.objects.get_or_create(vendor=of, name=name, defaults=wanted)
+        with transaction.atomic():
+            row, new = Credential.objects.get_or_create(vendor=of, name=name, defaults=wanted)
+            if new:
+                history.added(row)
         faults = [] if new else arguments.differences(row, wanted)
         if faults:
             raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults))
@@ -64,7 +68,9 @@ class Command(BaseCommand):
         if not options["secret"] and not options["secret_file"]:
             raise CommandError("give the new secret with --set or --secret-file")
         secret = arguments.secret(of, options["secret"], options["secret_file"])
-        Credential.objects.filter(pk=row.pk).update(secret=secret)
+        with transaction.atomic():
+            Credential.objects.filter(pk=row.pk).update(secret=secret)
+            history.changed(row, "secret replaced")
         self._tell(row, "its secret is replaced" + ("; it is still paused" if row.paused else ""), options)
 
     def do_list(self, vendor: str | None, **options: Any) -> None:
@@ -76,12 +82,14 @@ class Command(BaseCommand):
     def do_pause(self, vendor: str, name: str, **options: Any) -> None:
         row = arguments.credential(arguments.vendor(vendor), name)
         told = "was paused already" if row.paused else "paused: no new call starts"
-        Credential.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
+        with history.kept(row, credential_facts):
+            Credential.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
         self._tell(row, told, options)
 
     def do_resume(self, vendor: str, name: str, **options: Any) -> None:
         row = arguments.credential(arguments.vendor(vendor), name)
-        Credential.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
+        with history.kept(row, credential_facts):
+            Credential.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
         self._tell(row, "resumed" if row.paused else "was not paused", options)
 
     def _tell(self, row: Credential, sentence: str, options: dict[str, Any]) -> None:

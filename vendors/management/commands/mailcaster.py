@@ -4,8 +4,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 
-from vendors.management import arguments
+from vendors.management import arguments, history
 from vendors.management.facts import caster_facts
 from vendors.management.output import tell, write_rows
 from vendors.models import Mailcaster, Vendor
@@ -51,7 +52,10 @@ class Command(BaseCommand):
         arguments.check(row)
         if row.min_size < 1 or not 0 < row.percentage <= 100:
             raise CommandError("the minimum must be 1 or more, the percentage over 0 and at most 100")
-        row, new = Mailcaster.objects.get_or_create(vendor=of, name=name, defaults=wanted)
+        with transaction.atomic():
+            row, new = Mailcaster.objects.get_or_create(vendor=of, name=name, defaults=wanted)
+            if new:
+                _on_record(of, row, "added")
         faults = [] if new else arguments.differences(row, wanted)
         if faults:
             raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults))
@@ -71,19 +75,28 @@ class Command(BaseCommand):
 
     def do_remove(self, vendor: str, name: str, **options: Any) -> None:
         row = _caster(arguments.vendor(vendor), name)
-        row.delete()
+        with transaction.atomic():
+            _on_record(row.vendor, row, "removed")
+            row.delete()
         facts = {"vendor": vendor, "name": name, "removed": True}
         tell(self.stdout, f"{row}: removed", facts, options["json"])
 
     def _switch(self, vendor: str, name: str, enabled: bool, options: dict[str, Any]) -> None:
         row = _caster(arguments.vendor(vendor), name)
         told = "already so" if row.enabled == enabled else "enabled" if enabled else "disabled: it takes no further job"
-        Mailcaster.objects.filter(pk=row.pk).update(enabled=enabled)
+        with transaction.atomic():
+            if Mailcaster.objects.filter(pk=row.pk).exclude(enabled=enabled).update(enabled=enabled):
+                _on_record(row.vendor, row, "enabled" if enabled else "disabled")
         self._tell(row, told, options)
 
     def _tell(self, row: Mailcaster, sentence: str, options: dict[str, Any]) -> None:
         row.refresh_from_db()
         tell(self.stdout, f"{row}: {sentence}", caster_facts(row), options["json"])
+
+
+def _on_record(of: Vendor, row: Mailcaster, what: str) -> None:
+    """In the vendor's history, where the admin keeps its casters too."""
+    history.changed(of, f"mailcaster {row} {what}")
 
 
 def _caster(of: Vendor, name: str) -> Mailcaster:

@@ -11,8 +11,8 @@ from django.db.models import ProtectedError
 from django.utils import timezone
 
 from vendors import adapters, casters, health, receipt_keys
-from vendors.management import arguments, terms
-from vendors.management.facts import status_facts, vendor_facts
+from vendors.management import arguments, history, terms
+from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
 from vendors.models import Credential, Vendor
 
@@ -85,6 +85,7 @@ class Command(BaseCommand):
                 terms.replace(row, None, limits)
                 if not options["no_casters"]:
                     casters.default_set(row)
+                history.added(row)
         except IntegrityError:
             self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
             return
@@ -112,7 +113,8 @@ class Command(BaseCommand):
         for name in changed:
             setattr(row, name, wanted[name])
         arguments.check(row)
-        row.save(update_fields=changed)  # other columns are somebody else's; a changed night reaches beat
+        with history.kept(row, vendor_facts):
+            row.save(update_fields=changed)  # other columns are somebody else's; a changed night reaches beat
         self._tell(row, f"{slug}: {'changed' if changed else 'already so'}", options)
 
     def do_limit(self, slug: str, **options: Any) -> None:
@@ -124,20 +126,23 @@ class Command(BaseCommand):
             raise CommandError("give new limits or --clear, not both")
         told = ""
         if windows or options["clear"]:
-            told = "changed\n" if terms.replace(row, login, windows) else "already so\n"
+            with history.kept(login, credential_facts) if login else history.kept(row, vendor_facts):
+                told = "changed\n" if terms.replace(row, login, windows) else "already so\n"
         now = "\n".join(map(terms.price, terms.of(row, login))) or "no limit"
         self._tell(row, f"{login or slug}: {told}{now}", options)
 
     def do_pause(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         told = "was paused already" if row.paused else "paused: no new call starts"
-        Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
+        with history.kept(row, vendor_facts):
+            Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
         self._tell(row, f"{slug}: {told}", options)
 
     def do_resume(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         told = "resumed" if row.paused else "was not paused"
-        Vendor.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
+        with history.kept(row, vendor_facts):
+            Vendor.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
         self._tell(row, f"{slug}: {told}", options)
 
     def do_status(self, slug: str, **options: Any) -> None:
@@ -147,7 +152,8 @@ class Command(BaseCommand):
             for name, value in changed.items():
                 setattr(row, name, value)
             arguments.check(row)
-            Vendor.objects.filter(pk=row.pk).update(**changed)
+            with history.kept(row, _terms):
+                Vendor.objects.filter(pk=row.pk).update(**changed)
         try:
             status = health.at(settings.REDIS_URL).look(row.pk, health.Terms.of(row))
         except health.Unreachable as error:
@@ -163,17 +169,23 @@ class Command(BaseCommand):
             health.at(settings.REDIS_URL).reset(row.pk)
         except health.Unreachable as error:
             raise CommandError(f"the status store cannot be reached: {error}") from error
+        history.changed(row, "its answers are forgotten")
         self._tell(row, f"{slug}: its answers are forgotten", options)
 
     def do_receipts(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         if options["off"]:
-            told = "receipts are not taken any more" if receipt_keys.revoke(row) else "there was no secret"
+            with transaction.atomic():
+                if gone := receipt_keys.revoke(row):
+                    history.changed(row, "receipts are not taken any more")
+            told = "receipts are not taken any more" if gone else "there was no secret"
             self._tell(row, f"{slug}: {told}", options)
             return
         if not adapters.load(row.adapter)(row.settings, {}).capabilities.receipts:
             raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
-        secret = receipt_keys.rotate(row, timezone.now())
+        with transaction.atomic():
+            secret = receipt_keys.rotate(row, timezone.now())
+            history.changed(row, "a new secret for receipts")
         address = f"/api/v1/receipts/{slug}"
         facts = {"slug": slug, "address": address, "secret": secret}
         told = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
@@ -183,6 +195,7 @@ class Command(BaseCommand):
         row = arguments.vendor(slug)
         try:
             with transaction.atomic():
+                history.removed(row)
                 row.credentials.all().delete()
                 row.delete()
         except ProtectedError:
@@ -208,6 +221,10 @@ class Command(BaseCommand):
     def _tell(self, row: Vendor, sentence: str, options: dict[str, Any]) -> None:
         row.refresh_from_db()
         tell(self.stdout, sentence, vendor_facts(row), options["json"])
+
+
+def _terms(row: Vendor) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in TERMS}
 
 
 def _own(parser: ArgumentParser) -> None:

@@ -19,8 +19,10 @@ class Person:
     id: int | None = None
 
 
-def write(by: Person, model: type[Model], told: Iterable[tuple[int, str]], reason: str) -> None:
-    """One entry for each (row, what was decided of it)."""
+def write(
+    by: Person, model: type[Model], told: Iterable[tuple[int, str]], reason: str = "", flag: int = CHANGE
+) -> None:
+    """One entry for each (row, what was decided of it). flag: the log's own word for it."""
     user_id = _system() if by.id is None else by.id
     kind = ContentType.objects.get_for_model(model)
     who = f" by {by.name}" if by.id is None else ""
@@ -30,7 +32,7 @@ def write(by: Person, model: type[Model], told: Iterable[tuple[int, str]], reaso
             content_type=kind,
             object_id=str(pk),
             object_repr=f"{kind.model} {pk}",
-            action_flag=CHANGE,
+            action_flag=flag,
             change_message=f"{what}{who}" + (f". Reason: {reason.strip()}" if reason.strip() else ""),
         )
         for pk, what in told
