@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+STOPS = 200  # of the tab key on one page
 PATIENCE = 45_000  # milliseconds; a loaded machine takes its time
 expect.set_options(timeout=PATIENCE)
 FLAGS = ["--no-sandbox", "--lang=en-US", "--disable-dev-shm-usage", "--disable-gpu"]
@@ -69,6 +70,15 @@ class Desk:
         """Kept where MAILHUB_SCREENSHOTS says, for people to look at."""
         if folder := os.environ.get("MAILHUB_SCREENSHOTS"):
             self.page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+    def tab_to(self, wanted: Locator, back: bool = False) -> None:
+        """By the tab key alone, as somebody without a mouse; where the keys stop, it is seen."""
+        for _ in range(STOPS):
+            if wanted.evaluate("one => one === document.activeElement"):
+                assert wanted.evaluate("one => getComputedStyle(one).outlineStyle") != "none", "nobody sees the focus"
+                return
+            self.page.keyboard.press("Shift+Tab" if back else "Tab")
+        raise AssertionError(f"{STOPS} times Tab do not reach {wanted}")
 
     def overflows(self) -> bool:
         """Is the page wider than its window?"""

@@ -80,14 +80,20 @@ class TestDeciding:
     def test_a_job_is_stopped_by_keyboard_and_sent_again(self, desk: Desk, night: None) -> None:
         job = Job.objects.get(status="SENDING", parent=None)
         page = desk.open(JOBS)
-        page.get_by_label(f"Select job {job.pk}").focus()
+        desk.tab_to(page.get_by_label("Action:"))
+        page.keyboard.type("Stop")  # as a list box is used without a mouse
+        expect(page.get_by_label("Action:")).to_have_value("stop")
+        desk.tab_to(page.get_by_label(f"Select job {job.pk}"))
         page.keyboard.press("Space")
-        page.get_by_label("Action:").select_option(label="Stop")
-        page.get_by_role("button", name="Go").focus()
+        desk.picture("jobs-keyboard")
+        desk.tab_to(page.get_by_role("button", name="Go"), back=True)
         page.keyboard.press("Enter")
         expect(page.locator(".numbers")).to_contain_text("1 job: 30 messages will not be called any more.")
         desk.picture("stop-confirm")
-        page.get_by_label("Reason").fill("the letter names the wrong year")
+        desk.tab_to(page.get_by_label("Reason"))
+        page.keyboard.type("the letter names the wrong year")
+        desk.tab_to(page.get_by_role("button", name="Stop: 1 job"))
+        desk.picture("stop-confirm-keyboard")
         page.keyboard.press("Enter")
         expect(page.get_by_text(f"job {job.pk} stopped: no new call starts")).to_be_visible()
         assert Job.objects.get(pk=job.pk).status == "STOPPED"
@@ -103,6 +109,24 @@ class TestDeciding:
         page.get_by_label("Reason").fill("their server is back")
         page.get_by_role("button", name="Send the rest again: 1 job").click()
         expect(page.get_by_text(f"job {job.pk} sends 2 messages")).to_be_visible()
+
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    def test_the_doubts_of_a_job_are_settled_together(self, desk: Desk, night: None, theme: str) -> None:
+        desk.page.emulate_media(color_scheme=theme)
+        job = Job.objects.get(status="LOGGED", parent=None)
+        page = desk.open(f"{JOBS}{job.pk}/change/")
+        desk.picture(f"job-{theme}")
+        assert not desk.overflows()
+        page.get_by_role("button", name="Send again those in doubt").click()
+        numbers = page.locator(".numbers")
+        expect(numbers).to_contain_text("1 message in doubt will be sent again.")
+        expect(numbers).to_contain_text("5 were already sent and are left alone, as are 2 refused.")
+        desk.picture(f"resend-confirm-{theme}")
+        assert not desk.overflows()
+        page.get_by_label("Reason").fill("they have never seen it")
+        page.get_by_role("button", name="Send again those in doubt: 1 job").click()
+        expect(page.get_by_text(f"job {job.pk}: 1 message in doubt settled as send again")).to_be_visible()
+        assert Resolution.objects.get().decided_by == "ann"
 
     @pytest.mark.parametrize("width", [1280, 390])
     def test_a_doubt_is_settled_after_a_warning(self, desk: Desk, night: None, width: int) -> None:

@@ -1,16 +1,19 @@
 // What the operators' pages need beyond htmx: when not to poll, and filters that need no button.
 "use strict";
 
+// A row that is chosen, or a fold under somebody's keys: an answer would take the choice or the focus away.
+const HELD = ".pick:checked, summary:focus-visible";
+
 document.addEventListener("htmx:beforeRequest", (event) => {
   const polled = event.target;
   const fold = polled.closest("details");
-  const busy = polled.querySelector(".pick:checked") || (fold && !fold.open);
+  const busy = polled.querySelector(HELD) || (fold && !fold.open);
   if (document.hidden || busy) event.preventDefault();
 });
 
-// An answer that was on its way when somebody chose a row would take the choice away.
+// The same for an answer that was on its way.
 document.addEventListener("htmx:beforeSwap", (event) => {
-  if (event.detail.target.querySelector(".pick:checked")) event.detail.shouldSwap = false;
+  if (event.detail.target.querySelector(HELD)) event.detail.shouldSwap = false;
 });
 
 // A poll that fails says so, instead of showing old numbers as if they were new.
