@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,10 +38,18 @@ def browser() -> Iterator[Browser]:
                 pytest.skip(f"{CHROMIUM} cannot be started here: {why.message.splitlines()[0]}")
             yield running
             running.close()
+            let_go()
         finally:
             os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE")
             if before is not None:
                 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = before
+
+
+def let_go() -> None:
+    """The server's threads end when their browser has gone, and with them their sessions on the test database."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while time.monotonic() < deadline and any("process_request_thread" in one.name for one in threading.enumerate()):
+        time.sleep(0.02)
 
 
 class Desk:

@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 from campaigns import desk, doubts
 from campaigns.claims import people
 from campaigns.claims.people import Verdict
-from campaigns.claims.resolve import As, CannotResolve, Resolved
+from campaigns.claims.resolve import As, CannotResolve, Resolved, pictures
 from campaigns.management import deciding, flags, following
 from campaigns.management.answers import NOT_YET, report
 from campaigns.models import Job
@@ -81,13 +81,13 @@ class Command(BaseCommand):
         """One leaf job after the other; a parent's children are found by the same look-ups."""
         ended = jobs.filter(status=Status.LOGGED, in_doubt__gt=0).order_by("pk")
         ids = list(ended.values_list("pk", flat=True))
-        number = doubts.doubts(jobs=ended).count()
+        seen, number = pictures(ids), doubts.doubts(jobs=ended).count()
         if options["dry_run"]:
             self._would(number, len(ids), options)
             return
         deciding.confirm(_words(number, len(ids), options), options)
-        by = Person(options["by"] or person())
-        answers = desk.settle_jobs(ids, options["decision"], by, options["reason"])
+        how = options["decision"], Person(options["by"] or person()), options["reason"]
+        answers = [answer for one in ids for answer in desk.settle_jobs([one], *how, seen[one])]
         report(self.stdout, answers, options["json"])
         if options["wait"]:
             sending = [job_id for one in answers if one.verdict == Verdict.DONE for job_id in one.ready]
@@ -114,7 +114,7 @@ def _words(number: int, jobs: int, options: dict[str, Any]) -> str:
 
 def sentence(done: Resolved, decision: str) -> str:
     """What came of it, for people."""
-    words = [f"{done.messages:,} message{'' if done.messages == 1 else 's'}: {As(decision).label}"]
+    words = [f"{people.count(done.messages, 'message')}: {As(decision).label}"]
     words += [f"job {', '.join(map(str, done.ready))} sends again"] if done.ready else []
     words += [f"job {', '.join(map(str, done.held))} was stopped: retry_job sends them"] if done.held else []
     return "; ".join(words)
