@@ -263,10 +263,12 @@ async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> bool
 
 
 EXPIRE = """
-WITH late AS (
+WITH held AS (  -- before its messages, as everybody locks them
+    SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR NO KEY UPDATE
+), late AS (
     UPDATE campaigns_opsmessage SET error_code = 'expired'
     WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
-        AND EXISTS (SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING')
+        AND EXISTS (SELECT FROM held)
         AND CASE WHEN %(put_off)s::interval IS NULL THEN true WHEN error_sub_type LIKE 'put off since %%'
             THEN substr(error_sub_type, 15)::timestamptz <= clock_timestamp() - %(put_off)s::interval END
     RETURNING id

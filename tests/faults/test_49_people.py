@@ -3,6 +3,7 @@
 Decisions about jobs at rest: tests/campaigns/test_stop_retry.py. Two who decide at once: here.
 """
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -13,9 +14,11 @@ import pytest
 from django.db import connection, transaction
 
 from campaigns import settle
-from campaigns.claims import finalising, people
+from campaigns.claims import finalising, people, sending
 from campaigns.claims.people import Verdict
 from campaigns.models import Job, Message, OpsMessage
+from campaigns.sender import connections
+from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.sending import being_sent, calls, login, meanwhile, send_the_rest, sent, take_again, taken
@@ -58,6 +61,26 @@ def test_49_a_stop_while_the_messages_are_enqueued_wins_and_nothing_is_called(sa
         wait_until(lambda: waiting_for_locks() == 2, "the stop waits for the sender")
     assert verdict.result() == Verdict.DONE and answer.result()
     assert finalising.finalise(job.pk) and judge(sandbox.books()) == []
+
+
+def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of_it() -> None:
+    """Whoever locked the messages before their job would be thrown out, or throw out a receipt."""
+    job = factories.campaign_with_job(5, status="SENDING")
+
+    async def expire() -> None:
+        rows = await connections.connect()
+        await sending.expire(rows, sending.Lease(job.pk, job.fence), job.first_message, job.end)
+        await rows.close()
+
+    with ExitStack() as both, transaction.atomic():
+        Job.objects.select_for_update().get(pk=job.pk)
+        expiring = both.enter_context(meanwhile(asyncio.run, expire()))
+        wait_until(waiting_for_locks, "the sender waits for the job")
+        assert len(OpsMessage.objects.select_for_update(nowait=True).filter(job=job)) == 5
+        assert stop(job) == Verdict.DONE
+    expiring.result()
+    assert not OpsMessage.objects.exclude(error_code=None).exists()
+    assert finalising.finalise(job.pk) and sums() == {"waiting": 5}
 
 
 def test_50_after_a_stop_has_committed_no_new_call_starts(sandbox: Sandbox) -> None:
