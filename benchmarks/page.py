@@ -21,6 +21,13 @@ that takes its yardstick in the same run, in turns with what it measures, becaus
 the middle of the ratios within a round, and in brackets stand the lowest and the highest. Vendors, databases and
 senders share the machine, so absolute figures are this machine's; the ratios are what to look at.
 """
+MISSED = """\
+What is missed, and why. *Two processes:* senders, databases and receiver share the two cores, and one process with its
+share of them nearly fills these; the tables of `benchmarks.processes` say what a message costs all of them together,
+what the machine could do at most, and what a second process brings where the vendor's latency is the limit. *Enqueue:*
+document 001 asks for two writes; [decision 10](decisions/0010-slices-ahead-of-the-calls.md) says why both stay.
+*Import:* checking a row in Python costs more than the bare COPY of it, and nothing is stored before all are checked.
+"""
 Kept = dict[str, Any]
 
 
@@ -73,7 +80,7 @@ def page(tables: list[Kept]) -> str:
         "## What was asked\n\n"
         "| What | Yardstick in the same run | Must reach | Aim | Measured | Rounds | Reached | `python -m ...` |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        f"{rows}\n## All figures\n\n{chr(10).join(map(table, tables))}"
+        f"{rows}\n{MISSED}\n## All figures\n\n{chr(10).join(map(table, tables))}"
     )
 
 
