@@ -7,11 +7,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.programs import wait_until
+from tests.waiting import DEADLINE, wait_until
 
 FOLDERS = "/usr/lib/rabbitmq/bin:/usr/local/lib/rabbitmq/bin:/opt/homebrew/sbin"  # sbin's is for root and one user only
 PROGRAM = shutil.which("rabbitmq-server", path=f"{FOLDERS}:{os.environ.get('PATH', '')}")
-DEADLINE = 120.0
 
 
 def _free_port() -> int:

@@ -3,15 +3,13 @@
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 from redis import ConnectionError as RedisConnectionError
 from redis import Redis
 
 from mailhub.embedded.engines import redis_program
-
-DEADLINE = 60.0
+from tests.waiting import DEADLINE, wait_until
 
 
 class PrivateRedis:
@@ -28,14 +26,11 @@ class PrivateRedis:
         options |= {"save": "", "appendonly": "yes", "appendfsync": "always", "logfile": str(self.folder / "log")}
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen([self._program, *words])
-        deadline = time.monotonic() + DEADLINE
         with self.client() as client:
-            while not self._answers(client):
-                assert self._process.poll() is None and time.monotonic() < deadline, (self.folder / "log").read_text()
-                time.sleep(0.01)
+            wait_until(lambda: self._answers(client), "Redis answers", every=0.01)
 
-    @staticmethod
-    def _answers(client: Redis) -> bool:
+    def _answers(self, client: Redis) -> bool:
+        assert self._process.poll() is None, (self.folder / "log").read_text()
         try:
             return client.ping() is True
         except RedisConnectionError:  # not yet there, or still loading

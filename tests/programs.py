@@ -8,25 +8,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 from django.db import close_old_connections, connection
 
+from tests.waiting import DEADLINE, wait_until
+
 PROJECT = Path(__file__).parents[1]
-DEADLINE = 60.0  # seconds until a condition must hold, on a slow and busy machine
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
-    """The condition's first true answer; an error that says what never came."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -1,7 +1,6 @@
-"""make test: the whole suite, and once more, alone, what failed.
+"""make test: the whole suite. What broke is fatal at the first try; what only missed a deadline runs once more, alone.
 
-A test that fails among others and passes alone is shown loudly and does not fail the run; why, says
-docs/decisions/0001-a-flaky-test-is-shown-not-fatal.md.
+Which is which, says the exception: docs/decisions/0001-a-missed-deadline-is-tried-again-a-broken-promise-is-not.md.
 
 Usage: python tests/run.py [arguments for pytest]
 """
@@ -11,31 +10,34 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
-MOST_FLAKY = 5
+MOST_LATE = 5  # more of them, and it is not the machine
 SOME_FAILED = 1  # pytest's exit code; every other one but 0 means that the tests were not run as they should
 ALONE = ["-n", "0", "-p", "no:randomly"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests; the exit code is pytest's, but 0 if all that failed passed alone."""
-    code, failed = _pytest(arguments)
+    """Run the tests; the exit code is pytest's, but 0 if what failed had only missed a deadline, and passed alone."""
+    code, late, broken = _pytest(arguments)
     if code != SOME_FAILED:
         return code
-    if not failed or len(failed) > MOST_FLAKY:
-        _say(f"FAILED: {len(failed)} tests; at most {MOST_FLAKY} would be run again", failed)
+    if broken or not late or len(late) > MOST_LATE:
+        _say(f"BROKEN: {len(broken)}, fatal at the first try", broken)
+        if late:
+            _say(f"MISSED A DEADLINE: {len(late)}; at most {MOST_LATE}, and nothing else, would be tried again", late)
         return code
-    code, failed_again = _pytest([*ALONE, *failed])
+    code, late_again, broken = _pytest([*ALONE, *late])
     if code == 0:
-        _say("FLAKY (passed alone the second time): each of these is a defect to mend", failed)
+        _say(f"MISSED A DEADLINE, PASSED ALONE: {len(late)}, on a slow machine or by a defect: find out which", late)
     else:
-        _say("FAILED twice", failed_again)
+        _say(f"FAILED ALONE: {len(broken)} broken, {len(late_again)} missed a deadline again", broken + late_again)
     return code
 
 
-def _pytest(arguments: list[str]) -> tuple[int, list[str]]:
-    """pytest's exit code and the tests that failed."""
+def _pytest(arguments: list[str]) -> tuple[int, list[str], list[str]]:
+    """pytest's exit code, the tests that only missed a deadline, and those that broke."""
     with tempfile.TemporaryDirectory(prefix="mailhub-pytest-") as folder:
         record = Path(folder, "failed")
         record.touch()
@@ -48,7 +50,13 @@ def _pytest(arguments: list[str]) -> tuple[int, list[str]]:
         # reaches it without us
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         signal.signal(signal.SIGINT, lambda *_: None)
-        return process.wait(), sorted(set(record.read_text().splitlines()))
+        code = process.wait()
+        kinds: dict[str, set[str]] = defaultdict(set)
+        for line in record.read_text().splitlines():
+            kind, _, test = line.partition(" ")
+            kinds[test].add(kind)
+    late = sorted(test for test, found in kinds.items() if found == {"late"})
+    return code, late, sorted(set(kinds) - set(late))
 
 
 def _say(heading: str, tests: list[str]) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +15,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.waiting import DEADLINE, wait_until
 from vendors.sandbox import books
 from vendors.sandbox.server import hold_port
 
 PROJECT = Path(__file__).parents[1]
-DEADLINE = 60.0  # seconds, for whatever a test waits for: a loaded machine takes its time
 
 
 class Sandbox:
@@ -48,12 +47,12 @@ class Sandbox:
         self.url, self.control_url = self._wait_for_urls()
 
     def _wait_for_urls(self) -> list[str]:
-        deadline = time.monotonic() + DEADLINE
-        while not self._url_file.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"The sandbox vendor did not start: {self._log.read_text()}")
-            time.sleep(0.01)
+        wait_until(self._started, "the sandbox vendor says its addresses", every=0.01, log=self._log.read_text)
         return self._url_file.read_text().split()
+
+    def _started(self) -> bool:
+        assert self.process.poll() is None, f"The sandbox vendor did not start: {self._log.read_text()}"
+        return self._url_file.exists()
 
     @staticmethod
     def _ask(url: str, method: str, path: str, content: dict[str, Any] | None = None) -> dict[str, Any]:

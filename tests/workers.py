@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,18 +14,9 @@ from urllib.parse import urlsplit
 from django.db import connection
 
 from tests.factories import unique
+from tests.waiting import DEADLINE, wait_until
 
 PROJECT = Path(__file__).parents[1]
-DEADLINE = 120.0  # seconds; on a loaded machine a worker takes half a minute to start
-
-
-def until(fact: Callable[[], Any], given_up: Callable[[], bool] = lambda: False) -> Any:
-    """Wait until the fact is true, and return it."""
-    deadline = time.monotonic() + DEADLINE
-    while not (answer := fact()):
-        assert time.monotonic() < deadline and not given_up(), "It never became true"
-        time.sleep(0.02)
-    return answer
 
 
 class Process:
@@ -34,12 +24,14 @@ class Process:
         self.process = process
         self._log = log
 
-    def until(self, fact: Callable[[], Any]) -> Any:
-        """Wait until the fact is true; fails with the process's log when it never is or the process has died."""
-        try:
-            return until(fact, lambda: self.process.poll() is not None)
-        except AssertionError as never:
-            raise AssertionError(f"{never}. The process said:\n{self.log()}") from None
+    def until(self, fact: Callable[[], Any], what: str = "what the test waits for") -> Any:
+        """Waits until the fact is true; fails with the process's log when it never is or the process has died."""
+
+        def alive() -> Any:
+            assert self.process.poll() is None, f"The process ended:\n{self.log()}"
+            return fact()
+
+        return wait_until(alive, what, log=self.log)
 
     def end(self) -> None:
         """As an administrator does: asked to finish, and told to stop where it does not; messages go back."""

@@ -3,7 +3,6 @@
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +10,11 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
 
+from tests.waiting import wait_until
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 STOPS = 200  # of the tab key on one page
-PATIENCE = 45_000  # milliseconds; a loaded machine takes its time
+PATIENCE = 120_000  # milliseconds; a loaded machine takes its time
 expect.set_options(timeout=PATIENCE)
 FLAGS = ["--no-sandbox", "--lang=en-US", "--disable-dev-shm-usage", "--disable-gpu"]
 
@@ -47,9 +48,10 @@ def browser() -> Iterator[Browser]:
 
 def let_go() -> None:
     """The server's threads end when their browser has gone, and with them their sessions on the test database."""
-    deadline = time.monotonic() + PATIENCE / 1000
-    while time.monotonic() < deadline and any("process_request_thread" in one.name for one in threading.enumerate()):
-        time.sleep(0.02)
+    wait_until(
+        lambda: not any("process_request_thread" in one.name for one in threading.enumerate()),
+        "the server's threads have ended",
+    )
 
 
 class Desk:

@@ -1,7 +1,6 @@
 """A job is stopped while its calls are in the air, and resumed: documents 001's stop and retry, end to end."""
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from campaigns.claims import finalising, people
 from campaigns.models import Job, Message
 from campaigns.states import move
 from tests import factories
+from tests.waiting import DEADLINE, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SIZE = 120
-PATIENCE = 60  # seconds
 
 
 def claimed(job: Job) -> int:
@@ -46,13 +45,10 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     job = factories.job(campaign, "DISPATCHED")
     sandbox.settings(latency_ms=1000)  # four at a time: the whole would take half a minute
     thread = sending(job)
-    deadline = time.monotonic() + PATIENCE
-    while len(sandbox.books().accepted) < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(sandbox.books().accepted) >= 4, "the first four are accepted")
     (answer,) = people.stop([job.pk], by="ann")
     assert answer.verdict == people.Verdict.DONE
-    thread.join(PATIENCE)
+    thread.join(DEADLINE)
     assert finalising.finalise(job.pk)
     early = len(sandbox.books().accepted)
     job.refresh_from_db()
@@ -64,7 +60,7 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     (answer,) = desk.retry([job.pk])
     assert (answer.messages, Job.objects.get(pk=job.pk).status) == (SIZE - early, "DISPATCHED")
     sandbox.settings(latency_ms=0)
-    sending(Job.objects.get(pk=job.pk)).join(PATIENCE)
+    sending(Job.objects.get(pk=job.pk)).join(DEADLINE)
     assert finalising.finalise(job.pk)
     books = sandbox.books()
     assert (len(books.recipients), books.duplicates()) == (SIZE, {})

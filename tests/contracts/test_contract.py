@@ -8,7 +8,8 @@ import pytest
 
 from tests.contracts.certificates import authority, server_tls
 from tests.contracts.kinds import CONCURRENCY, KINDS, Kind
-from tests.contracts.wild import LOOPS, Case, Silent, eventually, run
+from tests.contracts.wild import LOOPS, Case, Silent, run
+from tests.waiting import eventually
 from vendors.adapters.base import Adapter
 from vendors.outcomes import Accepted, InDoubt, NotSent
 
@@ -26,15 +27,15 @@ async def accepts(adapter: Adapter, kind: Kind, reference: str) -> bool:
 def test_each_misbehaviour_comes_to_its_outcome_with_one_request_at_most(loop: str, kind: Kind, case: Case) -> None:
     async def story() -> None:
         async with kind.vendor(case.behaviour) as vendor, kind.adapter(vendor, case.limits) as adapter:
-            await eventually(lambda: accepts(adapter, kind, "good-before"))
+            await eventually(lambda: accepts(adapter, kind, "good-before"), "the vendor accepts")
             if case.fresh:
-                await eventually(vendor.is_deserted)
+                await eventually(vendor.is_deserted, "its connections have closed")
             [outcome] = await adapter.send([kind.letter("wild")])
             assert case.matches(outcome), outcome
             assert vendor.taken["wild"] <= 1
             if isinstance(outcome, Accepted):
                 assert vendor.taken["wild"] == 1
-            await eventually(lambda: accepts(adapter, kind, "good-after"))
+            await eventually(lambda: accepts(adapter, kind, "good-after"), "the vendor accepts again")
 
     run(loop, story)
 
@@ -94,7 +95,7 @@ def test_a_connection_that_was_closed_while_idle_costs_no_doubt(loop: str, kind:
                 reference = f"round-{round_}"
                 assert await accepts(adapter, kind, reference)
                 assert vendor.taken[reference] == 1
-                await eventually(vendor.is_deserted)
+                await eventually(vendor.is_deserted, "its connections have closed")
             assert vendor.connections == 3
 
     run(loop, story)
@@ -132,11 +133,11 @@ def test_a_cancelled_call_closes_its_connection_and_no_other(loop: str, kind: Ki
             async def taken() -> bool:
                 return vendor.taken["wild"] == 1
 
-            await eventually(taken)
+            await eventually(taken, "the vendor has the call")
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            await eventually(vendor.is_deserted)
+            await eventually(vendor.is_deserted, "its connections have closed")
             assert await accepts(adapter, kind, "good-after")
             assert vendor.connections == 2
 
@@ -152,7 +153,7 @@ def test_closing_ends_calls_in_flight_in_doubt_and_later_ones_unsent(loop: str, 
             async def taken() -> bool:
                 return vendor.taken["wild"] == 1
 
-            await eventually(taken)
+            await eventually(taken, "the vendor has the call")
             await adapter.close()
             [outcome] = await call
             assert isinstance(outcome, InDoubt)

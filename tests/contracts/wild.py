@@ -106,13 +106,6 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def eventually(ask: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    """Asks again and again until the answer is yes."""
-    async with asyncio.timeout(PATIENCE):
-        while not await ask():
-            await asyncio.sleep(0.01)
-
-
 def closed_port() -> int:
     """A loopback port on which nobody listens, and that nobody else is given while this process lives."""
     held = socket.socket()

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from mailhub.front.counter import Counter
-from tests.programs import DEADLINE
+from tests.waiting import DEADLINE, wait_until
 
 
 class Clerk:
@@ -39,12 +39,7 @@ def asked(counter, *items):
 
 
 def waiting(counter, number):
-    end = threading.Event()
-    for _ in range(int(DEADLINE * 100)):
-        if len(counter._line) == number:
-            return
-        end.wait(0.01)
-    raise AssertionError(f"{len(counter._line)} wait, not {number}")
+    wait_until(lambda: len(counter._line) == number, f"{number} wait", every=0.01)
 
 
 def test_one_alone_waits_for_nobody():

@@ -16,7 +16,8 @@ from django.test import override_settings
 from mailhub import checks
 from mailhub.embedded.engines import redis_program
 from tests.factories import unique
-from tests.workers import DEADLINE, celery, until
+from tests.waiting import DEADLINE, wait_until
+from tests.workers import celery
 
 
 def found(**changed: Any) -> set[str | None]:
@@ -64,7 +65,7 @@ def forgetful_redis() -> Iterator[str]:
         server = subprocess.Popen([redis_program(), *options], cwd=folder, stdout=subprocess.DEVNULL)
         try:
             with redis.Redis(unix_socket_path=str(path)) as client:
-                until(lambda: answers(client) or server.poll() is not None)
+                wait_until(lambda: answers(client) or server.poll() is not None, "Redis answers or has ended")
             yield f"redis+socket://{path}"
         finally:
             server.kill()

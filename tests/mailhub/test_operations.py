@@ -16,7 +16,8 @@ from campaigns.models import Job
 from mailhub.operations import plot, pulse, workers
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
-from tests.workers import until, worker
+from tests.waiting import wait_until
+from tests.workers import worker
 from vendors.models import Credential, Minute, RateLimit, Vendor
 from vendors.secrets import Unreadable
 
@@ -131,7 +132,7 @@ class TestWorkers:
         assert found.unread == (unread.queue,)
 
     def test_without_any_worker_all_queues_are_named(self) -> None:
-        assert until(lambda: workers.ask(0.1)).unread == ("hub", "webhooks")
+        assert wait_until(lambda: workers.ask(0.1), "an answer").unread == ("hub", "webhooks")
 
 
 class TestVendorPage:

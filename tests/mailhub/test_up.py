@@ -4,16 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mailhub import embedded
+from tests.waiting import DEADLINE, wait_until
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECONDS = 100
 # Hears a hang-up also where the whole run was started with nohup.
 SUPERVISE = """
 import signal, sys
@@ -48,14 +47,6 @@ def marked(marker: str) -> list[int]:
     return found
 
 
-def until(holds: Callable[[], object]) -> None:
-    """Wait for it, if need be on a machine that has much else to do."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def begin(command: list[str], said: Path, marker: str, **environment: str) -> subprocess.Popen[bytes]:
     name, _, value = marker.partition("=")
     with said.open("wb") as out:
@@ -71,7 +62,7 @@ def begin(command: list[str], said: Path, marker: str, **environment: str) -> su
 
 def supervise(said: Path, marker: str, **processes: str) -> subprocess.Popen[bytes]:
     started = begin(["-c", SUPERVISE, repr(processes)], said, marker)
-    until(lambda: said.read_text().count("here") == len(processes))
+    wait_until(lambda: said.read_text().count("here") == len(processes), "each process has said so")
     return started
 
 
@@ -83,7 +74,7 @@ def test_told_to_end_it_lets_each_process_end_and_leaves_nothing(
     said = tmp_path / "said"
     supervisor = supervise(said, marker, a=POLITE, b=POLITE)
     supervisor.send_signal(number)
-    assert supervisor.wait(DEADLINE_SECONDS) == code
+    assert supervisor.wait(DEADLINE) == code
     assert said.read_text().count("ending") == 2, "each heard SIGTERM and had time to say so"
     assert marked(marker) == [], "a process's own child goes with it"
 
@@ -92,8 +83,8 @@ def test_told_to_end_it_lets_each_process_end_and_leaves_nothing(
 def test_killed_it_takes_its_processes_along(tmp_path: Path, marker: str) -> None:
     supervisor = supervise(tmp_path / "said", marker, a="sh -c 'echo here; exec sleep 1000'")
     supervisor.kill()
-    supervisor.wait(DEADLINE_SECONDS)
-    until(lambda: marked(marker) == [])
+    supervisor.wait(DEADLINE)
+    wait_until(lambda: marked(marker) == [], "all have ended")
 
 
 @linux
@@ -102,7 +93,7 @@ def test_when_one_process_ends_all_end_and_the_exit_code_tells(tmp_path: Path, m
     brief = f"sh -c 'echo here; while [ ! -e {now} ]; do sleep 0.1; done; printf last; exit 7'"
     supervisor = supervise(said, marker, a=POLITE, b=brief)
     now.touch()
-    assert supervisor.wait(DEADLINE_SECONDS) == 7
+    assert supervisor.wait(DEADLINE) == 7
     assert "ending" in said.read_text()
     assert "| last\n" in said.read_text()
     assert marked(marker) == []
@@ -113,9 +104,9 @@ def test_a_second_ctrl_c_does_not_wait_for_the_deaf(tmp_path: Path, marker: str)
     said = tmp_path / "said"
     supervisor = supervise(said, marker, polite=POLITE, deaf=DEAF)
     supervisor.send_signal(signal.SIGINT)
-    until(lambda: "ending" in said.read_text())
+    wait_until(lambda: "ending" in said.read_text(), "it says that it ends")
     supervisor.send_signal(signal.SIGINT)
-    assert supervisor.wait(DEADLINE_SECONDS) == 130
+    assert supervisor.wait(DEADLINE) == 130
     assert marked(marker) == []
 
 
@@ -127,7 +118,7 @@ def test_all_ends_when_nobody_reads_any_more(tmp_path: Path, marker: str) -> Non
     assert supervisor.stdout
     supervisor.stdout.readline()
     supervisor.stdout.close()
-    assert supervisor.wait(DEADLINE_SECONDS) == 143
+    assert supervisor.wait(DEADLINE) == 143
     assert marked(marker) == []
 
 
@@ -141,11 +132,11 @@ def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(tmp_path:
     up = begin(["manage.py", "up"], said, marker, **own)
     try:
         for name in ("web", "beat", "worker-hub", "worker-vendors", "flower"):
-            until(lambda name=name: f"{name} " in said.read_text() and up.poll() is None)
-        assert begin(["manage.py", "up"], again, marker, **own).wait(DEADLINE_SECONDS) == 1
+            wait_until(lambda name=name: f"{name} " in said.read_text() and up.poll() is None, f"{name} runs")
+        assert begin(["manage.py", "up"], again, marker, **own).wait(DEADLINE) == 1
         assert again.read_text() == f"CommandError: mailhub is up already: process {up.pid}\n"
         up.send_signal(signal.SIGTERM)
-        assert up.wait(DEADLINE_SECONDS) == 143
+        assert up.wait(DEADLINE) == 143
         assert marked(marker) == []
         assert embedded.stop(home) == [], "its servers have ended with it"
     finally:

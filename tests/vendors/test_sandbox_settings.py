@@ -1,12 +1,12 @@
 """The sandbox vendor misbehaves exactly as told, from the moment it is told."""
 
-import time
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.sandbox import DEADLINE, Caller, Sandbox, running
+from tests.sandbox import Caller, Sandbox, running
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,7 @@ def test_a_lost_answer_never_comes_although_the_letter_is_accepted(sandbox: Sand
     caller.connection.timeout = 0.2
     with pytest.raises(TimeoutError):
         caller.send("r1")
-    deadline = time.monotonic() + DEADLINE  # a busy machine may book it only after the caller's patience ended
-    while not sandbox.books().accepted and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: sandbox.books().accepted, "it is booked")  # maybe only after the caller's patience ended
     assert list(sandbox.books().accepted) == ["r1"]
 
 

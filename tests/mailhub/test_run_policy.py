@@ -1,0 +1,142 @@
+"""docs/decisions/0001: what broke is fatal at the first try; what only missed a deadline runs once more, alone."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MEASURE = (  # the time itself is their matter
+    "tests/waiting.py",
+    "tests/chaos/run.py",
+    "tests/faults/test_04_zombies.py",
+    "tests/vendors/test_throttle_processes.py",
+)
+ONCE = """
+import os
+from pathlib import Path
+import pytest
+from tests.waiting import DeadlineMissed, wait_until
+def first_time(name):
+    flag = Path(__file__).with_name(name)
+    if flag.exists():
+        return False
+    flag.touch()
+    return True
+def late_once(name):
+    missed = first_time(name)
+    wait_until(lambda: not missed, name, 0)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """Run the suite that is given as source text as make test would; its exit code and what it said."""
+
+    def run(source: str, *arguments: str) -> tuple[int, str]:
+        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:randomly -p no:cacheprovider\n")
+        (tmp_path / "test_toy.py").write_text(ONCE + source)
+        ours = ("PYTEST_", "DJANGO_", "FAILED_TESTS_FILE")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "tests" / "run.py"), *arguments],
+            cwd=tmp_path,
+            env=clean | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_a_good_suite_runs_once(run) -> None:
+    code, said = run("def test_good(): pass")
+    assert code == 0
+    assert said.count("test session starts") == 1
+    assert "DEADLINE" not in said
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_test_that_missed_a_deadline_and_passes_alone_is_named_with_its_number(run, processes: str) -> None:
+    code, said = run("def test_good(): pass\ndef test_slow(): late_once('flag')", "-n", processes)
+    assert code == 0
+    assert "MISSED A DEADLINE, PASSED ALONE: 1" in said
+    assert said.rstrip().splitlines()[-2] == "  test_toy.py::test_slow"
+    assert "collected 1 item" in said, "the good test is not run again"
+
+
+def test_a_test_that_misses_its_deadline_alone_too_fails_the_run(run) -> None:
+    code, said = run("def test_slow(): wait_until(lambda: False, 'what never comes', 0)")
+    assert code == 1
+    assert "FAILED ALONE: 0 broken, 1 missed a deadline again" in said
+
+
+BROKEN = {
+    "an assertion about rows": "def test_bad(): assert not first_time('flag'), 'accepted twice'",
+    "an error": "def test_bad():\n    if first_time('flag'): raise RuntimeError",
+    "a time-out that is not ours": "def test_bad():\n    if first_time('flag'): raise TimeoutError",
+    "an assertion inside the condition that is waited for": (
+        "def fact():\n    assert not first_time('flag'), 'over the limit'\n    return True\n"
+        "def test_bad(): wait_until(fact, 'it')"
+    ),
+    "a deadline missed, and an assertion in the tear-down": (
+        "@pytest.fixture\ndef books():\n    yield\n    assert not first_time('flag'), 'lost'\n"
+        "def test_bad(books): late_once('late')"
+    ),
+    "the death of its process": "def test_bad():\n    if first_time('flag'): os._exit(9)",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN)
+def test_whatever_else_ends_a_test_is_fatal_at_the_first_try(run, source: str) -> None:
+    """Although each of these would pass the second time: alone is where a race cannot happen."""
+    code, said = run(source, "-n", "1")
+    assert code == 1
+    assert "BROKEN: 1, fatal at the first try\n  test_toy.py::test_bad" in said
+    assert said.count("collected") + said.count("created: ") == 1, "nothing ran again"
+
+
+def test_a_missed_deadline_beside_something_broken_does_not_run_again(run) -> None:
+    code, said = run("def test_slow(): late_once('flag')\ndef test_bad(): assert False")
+    assert code == 1
+    assert "BROKEN: 1, fatal at the first try\n  test_toy.py::test_bad" in said
+    assert "MISSED A DEADLINE: 1;" in said
+    assert said.count("test session starts") == 1
+
+
+def test_more_than_five_missed_deadlines_fail_the_run_at_once(run) -> None:
+    code, said = run("@pytest.mark.parametrize('n', range(6))\ndef test_x(n): late_once(str(n))")
+    assert code == 1
+    assert "MISSED A DEADLINE: 6" in said
+    assert said.count("test session starts") == 1
+
+
+@pytest.mark.parametrize(("source", "code"), [("", 5), ("import no_such_module_anywhere", 2)])
+def test_a_suite_that_cannot_run_fails(run, source: str, code: int) -> None:
+    assert run(source)[0] == code
+
+
+def test_only_the_waiting_module_raises_the_one_exception_that_is_forgiven() -> None:
+    raising = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Raise) and node.exc and "DeadlineMissed" in ast.unparse(node.exc)
+    }
+    assert raising == {"tests/waiting.py"}
+
+
+def test_no_test_waits_in_a_loop_of_its_own() -> None:
+    """A deadline that is asserted by hand would be fatal on a slow machine. What measures time may look at it."""
+    looping = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.While) and "monotonic()" in ast.unparse(node)
+    }
+    assert looping - set(MEASURE) == set()

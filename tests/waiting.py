@@ -1,0 +1,43 @@
+"""The one way in which a test waits, and the one failure that a slow machine may cause by itself.
+
+tests/run.py runs a test once more, alone, if nothing but `DeadlineMissed` ended it. So it is raised here and nowhere
+else, and only for "not yet": whatever a condition finds to be wrong it asserts, and that is fatal at the first try.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DEADLINE = 120.0  # seconds until a condition must hold, on a machine that has much else to do
+
+
+class DeadlineMissed(Exception):
+    """A condition did not become true in time. No AssertionError: nothing was found to be untrue."""
+
+
+def wait_until(
+    condition: Callable[[], T], what: str, seconds: float = DEADLINE, every: float = 0.02, log: Callable[[], str] = str
+) -> T:
+    """The condition's first true answer; it is asked every so many seconds. log: told if that never comes."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        _still_time(end, what, seconds, log)
+        time.sleep(every)
+    return found
+
+
+async def eventually(condition: Callable[[], Awaitable[T]], what: str, seconds: float = DEADLINE) -> T:
+    """wait_until for a condition that is a coroutine."""
+    end = time.monotonic() + seconds
+    while not (found := await condition()):
+        _still_time(end, what, seconds, str)
+        await asyncio.sleep(0.01)
+    return found
+
+
+def _still_time(end: float, what: str, seconds: float, log: Callable[[], str]) -> None:
+    if time.monotonic() > end:
+        raise DeadlineMissed(f"not within {seconds:g} s: {what}\n{log()}".rstrip())
