@@ -25,6 +25,10 @@ TEXT_MAX = 255
 
 ACCOUNT_STATUSES = frozenset({401, 402, 403, 407})
 """Statuses that speak of our login or account: refusing the messages would burn the whole queue."""
+UNPROCESSED_REDIRECTS = frozenset({307, 308})
+"""The only redirects that say that nothing was processed: the same request is to go elsewhere (RFC 9110, 15.4.8)."""
+WRONG_ADDRESS = frozenset({404, 405, 406, 410, 415, 421, 426})
+"""Statuses that speak of the address, or of the form of our requests, whatever their body says: not of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,13 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """The vendor may have the message, its answer is lost or says nothing."""
+    """The vendor may have the message, its answer is lost or says nothing.
+
+    `pause`: as in NotSent; the next call would come to the same.
+    """
 
     reason: str
+    pause: bool = False
 
 
 Outcome = Accepted | Refused | NotSent | InDoubt
@@ -90,7 +98,11 @@ class CallError(Exception):
 
 
 def classify_error(error: CallError, *, now: float, safe_statuses: Collection[int] = ()) -> Outcome:
-    """Decides for a call without a complete answer. `now`: seconds since 1970."""
+    """Decides for a call without a complete answer. `now`: seconds since 1970.
+
+    From 300 on a status that has arrived decides alone: without its body it proves no acceptance, and what it says of
+    the message, the login or the address it says in any case.
+    """
     if not error.written:
         return NotSent(error.reason)
     if error.status is None or error.status < 300:
@@ -105,28 +117,35 @@ def classify_http(
     *,
     now: float,
     safe_statuses: Collection[int] = (),
+    dedupe: bool = False,
 ) -> Outcome:
-    """Decides for a complete HTTP answer.
+    """Decides for a complete HTTP answer to a POST.
 
     `headers`: names in lower case. `now`: seconds since 1970 (for a Retry-After given as a date).
     `safe_statuses`: 5xx statuses with which this vendor's contract promises that nothing was accepted.
+    `dedupe`: its contract promises to know our reference again, so a 409 with an id is about that; else it may name
+    anything that is in the way.
     """
     if 200 <= status < 300:
         vendor_id = _id_in(body)
         return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id")
-    if 300 <= status < 400:
+    if status in UNPROCESSED_REDIRECTS:
         return NotSent(f"http {status}: redirects are not followed", scope="credential", pause=True)
+    if 300 <= status < 400:  # 303, and in practice 301 and 302, is how a POST that was processed is answered
+        return InDoubt(f"http {status}: redirects are not followed", pause=True)
     if 400 <= status < 500:
-        return _classify_4xx(status, headers, body, now)
+        return _classify_4xx(status, headers, body, now, dedupe)
     if status in safe_statuses:
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent(f"http {status}", retry_after=wait, scope="credential")
     return InDoubt(f"http {status}")
 
 
-def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Outcome:
+def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: float, dedupe: bool) -> Outcome:
     if status in ACCOUNT_STATUSES:
         return NotSent(f"http {status}: login or account refused", scope="credential", pause=True)
+    if status in WRONG_ADDRESS:
+        return NotSent(f"http {status}: the address takes no messages", scope="credential", pause=True)
     if status == 429:
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent("http 429: too fast for the vendor", retry_after=wait, scope="credential")
@@ -135,8 +154,8 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
     if status == 408:  # often from a gateway that does not know what happened behind it
         return InDoubt("http 408")
     if status == 409:
-        vendor_id = _id_in(body)
-        return Accepted(vendor_id) if vendor_id else InDoubt("http 409 without an id")
+        vendor_id = _id_in(body) if dedupe else ""
+        return Accepted(vendor_id) if vendor_id else InDoubt("http 409" + (" without an id" if dedupe else ""))
     answer = _json_object(body)
     code = _sane(answer.get("code")) or f"http_{status}"
     return Refused(code, _sane(answer.get("sub_type")))

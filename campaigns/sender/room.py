@@ -41,7 +41,7 @@ class Room:
         self.size = work.adapter.concurrency * work.adapter.capabilities.batch_max
         self.taken = 0
         self._busy = 0  # connections in a call
-        self.refusal: NotSent | None = None  # the vendor could not be called, or asked everybody to wait
+        self.refusal: NotSent | InDoubt | None = None  # the vendor could not be called, or asked everybody to wait
         self.good = 0  # answers since then
         self.not_sent = 0  # messages that went back to waiting
         self.later = 0.0  # seconds that the vendor asked some of them to wait
@@ -130,6 +130,8 @@ class Room:
             self._count(outcome)
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, called=called)
+        elif called and isinstance(outcome, InDoubt) and outcome.pause:
+            self.refusal = outcome
         elif called:
             self.good += 1
         self._answered.set()

@@ -100,5 +100,5 @@ async def full(connection: AsyncConnection[Any], credential_id: int, seconds: fl
 
 
 async def pause(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:
-    """Only a person can mend it: the login is refused, or the address answers with a redirect."""
+    """Only a person can mend it: the vendor refuses the login or the address."""
     await connection.execute(PAUSE, {"credential": credential_id, "reason": reason[:255]})

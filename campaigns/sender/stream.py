@@ -27,7 +27,7 @@ from campaigns.sender.room import Answer, Room, Ticket
 from campaigns.sender.work import Work
 from vendors import health
 from vendors.limits import Grant, Lost, Never, Paused, Scope, Skewed, Wait
-from vendors.outcomes import NotSent
+from vendors.outcomes import InDoubt, NotSent
 from vendors.throttle import Unreachable
 
 log = logging.getLogger(__name__)
@@ -206,10 +206,10 @@ class Stream:
         await claims.expire(self._claims, self._work.lease, self._work.first, self._work.end)
         return End(drained=True)
 
-    async def _after(self, refusal: NotSent) -> End | None:
+    async def _after(self, refusal: NotSent | InDoubt) -> End | None:
         """The vendor could not be called: the whole credential waits as long as it said, or longer each time."""
         self._room.refusal = None
-        if refusal.pause:
+        if refusal.pause or isinstance(refusal, InDoubt):
             await world.pause(self._claims, self._work.credential_id, refusal.reason)
             return End(words=f"paused: {refusal.reason}")
         self._backoff = 0.5 if self._room.good else min(60.0, max(0.5, 2 * self._backoff))

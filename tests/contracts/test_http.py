@@ -69,6 +69,8 @@ LOOK_UPS = [
     (200, '{"id": "v-9"}', Accepted("v-9")),
     (404, "", None),
     (409, '{"id": "v-9"}', NotSent("http 409")),
+    (405, "", NotSent("http 405")),
+    (303, "", NotSent("http 303: redirects are not followed", scope="credential", pause=True)),
     (200, "<html>", NotSent("http 200 without an id")),
     (500, "", NotSent("http 500")),
     (400, "", NotSent("http 400")),

@@ -40,14 +40,25 @@ def test_a_retry_after_in_seconds_or_as_a_date_is_kept_to_the_second(seconds: in
 
 
 @calm
-@given(st.integers(-5, 1200), HEADERS, st.binary())
-def test_only_two_kinds_of_answer_prove_acceptance(status: int, headers: dict[str, str], body: bytes) -> None:
-    outcome = classify_http(status, headers, body, now=NOW)
+@given(st.integers(-5, 1200), HEADERS, st.binary() | st.just(b'{"id": "v"}'), st.booleans())
+def test_only_two_kinds_of_answer_prove_acceptance(
+    status: int, headers: dict[str, str], body: bytes, dedupe: bool
+) -> None:
+    outcome = classify_http(status, headers, body, now=NOW, dedupe=dedupe)
     if isinstance(outcome, Accepted):
-        assert status == 409 or 200 <= status < 300
+        assert (status == 409 and dedupe) or 200 <= status < 300
         assert outcome.vendor_id
     if isinstance(outcome, Refused):
         assert 400 <= status < 500
+
+
+@calm
+@given(st.integers(300, 399), HEADERS, st.binary(), st.booleans())
+def test_every_redirect_pauses_and_only_two_say_that_nothing_was_processed(
+    status: int, headers: dict[str, str], body: bytes, dedupe: bool
+) -> None:
+    outcome = classify_http(status, headers, body, now=NOW, dedupe=dedupe)
+    assert isinstance(outcome, NotSent if status in (307, 308) else InDoubt) and outcome.pause
 
 
 @calm

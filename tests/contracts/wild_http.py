@@ -14,6 +14,7 @@ from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 SHORT = {"timeout": "0.3"}
 """For calls that only the deadline ends."""
+DEDUPES = {"dedupe": "true"}
 
 
 class WildHttp(Wild):
@@ -125,8 +126,9 @@ CASES = [
     Case("two answers to one request",
          raw(b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"id": "v"}'
              b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"id": "w"}'), Accepted("v")),
-    Case("a 409 on our key with the id", answer(409, '{"id": "first"}'), Accepted("first")),
-    Case("a 409 on our key without an id", answer(409, '{"message": "duplicate"}'), DOUBT),
+    Case("a 409 on our key with the id", answer(409, '{"id": "first"}'), Accepted("first"), DEDUPES),
+    Case("a 409 on our key without an id", answer(409, '{"message": "duplicate"}'), DOUBT, DEDUPES),
+    Case("a 409 with an id from a vendor that promises no dedupe", answer(409, '{"id": "whose"}'), DOUBT),
     Case("an empty 200", answer(200), DOUBT),
     Case("a 204", raw(b"HTTP/1.1 204 No Content\r\n\r\n"), DOUBT),
     Case("a 200 with HTML", answer(200, "<html>Welcome</html>", "Content-Type: text/html"), DOUBT),
@@ -168,13 +170,25 @@ CASES = [
     Case("a 413 with HTML", answer(413, "<html>", close=True), Refused("http_413")),
     Case("a 422 with strange reasons", answer(422, '{"code": {"a": 1}, "sub_type": "' + "x" * 300 + '"}'),
          Refused("http_422")),
-    Case("a 404", answer(404), Refused("http_404")),
     Case("a 408", answer(408), DOUBT),
     Case("a 425", answer(425), NotSent("http 425", retry_after=30.0)),
     *(Case(f"a {status}", answer(status), paused(f"http {status}: login or account refused"))
       for status in (401, 402, 403, 407)),
+    *(Case(f"a {status}", answer(status, '{"code": "not_found"}'), paused(f"http {status}: the address takes no messages"))
+      for status in (404, 405, 406, 410, 415, 421, 426)),
     *(Case(f"a {status} to elsewhere", answer(status, b"", "Location: http://127.0.0.1:9/"),
-           paused(f"http {status}: redirects are not followed")) for status in (301, 302, 303, 307, 308)),
+           paused(f"http {status}: redirects are not followed")) for status in (307, 308)),
+    *(Case(f"a {status} to elsewhere, which may follow a message that was taken", answer(status, '{"id": "v"}',
+           "Location: http://127.0.0.1:9/"), InDoubt(f"http {status}: redirects are not followed", pause=True))
+      for status in (300, 301, 302, 303, 304, 305, 306)),
+    Case("a 303 that is cut", raw(b"HTTP/1.1 303 See\r\nContent-Length: 99\r\n\r\n{", close=True),
+         InDoubt("http 303: redirects are not followed", pause=True)),
+    Case("a 308 that is cut", raw(b"HTTP/1.1 308 See\r\nContent-Length: 99\r\n\r\n{", close=True),
+         paused("http 308: redirects are not followed")),
+    Case("a 404 that is cut", raw(b"HTTP/1.1 404 No\r\nContent-Length: 99\r\n\r\n{", close=True),
+         paused("http 404: the address takes no messages")),
+    Case("a 409 that is cut", raw(b'HTTP/1.1 409 No\r\nContent-Length: 99\r\n\r\n{"id": "v"}', close=True), DOUBT,
+         DEDUPES),
     *(Case(f"a 429 with Retry-After {value}", answer(429, b"", *([f"Retry-After: {value}"] if value else [])),
            NotSent("http 429: too fast for the vendor", retry_after=seconds, scope="credential"))
       for value, seconds in (("7", 7.0), ("0", 0.0), ("-5", 30.0), ("abc", 30.0), ("", 30.0), ("999999999", 3600.0),

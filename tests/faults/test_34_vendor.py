@@ -96,6 +96,24 @@ def test_39_a_refused_login_pauses_the_credential_and_refuses_no_message(sandbox
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 20}
 
 
+def test_40_a_redirect_after_the_letter_was_taken_pauses_and_is_doubt(sandbox: Sandbox) -> None:
+    """It answers 303 to what it has taken; whoever resumes the credential sends nothing again."""
+    account = login(sandbox.url, lookup="strong")
+    job = taken([f"moved+{number}@sandbox.example" for number in range(20)], account)
+    assert sender.send(job.pk, job.fence).left
+    account.refresh_from_db()
+    assert account.paused and "http 303" in account.paused_reason
+    called = len(sandbox.books().entries)
+    assert 1 <= called <= AFTER and sums() == {"in doubt": called, "waiting": 20 - called}
+    while Credential.objects.filter(paused=True).update(paused=False):
+        take_again(job)
+        sender.send(job.pk, job.fence)
+    send_the_rest(job)
+    settled()
+    assert judge(sandbox.books()) == [] and sums() == {"accepted": 20}
+    assert len(sandbox.books().entries) == 20
+
+
 def test_41_a_key_is_trusted_only_as_long_as_the_vendor_surely_knows_it(sandbox: Sandbox) -> None:
     """lost@ was accepted: while the key is young the vendor says so; afterwards nobody asks it to send."""
     sandbox.settings(dedupe=True)

@@ -82,6 +82,11 @@ def test_error_is_not_accepted_and_errorafter_is(sandbox: Sandbox, caller: Calle
     assert sandbox.books().missing(["error@sandbox.example", "errorafter@sandbox.example"]) == ["error@sandbox.example"]
 
 
+def test_moved_is_accepted_and_answered_with_a_redirect(sandbox: Sandbox, caller: Caller) -> None:
+    assert caller.send("r1", "moved@sandbox.example")[0] == 303
+    assert sandbox.books().missing(["moved@sandbox.example"]) == []
+
+
 def test_calls_sent_in_one_piece_are_answered_in_their_order(sandbox: Sandbox) -> None:
     recipients = ["slow@sandbox.example", "bounce@sandbox.example", "ann@example.org"]
     sandbox.settings(slow_s=0.2)

@@ -14,6 +14,7 @@ from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, Report
 from vendors.adapters.client import Client, header
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.outcomes import (
+    WRONG_ADDRESS,
     Accepted,
     CallError,
     InDoubt,
@@ -68,8 +69,8 @@ def secret_headers(secret: Mapping[str, str]) -> bytes:
 class Http(Adapter):
     """POST {"reference", "recipient", "subject", "body", "params"} with the reference as Idempotency-Key.
 
-    Answers: 2xx {"id"} accepted; 409 {"id"} accepted before; 4xx {"code", "sub_type"} refused; 429 with
-    Retry-After not sent; the rest as in vendors/outcomes.py. Look-up: GET <url>/<reference> → 200 {"id"} or
+    Answers: 2xx {"id"} accepted; 409 {"id"} accepted before, with `dedupe`; 4xx {"code", "sub_type"} refused, but for
+    those that speak of the login or the address; 429 with Retry-After not sent; the rest as in vendors/outcomes.py. Look-up: GET <url>/<reference> → 200 {"id"} or
     404. `timeout` (seconds) should be a little longer than the vendor's own, for a short one makes doubt.
     `receipts`: it posts to us what became of letters, in the form of vendors/adapters/reports.py.
     """
@@ -129,7 +130,14 @@ class Http(Adapter):
             answer = await self._client.call("POST", self._target, headers, body)
         except CallError as error:
             return classify_error(error, now=time.time(), safe_statuses=self._safe)
-        return classify_http(answer.status, answer.headers, answer.body, now=time.time(), safe_statuses=self._safe)
+        return classify_http(
+            answer.status,
+            answer.headers,
+            answer.body,
+            now=time.time(),
+            safe_statuses=self._safe,
+            dedupe=self.capabilities.dedupe,
+        )
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         if self.capabilities.lookup == "none":
@@ -144,7 +152,9 @@ class Http(Adapter):
         found = classify_http(answer.status, answer.headers, answer.body, now=time.time())
         if isinstance(found, Accepted) and answer.status == 200:
             return found
-        return found if isinstance(found, NotSent) else NotSent(_unanswered(found, answer.status))
+        if isinstance(found, NotSent) and answer.status not in WRONG_ADDRESS:  # which speaks of this address alone
+            return found
+        return _unanswered(found, answer.status)
 
 
 def _packed(letter: Letter) -> bytes:
@@ -159,5 +169,7 @@ def _packed(letter: Letter) -> bytes:
     )
 
 
-def _unanswered(found: Outcome, status: int) -> str:
-    return found.reason if isinstance(found, InDoubt) else f"http {status}"
+def _unanswered(found: Outcome, status: int) -> NotSent:
+    if not isinstance(found, InDoubt):
+        return NotSent(f"http {status}")
+    return NotSent(found.reason, scope="credential" if found.pause else "message", pause=found.pause)

@@ -16,7 +16,7 @@ from vendors.sandbox.settings import Settings, Throttle
 
 HTML = b"<!doctype html><title>Welcome</title><h1>It works</h1>"
 REASONS = {
-    200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
+    200: "OK", 303: "See Other", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
     409: "Conflict", 422: "Unprocessable Content", 429: "Too Many Requests", 500: "Internal Server Error",
     503: "Service Unavailable",
 }  # fmt: skip

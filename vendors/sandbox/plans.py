@@ -6,6 +6,7 @@ bounce     400 {"code": "bounce"}               garbage     accepted, answered w
 reject     422                                  error       500, not accepted
 tempfail   429 once, then accepted              errorafter  500, but accepted: a look-up finds it
 slow       accepted, answered after slow_s      returned    accepted, later reported as bounced
+moved      accepted, answered 303, a redirect
 """
 
 import random
@@ -38,6 +39,7 @@ SILENCE = Plan(answer="silence")
 GARBAGE = Plan(answer="html")
 ERROR = Plan(accepts=False, status=500, code="internal_error")
 ERROR_AFTER = Plan(status=500, code="internal_error")
+MOVED = Plan(status=303, code="see_other")
 TEMPFAIL = Plan(accepts=False, status=429, code="try_again")
 
 MAGIC = {
@@ -49,6 +51,7 @@ MAGIC = {
     "garbage": GARBAGE,
     "error": ERROR,
     "errorafter": ERROR_AFTER,
+    "moved": MOVED,
 }
 CHANCES = {
     "reset_rate": RESET,
