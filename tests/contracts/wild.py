@@ -26,8 +26,8 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 class Case:
     """One misbehaviour and what the call must come to: an outcome in full, or one of some types.
 
-    `limits`: settings that the case needs; they end the call soon only where the deadline is what ends it. `fresh`: happens on a new
-    connection only.
+    `limits`: settings that the case needs; they end the call soon only where the deadline is what ends it. `fresh`:
+    happens on a new connection only.
     """
 
     name: str

@@ -174,8 +174,8 @@ CASES = [
     Case("a 425", answer(425), NotSent("http 425", retry_after=30.0)),
     *(Case(f"a {status}", answer(status), paused(f"http {status}: login or account refused"))
       for status in (401, 402, 403, 407)),
-    *(Case(f"a {status}", answer(status, '{"code": "not_found"}'), paused(f"http {status}: the address takes no messages"))
-      for status in (404, 405, 406, 410, 415, 421, 426)),
+    *(Case(f"a {status}", answer(status, '{"code": "not_found"}'),
+           paused(f"http {status}: the address takes no messages")) for status in (404, 405, 406, 410, 415, 421, 426)),
     *(Case(f"a {status} to elsewhere", answer(status, b"", "Location: http://127.0.0.1:9/"),
            paused(f"http {status}: redirects are not followed")) for status in (307, 308)),
     *(Case(f"a {status} to elsewhere, which may follow a message that was taken", answer(status, '{"id": "v"}',

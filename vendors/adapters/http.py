@@ -70,9 +70,10 @@ class Http(Adapter):
     """POST {"reference", "recipient", "subject", "body", "params"} with the reference as Idempotency-Key.
 
     Answers: 2xx {"id"} accepted; 409 {"id"} accepted before, with `dedupe`; 4xx {"code", "sub_type"} refused, but for
-    those that speak of the login or the address; 429 with Retry-After not sent; the rest as in vendors/outcomes.py. Look-up: GET <url>/<reference> → 200 {"id"} or
-    404. `timeout` (seconds) should be a little longer than the vendor's own, for a short one makes doubt.
-    `receipts`: it posts to us what became of letters, in the form of vendors/adapters/reports.py.
+    those that speak of the login or the address; 429 with Retry-After not sent; the rest as in vendors/outcomes.py.
+    Look-up: GET <url>/<reference> → 200 {"id"} or 404. `timeout` (seconds) should be a little longer than the vendor's
+    own, for a short one makes doubt. `receipts`: it posts to us what became of letters, in the form of
+    vendors/adapters/reports.py.
     """
 
     options = {
