@@ -11,10 +11,11 @@ from kombu.exceptions import OperationalError
 
 from mailhub import parking, tasks, waiter
 from mailhub.models import ParkedTask
+from vendors.listing import OwnLookups
 
 
 @admin.register(ParkedTask)
-class ParkedTaskAdmin(admin.ModelAdmin):
+class ParkedTaskAdmin(OwnLookups):
     """Read-only: what waits is what was called. Acting on it asks first."""
 
     list_display = ["id", "task", "due_in", "due_at", "queue"]

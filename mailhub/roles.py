@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group, Permission
 LOOK = ["campaigns.view_*", "mailhub.view_parkedtask"]
 OPERATE = ["campaigns.change_job", "campaigns.add_resolution", "campaigns.see_recipients", "mailhub.change_parkedtask"]
 VENDORS = ["vendors.*"]
+APPS = ("campaigns", "vendors", "mailhub", "admin")
 ROLES: dict[str, list[str]] = {
     "viewer": LOOK,
     "operator": [*LOOK, *OPERATE, "vendors.view_*"],
@@ -25,7 +26,7 @@ def create() -> None:
     missing = set(ROLES) - set(Group.objects.filter(name__in=ROLES).values_list("name", flat=True))
     if not missing:
         return
-    for app in ("campaigns", "vendors", "mailhub", "admin"):
+    for app in APPS:
         create_permissions(apps.get_app_config(app), verbosity=0)  # they may be made after us otherwise
     known = list(Permission.objects.select_related("content_type"))
     for name in sorted(missing):

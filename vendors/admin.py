@@ -16,7 +16,7 @@ from django.urls import path
 
 from vendors import adapters, changes, health
 from vendors.adapters.options import InvalidSettings
-from vendors.listing import CappedPaginator, ReadOnly
+from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
@@ -83,7 +83,7 @@ class CredentialForm(forms.ModelForm):
         return cleaned
 
 
-class OnlyWhatChanged(admin.ModelAdmin):
+class OnlyWhatChanged(OwnLookups):
     """Saves the fields of the form alone: the pipeline writes others of the same row meanwhile.
 
     The history says old and new.
@@ -198,7 +198,7 @@ class CredentialAdmin(OnlyWhatChanged):
 
 
 @admin.register(Mailcaster)
-class MailcasterAdmin(admin.ModelAdmin):
+class MailcasterAdmin(OwnLookups):
     list_display = ["name", "vendor", "kind", "min_size", "max_size", "percentage", "enabled"]
     list_filter = ["vendor", "kind", "enabled"]
     list_select_related = ["vendor"]

@@ -1,17 +1,43 @@
-"""What lists of the admin share: rows that only the pipeline writes, tables that are too large to count."""
+"""What lists of the admin share: their look-ups, rows that only the pipeline writes, tables too large to count."""
 
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import get_fields_from_path
 from django.core.paginator import Paginator
 from django.db.models import Model
+from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
 COUNTED = 10_000  # rows; further pages are reached by the filters
 
 
-class ReadOnly(admin.ModelAdmin):
+class OwnLookups(admin.ModelAdmin):
+    """Its list takes the look-ups that its filters offer, and no other.
+
+    By any other one somebody could read a field that is masked or left out on the pages, letter by letter.
+    """
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        return lookup in self._own_lookups
+
+    @cached_property
+    def _own_lookups(self) -> frozenset[str]:
+        return frozenset(name for one in self.list_filter for name in self._offered(one))
+
+    def _offered(self, one: Any) -> tuple[str, ...]:
+        """What a filter puts into the address: one of our own, or Django's for a field, maybe over relations."""
+        if not isinstance(one, str):
+            return getattr(one, "names", None) or (one.parameter_name,)
+        field: Any = get_fields_from_path(self.model, one)[-1]
+        if field.is_relation:
+            one_row = LOOKUP_SEP.join((one, field.related_model._meta.pk.name, "exact"))
+            return (one_row, f"{one}__isnull")
+        return (one, f"{one}__exact", f"{one}__isnull")
+
+
+class ReadOnly(OwnLookups):
     """Rows that only the pipeline writes. Whoever may change them may use the actions of the list, no more."""
 
     show_full_result_count = False

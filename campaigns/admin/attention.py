@@ -1,5 +1,6 @@
 """Needs attention: messages of which nobody knows whether the vendor has them, and a person's word about them."""
 
+import re
 from typing import Any
 
 from django.contrib import admin, messages
@@ -98,7 +99,8 @@ def _masked(facts: dict[str, Any], seen: bool) -> dict[str, Any]:
     """Vendors' words often repeat the address."""
     whole, told = facts["recipient"], facts["seen"] or ""
     shown = words.recipient(whole, seen)
-    return {**facts, "recipient": shown, "seen": told.replace(whole, shown)}
+    seen_words = re.sub(re.escape(whole), lambda _: shown, told, flags=re.IGNORECASE)
+    return {**facts, "recipient": shown, "seen": seen_words}
 
 
 def _answer(

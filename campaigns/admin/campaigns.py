@@ -14,12 +14,13 @@ from campaigns import progress, scope, words
 from campaigns.admin.dates import CreatedFilter
 from campaigns.admin.scoped import Scoped
 from campaigns.models import Campaign, Sponsor
+from vendors.listing import OwnLookups
 
 MOST_CHOICES = 500
 
 
 @admin.register(Sponsor)
-class SponsorAdmin(admin.ModelAdmin):
+class SponsorAdmin(OwnLookups):
     search_fields = ["name"]
     filter_horizontal = ["people"]
 
@@ -80,6 +81,6 @@ class CampaignAdmin(Scoped):
         jobs = reverse("admin:campaigns_job_changelist")
         messages = reverse("admin:campaigns_message_changelist")
         return format_html(
-            '<a href="{}?campaign__id__exact={}">jobs</a> · <a href="{}?campaign={}">messages</a>',
+            '<a href="{}?campaign={}">jobs</a> · <a href="{}?campaign={}">messages</a>',
             *(jobs, campaign.pk, messages, campaign.pk),
         )

@@ -35,6 +35,7 @@ class CampaignFilter(admin.ListFilter):
 
     title = "campaign"
     template = "admin/campaigns/one_campaign.html"
+    names = ("campaign",)
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
         super().__init__(request, params, model, model_admin)
@@ -47,7 +48,7 @@ class CampaignFilter(admin.ListFilter):
         return True
 
     def expected_parameters(self) -> list[str | None]:
-        return ["campaign"]
+        return list(self.names)
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
         yield {

@@ -1,5 +1,6 @@
 """The admin: look-ups of document 000, numbers before deeds, nothing that counts millions of rows."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -215,6 +216,18 @@ class TestStopAndRetry:
 
 
 class TestCampaigns:
+    def test_a_campaign_leads_to_its_jobs_and_messages_alone_however_old_they_are(self, admin_client: Client) -> None:
+        old = factories.campaign_with_job(2, status="LOGGED", created_at=timezone.now() - timedelta(days=90))
+        factories.campaign_with_job(3, status="DISPATCHED")
+        page = admin_client.get(f"/admin/campaigns/campaign/{old.campaign_id}/change/").content.decode()
+        to_jobs, to_messages = re.findall(r'href="([^"]+campaign=\d+)"', page)
+        jobs = admin_client.get(to_jobs)
+        assert ids(jobs) == [old.pk]
+        tabs = jobs.context["cl"].paginator.tabs
+        assert {tab.name: tab.count for tab in tabs}["All"] == "1"
+        assert all(f"campaign={old.campaign_id}" in tab.query for tab in tabs)
+        assert ids(admin_client.get(to_messages)) == [old.first_message, old.first_message + 1]
+
     def test_a_campaign_is_sent_only_when_the_sum_says_so(self, admin_client: Client) -> None:
         job = logged(2, [accepted(), in_doubt()])
         listed = "/admin/campaigns/campaign/"

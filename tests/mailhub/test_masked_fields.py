@@ -1,0 +1,143 @@
+"""What is masked or left out on the admin's pages is not read there in another way: look-ups, orders, searches."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group, User
+from django.db.models import Field, Model
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from campaigns.admin.scoped import Scoped
+from campaigns.models import Message, OpsMessage, Resolution, Sponsor
+from mailhub import roles
+from tests import factories
+from tests.campaigns.rows import accepted, in_doubt, logged
+from vendors.listing import OwnLookups
+from vendors.models import Credential, Vendor
+from vendors.secrets import EncryptedJSONField
+
+pytestmark = pytest.mark.django_db
+PEOPLE = ("viewer", "vendor admin")  # roles that may not see to whom messages go
+OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in roles.APPS}
+SUFFIXES = ("", "__exact", "__iexact", "__startswith", "__icontains", "__iregex", "__gt", "__in", "__isnull", "__name")
+MARK = "zanzibar"  # stands in every masked value and nowhere else
+AWAY = 2  # relations between a page's model and a masked field
+
+
+@pytest.fixture(params=PEOPLE)
+def person(request: pytest.FixtureRequest, client: Client) -> Client:
+    roles.create()
+    user = User.objects.create(username="pat", is_staff=True)
+    user.groups.set(Group.objects.filter(name__in=(request.param, "all sponsors")))
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def marked() -> dict[type[Model], Any]:
+    """One row of every model that has masked fields, with the mark in all of them."""
+    told = {"receipt": "bounced", "receipt_at": timezone.now(), "receipt_no": 0, "receipt_note": f"{MARK}: unknown"}
+    login = factories.credential(secret={"Authorization": MARK})
+    job = logged(2, [{**accepted(), **told, "error_sub_type": f"<{MARK}@a.example>"}, in_doubt()])
+    Message.objects.update(recipient=f"{MARK}@a.example", params={"name": MARK})
+    row = Message.objects.get(pk=job.first_message)
+    sending = factories.campaign_with_job(1, status="SENDING")
+    OpsMessage.objects.update(error_sub_type=f"<{MARK}@a.example>")
+    settled = Resolution.objects.create(message=row, decision="sent", reason="seen", evidence=f"<{MARK}@a.example>")
+    return {Message: row, OpsMessage: OpsMessage.objects.get(job=sending), Resolution: settled, Credential: login}
+
+
+def masked(model: type[Model]) -> Iterator[Field]:
+    """Its fields that these people may not see."""
+    page = OURS.get(model)
+    telling = page.telling if isinstance(page, Scoped) else ()
+    for field in model._meta.fields:
+        if field.name in telling or isinstance(field, EncryptedJSONField) or field.name == "password":
+            yield field
+
+
+def paths(model: type[Model], away: int = AWAY) -> Iterator[str]:
+    """Every masked field that a look-up on the model's list could name."""
+    yield from (field.name for field in masked(model))
+    for related in model._meta.get_fields() if away else ():
+        if related.is_relation and related.related_model:
+            yield from (f"{related.name}__{rest}" for rest in paths(related.related_model, away - 1))
+
+
+def address(model: type[Model], what: str = "changelist", *args: Any) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{what}", args=args)
+
+
+@pytest.mark.parametrize("model", OURS, ids=lambda model: model.__name__)
+class TestLists:
+    def test_a_page_of_ours_takes_only_the_look_ups_of_its_filters(self, model: type[Model]) -> None:
+        page: Any = OURS[model]
+        assert isinstance(page, OwnLookups)
+        hidden = {field.name for field in masked(model)}
+        assert not any(name.split("__")[0] in hidden for name in page._own_lookups)
+
+    def test_no_look_up_reads_a_masked_field(self, person: Client, model: type[Model]) -> None:
+        looks = [path + suffix for path in paths(model) for suffix in SUFFIXES]
+        assert [look for look in looks if person.get(address(model), {look: "a"}).status_code not in (400, 403)] == []
+
+    def test_no_list_is_in_the_order_of_a_masked_field(self, person: Client, marked: Any, model: type[Model]) -> None:
+        hidden = {field.name for field in masked(model)}
+        for column in range(12):
+            response = person.get(address(model), {"o": f"{column}"})
+            if response.status_code != 403:
+                assert not hidden & {str(by).lstrip("-") for by in response.context["cl"].queryset.query.order_by}
+
+    def test_no_field_but_the_key_is_what_a_popup_chooses(self, person: Client, model: type[Model]) -> None:
+        for field in masked(model):
+            asked = {"_popup": "1", "_to_field": field.name}
+            assert person.get(address(model), asked).status_code in (400, 403)
+            assert person.get(address(model, "change", "1"), asked).status_code in (400, 403)
+
+    def test_what_is_searched_for_is_not_found_in_a_masked_field(
+        self, person: Client, marked: Any, model: type[Model]
+    ) -> None:
+        of_campaign = {"campaign": marked[Message].campaign_id} if model is Message else {}
+        for asked in ({}, of_campaign):
+            response = person.get(address(model), {"q": MARK, **asked})
+            assert (
+                response.status_code == 403 or not response.context["cl"].result_count or not OURS[model].search_fields
+            )
+        for field in model._meta.get_fields():
+            if field.is_relation and field.concrete:
+                source = {"app_label": model._meta.app_label, "model_name": model._meta.model_name}
+                for asked in ({}, of_campaign, {"campaign": "1"}):
+                    words = {**source, "field_name": field.name, "term": MARK, **asked}
+                    response = person.get(reverse("admin:autocomplete"), words)
+                    assert response.status_code in (403, 404) or response.json()["results"] == []
+
+
+@pytest.mark.parametrize("model", OURS, ids=lambda model: model.__name__)
+def test_every_link_of_a_filter_is_a_look_up_that_is_taken(
+    admin_client: Client, marked: Any, model: type[Model]
+) -> None:
+    lists = admin_client.get(address(model)).context["cl"]
+    links = [
+        choice["query_string"]
+        for spec in lists.filter_specs
+        for choice in spec.choices(lists)
+        if "query_string" in choice
+    ]
+    assert [link for link in links if admin_client.get(address(model) + link).status_code != 200] == []
+
+
+@pytest.mark.parametrize("model", [Message, OpsMessage, Resolution, Credential], ids=lambda model: model.__name__)
+def test_no_page_shows_a_masked_value(person: Client, marked: Any, model: type[Model]) -> None:
+    pk = marked[model].pk
+    for page in (address(model), *(address(model, what, pk) for what in ("change", "history", "delete"))):
+        assert MARK not in person.get(page).content.decode(), page
+    assert MARK not in person.get(reverse("admin:attention")).content.decode().lower()
+
+
+def test_the_paths_to_masked_fields_are_not_overlooked() -> None:
+    assert {"recipient", "params", "resolutions__evidence"} <= set(paths(Message))
+    assert "message__recipient" in set(paths(Resolution)) and "people__password" in set(paths(Sponsor))
+    assert "credentials__secret" in set(paths(Vendor)) and "secret" in set(paths(Credential))
