@@ -107,7 +107,7 @@ def _rebuild(scope: Scope) -> None:
     try:
         if window.rebuild(Throttle(redis), scope.vendor_id, scope.generation):
             level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose
-            log.log(level, "vendor %s: the throttle's window was made from the ledger", scope.vendor_id)
+            log.log(level, "vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
     finally:
         redis.close()
         connection.close()  # this thread's own

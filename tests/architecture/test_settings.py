@@ -24,3 +24,10 @@ def told() -> set[str]:
 
 def test_the_operations_guide_has_every_setting_and_no_other() -> None:
     assert read() == told()
+
+
+def test_the_guides_table_of_processes_is_the_procfile() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    table = page.split("\n## Processes\n")[1].split("\n## ")[0]
+    processes = re.findall(r"^([\w-]+):", (ROOT / "Procfile").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == sorted(processes)
