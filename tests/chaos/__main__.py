@@ -1,7 +1,9 @@
-"""python -m tests.chaos [--seconds 60] [--seed N]: kill -9 at random, lost servers, lost answers; then the books.
+"""python -m tests.chaos [--seconds 60] [--seed N]: processes, stores and replies are lost at random; then the books.
 
-Exit status 1 if a message was accepted twice, was lost, is said to be sent without being in the vendor's books, or if a
-window at the vendor held more than the limit. --calm: nothing is harmed; the rate against the strict ideal.
+Processes are killed and frozen, backends and replies of PostgreSQL lost, Redis flushed, jobs stopped and retried; one
+of the vendors can neither be called again safely nor asked. Exit status 1 if any figure is not what it must be: a
+message accepted twice, lost, said to be sent without being in the vendor's books, a window over its limit, a call after
+a stop, more in doubt than calls were open, anything stuck. --calm: nothing is harmed; the rate against the ideal.
 """
 
 import argparse
@@ -28,7 +30,7 @@ def main() -> int:
         set_up()
         from tests.chaos import run
 
-        return run.calm(options.seconds) if options.calm else run.storm(servers, options.seconds, options.seed)
+        return run.calm(servers, options.seconds) if options.calm else run.storm(servers, options.seconds, options.seed)
     finally:
         servers.end()
 

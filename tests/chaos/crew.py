@@ -1,61 +1,105 @@
-"""The workers: two of them with a few processes each, killed by the storm and started again at once."""
+"""The processes: workers with a few processes each, and beat. The storm kills and freezes them; they start again."""
 
+import contextlib
 import os
 import random
 import signal
+import time
+from collections import Counter
 from pathlib import Path
 
 from tests.programs import Program
 
 PROCESSES = 3
+LEASE_SECONDS = 4.0
+FREEZE = (1.25 * LEASE_SECONDS, 2 * LEASE_SECONDS)  # seconds: others have taken the job when it wakes up
+TIMES = {"LEASE_SECONDS": str(LEASE_SECONDS), "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1"}
 
 
 class Crew:
-    def __init__(self, many: int) -> None:
-        self.killed_processes = self.killed_workers = 0
-        self._born = 0
-        self._workers = [self._start() for _ in range(many)]
+    """database: the address of PostgreSQL for the workers; beat has the one of the environment."""
 
-    def _start(self) -> Program:
+    def __init__(self, many: int, database: str) -> None:
+        self.done: Counter[str] = Counter()  # what was done to processes, by name
+        self._born = 0
+        self._frozen: dict[int, float] = {}  # process: when it wakes up
+        self._database = database
+        self._workers = [self._worker() for _ in range(many)]
+        self._beat = self._start_beat()
+
+    def _worker(self) -> Program:
         self._born += 1
         options = ["-Q", "vendors,hub", "-c", str(PROCESSES), "-n", f"chaos-{self._born}@localhost", "--without-mingle"]
-        times = {"LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1"}
-        return Program(["-m", "celery", "-A", "mailhub", "worker", *options], CELERY_LOG_LEVEL="ERROR", **times)
+        own = {"DATABASE_URL": self._database, "CELERY_LOG_LEVEL": "ERROR", **TIMES}
+        return Program(["-m", "celery", "-A", "mailhub", "worker", *options], **own)
+
+    def _start_beat(self) -> Program:
+        return Program(["-m", "celery", "-q", "-A", "mailhub", "beat", "--pidfile="], **TIMES)
 
     def kill_a_process(self, by: random.Random) -> None:
         """kill -9 of one of the pool's processes, if there is any."""
-        pids = [pid for worker in self._workers for pid in pool(worker.process.pid)]
-        if pids:
+        if pids := self._pool():
             os.kill(by.choice(pids), signal.SIGKILL)
-            self.killed_processes += 1
+            self.done["processes killed"] += 1
+
+    def freeze_a_process(self, by: random.Random) -> None:
+        """It stands still for longer than a lease, and then goes on as if nothing had happened."""
+        if pids := [pid for pid in self._pool() if pid not in self._frozen]:
+            pid = by.choice(pids)
+            os.kill(pid, signal.SIGSTOP)
+            self._frozen[pid] = time.monotonic() + by.uniform(*FREEZE)
+            self.done["processes frozen"] += 1
 
     def kill_a_worker(self, by: random.Random) -> None:
         """kill -9 of a worker with its whole group."""
         worker = by.choice(self._workers)
-        self.killed_processes += len(pool(worker.process.pid))
-        self.killed_workers += 1
+        self.done["processes killed"] += len(pool(worker.process.pid))
+        self.done["workers killed"] += 1
         self._bury(worker)
         self.watch()
 
+    def kill_beat(self, by: random.Random) -> None:
+        self.done["beats killed"] += 1
+        self._bury(self._beat)
+        self._beat = self._start_beat()
+
     def watch(self) -> None:
-        """What a supervisor does: a worker that has ended is started again."""
+        """What a supervisor does: what has ended is started again. Who has been frozen long enough wakes up."""
         for number, worker in enumerate(self._workers):
             if worker.process.poll() is not None:
                 self._bury(worker)
-                self._workers[number] = self._start()
+                self._workers[number] = self._worker()
+        if self._beat.process.poll() is not None:
+            self._bury(self._beat)
+            self._beat = self._start_beat()
+        for pid, until in list(self._frozen.items()):
+            if time.monotonic() >= until:
+                self._wake(pid)
+
+    def thaw(self) -> None:
+        for pid in list(self._frozen):
+            self._wake(pid)
+
+    def _wake(self, pid: int) -> None:
+        del self._frozen[pid]
+        with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
+            os.kill(pid, signal.SIGCONT)
+
+    def _pool(self) -> list[int]:
+        return [pid for worker in self._workers for pid in pool(worker.process.pid)]
 
     def end(self) -> None:
-        for worker in self._workers:
-            self._bury(worker)
+        for program in (*self._workers, self._beat):
+            self._bury(program)
 
     @staticmethod
-    def _bury(worker: Program) -> None:
-        worker.end()
-        worker.log.unlink(missing_ok=True)
+    def _bury(program: Program) -> None:
+        program.end()
+        program.log.unlink(missing_ok=True)
 
     def words(self) -> str:
-        """The last that the workers said."""
-        return "\n".join(worker.log.read_text()[-1500:] for worker in self._workers)
+        """The last that the processes said."""
+        return "\n".join(program.log.read_text()[-1500:] for program in (*self._workers, self._beat))
 
 
 def pool(pid: int) -> list[int]:

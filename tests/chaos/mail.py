@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from django.db import connection
-from django.utils import timezone
+from django.db import Error, connection
+from kombu.exceptions import OperationalError as BrokerError
+from redis import RedisError
 
-from campaigns import dispatcher
+from campaigns import desk, dispatcher
 from campaigns.models import Job, Message
 from campaigns.states import DONE
 from campaigns.tasks import ring
@@ -15,6 +16,7 @@ from vendors.models import Vendor
 
 CONCURRENCY = 8
 LATENCY_MS = 30.0
+AWAY = (Error, BrokerError, RedisError, ConnectionError)  # what is raised while a store is away
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Line:
     sandbox: Sandbox
     units: int
     seconds: float
+    can_tell: bool  # by its settings: it knows our references, or can be asked
 
 
 def line(sandbox: Sandbox, units: int, seconds: float, recipients: int, **settings: object) -> Line:
@@ -37,7 +40,7 @@ def line(sandbox: Sandbox, units: int, seconds: float, recipients: int, **settin
     for many in (recipients, 20, 20, 20, 20, 20):
         name = factories.unique("to")
         factories.campaign_with_job([f"{name}-{n}@sandbox.example" for n in range(many)], of=login, status="RENDERED")
-    return Line(vendor, sandbox, units, seconds)
+    return Line(vendor, sandbox, units, seconds, can_tell=bool(settings.keys() & {"dedupe", "lookup"}))
 
 
 # Counts what came into doubt in the truth, whatever becomes of it.
@@ -74,9 +77,14 @@ def doubts() -> int:
     return Message.objects.filter(in_doubt_at__isnull=False).count()
 
 
-def doubts_fall_due() -> None:
-    """The vendor may be asked about them now."""
-    Message.objects.filter(in_doubt_at__isnull=False).update(settle_at=timezone.now())
+def asked(lines: list[Line]) -> bool:
+    """Nothing is in doubt that the vendor could be asked about; what is, it is asked about now."""
+    able = [line.vendor.pk for line in lines if line.can_tell]
+    doubts = Message.objects.filter(in_doubt_at__isnull=False, campaign__credential__vendor__in=able)
+    ids = list(doubts.values_list("pk", flat=True))
+    if ids:
+        desk.ask_again(ids)
+    return not ids
 
 
 def picture() -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -12,13 +13,14 @@ from tests import sandbox as sandboxes
 from tests.chaos import mail, report
 from tests.chaos.crew import Crew
 from tests.chaos.mail import LATENCY_MS, Line
+from tests.chaos.operators import Operators
 from tests.chaos.servers import Servers
-from tests.programs import sweeping
+from tests.postgres_proxy import PostgresProxy
 
-LIMITS = ((150, 1.0, {"lookup": "strong"}), (120, 1.0, {"dedupe": True}))
+# The last one can neither be called again safely nor asked: what is in doubt there, a person settles.
+LIMITS = ((150, 1.0, {"lookup": "strong"}), (120, 1.0, {"dedupe": True}), (60, 1.0, {}))
 WORKERS = 2
-KILL_EVERY = 0.4  # seconds
-WORKER_EVERY = 25  # each so many kills is one of a whole worker
+HARM_EVERY = 0.4  # seconds
 PATIENCE = 180.0  # seconds without progress after which the recovery has failed
 
 
@@ -36,72 +38,114 @@ def lines(seconds: float, **harm: Any) -> Iterator[list[Line]]:
 
 def storm(servers: Servers, seconds: float, seed: int) -> int:
     """0 if every promise was kept."""
-    by, crew = random.Random(seed), Crew(WORKERS)
-    try:
-        with lines(0.6 * seconds, reset_rate=0.02) as made, sweeping(1.0):
-            mail.begin()
-            _until(lambda: all(line.sandbox.books().entries for line in made), crew)
-            _rage(crew, by, seconds, _harms(servers, seconds))
-            if _recover(crew):
-                return report.of_storm(made, crew)
-            print(f"no progress for {PATIENCE:g} s: {mail.picture()}\n{crew.words()}")
-            return 1
-    finally:
-        crew.end()
+    by = random.Random(seed)
+    with PostgresProxy(servers.database) as proxy:
+        crew, operators = Crew(WORKERS, proxy.url), Operators(by)
+        try:
+            with lines(0.6 * seconds, reset_rate=0.02) as made:
+                mail.begin()
+                _until(lambda: all(line.sandbox.books().entries for line in made), crew)
+                harms = Harms(by, crew, servers, proxy, operators)
+                harms.rage(seconds)
+                if _recover(crew, operators, made):
+                    return report.of_storm(made, harms.done(), operators)
+                print(f"STUCK: no progress for {PATIENCE:g} s: {mail.picture()}\n{crew.words()}")
+                return 1
+        finally:
+            crew.end()
 
 
-def calm(seconds: float) -> int:
+def calm(servers: Servers, seconds: float) -> int:
     """Nothing is harmed: how fast does it go?"""
-    crew = Crew(WORKERS)
+    crew = Crew(WORKERS, servers.database)
     try:
-        with lines(seconds) as made, sweeping(1.0):
+        with lines(seconds) as made:
             mail.begin()
             if _until(mail.all_sent, crew):
                 return report.of_calm(made)
-            print(f"no progress for {PATIENCE:g} s: {mail.picture()}\n{crew.words()}")
+            print(f"STUCK: no progress for {PATIENCE:g} s: {mail.picture()}\n{crew.words()}")
             return 1
     finally:
         crew.end()
 
 
-def _harms(servers: Servers, seconds: float) -> list[tuple[float, str, Callable[[], None]]]:
-    """When what else happens, in seconds from the start."""
-    return [
-        (0.25 * seconds, "Redis starts again empty", servers.restart_redis_empty),
-        (0.50 * seconds, "PostgreSQL starts again", servers.restart_postgres),
-        (0.75 * seconds, "Redis starts again empty", servers.restart_redis_empty),
-    ]
+class Harms:
+    """What is done to everybody, drawn by lot; a few are certain to happen, at a time of their own."""
 
+    def __init__(
+        self, by: random.Random, crew: Crew, servers: Servers, proxy: PostgresProxy, operators: Operators
+    ) -> None:
+        self._by, self._crew, self._servers, self._proxy, self._operators = by, crew, servers, proxy, operators
+        self._counts: Counter[str] = Counter()
+        self._lots: list[tuple[int, str, Callable[[], object]]] = [
+            (50, "", lambda: crew.kill_a_process(by)),
+            (10, "", lambda: crew.freeze_a_process(by)),
+            (3, "", lambda: crew.kill_a_worker(by)),
+            (2, "", lambda: crew.kill_beat(by)),
+            (14, "", operators.stop),
+            (12, "", lambda: proxy.lose_next(by.randrange(10))),
+            (6, "connections cut by PostgreSQL", lambda: servers.end_a_backend(by)),
+            (3, "Redis flushed", servers.flush_redis),
+        ]
 
-def _rage(crew: Crew, by: random.Random, seconds: float, harms: list[tuple[float, str, Callable[[], None]]]) -> None:
-    began, kills = time.monotonic(), 0
-    while (now := time.monotonic() - began) < seconds:
-        while harms and harms[0][0] <= now:
-            _, words, harm = harms.pop(0)
-            print(f"{now:5.1f} s  {words}", flush=True)
+    def rage(self, seconds: float) -> None:
+        began = time.monotonic()
+        certain = self._certain(seconds)
+        while (now := time.monotonic() - began) < seconds:
+            while certain and certain[0][0] <= now:
+                _, name, harm = certain.pop(0)
+                print(f"{now:5.1f} s  {name}", flush=True)
+                self._do(name, harm)
+            (lot,) = self._by.choices(self._lots, [weight for weight, *_ in self._lots])
+            self._do(lot[1], lot[2])
+            self._do("", self._operators.retry)
+            self._crew.watch()
+            time.sleep(self._by.uniform(0.5, 1.5) * HARM_EVERY)
+        self._crew.thaw()
+        words = ", ".join(f"{count} {name}" for name, count in sorted(self.done().items()))
+        print(f"{time.monotonic() - began:5.1f} s  {words}; now everything recovers", flush=True)
+
+    def done(self) -> Counter[str]:
+        """What took effect, by name."""
+        lost = Counter({"replies of PostgreSQL lost": len(self._proxy.lost)})
+        return self._counts + self._crew.done + self._operators.done + lost
+
+    def _certain(self, seconds: float) -> list[tuple[float, str, Callable[[], object]]]:
+        """When what else happens, in seconds from the start."""
+        return [
+            (0.25 * seconds, "Redis starts again empty", self._servers.restart_redis_empty),
+            (0.40 * seconds, "a backend of PostgreSQL is killed", lambda: self._servers.kill_a_backend(self._by)),
+            (0.55 * seconds, "PostgreSQL starts again", self._servers.restart_postgres),
+            (0.75 * seconds, "Redis starts again empty", self._servers.restart_redis_empty),
+        ]
+
+    def _do(self, name: str, harm: Callable[[], object]) -> None:
+        """Who meets a store that is away tries again with the next lot."""
+        try:
             harm()
-        kills += 1
-        if kills % WORKER_EVERY:
-            crew.kill_a_process(by)
+        except mail.AWAY as error:
+            self._counts["harms that met a store that was away"] += 1
+            if isinstance(error, Error):
+                connection.close()
         else:
-            crew.kill_a_worker(by)
-        crew.watch()
-        time.sleep(by.uniform(0.5, 1.5) * KILL_EVERY)
-    killed = f"{crew.killed_processes} processes and {crew.killed_workers} workers were killed"
-    print(f"{time.monotonic() - began:5.1f} s  {killed}; now everything recovers", flush=True)
+            self._counts.update([name] if name else [])
 
 
-def _recover(crew: Crew) -> bool:
-    """Until all jobs are final and no doubt can be settled any more."""
-    if not _until(mail.all_sent, crew):
+def _recover(crew: Crew, operators: Operators, made: list[Line]) -> bool:
+    """Until all jobs are final and nothing is in doubt any more, after people have settled what nobody else can."""
+    if not _until(lambda: operators.retry(all_of_them=True) and mail.all_sent(), crew):
         return False
     print(f"in doubt: {mail.doubts()}; now the vendors are asked", flush=True)
-    return _until(_nothing_in_doubt, crew)
+    if not _until(lambda: mail.asked(made), crew):
+        return False
+    print(f"in doubt: {operators.settle(made)}; now people settle what no vendor can tell", flush=True)
+    return _until(lambda: mail.all_sent() and _nothing_in_doubt(made, operators), crew)
 
 
-def _nothing_in_doubt() -> bool:
-    mail.doubts_fall_due()
-    return not mail.doubts()
+def _nothing_in_doubt(made: list[Line], operators: Operators) -> bool:
+    """What was sent again may have come into doubt again."""
+    mail.asked(made)
+    return not mail.doubts() or not operators.settle(made)
 
 
 def _until(condition: Callable[[], bool], crew: Crew) -> bool:
@@ -112,8 +156,9 @@ def _until(condition: Callable[[], bool], crew: Crew) -> bool:
                 return True
             if before != (before := mail.picture()):
                 since = time.monotonic()
-        except Error:  # the connection from before the restart
-            connection.close()
+        except mail.AWAY as error:  # the connection from before the restart
+            if isinstance(error, Error):
+                connection.close()
         crew.watch()
         time.sleep(0.2)
     return False

@@ -1,13 +1,17 @@
 """A PostgreSQL and a Redis of the chaos run's own, which can be lost at any moment and come back."""
 
 import os
+import random
 import shutil
 import signal
 import tempfile
 from pathlib import Path
 
+from django.db import connection
+
 from mailhub import embedded
 from mailhub.embedded.daemon import Daemon
+from vendors import stores
 
 NAMES = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "RESULT_BACKEND")
 
@@ -20,6 +24,10 @@ class Servers:
         os.environ["MAILHUB_HOME"] = str(self._home.path)
         self._ensure()
 
+    @property
+    def database(self) -> str:
+        return os.environ["DATABASE_URL"]
+
     def _ensure(self) -> None:
         for name in NAMES:
             os.environ.pop(name, None)  # what the environment names is not started
@@ -29,6 +37,32 @@ class Servers:
         """It ends without a last word to anybody and recovers from its log."""
         Daemon("postgres", self._home.path).stop(signal.SIGQUIT)
         self._ensure()
+
+    def kill_a_backend(self, by: random.Random) -> None:
+        """kill -9: PostgreSQL then cuts off all others, and recovers by itself."""
+        pids = self._backends()
+        if pids:
+            os.kill(by.choice(pids), signal.SIGKILL)
+
+    def end_a_backend(self, by: random.Random) -> None:
+        """One connection of the workers is cut."""
+        if pids := self._backends():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_terminate_backend(%s)", [by.choice(pids)])
+
+    @staticmethod
+    def _backends() -> list[int]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            return [pid for (pid,) in cursor.fetchall()]
+
+    def flush_redis(self) -> None:
+        """FLUSHALL: all tasks, results and windows are gone, the connections stay."""
+        redis = stores.redis(os.environ["REDIS_URL"])
+        redis.flushall()
+        redis.close()
 
     def restart_redis_empty(self) -> None:
         """All bells, results and windows are gone."""

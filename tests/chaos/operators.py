@@ -1,0 +1,110 @@
+"""What people do during the storm: stop, retry, and, where nothing else can, settle what is in doubt."""
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from campaigns import desk, references
+from campaigns.claims.people import Verdict
+from campaigns.models import Job, Message
+from campaigns.states import DONE, PARENTS, Status
+from tests.chaos.crew import FREEZE
+from tests.chaos.mail import Line
+from vendors.records import Person
+
+WHO = Person("storm", None)
+STOPPED_FOR = (4.0, 14.0)  # seconds until it is sent on
+# Seconds after a stop in which a frozen sender may wake up and go on with a call that had begun.
+UNDER_WAY = FREEZE[1] + 4.0
+
+
+@dataclass
+class Stop:
+    """A job that was stopped: its messages, since when by the clock of the books, and when it is sent on."""
+
+    job_id: int
+    first: int
+    end: int
+    at: float
+    retry_at: float
+
+
+@dataclass
+class Operators:
+    """Several people, one hand each: they stop jobs, and some seconds later send the rest again."""
+
+    by: random.Random
+    done: Counter[str] = field(default_factory=Counter)
+    breaches: list[str] = field(default_factory=list)
+    ended: list[tuple[Stop, float]] = field(default_factory=list)  # with the time at which it was sent on
+    _stopped: list[Stop] = field(default_factory=list)
+
+    def stop(self) -> None:
+        """One of the jobs that people see: a leaf, or a parent with its children; sometimes a child."""
+        running = Job.objects.exclude(status__in=(*DONE, Status.STOPPED, Status.P_STOPPED))
+        held = {stop.job_id for stop in self._stopped}
+        jobs = [job for job in running if not held & {job.pk, job.parent_id}]
+        if not jobs:
+            return
+        job = self.by.choice(jobs)
+        (answer,) = desk.stop([job.pk], WHO, "storm")
+        if answer.verdict != Verdict.DONE:
+            return
+        now = time.time()
+        self.done["stops"] += 1
+        self._stopped.append(Stop(job.pk, job.first_message, job.end, now, now + self.by.uniform(*STOPPED_FOR)))
+
+    def retry(self, *, all_of_them: bool = False) -> bool:
+        """Sends on what has stood still long enough. True: nothing is stopped any more."""
+        for stop in list(self._stopped):
+            if all_of_them or time.time() >= stop.retry_at:
+                self._retry(stop)
+        return not self._stopped
+
+    def _retry(self, stop: Stop) -> None:
+        self._look_for_calls(stop)
+        before = time.time()
+        (answer,) = desk.retry([stop.job_id], by=WHO, reason="storm")
+        if answer.verdict == Verdict.BUSY:  # not finalised yet
+            return
+        self.done["retries"] += answer.verdict == Verdict.DONE
+        self.ended.append((stop, before))
+        self._stopped.remove(stop)
+
+    def _look_for_calls(self, stop: Stop) -> None:
+        """P5 by the rows: nothing of it was allowed after the stop."""
+        leaves = Job.objects.filter(first_message__gte=stop.first, first_message__lt=stop.end, stopped_at__isnull=False)
+        for job in leaves.exclude(status__in=PARENTS):
+            mine = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, message_id=None)
+            if late := mine.filter(sent_at__gt=job.stopped_at).count():
+                self.breaches.append(f"P5: {late} messages of job {job.pk} were claimed after its stop")
+
+    def settle(self, lines: list[Line]) -> int:
+        """What no vendor can tell is settled by the vendor's report, as in life. How many there were."""
+        told = 0
+        for line in lines:
+            accepted = {found.id for name in line.sandbox.books().accepted if (found := references.read(name))}
+            doubts = Message.objects.filter(in_doubt_at__isnull=False, campaign__credential__vendor=line.vendor)
+            mine = set(doubts.values_list("pk", flat=True))
+            for ids, decision in ((mine & accepted, "sent"), (mine - accepted, "resend")):
+                if ids:
+                    desk.settle(ids, decision, "the vendor's report", WHO.name)
+            told += len(mine)
+        return told
+
+    def called_while_stopped(self, lines: list[Line]) -> list[str]:
+        """P5 by the books: between a stop and its retry nothing comes in but what was under way."""
+        calls = [
+            (reference.id, entry.wall)
+            for line in lines
+            for entry in line.sandbox.books().entries
+            if (reference := references.read(entry.reference))
+        ]
+        found = [
+            f"P5: message {pk} of job {stop.job_id} was called {wall - stop.at:.1f} s after the stop"
+            for stop, until in self.ended
+            for pk, wall in calls
+            if stop.first <= pk < stop.end and stop.at + UNDER_WAY < wall < until
+        ]
+        return found + self.breaches
