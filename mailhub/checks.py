@@ -7,11 +7,14 @@ ordinary commands need no Redis.
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
+from django.db import connection
 from kombu import Connection
 
 from mailhub.brokers import celery_url
@@ -92,10 +95,61 @@ def _policy(url: str) -> Iterator[CheckMessage]:
         yield Error(f"Redis may drop queues: its maxmemory-policy is {policy}", hint=hint, id="mailhub.E006")
 
 
+POOLED = "PostgreSQL is reached through a pooler that does not keep sessions: two sessions met in one server process"
+SESSIONS = "Set pool_mode = session there, or let DATABASE_URL name PostgreSQL itself."
+MEETINGS = 5  # a pooler that serves others too may give two sessions different processes for a while
+
+
+@register("servers", deploy=True)
+def sessions_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """Statements are prepared once a session, and a session's settings hold for its statements: a pooler that hands
+    the server's process on after each transaction loses answers in the middle of the mail.
+
+    Seen by what it does, as a pooler need not say that it is one: a session that stays open must keep its process.
+    """
+    try:
+        kept = _keeps_sessions()
+    except psycopg.errors.ProtocolViolation:  # pooled by the statement: it knows no transactions
+        kept = False
+    except psycopg.Error as why:  # it is away: senders wait for it
+        return [Warning(f"PostgreSQL does not tell whether sessions are kept: {why}", id="mailhub.W002")]
+    return [] if kept else [Error(POOLED, hint=SESSIONS, id="mailhub.E007")]
+
+
+def _keeps_sessions() -> bool:
+    with closing(_session()) as ours:
+        process = _process(ours)
+        if process == ours.info.backend_pid:  # the server's own word when we came: nobody stands between
+            return True
+        with closing(_session()) as other:
+            for _ in range(MEETINGS):
+                with other.transaction():
+                    if _process(other) == process or _process(ours) != process:
+                        return False
+    return True
+
+
+def _session() -> Any:
+    words = connection.get_connection_params()
+    for ours in ("cursor_factory", "context", "prepare_threshold"):
+        words.pop(ours, None)
+    return psycopg.connect(**words, autocommit=True, prepare_threshold=None)
+
+
+def _process(session: Any) -> int:
+    row = session.execute("SELECT pg_backend_pid()").fetchone()
+    return int(row[0])
+
+
 def refuse_to_start(**_: Any) -> None:
-    """End this process if anything is wrong. Celery swallows every error in a signal but this one."""
-    found = [*waiter_times(), *json_only(), *python_version(), *redis_keeps_all()]
+    """End this worker or beat if anything is wrong. Celery swallows every error in a signal but this one."""
+    refuse([*waiter_times(), *json_only(), *python_version(), *redis_keeps_all(), *sessions_are_kept()])
+
+
+def refuse(found: list[CheckMessage]) -> None:
+    """Tells all and ends this process if one of them is an error."""
     for message in found:
         logger.warning("%s", message)
     if any(message.is_serious() for message in found):
-        raise SystemExit("mailhub does not start: " + "; ".join(str(one.msg) for one in found if one.is_serious()))
+        words = (f"{one.msg}. {one.hint}" if one.hint else str(one.msg) for one in found if one.is_serious())
+        raise SystemExit("mailhub does not start: " + "; ".join(words))

@@ -1,6 +1,7 @@
 """What must hold before anything starts."""
 
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 import redis
 from django.core.checks import run_checks
+from django.db import connection
 from django.test import override_settings
 
-from mailhub import checks
+from mailhub import checks, environment
 from mailhub.embedded.engines import redis_program
+from tests import pooler, workers
 from tests.factories import unique
 from tests.waiting import DEADLINE, wait_until
 from tests.workers import celery
@@ -85,6 +88,63 @@ def test_a_redis_that_is_away_is_a_warning(tmp_path: Path) -> None:
 
     with override_settings(BROKER_URL=nowhere):
         assert {message.id for message in checks.redis_keeps_all()} == {"mailhub.W001"}
+
+
+@contextmanager
+def through(url: str) -> Iterator[None]:
+    """This process's new sessions go that way."""
+    words = connection.settings_dict
+    before = dict(words)
+    words.update(environment.database("ANOTHER_URL", url))
+    try:
+        yield
+    finally:
+        words.update(before)
+
+
+@pytest.mark.django_db
+def test_a_session_of_its_own_is_kept() -> None:
+    assert not checks.sessions_are_kept()
+
+
+@pooler.needed
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("mode", "ids"), [("session", []), ("transaction", ["mailhub.E007"]), ("statement", ["mailhub.E007"])]
+)
+def test_a_pooler_is_an_error_unless_it_keeps_sessions(mode: str, ids: list[str]) -> None:
+    with pooler.pooler(mode) as url, through(url):
+        assert [message.id for message in checks.sessions_are_kept()] == ids
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_away_is_a_warning_as_senders_wait_for_it(tmp_path: Path) -> None:
+    with through(f"postgres://nobody@/nothing?host={tmp_path}"):
+        assert [message.id for message in checks.sessions_are_kept()] == ["mailhub.W002"]
+
+
+@pooler.needed
+@pytest.mark.timeout(600)
+@pytest.mark.django_db
+@pytest.mark.parametrize("role", ["worker", "beat", "web"])
+def test_nobody_starts_behind_a_pooler_that_keeps_no_sessions(role: str) -> None:
+    with pooler.pooler("transaction") as url:
+        if role == "web":
+            ended = subprocess.run(
+                [sys.executable, "-c", "import mailhub.wsgi"],
+                env=workers.environment(DATABASE_URL=url),
+                cwd=workers.PROJECT,
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE,
+            )
+            code, log = ended.returncode, ended.stderr
+        else:
+            arguments = {"worker": ["-P", "solo", "-Q", unique("queue")], "beat": ["--pidfile="]}[role]
+            with celery(role, *arguments, DATABASE_URL=url) as process:
+                code, log = process.process.wait(DEADLINE), process.log()
+    assert code != 0
+    assert "mailhub does not start: PostgreSQL is reached through a pooler that does not keep sessions" in log
 
 
 @pytest.mark.timeout(600)
