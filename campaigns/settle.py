@@ -4,37 +4,31 @@ Receipts come first where a vendor sends them (campaigns.claims.truth.accept). W
 """
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import Any, cast
 
 import uvloop
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from campaigns import failpoints, templates
 from campaigns.claims import truth
 from campaigns.claims.truth import Doubt
 from campaigns.models import Message
-from campaigns.sender import standing
 from campaigns.sender.connections import connect
-from campaigns.sender.sending import rebuild
+from campaigns.sender.single import Answer, Shut, SingleCalls
 from vendors import adapters, stores
 from vendors.adapters.base import Adapter, Letter
-from vendors.limits import Grant, Lost
 from vendors.models import Credential
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
-from vendors.throttle import AsyncThrottle, Unreachable
+from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
+from vendors.throttle import AsyncThrottle
 
 log = logging.getLogger(__name__)
 
 MOST = 50  # doubts a credential and a run
-LEASE = 300.0  # seconds that they are ours
-SLACK = 2.0
+LEASE = 300.0  # seconds that they are ours, on top of those after which a call is over and can be looked up
 MARGIN = 60.0  # seconds before a key's end from which it is not trusted any more
-NO_PLACE = 60.0  # seconds until a repeat without a place in the window is tried again
-REBUILDS = 20  # each raises the generation by one; Redis may be so far ahead of a database that was restored
 GIVE_UP = 86_400.0  # seconds after which only a person is asked
 
 
@@ -43,21 +37,21 @@ class Case:
     """One credential's means to settle."""
 
     adapter: Adapter
-    vendor_id: int
-    credential_id: int
-    throttle: AsyncThrottle
+    calls: SingleCalls
     rows: Any
 
     @property
-    def hold(self) -> float:
-        return self.adapter.deadline + SLACK
+    def known_after(self) -> float:
+        """Seconds after the start of a call from which the vendor can be asked about it."""
+        return self.calls.hold + self.adapter.capabilities.settle_delay
 
 
 def settle() -> int:
     """Settles what is due, credential by credential. Returns how many were looked at."""
     now = timezone.now()
-    due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now).values("campaign_id")[:10_000]
-    logins = Credential.objects.filter(Q(campaigns__in=due), paused=False, vendor__paused=False).distinct()
+    due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now, campaign__credential=OuterRef("pk"))
+    is_open = Q(closed_until=None) | Q(closed_until__lte=now)
+    logins = Credential.objects.filter(is_open, Exists(due), paused=False, vendor__paused=False)
     return sum(_one(login) for login in logins.select_related("vendor"))
 
 
@@ -75,96 +69,98 @@ async def _credential(login: Credential) -> int:
     rows = await connect()
     redis = stores.async_redis(settings.REDIS_URL)
     adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
-    case = Case(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
+    calls = SingleCalls(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
     try:
         await adapter.open()
-        doubts = await truth.due(rows, login.pk, MOST, LEASE)
-        failpoints.here("after_due")
-        for doubt in doubts:
-            await _settle(case, doubt)
-        return len(doubts)
+        return await _run(Case(adapter, calls, rows), login)
     finally:
         await adapter.close()
         await redis.aclose()
         await rows.close()
 
 
+async def _run(case: Case, login: Credential) -> int:
+    """Ends where the credential may not be called any more; what is left stays due."""
+    doubts = await truth.due(case.rows, login.pk, MOST, LEASE + case.known_after)
+    failpoints.here("after_due")
+    for number, doubt in enumerate(doubts):
+        try:
+            await _settle(case, doubt)
+        except Shut as error:
+            reason, rest = str(error), doubts[number:]
+        else:
+            reason, rest = case.calls.over, doubts[number + 1 :]
+        if reason:
+            log.info("credential %s: %s doubts wait: %s", login, len(rest), reason)
+            await truth.still_due(case.rows, rest)
+            return len(doubts) - len(rest)
+    return len(doubts)
+
+
 async def _settle(case: Case, doubt: Doubt) -> None:
     can = case.adapter.capabilities
-    over = case.hold + can.settle_delay - doubt.age  # until then the first call may still be running
+    over = case.known_after - doubt.age  # until then the first call may still be running
     if over > 0:
         await truth.later(case.rows, doubt, over + 1, None)
-    elif can.dedupe and _young(can.dedupe_ttl, doubt.age):
-        await _repeat(case, doubt, proved=False)
+    elif can.dedupe and _young(can.dedupe_ttl) > doubt.age and (doubt.repeatable or can.lookup == "none"):
+        await _repeat(case, doubt, young=_young(can.dedupe_ttl))
+    elif can.lookup == "strong" and doubt.disproved:
+        await _repeat(case, doubt, young=None)
     elif can.lookup != "none":
         await _look_up(case, doubt)
     else:
         await truth.later(case.rows, doubt, None, None)
 
 
-def _young(ttl: float | None, age: float) -> bool:
-    """Does the vendor surely still know the key of a call that is `age` seconds old?"""
-    return ttl is None or age < ttl - MARGIN
+def _young(ttl: float | None) -> float:
+    """How many seconds after a call the vendor surely still knows its key."""
+    return truth.FOR_EVER if ttl is None else ttl - MARGIN
 
 
 async def _look_up(case: Case, doubt: Doubt) -> None:
-    found = await case.adapter.look_up(doubt.reference)
-    if isinstance(found, Accepted):
-        await truth.accept(case.rows, [(doubt.id, found.vendor_id)])
-    elif found is None and case.adapter.capabilities.lookup == "strong":
-        await _repeat(case, doubt, proved=True)  # the vendor does not have it: the call may be made again
-    else:
-        note = "look-up: not found, which proves nothing" if found is None else f"look-up: {found.reason}"
-        await _later(case, doubt, note)
+    found = await case.calls.call(
+        1,
+        lambda scope: truth.look_up(case.rows, scope, doubt, case.calls.hold),
+        lambda: case.adapter.look_up(doubt.reference),
+    )
+    match found:
+        case Accepted(vendor_id):
+            await truth.accept(case.rows, [(doubt.id, vendor_id)])
+        case None if case.adapter.capabilities.lookup == "strong":
+            await truth.disprove(case.rows, doubt)
+            await _repeat(case, doubt, young=None)  # the vendor does not have it: the call may be made again
+        case None:
+            await _later(case, doubt, "look-up: not found, which proves nothing")
+        case _:
+            await _unsettled(case, doubt, found, "look-up")
 
 
-async def _repeat(case: Case, doubt: Doubt, *, proved: bool) -> None:
-    """proved: no earlier attempt was accepted, so the answer of this one is the whole truth."""
+async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
+    """young: as truth.repeat has it; None: the answer of this call is the whole truth."""
     letter = await _letter(case, doubt)
     if not isinstance(letter, Letter):
         return await _later(case, doubt, None)
-    place = await _place(case)
-    if place is None:  # the vendor's window is full, which says nothing of the doubt, however old that is
-        return await truth.later(case.rows, doubt, NO_PLACE, None)
-    grant, scope = place
-    outcome: Outcome = NotSent("not allowed any more: stopped, paused, or it took too long")
-    try:
-        age = await truth.repeat(case.rows, scope, doubt, case.hold, proved=proved)
-        if age is None:
-            await case.throttle.cancel(scope, grant.places())
-        else:
-            in_time = time.monotonic() <= grant.deadline - case.adapter.deadline  # else its place may be gone
-            if in_time and (proved or _young(case.adapter.capabilities.dedupe_ttl, age)):
-                failpoints.here("before_repeat")
-                outcome = (await case.adapter.send([letter]))[0]
-                failpoints.here("after_repeat")
-            await case.throttle.done(scope, grant.places())
-    except Unreachable:
-        log.warning("message %s: its place could not be handed back", doubt.id)
+
+    async def start() -> Answer:
+        failpoints.here("before_repeat")
+        outcome = (await case.adapter.send([letter]))[0]
+        failpoints.here("after_repeat")
+        return outcome
+
+    outcome = await case.calls.call(
+        1, lambda scope: truth.repeat(case.rows, scope, doubt, case.calls.hold, 1, young), start
+    )
     failpoints.here("before_settle")
     match outcome:
         case Accepted(vendor_id):
             await truth.accept(case.rows, [(doubt.id, vendor_id)])
-        case Refused(code, sub_type) if proved:
+        case Refused(code, sub_type) if young is None:
             await truth.refuse(case.rows, [(doubt.id, code, sub_type)])
         case Refused(code):
             await _later(case, doubt, f"repeat refused ({code}), the first call is still in doubt")
-        case InDoubt(reason) | NotSent(reason):
-            await _later(case, doubt, f"repeat: {reason}")
+        case _:
+            await _unsettled(case, doubt, outcome, "repeat")
     failpoints.here("after_settle")
-    return None
-
-
-async def _place(case: Case) -> tuple[Grant, Any] | None:
-    for _ in range(REBUILDS):
-        seen = await standing.read_vendor(case.rows, case.vendor_id, case.credential_id)
-        try:
-            answer = await case.throttle.acquire(seen, 1, case.hold)
-            if not isinstance(answer, Lost):
-                return (answer, seen) if isinstance(answer, Grant) else None
-            await rebuild(seen)  # no sender has asked since the window was lost
-        except Unreachable:
-            return None
     return None
 
 
@@ -178,6 +174,17 @@ async def _letter(case: Case, doubt: Doubt) -> Letter | None:
     return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, html)
 
 
-async def _later(case: Case, doubt: Doubt, note: str | None) -> None:
-    wait = min(3600.0, max(10.0, doubt.age / 4))
+async def _unsettled(case: Case, doubt: Doubt, answer: Answer, what: str) -> None:
+    """What is said of the whole credential says nothing of the doubt, however old that is."""
+    match answer:
+        case NotSent(reason, retry_after, scope="credential"):
+            await truth.later(case.rows, doubt, retry_after or 0.0, f"{what}: {reason}")
+        case NotSent(reason, retry_after):
+            await _later(case, doubt, f"{what}: {reason}", at_least=retry_after or 0.0)
+        case InDoubt(reason):
+            await _later(case, doubt, f"{what}: {reason}", at_least=case.known_after)
+
+
+async def _later(case: Case, doubt: Doubt, note: str | None, *, at_least: float = 10.0) -> None:
+    wait = max(min(3600.0, max(10.0, doubt.age / 4)), at_least)
     await truth.later(case.rows, doubt, None if doubt.age > GIVE_UP else wait, note)

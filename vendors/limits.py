@@ -21,13 +21,17 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose places are asked for, under which generation of the vendor, and the limits in force now."""
+    """Whose places are asked for, under which generation of the vendor, and the limits in force now.
+
+    terms: counts the edits of the limits, where whoever asks has to know whether these are still in force.
+    """
 
     vendor_id: int
     credential_id: int
     generation: int
     vendor_limits: tuple[Limit, ...] = ()
     credential_limits: tuple[Limit, ...] = ()
+    terms: int = 0
 
     @property
     def limits(self) -> tuple[Limit, ...]:

@@ -73,7 +73,11 @@ async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A message in doubt that is ours to settle for a while. age: seconds since its first call was allowed."""
+    """A message in doubt that is ours to settle for a while.
+
+    age: seconds since its first call was allowed; disproved: a look-up has proved that the vendor does not have that
+    call; repeatable: its job was not stopped and its deadline has not passed.
+    """
 
     id: int
     uuid: UUID
@@ -83,22 +87,28 @@ class Doubt:
     campaign_id: int
     sent_at: datetime
     age: float
+    disproved: bool
+    repeatable: bool
 
     @property
     def reference(self) -> str:
         return f"{self.uuid}-{self.resend_no}"
 
 
-DUE = """
+# Of its campaign's jobs the one that the message is in, and its parent.
+AROUND = "j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size"
+DUE = f"""
 WITH due AS (
     SELECT m.id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
     WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND c.credential_id = %(credential)s
     ORDER BY m.settle_at LIMIT %(most)s FOR UPDATE OF m SKIP LOCKED
 )
 UPDATE campaigns_message m SET settle_at = clock_timestamp() + %(lease)s * interval '1 second'
-FROM due WHERE m.id = due.id
+FROM due JOIN campaigns_message USING (id) JOIN campaigns_campaign c ON c.id = campaign_id WHERE m.id = due.id
 RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sent_at,
-    extract(epoch FROM clock_timestamp() - m.sent_at)::float8
+    extract(epoch FROM clock_timestamp() - m.sent_at)::float8, m.disproved IS NOT DISTINCT FROM m.sent_at,
+    coalesce(c.deadline > clock_timestamp(), true)
+        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE {AROUND} AND j.stopped_at IS NOT NULL)
 """
 
 
@@ -106,6 +116,14 @@ async def due(connection: AsyncConnection[Any], credential_id: int, most: int, l
     """Doubts whose time has come; nobody else gets them for `lease` seconds."""
     cursor = await connection.execute(DUE, {"credential": credential_id, "most": most, "lease": lease})
     return [Doubt(*row) for row in await cursor.fetchall()]
+
+
+async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -> None:
+    """They could not be asked about: the lease is given back."""
+    await connection.execute(
+        "UPDATE campaigns_message SET settle_at = clock_timestamp() WHERE id = ANY(%s) AND in_doubt_at IS NOT NULL",
+        [[doubt.id for doubt in doubts]],
+    )
 
 
 async def content(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[str, str, bool]:
@@ -119,46 +137,83 @@ async def content(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[str, 
     return subject, body, html
 
 
-# A repeat is a call: under the vendor's generation, and in the ledger before it starts. It says how old the first
-# attempt is now: a key may have grown too old while we waited for a place. After a proof that the vendor has nothing
-# it is the first call, and the proof is bound to the call it was asked about: of two who asked, one repeats. For a
-# stopped job nothing is called, not even what may be there already (promise P5).
-REPEAT = """
-WITH gate AS (
+# A call for a doubt is a call: under the vendor's generation and terms, and in the ledger before it starts.
+CALL = """
+WITH {jobs}gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
-    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND NOT v.paused AND NOT c.paused
-        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
+    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(terms)s AND NOT v.paused AND NOT c.paused
+        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp()){after}
     FOR SHARE OF v
-), jobs AS (
-    SELECT j.stopped_at FROM campaigns_message m JOIN campaigns_job j ON j.campaign_id = m.campaign_id
-        AND m.id >= j.first_message AND m.id < j.first_message + j.size
-    WHERE m.id = %(id)s AND EXISTS (SELECT FROM gate)
-    ORDER BY j.id FOR SHARE OF j
 ), ours AS (
-    UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
-    WHERE m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s AND m.sent_at = %(sent_at)s
-        AND (SELECT count(*) > 0 AND count(stopped_at) = 0 FROM jobs)
-    RETURNING m.id, extract(epoch FROM clock_timestamp() - %(sent_at)s::timestamptz)::float8 AS age
+    {ours} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s
+        AND m.sent_at = %(sent_at)s AND EXISTS (SELECT FROM gate)
+    {told}
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
-    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', 1
+    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', %(units)s
     FROM ours
 )
-SELECT age FROM ours
+SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
+LOOK_UP = CALL.format(jobs="", after="", ours="SELECT m.id FROM campaigns_message m WHERE true", told="")
+
+# A key may have grown too old while we waited for a place. After a proof that the vendor has nothing the repeat is the
+# first call, and the proof is bound to the call that was asked about: of two who asked, one repeats. For a stopped job
+# nothing is called, not even what may be there already (promise P5), and neither is it after the deadline.
+REPEAT = CALL.format(
+    jobs=f"""jobs AS (
+    SELECT j.stopped_at FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
+    ORDER BY j.id FOR SHARE OF j
+), """,
+    after=" AND (SELECT count(*) FROM jobs) > 0",
+    ours="""UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
+    FROM campaigns_campaign c
+    WHERE c.id = m.campaign_id AND (c.deadline IS NULL OR c.deadline > clock_timestamp())
+        AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
+            ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
+        AND (SELECT count(stopped_at) FROM jobs) = 0""",
+    told="RETURNING m.id",
+)
+FOR_EVER = 1e10  # seconds
+
+
+async def look_up(connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float) -> bool | None:
+    """May the vendor be asked for it now? None: the vendor may not be called."""
+    return await _call(connection, LOOK_UP, scope, doubt, hold, units=1)
 
 
 async def repeat(
-    connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float, *, proved: bool
-) -> float | None:
-    """May this doubt be called again now? The age of its first call in seconds; None: no."""
+    connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float, units: int, young: float | None
+) -> bool | None:
+    """May it be called again now? None: the vendor may not be called.
+
+    young: while its first call is younger than so many seconds; None: because that call was disproved.
+    """
+    words = {"units": units, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
+    return await _call(connection, REPEAT, scope, doubt, hold, **words)
+
+
+async def _call(
+    connection: AsyncConnection[Any], statement: str, scope: Scope, doubt: Doubt, hold: float, **more: Any
+) -> bool | None:
     words = {
-        "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation, "hold": hold,
-        "id": doubt.id, "resend_no": doubt.resend_no, "sent_at": doubt.sent_at,
-        "proved": proved,
+        "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
+        "terms": scope.terms, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no, "sent_at": doubt.sent_at,
+        **more,
     }  # fmt: skip
-    row = await (await connection.execute(REPEAT, words)).fetchone()
-    return float(row[0]) if row else None
+    row = await (await connection.execute(statement, words)).fetchone()
+    assert row is not None
+    is_open, ours = row
+    return ours if is_open else None
+
+
+async def disprove(connection: AsyncConnection[Any], doubt: Doubt) -> None:
+    """The vendor does not have the call that it was asked about."""
+    await connection.execute(
+        "UPDATE campaigns_message SET disproved = sent_at, error_sub_type = 'look-up: the vendor does not have it'"
+        " WHERE id = %s AND in_doubt_at IS NOT NULL AND resend_no = %s AND sent_at = %s",
+        [doubt.id, doubt.resend_no, doubt.sent_at],
+    )
 
 
 LATER = """

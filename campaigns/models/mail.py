@@ -112,6 +112,9 @@ class Message(Delivery):
     params = models.JSONField(default=dict)
     dequeued_at = models.DateTimeField(null=True)
     settle_at = models.DateTimeField(null=True, help_text="In doubt: when the vendor is asked again.")
+    disproved = models.DateTimeField(
+        null=True, help_text="The sent_at of the call that the vendor does not have, as a look-up proved."
+    )
     receipt = models.CharField(max_length=9, choices=Receipt.choices, null=True)
     receipt_at = models.DateTimeField(null=True)
     receipt_no = models.PositiveSmallIntegerField(null=True)

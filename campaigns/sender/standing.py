@@ -1,6 +1,6 @@
 """What a sender has to know about the world outside its job, read anew every second and after each refusal."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -56,19 +56,21 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
 
 
 READ_VENDOR = """
-SELECT v.generation,
+SELECT v.generation, v.terms, v.paused OR c.paused OR coalesce(c.closed_until > clock_timestamp(), false) AS shut,
     (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
-     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, %(credential)s) = %(credential)s)
-FROM vendors_vendor v WHERE v.id = %(vendor)s
+     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id)
+FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id
+WHERE v.id = %(vendor)s AND c.id = %(credential)s
 """
 
 
-async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credential_id: int) -> Scope:
-    """The terms under which the vendor may be called now."""
+async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credential_id: int) -> Scope | None:
+    """The terms under which the vendor may be called now, without a job; None: paused or closed."""
     cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"
-    return _scope(vendor_id, credential_id, *row)
+    generation, terms, shut, limits = row
+    return None if shut else replace(_scope(vendor_id, credential_id, generation, limits), terms=terms)
 
 
 def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any]) -> Scope:

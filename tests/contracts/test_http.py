@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.contracts.wild import LOOPS, run
-from tests.contracts.wild_http import CASES, WildHttp, answer
+from tests.contracts.wild_http import CASES, WildHttp, answer, raw
 from vendors.adapters import load, names
 from vendors.adapters.base import Adapter, Letter
 from vendors.adapters.client import header
@@ -90,6 +90,30 @@ def test_a_look_up_finds_or_does_not_find_or_gets_no_answer(
             assert await adapter.look_up("ref/0 ä") == expected
             await adapter.close()
             assert [line for line, _, _ in vendor.requests] == ["GET /v1/letters/ref%2F0%20%C3%A4 HTTP/1.1"]
+
+    run("asyncio", story)
+
+
+WAIT = NotSent("http 503", retry_after=7.0, scope="credential")
+TOO_FAST = NotSent("http 429: too fast for the vendor", retry_after=7.0, scope="credential")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "expected"),
+    [
+        (answer(503, b"", "Retry-After: 7"), WAIT),
+        (raw(b"HTTP/1.1 429 Slow Down\r\nRetry-After: 7\r\nContent-Length: 9\r\n\r\ncut", close=True), TOO_FAST),
+        (raw(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\ncut", close=True), NotSent("http 404")),
+    ],
+    ids=["503", "429 cut off", "404 cut off"],
+)
+def test_a_look_up_hears_who_asks_to_wait_even_where_the_answer_is_cut_off(behaviour: Any, expected: NotSent) -> None:
+    async def story() -> None:
+        async with WildHttp(behaviour) as vendor:
+            adapter = Http(settings(vendor.port, lookup="strong"), {})
+            await adapter.open()
+            assert await adapter.look_up("ref-0") == expected
+            await adapter.close()
 
     run("asyncio", story)
 

@@ -144,18 +144,24 @@ class Http(Adapter):
         if self.capabilities.lookup == "none":
             return await super().look_up(reference)
         target = f"{self._target.rstrip('/')}/{quote(reference, safe='')}"
+        headers: Mapping[str, str]
         try:
             answer = await self._client.call("GET", target, self._headers)
+            status, headers, body = answer.status, answer.headers, answer.body
+            if status == 404:
+                return None
         except CallError as error:
-            return NotSent(error.reason)
-        if answer.status == 404:
-            return None
-        found = classify_http(answer.status, answer.headers, answer.body, now=time.time())
-        if isinstance(found, Accepted) and answer.status == 200:
+            if error.status is None:
+                return NotSent(error.reason)
+            status, headers, body = error.status, error.headers, b""
+        # It changes nothing: with whatever status the vendor asks to wait, it is waited for.
+        safe = (status,) if "retry-after" in headers else ()
+        found = classify_http(status, headers, body, now=time.time(), safe_statuses=safe)
+        if isinstance(found, Accepted) and status == 200:
             return found
-        if isinstance(found, NotSent) and answer.status not in WRONG_ADDRESS:  # which speaks of this address alone
+        if isinstance(found, NotSent) and status not in WRONG_ADDRESS:  # which speaks of this address alone
             return found
-        return _unanswered(found, answer.status)
+        return _unanswered(found, status)
 
 
 def _packed(letter: Letter) -> bytes:

@@ -21,14 +21,19 @@ Verdict = Literal[
     "failed",  # 500 before acceptance
     "unauthorized",
     "down",
+    "found",  # the answers to a look-up
+    "absent",
 ]
 ACCEPTING: frozenset[str] = frozenset({"accepted", "duplicate"})
 
 
 @dataclass(slots=True)
 class Entry:
-    """One call. `t` is the vendor's monotonic clock, `wall` Unix time, both in seconds, stamped when the
-    request's last byte was read. `status` is None where no answer was given; `id` may be empty."""
+    """One call, to send or to look up.
+
+    `t` is the vendor's monotonic clock, `wall` Unix time, both in seconds, stamped when the request's last byte was
+    read. `status` is None where no answer was given; `id` may be empty.
+    """
 
     seq: int
     t: float
@@ -40,6 +45,7 @@ class Entry:
     status: int | None
     credential: str
     id: str
+    look_up: bool = False
 
     def line(self) -> bytes:
         return orjson.dumps(self, option=orjson.OPT_APPEND_NEWLINE)
@@ -61,10 +67,12 @@ def read(path: str | Path) -> "Books":
 
 
 class Books:
-    """What the vendor knows, from its own file."""
+    """What the vendor knows, from its own file. entries: the calls to send; look_ups: the others."""
 
-    def __init__(self, entries: list[Entry]) -> None:
-        self.entries = entries
+    def __init__(self, calls: list[Entry]) -> None:
+        self._calls = calls
+        self.entries = [entry for entry in calls if not entry.look_up]
+        self.look_ups = [entry for entry in calls if entry.look_up]
 
     @cached_property
     def acceptances(self) -> list[Entry]:
@@ -86,7 +94,7 @@ class Books:
 
     @cached_property
     def verdicts(self) -> Counter[str]:
-        """Verdict → number of calls."""
+        """Verdict → number of calls to send."""
         return Counter(entry.verdict for entry in self.entries)
 
     def duplicates(self) -> dict[str, int]:
@@ -99,9 +107,9 @@ class Books:
         return sorted((Counter(recipients) - self.recipients).elements())
 
     def arrivals(self, credential: str | None = None) -> list[float]:
-        """When the calls came, whatever was answered: seconds of the vendor's clock, ascending; of one
+        """When all calls came, whatever was answered: seconds of the vendor's clock, ascending; of one
         credential (the value of its Authorization header) or of all."""
-        return [entry.t for entry in self.entries if credential is None or entry.credential == credential]
+        return [entry.t for entry in self._calls if credential is None or entry.credential == credential]
 
     def worst_window(self, seconds: float, credential: str | None = None) -> int:
         """The most calls that any half-open window of this many seconds holds."""

@@ -81,7 +81,8 @@ class Connection(asyncio.Protocol):
         if method == b"POST":
             return self._server.desk.send(self.body(), self._key, self._credential)
         if method == b"GET":
-            return self._server.desk.look_up(unquote(path.rpartition(b"/")[2].decode("latin-1")))
+            reference = unquote(path.rpartition(b"/")[2].decode("latin-1"))
+            return self._server.desk.look_up(reference, self._credential)
         return Answer(respond(405, {"code": "method_not_allowed"}))
 
     def body(self) -> bytes:

@@ -82,21 +82,9 @@ class Desk:
 
     def send(self, body: bytes, key: str, credential: str) -> Answer:
         """A call to send: stamped now, decided, entered in the books."""
-        now = self.clock()
         letter = _letter(body)
         reference, recipient = letter or ("", "")
-        entry = Entry(
-            self._ledger.calls + 1,
-            now,
-            time.time(),
-            reference,
-            key,
-            recipient,
-            "accepted",
-            200,
-            credential,
-            "",
-        )
+        entry = self._entry("accepted", reference, key, recipient, credential)
         answer = self._closed(entry) or self._throttled(entry)
         if answer is None and letter is None:
             answer = self._refuse(entry, "refused", 400, {"code": "malformed", "sub_type": "no reference or recipient"})
@@ -105,15 +93,26 @@ class Desk:
         answer.delay += self._planner.latency()
         return answer
 
-    def look_up(self, reference: str) -> Answer:
-        """GET <path>/<reference>: 200 with the id, or 404, also while the look-up is stale."""
-        if gate := self._gate():
-            status, code, _ = gate
-            return Answer(respond(status, {"code": code}))
-        seq = self._ledger.find(reference)
-        if seq is None or self.clock() - self._ledger.times[seq - 1] < self.settings.lookup_delay:
-            return Answer(respond(404, {"code": "not_found"}), self._planner.latency())
-        return Answer(respond(200, {"id": _id(seq)}), self._planner.latency())
+    def look_up(self, reference: str, credential: str) -> Answer:
+        """GET <path>/<reference>: 200 with the id, or 404, also while the look-up is stale. A call like any other."""
+        entry = self._entry("found", reference, "", "", credential, look_up=True)
+        answer = self._closed(entry) or self._throttled(entry) or self._find(entry)
+        self._ledger.book(entry)
+        answer.delay += self._planner.latency()
+        return answer
+
+    def _find(self, entry: Entry) -> Answer:
+        seq = self._ledger.find(entry.reference)
+        if seq is None or entry.t - self._ledger.times[seq - 1] < self.settings.lookup_delay:
+            return self._refuse(entry, "absent", 404, {"code": "not_found"})
+        entry.id = _id(seq)
+        return Answer(respond(200, {"id": entry.id}))
+
+    def _entry(
+        self, verdict: Verdict, reference: str, key: str, recipient: str, credential: str, *, look_up: bool = False
+    ) -> Entry:
+        seq, now, wall = self._ledger.calls + 1, self.clock(), time.time()
+        return Entry(seq, now, wall, reference, key, recipient, verdict, 200, credential, "", look_up)
 
     def _gate(self) -> tuple[int, str, Verdict] | None:
         if self.settings.down:

@@ -1,0 +1,191 @@
+"""Fault 42, further: who settles doubts keeps the limits and hears what the vendor says, as a sender does.
+
+Look-ups and repeats are calls: they take places in the window, stand in the ledger, and end where the vendor asks to
+wait or refuses the login.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from campaigns import settle
+from campaigns.claims import window
+from campaigns.models import Job, Message
+from campaigns.sender import single
+from campaigns.states import Status
+from tests import factories
+from tests.faults.checker import judge, sums
+from tests.faults.sending import login
+from tests.sandbox import Sandbox
+from vendors import stores
+from vendors.limits import Limit, Scope, Wait
+from vendors.models import Credential, RateLimit, Usage, Vendor
+from vendors.throttle import Throttle
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+
+
+def in_doubt(many: int, of: Credential, **fields: Any) -> Job:
+    """A logged job whose answers were lost an hour ago; the vendor has none of its letters."""
+    job = factories.campaign_with_job(many, of=of, status=Status.LOGGED, finished_at=timezone.now(), **fields)
+    past = timezone.now() - timedelta(hours=1)
+    messages = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
+    messages.update(dequeued_at=past, sent_at=past, in_doubt_at=past, settle_at=past)
+    Job.objects.filter(pk=job.pk).update(in_doubt=many)
+    return job
+
+
+def due() -> int:
+    return Message.objects.filter(settle_at__lte=timezone.now()).count()
+
+
+def opened(account: Credential) -> None:
+    Credential.objects.filter(pk=account.pk).update(closed_until=None, paused=False)
+
+
+def the_window_runs_out(of: Vendor) -> None:
+    """It is lost, and nothing of the ledger counts any more."""
+    Usage.objects.filter(vendor=of).delete()
+    with stores.redis(settings.REDIS_URL) as redis:
+        redis.delete(*redis.keys(f"mailhub:{{v{of.pk}}}*"))
+
+
+def test_42_look_ups_take_places_in_the_window_and_stand_in_the_ledger(sandbox: Sandbox) -> None:
+    account = login(sandbox.url, (5, 600), lookup="weak")
+    in_doubt(40, account)
+    settle.settle()
+    settle.settle()
+    assert len(sandbox.books().look_ups) == 5 and due() == 35
+    assert sum(Usage.objects.values_list("units", flat=True)) == 5
+    assert judge(sandbox.books(), windows=[(5, 600, None)]) == []
+
+
+def test_42_a_window_made_anew_knows_the_look_ups(sandbox: Sandbox) -> None:
+    account = login(sandbox.url, (3, 600), lookup="weak")
+    in_doubt(10, account)
+    settle.settle()
+    with stores.redis(settings.REDIS_URL) as redis:
+        redis.flushall()
+        throttle, generation = Throttle(redis), Vendor.objects.get(pk=account.vendor_id).generation
+        assert window.rebuild(throttle, account.vendor_id, generation)
+        scope = Scope(account.vendor_id, account.pk, generation + 1, (Limit(3, 600.0),))
+        assert isinstance(throttle.acquire(scope, 1, 10.0), Wait)
+    settle.settle()
+    assert len(sandbox.books().look_ups) == 3
+
+
+@pytest.mark.parametrize("means", [{"lookup": "weak"}, {"dedupe": True}], ids=["look-ups", "repeats"])
+def test_42_a_429_ends_the_run_and_closes_the_credential_for_as_long_as_it_says(
+    means: dict[str, Any], sandbox: Sandbox
+) -> None:
+    sandbox.settings(throttle="2/3000")
+    account = login(sandbox.url, **means)
+    in_doubt(20, account)
+    settle.settle()
+    account.refresh_from_db()
+    assert len(sandbox.books().arrivals()) == 3, "two answers and the 429"
+    assert account.closed_until and account.closed_until > timezone.now() + timedelta(minutes=30)
+    settle.settle()
+    assert len(sandbox.books().arrivals()) == 3
+    sandbox.settings(throttle="")
+    opened(account)
+    assert due() >= 17, "the rest stays due for when the credential is open"
+    settle.settle()
+    assert len(sandbox.books().arrivals()) >= 3 + 17
+
+
+@pytest.mark.parametrize("means", [{"lookup": "weak"}, {"dedupe": True}], ids=["look-ups", "repeats"])
+def test_42_a_refused_login_ends_the_run_and_pauses_the_credential_with_the_reason(
+    means: dict[str, Any], sandbox: Sandbox
+) -> None:
+    sandbox.settings(unauthorized=True)
+    account = login(sandbox.url, **means)
+    in_doubt(20, account)
+    settle.settle()
+    settle.settle()
+    account.refresh_from_db()
+    assert len(sandbox.books().arrivals()) == 1
+    assert account.paused and "401" in account.paused_reason
+    sandbox.settings(unauthorized=False)
+    opened(account)
+    assert due() == 20
+    settle.settle()
+    assert len(sandbox.books().arrivals()) == 21
+
+
+def test_42_other_credentials_are_settled_while_one_is_closed_however_many_doubts_it_has(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, other = login(sandbox.url, lookup="weak"), login(sandbox.url, lookup="weak")
+    in_doubt(10_001, closed)
+    in_doubt(3, other)
+    Credential.objects.filter(pk=closed.pk).update(closed_until=timezone.now() + timedelta(hours=1))
+    assert settle.settle() == 3
+    assert len(sandbox.books().look_ups) == 3
+
+
+@pytest.mark.parametrize(
+    "shut",
+    [
+        lambda account: Credential.objects.filter(pk=account.pk).update(paused=True),
+        lambda account: Vendor.objects.filter(pk=account.vendor_id).update(paused=True),
+        lambda account: RateLimit.objects.create(vendor=account.vendor, units=0, seconds=1),
+    ],
+    ids=["paused credential", "paused vendor", "limit of 0"],
+)
+def test_42_what_is_shut_is_not_asked_and_its_doubts_stay_due(shut: Any, sandbox: Sandbox) -> None:
+    account = login(sandbox.url, lookup="strong", dedupe=True)
+    in_doubt(3, account)
+    shut(account)
+    settle.settle()
+    assert sandbox.books().arrivals() == [] and due() == 3
+
+
+def test_42_what_was_looked_up_without_a_place_for_the_repeat_is_repeated_later_and_not_looked_up_again(
+    sandbox: Sandbox,
+) -> None:
+    """A limit of one call: the look-up takes the place that the repeat needs."""
+    account = login(sandbox.url, (1, 600), lookup="strong")
+    in_doubt(1, account)
+    settle.settle()
+    assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (1, 0)
+    the_window_runs_out(account.vendor)
+    settle.settle()
+    assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (1, 1)
+    assert sums() == {"accepted": 1} and judge(sandbox.books()) == []
+
+
+def test_42_a_proof_holds_for_the_call_that_was_asked_about_only(sandbox: Sandbox) -> None:
+    """The repeat is lost in its turn: the vendor is asked again before the next."""
+    sandbox.settings(error_after_rate=1.0)
+    account = login(sandbox.url, lookup="strong")
+    job = in_doubt(1, account)
+    settle.settle()
+    assert sums() == {"in doubt": 1} and len(sandbox.books().acceptances) == 1
+    past = timezone.now() - timedelta(hours=1)
+    Message.objects.filter(pk=job.first_message).update(sent_at=past, settle_at=past)
+    settle.settle()
+    assert sums() == {"accepted": 1} and len(sandbox.books().entries) == 1
+    assert judge(sandbox.books()) == []
+
+
+@pytest.mark.parametrize("means", [{"lookup": "strong"}, {"dedupe": True}], ids=["strong look-up", "dedupe"])
+def test_42_after_its_deadline_a_campaign_is_not_called_for_its_doubts_either(
+    means: dict[str, Any], sandbox: Sandbox
+) -> None:
+    job = in_doubt(2, login(sandbox.url, **means))
+    type(job.campaign).objects.update(deadline=timezone.now() - timedelta(minutes=1))
+    settle.settle()
+    assert sandbox.books().entries == [] and sums() == {"in doubt": 2}
+
+
+def test_42_a_vendor_that_does_not_answer_is_asked_a_few_times_a_run_and_not_fifty(sandbox: Sandbox) -> None:
+    account = login(sandbox.url, lookup="weak")
+    in_doubt(50, account)
+    sandbox.settings(down="503")
+    settle.settle()
+    assert len(sandbox.books().look_ups) == single.UNANSWERED
+    assert due() == 50 - single.UNANSWERED
