@@ -97,9 +97,14 @@ class Deaf(Wild):
 
 
 @EACH_LOOP
-def test_a_connection_lost_within_a_long_mail_leaves_no_doubt(loop: str) -> None:
+@pytest.mark.parametrize("way", ["none", "implicit"])
+def test_a_connection_lost_within_a_long_mail_leaves_no_doubt(loop: str, way: str) -> None:
     async def story() -> None:
-        async with Deaf() as relay, opened(settings(relay.port)) as adapter:
+        known = {"tls": way, "ca_file": str(authority())}
+        async with (
+            Deaf(server_tls() if way == "implicit" else None) as relay,
+            opened(settings(relay.port, **known)) as adapter,
+        ):
             [outcome] = await adapter.send([letter("wild", ("x" * 900 + "\n") * 30_000)])
             assert isinstance(outcome, NotSent)
 

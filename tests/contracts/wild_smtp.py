@@ -200,6 +200,8 @@ CASES = [
     Case("a 451 to DATA", {"data": say("451 later")}, waits("smtp 451 at data: later", "message")),
     Case("a 250 to DATA", {"data": say("250 what")}, UNSENT),
     Case("an end at DATA", {"data": lose}, UNSENT),
+    Case("a 354 and a 552", {"data": say("354 go on", "552 5.3.4 too big", close=True)}, Refused("552", "5.3.4")),
+    Case("a 354 and a 421", {"data": say("354 go on", "421 bye", close=True)}, (NotSent,)),
     Case("a 354 and an end", {"data": say("354 go on", close=True)}, (NotSent, InDoubt)),
     Case("a 250 to the mail", {"dot": say("250 Ok: queued as A1B2")}, Accepted("A1B2")),
     Case("a 250 in lines to the mail", {"dot": say("250-2.0.0 fine", "250 2.0.0 thanks")},

@@ -8,14 +8,16 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 
-from vendors.adapters.mime import END
 from vendors.adapters.wire import TLS_FAREWELL, Wire
 from vendors.outcomes import CallError, Outcome, SmtpPhase, classify_smtp
 
 REPLY_MAX = 65_536
 """Bytes that may come before a reply is read."""
 AT_ONCE = 65_536
-"""Bytes of a mail that are written together with their end; the end of a longer one waits until the rest has left."""
+"""Bytes of a mail that are written at once; a piece waits until the one before it has left. The last holds the end."""
+FULL = 1
+"""Bytes not yet handed on at which a transport says that it is full. With 0 the TLS of asyncio and of uvloop says so of
+an empty one too (they compare by >=), and has no reason to take it back."""
 
 
 class Rejected(Exception):
@@ -68,7 +70,7 @@ class Conversation(Wire):
             raise CallError(f"no TLS: {error}", written=False) from error
         assert transport is not None
         self._transport = transport
-        self._transport.set_write_buffer_limits(high=0)
+        self._transport.set_write_buffer_limits(high=FULL)
         await self._hello(name)
 
     async def login(self, user: str, password: str) -> None:
@@ -95,7 +97,11 @@ class Conversation(Wire):
         if rejected is not None:
             return rejected
         self._ahead = bool(following) and self._mails_left > 0 and "PIPELINING" in self._extensions
-        await self._content(mail, handed_over, _together(_commands(sender, following)) if self._ahead else b"")
+        if rejected := await self._content(mail):
+            return rejected
+        handed_over()
+        self.written = True
+        self._transport.write(mail[-AT_ONCE:] + (_together(_commands(sender, following)) if self._ahead else b""))
         code, text = await self._reply()
         self._reusable = code != 421
         return classify_smtp("dot", code, text)
@@ -145,16 +151,22 @@ class Conversation(Wire):
         self._reusable = self._stale = rejected is not None
         return rejected
 
-    async def _content(self, mail: bytes, handed_over: Callable[[], None], ahead: bytes) -> None:
-        if len(mail) > AT_ONCE:
-            self._transport.write(mail[: -len(END)])
+    async def _content(self, mail: bytes) -> Outcome | None:
+        """All but the last piece; an outcome if the relay has heard enough before the end. Raises CallError."""
+        last = len(mail) - AT_ONCE
+        for begin in range(0, last, AT_ONCE):
+            self._transport.write(mail[begin : min(begin + AT_ONCE, last)])
             await self._flowing.wait()
-            mail = END
-        if self.closed or self._replies:
+            if self._replies or self.closed:
+                break
+        if self._replies:  # whatever it is, the relay has not seen the end
+            code, text = await self._reply()
+            if code >= 400:
+                return classify_smtp("data", code, text)
+            raise CallError(f"smtp {code} within the mail", written=False)
+        if self.closed:
             raise CallError(self._failure or "the relay broke off within the mail", written=False)
-        handed_over()
-        self.written = True
-        self._transport.write(mail + ahead)
+        return None
 
     # --- question and answer ----------------------------------------------------------------------
 
@@ -194,7 +206,7 @@ class Conversation(Wire):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._transport.set_write_buffer_limits(high=0)
+        self._transport.set_write_buffer_limits(high=FULL)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

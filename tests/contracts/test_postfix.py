@@ -1,0 +1,91 @@
+"""The SMTP adapter and a real Postfix: what arrives is what was meant, at the first try, over every way there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import private_postfix
+from tests.contracts.certificates import authority
+from tests.contracts.test_smtp import opened, settings
+from tests.contracts.wild import LOOPS, run
+from tests.private_postfix import PrivatePostfix
+from tests.waiting import wait_until
+from vendors.adapters.base import Letter
+from vendors.adapters.mime import LINE_MAX
+from vendors.outcomes import Accepted
+
+pytestmark = [
+    pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),
+    pytest.mark.parametrize("loop", LOOPS),
+    pytest.mark.timeout(300),
+]
+WAYS = ("none", "starttls", "implicit")
+
+
+@pytest.fixture(scope="module")
+def postfix() -> Iterator[PrivatePostfix]:
+    relay = PrivatePostfix(authority())
+    yield relay
+    relay.end()
+
+
+def way_to(relay: PrivatePostfix, way: str, **more: Any) -> dict[str, Any]:
+    port = relay.implicit if way == "implicit" else relay.plain
+    return settings(port, tls=way, ca_file=str(authority()), **more)
+
+
+def text(size: int) -> str:
+    """That goes as it is: lines of every length, some of them dots."""
+    draw = random.Random(size)
+    lines = []
+    while size > 0:
+        lines.append("." * draw.randrange(4) + "".join(draw.choices("abc .~=", k=draw.randrange(LINE_MAX - 10))))
+        size -= len(lines[-1]) + 1
+    return "\n".join(lines) + "\n"
+
+
+def delivered(relay: PrivatePostfix, number: int) -> dict[str, bytes]:
+    """The bodies of so many mails that arrived, by reference."""
+    found: dict[str, bytes] = {}
+
+    def all_of_them() -> bool:
+        found.update(relay.delivered())
+        return len(found) == number
+
+    wait_until(all_of_them, f"{number} mails are delivered", log=relay.log)
+    return {reference: mail.partition(b"\n\n")[2] for reference, mail in found.items()}
+
+
+@pytest.mark.parametrize("size", [30_000, 70_000, 160_000, 5_000_000])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mail_of_any_size_arrives_whole_at_the_first_try(
+    loop: str, way: str, size: int, postfix: PrivatePostfix
+) -> None:
+    body = text(size)
+
+    async def story() -> None:
+        async with opened(way_to(postfix, way)) as adapter:
+            for number in range(2):  # over a new connection, and over a kept one
+                [outcome] = await adapter.send([Letter(f"{way}-{number}", "you@example.org", "Hello", body)])
+                assert isinstance(outcome, Accepted), (outcome, postfix.log()[-2000:])
+
+    run(loop, story)
+    assert delivered(postfix, 2) == {f"{way}-{number}": body.encode() for number in range(2)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_long_and_short_mails_of_one_round_arrive_whole(loop: str, way: str, postfix: PrivatePostfix) -> None:
+    sizes = [100, 200_000, 100, 70_000, 66_000]
+    letters = [Letter(f"round-{number}", "you@example.org", "Hello", text(size)) for number, size in enumerate(sizes)]
+
+    async def story() -> None:
+        async with opened(way_to(postfix, way, batch=len(sizes))) as adapter:
+            outcomes = await adapter.send(letters)
+            assert all(isinstance(outcome, Accepted) for outcome in outcomes), (outcomes, postfix.log()[-2000:])
+
+    run(loop, story)
+    assert delivered(postfix, len(sizes)) == {letter.reference: letter.body.encode() for letter in letters}
