@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from campaigns import failpoints
 from campaigns.claims.sending import Claimed
+from campaigns.sender.recorder import Answer
 from campaigns.sender.work import Work
 from vendors.adapters.base import Letter
 from vendors.adapters.deadlines import Deadlines
@@ -19,7 +20,6 @@ from vendors.outcomes import InDoubt, NotSent, Outcome
 
 log = logging.getLogger(__name__)
 
-Answer = tuple[int, Outcome]
 Write = Callable[[list[Answer], list[str]], Awaitable[None]]
 
 
@@ -29,6 +29,19 @@ class Ticket(NamedTuple):
     message: Claimed
     place: str
     latest: float
+
+
+Said = NotSent | InDoubt
+
+
+def heavier(one: Said | None, other: Said) -> Said:
+    """Of two things that a vendor said to everybody, the one that holds longer: a pause, a stated wait, any."""
+
+    def weight(said: Said) -> tuple[bool, float]:
+        wait = said.retry_after if isinstance(said, NotSent) else None
+        return said.pause, -1.0 if wait is None else wait
+
+    return other if one is None or weight(other) >= weight(one) else one
 
 
 class Room:
@@ -41,7 +54,7 @@ class Room:
         self.size = work.adapter.concurrency * work.adapter.capabilities.batch_max
         self.taken = 0
         self._busy = 0  # connections in a call
-        self.refusal: NotSent | InDoubt | None = None  # the vendor could not be called, or asked everybody to wait
+        self.refusal: Said | None = None  # the vendor could not be called, or asked everybody to wait
         self.good = 0  # answers since then
         self.not_sent = 0  # messages that went back to waiting
         self.later = 0.0  # seconds that the vendor asked some of them to wait
@@ -131,7 +144,7 @@ class Room:
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, called=called)
         elif called and isinstance(outcome, InDoubt) and outcome.pause:
-            self.refusal = outcome
+            self.refusal = heavier(self.refusal, outcome)
         elif called:
             self.good += 1
         self._answered.set()
@@ -139,7 +152,7 @@ class Room:
     def _not_sent(self, outcome: NotSent, *, called: bool) -> None:
         self.not_sent += 1
         if called and (outcome.scope == "credential" or outcome.retry_after is None):
-            self.refusal = outcome
+            self.refusal = heavier(self.refusal, outcome)
         elif called:
             self.later = max(self.later, outcome.retry_after or 0.0)
 

@@ -15,6 +15,7 @@ SELECT clock_timestamp() AS now, j.status, j.fence, v.generation, v.terms, v.pau
     CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.closed_until,
     (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
      FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
+    j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential c ON c.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = %(job)s
@@ -23,7 +24,10 @@ WHERE j.id = %(job)s
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One reading: whether the job is still ours, whether its way is open, and under which terms."""
+    """One reading: whether the job is still ours, whether its way is open, and under which terms.
+
+    left: messages of the job without a result, those in a call included.
+    """
 
     now: datetime
     ours: bool
@@ -31,6 +35,7 @@ class Standing:
     scope: Scope
     paused: str | None
     closed_until: datetime | None
+    left: int
     health: Terms
 
     @property
@@ -49,10 +54,11 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     cursor = await connection.execute(READ, {"job": lease.job_id})
     row = await cursor.fetchone()
     assert row is not None, "jobs are never deleted"
-    now, status, fence, generation, terms, paused, reason, closed_until, limits, *health = row
+    now, status, fence, generation, terms, paused, reason, closed_until, limits, left, *health = row
     scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
-    return Standing(now, ours, terms, scope, (reason or "paused") if paused else None, closed_until, Terms(*health))
+    why = (reason or "paused") if paused else None
+    return Standing(now, ours, terms, scope, why, closed_until, left, Terms(*health))
 
 
 READ_VENDOR = """
@@ -85,7 +91,11 @@ WHERE id = %(credential)s
 """
 FULL = """
 UPDATE vendors_credential SET full_until = clock_timestamp() + %(wait)s * interval '1 second' WHERE id = %(credential)s
+RETURNING full_until
 """
+REOPEN = (
+    "UPDATE vendors_credential SET full_until = NULL WHERE vendor_id = %(vendor)s AND full_until > clock_timestamp()"
+)
 PAUSE = (
     "UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s WHERE id = %(credential)s AND NOT paused"
 )
@@ -96,9 +106,18 @@ async def close(connection: AsyncConnection[Any], credential_id: int, seconds: f
     await connection.execute(CLOSE, {"credential": credential_id, "wait": seconds})
 
 
-async def full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
-    """The window has no place before then: casters need not try; an edit of the limits takes it back."""
-    await connection.execute(FULL, {"credential": credential_id, "wait": seconds})
+async def full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> datetime:
+    """Casters need not try before then, which is returned; `reopen` and an edit of the limits take it back."""
+    cursor = await connection.execute(FULL, {"credential": credential_id, "wait": seconds})
+    row = await cursor.fetchone()
+    assert row is not None, "credentials with jobs are never deleted"
+    until: datetime = row[0]
+    return until
+
+
+async def reopen(connection: AsyncConnection[Any], vendor_id: int) -> None:
+    """Places of the vendor's window came back: whoever waits for one may try."""
+    await connection.execute(REOPEN, {"vendor": vendor_id})
 
 
 async def pause(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:

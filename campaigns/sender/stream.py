@@ -16,27 +16,26 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import Error as DjangoError
-from psycopg import InterfaceError, InternalError, OperationalError
 
 from campaigns import failpoints, hours
 from campaigns.claims import sending as claims
 from campaigns.sender import standing as world
 from campaigns.sender.connections import Connections
-from campaigns.sender.room import Answer, Room, Ticket
+from campaigns.sender.recorder import NO_DATABASE, Answer, Recorder
+from campaigns.sender.room import Room, Ticket
 from campaigns.sender.work import Work
-from vendors import health
+from vendors import health, limits
 from vendors.limits import Grant, Lost, Never, Paused, Scope, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
 from vendors.throttle import Unreachable
 
 log = logging.getLogger(__name__)
 
-NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
 PATIENCE = 5.0  # seconds that a sender waits by itself; for longer it lets go of the job
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 SLICE = 1000  # messages that are enqueued at once
 FIND_OUT = 1.0  # seconds between two looks at the world
+LEAD = 1.0  # seconds before a place is free at which a job is taken again: its sender is ready then
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +73,12 @@ class Stream:
         """On an error the open calls are cut and thereby in doubt."""
         self._claims = await self._connections.to_rows()
         try:
-            self._records = await self._connections.to_rows()
+            self._recorder = Recorder(self._work.lease, self._connections)
+            await self._recorder.open()
             try:
                 return await self._send()
             finally:
-                await self._connections.give_back(self._records)
+                await self._recorder.close()
         finally:
             await self._connections.give_back(self._claims)
 
@@ -108,6 +108,7 @@ class Stream:
                 else:
                     await self._room.wait(0.2)
                     await self._live()
+                end = await self._heed(end)
             except NO_DATABASE as error:  # what is in flight goes on; its answers are stored when it is back
                 log.warning("job %s: no database: %s", self._work.lease.job_id, error)
                 end = self._later(5, "the database could not be reached")
@@ -118,6 +119,19 @@ class Stream:
             if not end.drained or not self._room.not_sent:
                 return end
             end = await self._again()
+
+    async def _heed(self, end: End | None) -> End | None:
+        """What the vendor said of login, account or waiting outranks every other reason to wait, and is never lost.
+
+        It binds the credential whatever becomes of this job: stopped, taken away, or without a place in the window.
+        """
+        while refusal := self._room.refusal:
+            told = await self._after(refusal)
+            if self._room.refusal is refusal:
+                self._room.refusal = None
+            if told and not (end and end.drained):
+                end = told
+        return end
 
     async def _again(self) -> End | None:
         """The slice is done, but some were provably not sent: from its start, at once or when the vendor said.
@@ -149,7 +163,7 @@ class Stream:
         elif self._room.free < max(1, self._room.size // 4):
             await self._room.wait(0.02 if self._room.free else 0.2)
         if self._room.free and not self._world.closed_for and not self._room.refusal:
-            return await self._claim(self._room.free)
+            return await self._claim()
         return None
 
     async def _live(self) -> None:
@@ -187,8 +201,6 @@ class Stream:
             return End(until=seen.closed_until, words="the vendor asked to wait")
         if opening := hours.opens_at(self._work.campaign, seen.now):
             return End(until=opening, words=hours.in_words(self._work.campaign, opening), held=True)
-        if refusal := self._room.refusal:
-            return await self._after(refusal)
         return End(drained=True) if self._cursor >= self._work.end else None
 
     async def _enqueue(self) -> End | None:
@@ -208,9 +220,9 @@ class Stream:
 
     async def _after(self, refusal: NotSent | InDoubt) -> End | None:
         """The vendor could not be called: the whole credential waits as long as it said, or longer each time."""
-        self._room.refusal = None
         if refusal.pause or isinstance(refusal, InDoubt):
             await world.pause(self._claims, self._work.credential_id, refusal.reason)
+            self._world = await self._look()
             return End(words=f"paused: {refusal.reason}")
         self._backoff = 0.5 if self._room.good else min(60.0, max(0.5, 2 * self._backoff))
         self._room.good = 0
@@ -221,16 +233,20 @@ class Stream:
             return End(until=self._world.closed_until, words=f"waits for the vendor: {refusal.reason}")
         return None
 
-    async def _claim(self, want: int) -> End | None:
+    async def _claim(self) -> End | None:
         """As many as there are places and room for; or a short wait; or a reason to let go of the job."""
         failpoints.here("before_grant")
-        match await self._throttle.acquire(self._world.scope, want, self._hold):
+        answer = await self._acquire()
+        opens_at = None
+        if isinstance(answer, Wait) and answer.seconds > PATIENCE:
+            opens_at = await world.full(self._claims, self._work.credential_id, answer.seconds - LEAD)
+            answer = await self._acquire()  # whoever cancels places clears that row, but may have done it just before
+        match answer:
             case Grant() as grant:
                 failpoints.here("after_grant")
                 await self._use(grant)
             case Wait(seconds) if seconds > PATIENCE:
-                await world.full(self._claims, self._work.credential_id, seconds)
-                return self._later(seconds, "no place in the vendor's window", held=False)
+                return End(until=opens_at, words="no place in the vendor's window")
             case Wait(seconds):
                 await asyncio.sleep(min(seconds, FIND_OUT))
             case Paused():
@@ -242,6 +258,11 @@ class Stream:
             case Skewed(seconds):
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
+
+    async def _acquire(self) -> limits.Answer:
+        """No more places than there are messages left: each one too many keeps somebody else's message waiting."""
+        left = min(self._work.end - self._cursor, self._world.left - self._room.taken)
+        return await self._throttle.acquire(self._world.scope, max(1, min(self._room.free, left)), self._hold)
 
     async def _mend(self) -> End | None:
         try:
@@ -270,6 +291,7 @@ class Stream:
             self._cursor = messages[-1].id + 1
         if len(messages) < grant.units:
             await self._hand_back(self._throttle.cancel, places[len(messages) :])
+            await world.reopen(self._claims, work.vendor_id)
         if not messages:
             self._world = await self._look()
             if self._world.admits(seen):
@@ -279,8 +301,8 @@ class Stream:
         return await world.read(self._claims, self._work.lease, self._work.vendor_id, self._work.credential_id)
 
     async def _write(self, answers: list[Answer], places: list[str]) -> None:
-        """Stores results and hands places back. A lost database is tried again: the answers exist nowhere else."""
-        await asyncio.gather(self._hand_back(self._throttle.done, places), self._store(answers))
+        """Stores results and hands places back."""
+        await asyncio.gather(self._hand_back(self._throttle.done, places), self._recorder.store(answers))
 
     async def _hand_back(self, verb: Callable[[Scope, list[str]], Any], places: list[str]) -> None:
         failpoints.here("before_done")
@@ -289,18 +311,3 @@ class Stream:
         except Unreachable:  # they run out by themselves, later
             log.warning("job %s: places could not be handed back", self._work.lease.job_id)
         failpoints.here("after_done")
-
-    async def _store(self, answers: list[Answer]) -> None:
-        for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
-            try:
-                return await claims.record(self._records, self._work.lease, answers)
-            except NO_DATABASE as error:
-                log.warning("job %s: results wait for the database: %s", self._work.lease.job_id, error)
-            await asyncio.sleep(pause)
-            try:
-                await self._records.close()
-                self._records = await self._connections.to_rows()
-            except NO_DATABASE:
-                continue
-        await claims.record(self._records, self._work.lease, answers)
-        return None

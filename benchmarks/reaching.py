@@ -1,0 +1,61 @@
+"""How near many small jobs come to their vendor's limit: 60 jobs of one letter at 5 in 10 s, over 1, 4 and 16 casters.
+
+`python -m benchmarks.reaching [jobs] [rounds]`. Each caster has a process of a real worker. Timed by the vendor's own
+books, from the first arrival to the last. With five in the first moment and five in each ten seconds after it, 60 take
+110 s at the least.
+"""
+
+import math
+from functools import partial
+
+from benchmarks.results import keep
+from benchmarks.stage import console, in_turns, numbers, stage
+from tests import programs, sandbox
+from vendors.limits import Limit
+
+LIMIT = Limit(5, 10.0)
+CASTERS = (1, 4, 16)
+
+
+def ideal(jobs: int) -> float:
+    """Seconds from the first call to the last one."""
+    return (math.ceil(jobs / LIMIT.units) - 1) * LIMIT.seconds
+
+
+def seconds(jobs: int, casters: int) -> float:
+    from campaigns import dispatcher
+    from campaigns.models import Job
+    from campaigns.tasks import ring
+    from tests import factories
+
+    with sandbox.running() as vendor:
+        limits = [(LIMIT.units, LIMIT.seconds)]
+        made = factories.vendor(settings={"url": vendor.url}, limits=limits, casters=["small-only"] * casters)
+        login = factories.credential(made)
+        ids = [factories.campaign_with_job(of=login).pk for _ in range(jobs)]
+        dispatcher.dispatch_ready(ids)
+        queues = f"hub,{made.queue}"
+        with programs.worker(processes=casters, queues=queues, LEASE_SECONDS="30"), programs.sweeping(10):
+            ring([made.pk])
+            waiting = Job.objects.filter(pk__in=ids).exclude(status="LOGGED")
+            programs.wait_until(lambda: not waiting.exists(), "all is sent", 60 + 5 * ideal(jobs))
+        arrivals = sorted(vendor.books().arrivals())
+        fullest = vendor.books().worst_window(LIMIT.seconds)
+    if len(arrivals) != jobs or fullest > LIMIT.units:
+        raise SystemExit(f"{len(arrivals)} calls of {jobs}, {fullest} of them within {LIMIT.seconds:g} s")
+    return arrivals[-1] - arrivals[0]
+
+
+def main() -> None:
+    jobs, rounds = numbers(60, 1)
+    with stage():
+        rows = {f"{count} caster{'s' * (count > 1)}": partial(seconds, jobs, count) for count in CASTERS}
+        times = in_turns(rows, rounds)
+    title = f"Reaching the limit: {jobs} jobs of one letter at {LIMIT.units} in {LIMIT.seconds:g} s"
+    keep(title, "s", times)
+    for name, measured in times.items():
+        console.print(f"{name}: {max(measured):.1f} s, {max(measured) / ideal(jobs):.3f} x the ideal {ideal(jobs):g} s")
+
+
+if __name__ == "__main__":
+    main()
