@@ -1,0 +1,45 @@
+"""A place that comes back is one that somebody may have: nobody waits for a window that is not full any more."""
+
+import pytest
+from django.utils import timezone
+
+from campaigns import sender
+from campaigns.claims import people
+from campaigns.models import Job
+from tests import factories
+from tests.faults.rounds import Driver
+from tests.faults.sending import login, take_again
+from tests.sandbox import Sandbox
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+
+
+def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minute(
+    vendor: Sandbox, driver: Driver
+) -> None:
+    account = login(vendor.url, (4, 60))
+    factories.caster(account.vendor, kind="small-only")
+    first = factories.campaign_with_job(4, of=account, status="DISPATCHED")
+    frozen = driver.round("after_grant:1:STOP")
+    assert frozen["end"] == "frozen", "with all places of the window"
+    second = take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED"))
+    assert sender.send(second.pk, second.fence).left
+    account.refresh_from_db()
+    assert account.full_until and account.full_until > timezone.now()
+    people.stop([first.pk])
+    driver.wake(frozen["pid"])  # claims nothing, and cancels its places; then its round takes the other job
+    account.refresh_from_db()
+    assert account.full_until is None
+    second.refresh_from_db()
+    assert (second.status, second.accepted) == ("LOGGED", 1)
+
+
+def test_a_job_of_one_letter_takes_one_place(vendor: Sandbox, driver: Driver) -> None:
+    account = login(vendor.url, (4, 60))
+    factories.caster(account.vendor, kind="small-only")
+    factories.campaign_with_job(1, of=account, status="DISPATCHED")
+    frozen = driver.round("after_grant:1:STOP")
+    others = [take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED")) for _ in range(3)]
+    assert not any(sender.send(job.pk, job.fence).left for job in others), "three places were left"
+    driver.wake(frozen["pid"])
+    assert not Job.objects.exclude(status__in=("SENT", "LOGGED")).exists()
