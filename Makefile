@@ -13,7 +13,8 @@ TESTS ?=
 CHAOS ?=
 # name,its numbers; without numbers each takes its own
 BENCHMARKS ?= sending,20000,5 receivers,60,3,12 scale,1000000,200,5 ledger,100000,5 importing smtp,10000,5 front,3,5 \
-  bells,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 desk,1000000,500000
+  bells,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 desk,1000000,500000 \
+  reaching,60,1
 BENCH_RESULTS ?= .bench.jsonl
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -43,7 +44,7 @@ lint: test-setup ## style, types, borders between the packages, migrations
 	$(PY) manage.py makemigrations --check --dry-run
 	$(PY) manage.py check
 
-bench: test-setup ## all measurements, with yardsticks of the same run: about 28 minutes (BENCHMARKS="sending,50000,5 ledger")
+bench: test-setup ## all measurements, with yardsticks of the same run: about 34 minutes (BENCHMARKS="sending,50000,5 ledger")
 	@$(MAKE) -s .venv/.bench-installed
 	@for run in $(BENCHMARKS); do \
 	  set -- $${run//,/ }; name=$$1; shift; echo "== $$name $$*"; \
