@@ -14,7 +14,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
 
-from vendors import adapters, changes, health
+from vendors import adapters, changes, destinations, health, records
 from vendors.adapters.options import InvalidSettings
 from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
@@ -35,6 +35,9 @@ class VendorForm(forms.ModelForm):
     class Meta:
         model = Vendor
         fields = "__all__"
+        help_texts = {
+            "settings": "Whoever changes where the secrets go (url, host, port, TLS) has to enter them again."
+        }
 
     def clean(self) -> dict[str, Any]:
         """The adapter judges its settings."""
@@ -97,7 +100,10 @@ class OnlyWhatChanged(OwnLookups):
         if not change:
             obj.save()
         elif changed := [name for name in form.changed_data if name in form.cleaned_data]:
-            obj.save(update_fields=changed)
+            self.store(request, obj, changed)
+
+    def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
+        obj.save(update_fields=fields)
 
 
 class Limits(admin.TabularInline):
@@ -132,6 +138,11 @@ class VendorAdmin(OnlyWhatChanged):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Vendor]:
         return super().get_queryset(request).prefetch_related("limits")
+
+    def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
+        by = records.Person(request.user.get_username(), request.user.pk)
+        for login in destinations.save(obj, fields, by):
+            messages.warning(request, f"{login} is paused: {login.paused_reason}")
 
     def limits(self, vendor: Vendor) -> str:
         return ", ".join(f"{row.units}/{row.seconds:g}" for row in vendor.limits.all() if row.credential_id is None)

@@ -165,7 +165,7 @@ def test_a_relay_that_slips_a_reply_in_before_tls_is_left(loop: str) -> None:
 def test_a_refused_login_pauses_and_refuses_nothing(loop: str) -> None:
     async def story() -> None:
         async with WildSmtp({"auth": say("535 5.7.8 wrong")}) as relay:
-            async with opened(settings(relay.port), {"user": "us", "password": "s3cret"}) as adapter:
+            async with opened(settings(relay.port, plain_login=True), {"user": "us", "password": "s3cret"}) as adapter:
                 [outcome] = await adapter.send([letter("wild")])
             assert outcome == NotSent("smtp 535 at login: 5.7.8 wrong", scope="credential", pause=True)
 

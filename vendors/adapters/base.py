@@ -101,6 +101,16 @@ class Adapter(ABC):
         return clean(cls.options, settings)
 
     @classmethod
+    def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Where the secret goes under these settings: if any of it changes, it is forgotten (vendors/destinations.py).
+
+        An adapter that marks no option is not trusted to have only harmless ones: all count. Raises InvalidSettings.
+        """
+        known = cls.validate(settings)
+        marked = [name for name, option in cls.options.items() if option.destination]
+        return {name: known[name] for name in marked or cls.options}
+
+    @classmethod
     def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[Reported]:
         """What the vendor posted to us, in its own form; only if it is signed with one of the secrets.
 

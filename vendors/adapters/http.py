@@ -77,7 +77,7 @@ class Http(Adapter):
     """
 
     options = {
-        "url": Option(url, required=True),
+        "url": Option(url, required=True, destination=True),
         "timeout": Option(options.seconds, 10.0),
         "concurrency": Option(options.whole(1, 1000), 32),
         "dedupe": Option(options.flag, False),
@@ -86,15 +86,20 @@ class Http(Adapter):
         "settle_delay": Option(options.seconds, 5.0),
         "receipts": Option(options.flag, False),
         "safe_statuses": Option(options.statuses, ()),
-        "ca_file": Option(options.certificates, ""),
+        "ca_file": Option(options.certificates, "", destination=True),
     }
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         known = self.validate(settings)
         self._url: str = known["url"]
+        parts = urlsplit(self._url)
+        if secret and parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
+            raise InvalidSettings(
+                [f"a secret goes over https alone: http is for a sandbox on this machine, not {self._url}"]
+            )
         self._ca_file: str = known["ca_file"]
         self._safe: tuple[int, ...] = known["safe_statuses"]
-        self._target = urlsplit(self._url).path or "/"
+        self._target = parts.path or "/"
         self._headers = _FIXED + secret_headers(secret)
         self._timeout: float = known["timeout"]
         self.deadline = self._timeout + WIND_UP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import ssl
 from collections.abc import Callable, Mapping
@@ -19,11 +20,15 @@ class InvalidSettings(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting. `parse` takes text or its own result and raises ValueError with the end of "NAME ..."."""
+    """One setting. `parse` takes text or its own result and raises ValueError with the end of "NAME ...".
+
+    `destination`: it says where the secret goes, or how well it is hidden on the way.
+    """
 
     parse: Callable[[Any], Any]
     default: Any = None
     required: bool = False
+    destination: bool = False
 
 
 def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +48,14 @@ def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[st
     if errors:
         raise InvalidSettings(errors)
     return cleaned
+
+
+def is_this_machine(host: str) -> bool:
+    """Does what is sent to that host stay on this machine?"""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def text(value: Any) -> str:

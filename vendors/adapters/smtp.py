@@ -40,20 +40,21 @@ class Smtp(Adapter):
     reply to it; RFC 5321 asks for ten minutes, for a shorter wait makes doubt. `mails`: per connection. `batch`: mails
     that a connection is given at a time, one after the other; all of them must begin within `connect_timeout`, and a
     sender that is killed leaves them in doubt.
-    The secret holds `user` and `password`, or nothing.
+    The secret holds `user` and `password`, or nothing. `plain_login`: it may be sent without TLS.
     """
 
     options = {
-        "host": Option(options.text, required=True),
-        "port": Option(options.whole(1, 65535), 587),
-        "tls": Option(options.choice("none", "starttls", "implicit"), "starttls"),
+        "host": Option(options.text, required=True, destination=True),
+        "port": Option(options.whole(1, 65535), 587, destination=True),
+        "tls": Option(options.choice("none", "starttls", "implicit"), "starttls", destination=True),
+        "plain_login": Option(options.flag, False, destination=True),
         "sender": Option(origin, required=True),
         "concurrency": Option(options.whole(1, 1000), 8),
         "batch": Option(options.whole(1, 100), 1),
         "mails": Option(options.whole(1, 1_000_000), 100),
         "connect_timeout": Option(options.seconds, 60.0),
         "timeout": Option(options.seconds, 600.0),
-        "ca_file": Option(options.certificates, ""),
+        "ca_file": Option(options.certificates, "", destination=True),
     }
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
@@ -61,6 +62,10 @@ class Smtp(Adapter):
         unknown = [f"the secret must not hold {name}" for name in secret if name not in ("user", "password")]
         if unknown or (secret and len(secret) != 2):
             raise InvalidSettings(unknown or ["the secret must hold user and password"])
+        if secret and self._known["tls"] == "none" and not self._known["plain_login"]:
+            raise InvalidSettings(
+                ["without TLS the password can be read on the way: set tls, or plain_login if it may"]
+            )
         self._secret = dict(secret)
         self._sender = mime.sender(self._known["sender"])
         self._connect_timeout: float = self._known["connect_timeout"]

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from vendors import adapters, casters, health, receipt_keys
+from vendors import adapters, casters, destinations, health, receipt_keys, records
 from vendors.management import arguments, history, terms
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
@@ -114,8 +114,11 @@ class Command(BaseCommand):
             setattr(row, name, wanted[name])
         arguments.check(row)
         with history.kept(row, vendor_facts):
-            row.save(update_fields=changed)  # other columns are somebody else's; a changed night reaches beat
-        self._tell(row, f"{slug}: {'changed' if changed else 'already so'}", options)
+            # Other columns are somebody else's; a changed night reaches beat.
+            forgotten = destinations.save(row, changed, records.Person(history.person()))
+        told = [f"{slug}: {'changed' if changed else 'already so'}"]
+        told += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
+        self._tell(row, "\n".join(told), options)
 
     def do_limit(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
