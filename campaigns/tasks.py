@@ -8,7 +8,7 @@ import logging
 import multiprocessing
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from inspect import signature
 from textwrap import shorten
@@ -22,7 +22,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import audit as promises
-from campaigns import consumer, dispatcher, failpoints, mailcaster, nights, recovery, sender, settle, webhooks
+from campaigns import consumer, dispatcher, failpoints, mailcaster, nights, recovery, sender, settle, webhook_delivery
 from campaigns.claims import finalising
 from campaigns.models import Job
 from vendors.models import Vendor
@@ -30,6 +30,7 @@ from vendors.models import Vendor
 log = logging.getLogger(__name__)
 MOST_SHOWN = 200  # characters of a task's arguments in its headers, which RabbitMQ bounds
 WEBHOOKS = "webhooks"  # a queue of its own: a dead receiver holds up no mail
+SOON = timedelta(minutes=1)  # what falls due later than this, the sweep rings for
 
 # Made before the pool forks: the worker's children see it. Without a lock: a process that is killed while it looks
 # would take an Event's lock along, and all others would wait for ever.
@@ -140,43 +141,37 @@ def announce(job_ids: Iterable[int]) -> None:
 @shared_task
 def consume_session(session_id: str) -> None:
     """Acknowledged only when result and session are written, or dropped after a few tries."""
-    for call_id in consumer.consume(UUID(session_id)):
-        ring_webhook(call_id)
+    if consumer.consume(UUID(session_id)):
+        ring_webhooks()
 
 
-def ring_webhook(call_id: int) -> None:
-    """This event is posted soon."""
-    _ring(call_webhook, call_id, queue=WEBHOOKS)
-
-
-def announce_calls(call_ids: Sequence[int]) -> None:
-    """The same for as many as one report of receipts made; the bells are rung by a worker."""
-    if call_ids:
-        _ring(ring_webhooks, list(call_ids), queue=WEBHOOKS)
+def ring_webhooks(eta: datetime | None = None) -> None:
+    """What is due is posted soon; a lost ring is made up for by the sweep."""
+    when: dict[str, Any] = {"eta": eta} if eta else {"expires": 60}
+    try:
+        deliver_webhooks.apply_async(queue=WEBHOOKS, **when, **_shown("webhooks"))
+    except OperationalError as error:
+        log.warning("queue %s: the broker cannot be reached, the sweep will ring: %s", WEBHOOKS, error)
 
 
 @shared_task
-def ring_webhooks(call_ids: list[int]) -> None:
-    """One bell for each of these events."""
-    for call_id in call_ids:
-        ring_webhook(call_id)
-
-
-@shared_task(time_limit=60)
-def call_webhook(call_id: int) -> None:
-    """One try; the next one waits for its time, in the waiter if that is far off (document 004)."""
-    next_at = webhooks.deliver(call_id)
-    if next_at:
-        _ring(call_webhook, call_id, queue=WEBHOOKS, eta=next_at)
+def deliver_webhooks() -> None:
+    """Posts the events that are due, and comes back for those that are due soon."""
+    webhook_delivery.deliver_due(_is_stopping)
+    due = webhook_delivery.next_due()
+    if due and due < timezone.now() + SOON:
+        ring_webhooks(eta=due)
 
 
 @shared_task
 def sweep_sessions() -> None:
-    """Results that nobody wrote and webhooks that nobody called."""
+    """Results that nobody wrote and events that nobody posted."""
     for session_id in consumer.left_behind():
         _ring(consume_session, str(session_id), expires=60)
-    for call_id in webhooks.due():
-        _ring(call_webhook, call_id, queue=WEBHOOKS, expires=60)
+    webhook_delivery.give_up()
+    due = webhook_delivery.next_due()
+    if due and due <= timezone.now():
+        ring_webhooks()
 
 
 def _ring(task: Any, argument: Any, **options: Any) -> None:

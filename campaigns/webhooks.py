@@ -1,16 +1,15 @@
 """Telling programs what happened: events as rows, posted and signed until they are taken (Standard Webhooks 1.0).
 
 An event's id is made from what happened, so however often it is found it is one row, and the receiver can tell a
-repeat. Ten tries in three days; 410 switches the webhook off. Nothing here holds up mail: the queue is its own.
+repeat. webhook_delivery.py posts them.
 """
 
 import base64
 import logging
-import random
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -27,13 +26,8 @@ from vendors import receivers
 log = logging.getLogger(__name__)
 
 SPACE = UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
-WAITS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds between the ten tries: 75 h 35 min
-EARLY = timedelta(seconds=1)  # by how much clocks and bells may differ
-LATE = timedelta(minutes=1)  # a bell that is later than this was lost
-MOST = 1000  # calls a sweep
 MOST_OF_A_PROGRAM = 20
 OVERLAP = timedelta(days=1)  # both secrets sign so long
-GONE = 410
 # What is delivered or bounced had been sent, which is an event of its own; a receipt is told when it comes in.
 EVENTS = {
     **dict.fromkeys(("sent", "delivered", "bounced"), Event.MESSAGE_SENT),
@@ -92,7 +86,7 @@ def _new_secret() -> str:
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def _signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
+def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
     """One, or during a rotation two with a space between them, as Standard Webhooks has it."""
     stored = hook.secret
     keys = [stored["key"]]
@@ -182,57 +176,6 @@ def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[s
     return WebhookCall(webhook=hook, session=session, event=event, kind=kind, body=body, next_at=now)
 
 
-def due() -> list[int]:
-    """Calls whose bell was lost."""
-    late = WebhookCall.objects.filter(next_at__lte=timezone.now() - LATE, webhook__enabled=True)
-    return list(late.order_by("next_at").values_list("pk", flat=True)[:MOST])
-
-
-def deliver(call_id: int) -> datetime | None:
-    """One try; when the next is due, if it failed and there is one. Who is too early or too late does nothing."""
-    call = _claim(call_id)
-    if call is None:
-        return None
-    hook = call.webhook
-    moment = datetime.now(UTC)
-    name = f"evt_{call.event.hex}"
-    headers = {
-        "webhook-id": name,
-        "webhook-timestamp": str(int(moment.timestamp())),
-        "webhook-signature": _signature(hook, name, moment, call.body),
-    }
-    answer = receivers.post(hook.url, call.body.encode(), headers)
-    _record(call, answer)
-    if answer.status == GONE:
-        disable(hook, "the receiver answered 410 Gone")
-        return None
-    return call.next_at
-
-
-@transaction.atomic
-def _claim(call_id: int) -> WebhookCall | None:
-    """The try counts from here on, and the next one has its time: who dies now has failed."""
-    ripe = WebhookCall.objects.filter(pk=call_id, next_at__lte=timezone.now() + EARLY, webhook__enabled=True)
-    call = ripe.select_related("webhook").select_for_update(of=("self",)).first()
-    if call is None:
-        return None
-    call.tries += 1
-    wait = WAITS[call.tries - 1] * random.uniform(1, 1.1) if call.tries <= len(WAITS) else None
-    call.next_at = timezone.now() + timedelta(seconds=wait) if wait else None
-    call.save(update_fields=["tries", "next_at"])
-    return call
-
-
-def _record(call: WebhookCall, answer: receivers.Answer) -> None:
-    call.http_status, call.told = answer.status, answer.told[:255]
-    if answer.taken:
-        call.taken_at, call.next_at = timezone.now(), None
-    elif call.next_at:
-        call.next_at = max(call.next_at, timezone.now() + timedelta(seconds=answer.retry_after))
-    facts = {name: getattr(call, name) for name in ("http_status", "told", "taken_at", "next_at")}
-    WebhookCall.objects.filter(pk=call.pk).update(**facts)  # it may have been removed with its webhook
-
-
 def disable(hook: Webhook, reason: str) -> None:
     Webhook.objects.filter(pk=hook.pk).update(enabled=False, disabled_reason=reason[:255])
     WebhookCall.objects.filter(webhook=hook).update(next_at=None)
@@ -241,5 +184,6 @@ def disable(hook: Webhook, reason: str) -> None:
 
 def again(call_id: int) -> bool:
     """By hand: the same event once more, with ten tries of its own. False: there is none, or its webhook is off."""
+    Webhook.objects.filter(calls=call_id).update(suspended_until=None)
     mine = WebhookCall.objects.filter(pk=call_id, webhook__enabled=True)
     return mine.update(next_at=timezone.now(), tries=0, taken_at=None) == 1

@@ -5,26 +5,30 @@ link-local network can be reached (settings.WEBHOOK_NETWORKS allows some). No re
 answer is kept but its status.
 """
 
-import http.client
+import asyncio
 import ipaddress
 import logging
 import socket
 import ssl
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial
 from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-from vendors.outcomes import parse_retry_after
+from vendors.adapters.client import header
+from vendors.adapters.connection import Connection
+from vendors.adapters.wire import connect
+from vendors.outcomes import CallError, parse_retry_after
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 15.0  # seconds, for connecting and for each answer
+DEADLINE = 10.0  # seconds for a call, everything included
+RESOLVERS = 64  # names that are looked up at once
+ANSWER_MAX = 65_536  # bytes; nothing of them is kept
 WAITS = (429, 502, 503, 504)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
@@ -38,11 +42,15 @@ class Forbidden(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """status: HTTP's, if there was an answer. retry_after: seconds that the receiver asked for."""
+    """status: HTTP's, if there was an answer. retry_after: seconds that the receiver asked for.
+
+    timed_out: there was none within DEADLINE.
+    """
 
     status: int | None
     told: str
     retry_after: float = 0.0
+    timed_out: bool = False
 
     @property
     def taken(self) -> bool:
@@ -54,29 +62,47 @@ def check(url: str) -> None:
     _parts(url)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    """Never raises for what the receiver or the network does."""
+async def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    """Over within DEADLINE, the look-up of the name included. Never raises for what receiver or network do."""
+    connection: Connection | None = None
     try:
-        parts = _parts(url)
-        address = _resolve(parts)
+        async with asyncio.timeout(DEADLINE):
+            parts = _parts(url)
+            address, port = await _resolve(parts)
+            connection = await _connect(parts, address, port)
+            return _read((await connection.exchange(_request(parts, body, headers))).status, connection)
+    except TimeoutError:
+        if connection is not None and connection.status is not None:  # of its answer nothing but the status counts
+            return _read(connection.status, connection)
+        return Answer(None, f"no answer within {DEADLINE:g} s", timed_out=True)
     except Forbidden as why:
         return Answer(None, str(why))
-    try:
-        with closing(_connection(parts, address)) as connection:
-            sent = {"Content-Type": "application/json", "User-Agent": "mailhub", **headers}
-            connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, sent)
-            return _read(connection.getresponse())
-    except OSError as why:
-        return Answer(None, f"{type(why).__name__}: {why}")
-    except http.client.HTTPException as why:  # its text is the receiver's
-        return Answer(None, f"the answer is not HTTP: {type(why).__name__}")
+    except CallError as why:
+        if why.status is not None and connection is not None:
+            return _read(why.status, connection)
+        return Answer(None, type(why.__cause__).__name__ if why.__cause__ else _in_words(why))
+    finally:
+        if connection is not None:
+            connection.abort()
 
 
-def _read(response: http.client.HTTPResponse) -> Answer:
+def _request(parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    lines = {"Host": parts.netloc, "Content-Type": "application/json", "User-Agent": "mailhub", **headers}
+    lines |= {"Accept": "*/*", "Connection": "close", "Content-Length": str(len(body))}
+    return f"POST {target} HTTP/1.1\r\n".encode() + b"".join(header(*one) for one in lines.items()) + b"\r\n" + body
+
+
+def _read(status: int, connection: Connection) -> Answer:
     wait = 0.0
-    if response.status in WAITS and "retry-after" in response.headers:
-        wait = parse_retry_after(response.headers["retry-after"], now=time.time())
-    return Answer(response.status, f"HTTP {response.status}", wait)
+    if status in WAITS and "retry-after" in connection.headers:
+        wait = parse_retry_after(connection.headers["retry-after"], now=time.time())
+    return Answer(status, f"HTTP {status}", wait)
+
+
+def _in_words(error: CallError) -> str:
+    """The client speaks of a vendor; what follows a colon may be the receiver's own text."""
+    return error.reason.partition(":")[0].replace("the vendor", "the receiver")
 
 
 def _parts(url: str) -> SplitResult:
@@ -94,17 +120,29 @@ def _parts(url: str) -> SplitResult:
     return parts
 
 
-def _resolve(parts: SplitResult) -> tuple[str, int]:
+async def _resolve(parts: SplitResult) -> tuple[str, int]:
     """The first of its addresses; Forbidden if any of them is one that nobody outside may name."""
     port = parts.port or (443 if parts.scheme == "https" else 80)
+    ask = partial(socket.getaddrinfo, parts.hostname, port, type=socket.SOCK_STREAM)
     try:
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(_resolvers(), ask)
     except (OSError, UnicodeError) as why:
         raise _nowhere(parts, str(why)) from why
     addresses = [str(entry[4][0]) for entry in found]
     for address in addresses:
         _permit(parts, _meant(ipaddress.ip_address(address.partition("%")[0])))
     return addresses[0], port
+
+
+@cache
+def _resolvers() -> ThreadPoolExecutor:
+    """A name server that does not answer holds up nobody else's look-ups."""
+    return ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 def _nowhere(parts: SplitResult, why: str) -> Forbidden:
@@ -133,17 +171,7 @@ def _permit(parts: SplitResult, ip: Address) -> None:
         raise _nowhere(parts, f"it leads to {ip}")
 
 
-def _connection(parts: SplitResult, address: tuple[str, int]) -> http.client.HTTPConnection:
+async def _connect(parts: SplitResult, address: str, port: int) -> Connection:
     """To the address that was looked at, whatever the name leads to by now; the certificate is the name's."""
-    host: Any = parts.hostname
-    made: Any
-    if parts.scheme == "https":
-        made = http.client.HTTPSConnection(host, address[1], timeout=PATIENCE, context=ssl.create_default_context())
-    else:
-        made = http.client.HTTPConnection(host, address[1], timeout=PATIENCE)
-    made._create_connection = partial(_connect, address)
-    return made
-
-
-def _connect(address: tuple[str, int], _: Any, *options: Any) -> socket.socket:
-    return socket.create_connection(address, *options)
+    tls = _tls() if parts.scheme == "https" else None
+    return await connect(partial(Connection, ANSWER_MAX, DEADLINE), address, port, tls, name=parts.hostname or "")

@@ -26,7 +26,10 @@ def all_events() -> list[str]:
 
 
 class Webhook(models.Model):
-    """Where a sponsor's events are posted to, signed (Standard Webhooks). test: events of test keys' sessions only."""
+    """Where a sponsor's events are posted to, signed (Standard Webhooks). test: events of test keys' sessions only.
+
+    timeouts: calls in a row that were not answered in time; from some on the webhook is suspended for a while.
+    """
 
     sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
@@ -35,6 +38,8 @@ class Webhook(models.Model):
     secret: Any = EncryptedJSONField(default=dict, help_text="{'key': 'whsec_...'}; write-only")
     enabled = models.BooleanField(default=True)
     disabled_reason = models.CharField(max_length=255, blank=True)
+    timeouts = models.PositiveSmallIntegerField(default=0, editable=False)
+    suspended_until = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -47,7 +52,8 @@ class Webhook(models.Model):
 class WebhookCall(models.Model):
     """One event for one webhook: posted until it is taken, at most ten times in three days.
 
-    event: its id, the same however often it is posted and found again. next_at: of the next try; empty: no more.
+    event: its id, the same however often it is posted and found again. next_at: of the next try; empty: no more. While
+    a call runs it is the time at which its process must have died.
     """
 
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="calls")
@@ -65,7 +71,7 @@ class WebhookCall(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["webhook", "event"], name="webhook_event_once")]
-        indexes = [models.Index(fields=["next_at"], condition=Q(next_at__isnull=False), name="webhook_due")]
+        indexes = [models.Index(fields=["webhook", "next_at"], condition=Q(next_at__isnull=False), name="webhook_due")]
 
     def __str__(self) -> str:
         return f"{self.kind} for {self.webhook_id}"

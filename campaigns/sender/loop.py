@@ -39,6 +39,10 @@ class LoopThread:
             ended.wait()
             raise
 
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it beside the others; it tells by itself what came of it."""
+        asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def close(self) -> None:
         """Everything that was opened in it must be closed by now."""
         self._loop.call_soon_threadsafe(self._over.set)

@@ -30,7 +30,8 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     """Signed with the vendor's secret (manage.py vendor receipts). Posting the same again changes nothing."""
     vendor_id, reported = _reported(request, vendor)
     taken = receipts.take(vendor_id, reported)
-    tasks.announce_calls(taken.calls)
+    if taken.calls:
+        tasks.ring_webhooks()
     return Status(202, ReceiptsOut(changed=taken.changed, unknown=list(taken.unknown)))
 
 

@@ -167,6 +167,7 @@ class WebhookOut(BaseModel):
     mode: Literal["live", "test"] = Field(description="It gets the events of such keys' sessions")
     enabled: bool
     disabled_reason: str | None
+    suspended_until: datetime | None = Field(description="Its receiver does not answer in time; tried again then")
     created_at: datetime
 
 

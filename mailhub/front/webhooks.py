@@ -122,7 +122,7 @@ def redeliver(request: HttpRequest, webhook_id: str, event_id: str) -> Status[di
         raise Problem("not-found", "This webhook has no such event.")
     if not webhooks.again(call.pk):
         raise Problem("state-conflict", f"The webhook is switched off: {hook.disabled_reason}")
-    tasks.ring_webhook(call.pk)
+    tasks.ring_webhooks()
     return Status(202, _call(WebhookCall.objects.filter(pk=call.pk).first() or call))
 
 
@@ -148,6 +148,7 @@ def _facts(hook: Webhook) -> dict[str, Any]:
         "mode": "test" if hook.test else "live",
         "enabled": hook.enabled,
         "disabled_reason": hook.disabled_reason or None,
+        "suspended_until": hook.suspended_until,
         "created_at": hook.created_at,
     }
 

@@ -6,20 +6,21 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from celery.signals import before_task_publish
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
-from campaigns import consumer, webhooks
+from campaigns import consumer, webhook_delivery, webhooks
 from campaigns.models import Job, Message, Session, Webhook, WebhookCall
-from campaigns.tasks import call_webhook, sweep_sessions
-from mailhub.models import ParkedTask
+from campaigns.tasks import WEBHOOKS, deliver_webhooks, sweep_sessions
+from mailhub.celery import app
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, refused
 from tests.front.program import Program, desk, fresh, letter
@@ -57,7 +58,10 @@ def listening() -> Iterator[Receiver]:
         def log_message(self, *_) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # of five, connections that come at once are refused
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         receiver.url = f"http://127.0.0.1:{server.server_port}/hook?a=1"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -73,6 +77,12 @@ def receiver(settings) -> Iterator[Receiver]:
         yield one
 
 
+def deliver(call_id: int) -> object:
+    """All that is due is posted; when the next try of this call is."""
+    webhook_delivery.deliver_due()
+    return WebhookCall.objects.filter(pk=call_id).values_list("next_at", flat=True).first()
+
+
 def finished(program, shapes, **members):
     """A session whose messages have these shapes, consumed; the ids of the calls to be made."""
     people = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
@@ -85,7 +95,7 @@ def test_what_became_of_a_session_is_posted_and_signed(receiver):
     program = Program()
     hook, secret = webhooks.create(program.sponsor, receiver.url, [], test=False)
     calls = finished(program, [accepted(), refused(), in_doubt()], metadata={"run": "7"})
-    assert all(webhooks.deliver(call) is None for call in calls)
+    assert all(deliver(call) is None for call in calls)
     told = {}
     for headers, body, path in receiver.got:
         fact = Signer(secret).verify(body, headers)
@@ -132,6 +142,23 @@ def test_each_webhook_gets_its_own_sponsors_events_of_its_kinds_and_its_mode(rec
     assert [(call.webhook_id, call.kind) for call in WebhookCall.objects.all()] == [(wanted.pk, "message.failed")]
 
 
+@contextmanager
+def rung() -> Iterator[list[object]]:
+    """The rings for a delivery: for when each of them is."""
+    etas: list[object] = []
+
+    def look(headers, **_) -> None:
+        etas.append(datetime.fromisoformat(headers["eta"]) if headers["eta"] else None)
+
+    before_task_publish.connect(look, sender="campaigns.tasks.deliver_webhooks")
+    try:
+        yield etas
+    finally:
+        before_task_publish.disconnect(look, sender="campaigns.tasks.deliver_webhooks")
+        with app.connection_for_write() as broker:
+            broker.default_channel.queue_purge(WEBHOOKS)
+
+
 class TestTries:
     @pytest.fixture
     def call(self, receiver):
@@ -146,12 +173,12 @@ class TestTries:
         for _ in range(10):
             WebhookCall.objects.filter(pk=call).update(next_at=timezone.now())
             before = timezone.now()
-            next_at = webhooks.deliver(call)
+            next_at = deliver(call)
             waits.append(next_at and (next_at - before).total_seconds())
         assert waits.pop() is None
-        for wait, least in zip(waits, webhooks.WAITS, strict=True):
+        for wait, least in zip(waits, webhook_delivery.WAITS, strict=True):
             assert least <= wait <= least * 1.1 + 60
-        assert timedelta(days=3) < timedelta(seconds=sum(webhooks.WAITS)) < timedelta(days=4)
+        assert timedelta(days=3) < timedelta(seconds=sum(webhook_delivery.WAITS)) < timedelta(days=4)
         assert len({headers["webhook-id"] for headers, _, _ in receiver.got}) == 1, "the receiver can tell a repeat"
         row = WebhookCall.objects.get(pk=call)
         assert (row.tries, row.next_at, row.http_status, row.told) == (10, None, 500, "HTTP 500")
@@ -159,39 +186,45 @@ class TestTries:
     def test_who_comes_too_early_or_too_late_does_nothing(self, call, receiver):
         receiver.statuses = [500, 204]
         WebhookCall.objects.filter(pk=call).update(tries=3)  # so that the next try is hours away
-        assert webhooks.deliver(call)
-        assert webhooks.deliver(call) is None and len(receiver.got) == 1
+        assert deliver(call)
+        assert deliver(call) and len(receiver.got) == 1
         WebhookCall.objects.filter(pk=call).update(next_at=timezone.now())
-        assert webhooks.deliver(call) is None and len(receiver.got) == 2
-        assert webhooks.deliver(call) is None and len(receiver.got) == 2
+        assert deliver(call) is None and len(receiver.got) == 2
+        assert deliver(call) is None and len(receiver.got) == 2
 
     def test_a_redirect_is_not_followed(self, call, receiver):
         receiver.statuses, receiver.headers = [302], {"Location": receiver.url}
-        assert webhooks.deliver(call)
+        assert deliver(call)
         assert len(receiver.got) == 1 and WebhookCall.objects.get(pk=call).http_status == 302
 
     def test_retry_after_is_honoured(self, call, receiver):
         receiver.statuses, receiver.headers = [503], {"Retry-After": "1200"}
-        assert webhooks.deliver(call) - timezone.now() > timedelta(seconds=1100)
+        assert deliver(call) - timezone.now() > timedelta(seconds=1100)
 
     def test_gone_switches_the_webhook_off(self, call, receiver):
         receiver.statuses = [410]
-        assert webhooks.deliver(call) is None
+        assert deliver(call) is None
         hook = Webhook.objects.get()
         assert not hook.enabled and "410" in hook.disabled_reason
         assert WebhookCall.objects.get(pk=call).next_at is None
         assert not webhooks.again(call), "it has to be switched on first"
 
-    def test_a_receiver_that_is_away_is_tried_again_and_the_next_try_waits_in_the_waiter(self, call):
-        WebhookCall.objects.filter(pk=call).update(tries=2)
+    def test_a_receiver_that_is_away_is_tried_again(self, call):
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))  # bound and not listening: refused
             Webhook.objects.update(url=f"http://127.0.0.1:{closed.getsockname()[1]}/")
-            call_webhook(call)
+            assert deliver(call)
         row = WebhookCall.objects.get(pk=call)
-        assert row.http_status is None and "ConnectionRefusedError" in row.told
-        parked = ParkedTask.waiting.get(task="campaigns.tasks.call_webhook")
-        assert parked.queue == "webhooks" and parked.due_at == row.next_at
+        assert (row.tries, row.http_status, row.told) == (1, None, "ConnectionRefusedError")
+
+    def test_the_next_try_that_is_due_soon_is_rung_for_and_a_later_one_is_left_to_the_sweep(self, call, receiver):
+        receiver.statuses = [500]
+        with rung() as rings:
+            deliver_webhooks()
+            assert rings == [WebhookCall.objects.get(pk=call).next_at]
+            WebhookCall.objects.filter(pk=call).update(next_at=timezone.now(), tries=2)
+            deliver_webhooks()
+            assert len(rings) == 1
 
     def test_of_an_answer_that_is_none_nothing_is_kept(self, call):
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -207,22 +240,24 @@ class TestTries:
             thread = threading.Thread(target=answer)
             thread.start()
             Webhook.objects.update(url=f"http://127.0.0.1:{server.getsockname()[1]}/")
-            assert webhooks.deliver(call)
+            assert deliver(call)
             thread.join()
         row = WebhookCall.objects.get(pk=call)
-        assert (row.tries, row.http_status, row.told) == (1, None, "the answer is not HTTP: BadStatusLine")
+        assert (row.tries, row.http_status, row.told) == (1, None, "the answer is not HTTP")
 
-    def test_a_lost_bell_is_rung_again(self, call):
-        assert webhooks.due() == []
-        WebhookCall.objects.filter(pk=call).update(next_at=timezone.now() - timedelta(minutes=2))
-        assert webhooks.due() == [call]
+    def test_a_lost_ring_is_made_up_for_by_the_sweep(self, call):
+        with rung() as rings:
+            sweep_sessions()
+            WebhookCall.objects.filter(pk=call).update(next_at=timezone.now() + timedelta(minutes=2))
+            sweep_sessions()
+        assert rings == [None]
 
     def test_by_hand_the_same_event_is_posted_again(self, call, receiver):
-        webhooks.deliver(call)
+        deliver(call)
         out = io.StringIO()
         call_command("webhook", "redeliver", str(call), stdout=out)
         assert "will be posted again" in out.getvalue()
-        webhooks.deliver(call)
+        deliver(call)
         assert len({headers["webhook-id"] for headers, _, _ in receiver.got}) == 1 and len(receiver.got) == 2
 
 

@@ -14,7 +14,7 @@ from campaigns import receipts, webhooks
 from campaigns.models import Job, Message, Webhook, WebhookCall
 from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, fresh, pointers, problem
-from tests.front.test_webhooks import finished, receiver
+from tests.front.test_webhooks import deliver, finished, receiver
 from tests.programs import wait_until
 from vendors.adapters.base import Reported
 
@@ -76,12 +76,12 @@ def test_during_a_rotation_both_secrets_sign_and_after_a_day_the_new_one_alone(r
     new = program.post(f"{HOOKS}/whk_{hook.pk}/rotate").json()["secret"]
     assert old != new
     (call,) = finished(program, [accepted()])
-    webhooks.deliver(call)
+    deliver(call)
     ((headers, body, _),) = receiver.got
     assert Signer(old).verify(body, headers) == Signer(new).verify(body, headers)
     with time_machine.travel(timezone.now() + timedelta(hours=25)):
         assert webhooks.again(call)
-        webhooks.deliver(call)
+        deliver(call)
         _, (headers, body, _) = receiver.got
         assert Signer(new).verify(body, headers)
         with pytest.raises(WebhookVerificationError):
@@ -92,7 +92,7 @@ def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
     program = Program()
     hook, _ = webhooks.create(program.sponsor, receiver.url, [], test=False)
     for call in finished(program, [accepted(), refused()]):
-        webhooks.deliver(call)
+        deliver(call)
     path, seen = f"{HOOKS}/whk_{hook.pk}/calls?limit=2", []
     while path:
         page = program.get(path).json()
@@ -102,7 +102,7 @@ def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
     assert {(one["tries"], one["http_status"], one["next_at"]) for one in seen} == {(1, 204, None)}
     again = program.post(f"{HOOKS}/whk_{hook.pk}/calls/{seen[0]['id']}/redeliver")
     assert (again.status_code, again.json()["id"], again.json()["tries"]) == (202, seen[0]["id"], 0)
-    webhooks.deliver(WebhookCall.objects.get(kind="session.finished").pk)
+    deliver(WebhookCall.objects.get(kind="session.finished").pk)
     assert [headers["webhook-id"] for headers, _, _ in receiver.got].count(seen[0]["id"]) == 2
     webhooks.disable(hook, "the receiver answered 410 Gone")
     found = problem(program.post(f"{HOOKS}/whk_{hook.pk}/calls/{seen[0]['id']}/redeliver"), "state-conflict", 409)
@@ -146,7 +146,7 @@ class TestRemovedMeanwhile:
             answer(handler)
 
         receiver.answer = removing
-        assert webhooks.deliver(call) is None and len(receiver.got) == 1
+        assert deliver(call) is None and len(receiver.got) == 1
 
 
 def waiting_for_a_lock() -> bool:

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery.signals import before_task_publish
 
-from campaigns.tasks import WEBHOOKS, announce_calls, ring
-from mailhub.celery import app
+from campaigns.tasks import ring
 from tests import factories
 from tests.workers import Process, celery, worker
 
@@ -67,22 +65,6 @@ def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path
     with flower(tmp_path) as again:
         again.until(lambda: ask(tmp_path, "/api/tasks")[0] == 200)
         assert seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"}
-
-
-def test_the_bell_of_very_many_calls_fits_into_the_brokers_headers() -> None:
-    shown: list[str] = []
-
-    def look(headers: dict[str, Any], **_: Any) -> None:
-        shown.append(headers["argsrepr"])
-
-    before_task_publish.connect(look)
-    try:
-        announce_calls(range(10**9, 10**9 + 20_000))
-    finally:
-        before_task_publish.disconnect(look)
-        with app.connection_for_write() as broker:
-            broker.default_channel.queue_purge(WEBHOOKS)
-    assert len(shown) == 1 and shown[0].startswith("(call_ids=[1000000000,") and len(shown[0]) < 500
 
 
 def test_without_a_password_it_does_not_start(tmp_path: Path) -> None:

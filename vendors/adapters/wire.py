@@ -51,15 +51,18 @@ class Wire(asyncio.Protocol):
 W = TypeVar("W", bound=Wire)
 
 
-async def connect(make: Callable[[], W], host: str, port: int, tls: ssl.SSLContext | None) -> W:
-    """A new connection, with TLS from the first byte if `tls` is given. Raises CallError."""
+async def connect(make: Callable[[], W], host: str, port: int, tls: ssl.SSLContext | None, *, name: str = "") -> W:
+    """A new connection, with TLS from the first byte if `tls` is given. Raises CallError.
+
+    `name`: whose certificate it must be, where `host` is an address.
+    """
     try:
         _, wire = await asyncio.get_running_loop().create_connection(
             make,
             host,
             port,
             ssl=tls,
-            server_hostname=host if tls else None,
+            server_hostname=(name or host) if tls else None,
             ssl_shutdown_timeout=TLS_FAREWELL if tls else None,
         )
     except OSError as error:  # also DNS and TLS

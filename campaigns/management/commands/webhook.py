@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from campaigns import webhooks
 from campaigns.models import Sponsor, Webhook, WebhookCall
 from campaigns.models.webhooks import Event
-from campaigns.tasks import ring_webhook
+from campaigns.tasks import ring_webhooks
 from vendors.management.output import tell, write_rows
 from vendors.receivers import Forbidden
 
@@ -90,7 +90,7 @@ class Command(BaseCommand):
         call = options["call"]
         if not webhooks.again(call):
             raise CommandError(f"there is no call {call}, or its webhook is disabled")
-        ring_webhook(call)
+        ring_webhooks()
         tell(self.stdout, f"call {call}: will be posted again", {"call": call}, options["json"])
 
     def _tell(self, what: str, options: dict[str, Any]) -> None:
@@ -126,4 +126,5 @@ def _facts(row: Webhook) -> dict[str, Any]:
         "test": row.test,
         "enabled": row.enabled,
         "disabled_reason": row.disabled_reason,
+        "suspended_until": row.suspended_until,
     }
