@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 
 from campaigns import failpoints
 from campaigns.claims import truth
+from campaigns.claims.locks import holding
 from campaigns.models import Job
 from campaigns.states import move
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -158,14 +159,12 @@ async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any]) ->
     return claimed
 
 
-# One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
-# attempt that it belongs to: the row must still carry that attempt's fence. The job is locked before its messages, as
-# everybody does: the vendor's receipt for one of them may come in at the same time.
+# While the job is held: the vendor's receipt for one of the messages may come in at the same time. One row for each
+# answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the attempt that it
+# belongs to: the row must still carry that attempt's fence.
 RECORD = """
-WITH held AS (
-    SELECT FROM campaigns_job WHERE id = %(job)s FOR NO KEY UPDATE
-), answer AS (
-    SELECT * FROM unnest((SELECT %(ids)s::bigint[] FROM held), %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
+WITH answer AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
         AS a(id, kind, code, note)
 ), told AS (
     UPDATE campaigns_opsmessage o SET
@@ -212,7 +211,7 @@ async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: S
     rows = [(id, KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
     ids, kinds, codes, notes = (list(column) for column in zip(*rows, strict=True))
     words = {"job": lease.job_id, "fence": lease.fence, "ids": ids, "kinds": kinds, "codes": codes, "notes": notes}
-    row = await (await connection.execute(RECORD, words)).fetchone()
+    row = await (await holding(connection, RECORD, words, jobs=[lease.job_id])).fetchone()
     told = set(row[0] or ()) if row else set()
     late = [(id, answer.vendor_id) for id, answer in answers if isinstance(answer, Accepted) and id not in told]
     if late:  # its job was finalised meanwhile
@@ -238,33 +237,20 @@ def _stored(text: str) -> str:
     return text.replace("\0", "\ufffd")[:255]
 
 
-GIVE_BACK = """
-UPDATE campaigns_opsmessage SET sent_at = NULL
-WHERE id = ANY(%(ids)s) AND job_id = %(job)s AND fence = %(fence)s AND sent_at IS NOT NULL
-    AND delivered_at IS NULL AND in_doubt_at IS NULL
-"""
-
-
-async def give_back(connection: AsyncConnection[TupleRow], lease: Lease, ids: Sequence[int]) -> None:
-    """Messages that were claimed but for which no call was started."""
-    await connection.execute(GIVE_BACK, {"job": lease.job_id, "fence": lease.fence, "ids": list(ids)})
-
-
 HEARTBEAT = """
 UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
-WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' RETURNING id
+WHERE id = %(job)s AND fence = %(fence)s AND status IN ('SENDING', 'STOPPED')
 """
 
 
-async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> bool:
-    """Is the job still ours to send? Says at the same time that we live."""
-    cursor = await connection.execute(HEARTBEAT, {"job": lease.job_id, "fence": lease.fence})
-    return await cursor.fetchone() is not None
+async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> None:
+    """Says that we live: also after a stop, until what is in flight is recorded."""
+    await connection.execute(HEARTBEAT, {"job": lease.job_id, "fence": lease.fence})
 
 
 EXPIRE = """
-WITH held AS (  -- before its messages, as everybody locks them
-    SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR NO KEY UPDATE
+WITH held AS (
+    SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
 ), late AS (
     UPDATE campaigns_opsmessage SET error_code = 'expired'
     WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
@@ -285,7 +271,7 @@ async def expire(
     put_off: only what the vendor has asked to be called later about, each time for so long.
     """
     words = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end, "put_off": put_off}
-    await connection.execute(EXPIRE, words)
+    await holding(connection, EXPIRE, words, jobs=[lease.job_id])
 
 
 LEFT = f"""
