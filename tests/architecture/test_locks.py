@@ -25,6 +25,7 @@ ALLOWED = {
     # of other rows
     "campaigns/claims/casting.py:LOCK": "a mailcaster",
     "campaigns/claims/casting.py:admits": "an exclusive credential",
+    "campaigns/claims/truth.py:CALL": "a vendor",
     "campaigns/claims/truth.py:DUE": "messages, SKIP LOCKED",
     "campaigns/claims/resolve.py:DOUBTS": "messages, after their jobs",
     "campaigns/claims/window.py:rebuild": "a vendor",
