@@ -29,7 +29,7 @@ ALLOWED = {
     "campaigns/claims/truth.py:DUE": "messages, SKIP LOCKED",
     "campaigns/claims/resolve.py:DOUBTS": "messages, after their jobs",
     "campaigns/claims/window.py:rebuild": "a vendor",
-    "campaigns/webhooks.py": "webhooks, their calls and sponsors",
+    "campaigns/webhook": "webhooks, their calls and sponsors",
     "mailhub/parking.py": "parked tasks",
     "vendors/": "vendors and credentials: this package knows no jobs",
 }
