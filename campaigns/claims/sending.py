@@ -123,7 +123,8 @@ SET enable_mergejoin = off; SET jit = off"""
 
 # The vendor's row is read under a lock: a rebuild of the throttle's window under a new generation, or an edit of the
 # limits, waits for the claims before it and is seen by all after it. The job's row likewise: after a stop has
-# committed, nothing is claimed any more.
+# committed, nothing is claimed any more. The moment is read once these locks are held, and no call is allowed from the
+# moment on that the campaign closes.
 CLAIM = """
 WITH holder AS (
     SELECT id FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
@@ -133,13 +134,15 @@ WITH holder AS (
         AND NOT c.paused AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
         AND EXISTS (SELECT FROM holder)
     FOR SHARE OF v
+), moment AS (
+    SELECT clock_timestamp() AS at FROM gate
 ), picked AS (
     SELECT id FROM campaigns_opsmessage
     WHERE id >= %(cursor)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
-        AND EXISTS (SELECT FROM gate)
+        AND (SELECT at FROM moment) < coalesce(%(closes)s::timestamptz, 'infinity')
     ORDER BY id LIMIT %(most)s
 ), marked AS (
-    UPDATE campaigns_opsmessage o SET sent_at = clock_timestamp(), fence = %(fence)s
+    UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s
     FROM picked WHERE o.id = picked.id AND o.sent_at IS NULL RETURNING o.id, o.resend_no
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
@@ -152,8 +155,11 @@ FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
 
 
 async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any]) -> list[Claimed]:
-    """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why."""
-    cursor = await connection.execute(CLAIM, words)
+    """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why.
+
+    closes: from when on none is.
+    """
+    cursor = await connection.execute(CLAIM, {"closes": None, **words})
     claimed = list(map(Claimed._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed
