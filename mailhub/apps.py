@@ -23,24 +23,31 @@ class MailhubConfig(AppConfig):
 def _prepare(connection: Any, **_: Any) -> None:
     """The database ends the transaction of a process that froze in it: others wait for the rows that it holds.
 
-    And it compiles no statement: of a page that takes 20 ms, that took 30 more.
+    And it compiles no statement: of a page that takes 20 ms, that took 30 more. And it notes where the session is.
     """
-    milliseconds = str(round(settings.TRANSACTION_IDLE_SECONDS * 1000))
-    statement = "SELECT set_config('idle_in_transaction_session_timeout', %s, false), set_config('jit', 'off', false)"
+    from campaigns.claims import store
+
+    words = {"idle": str(round(settings.TRANSACTION_IDLE_SECONDS * 1000)), "tables": store.tables()}
     with connection.cursor() as cursor:
-        cursor.execute(statement, [milliseconds])
+        cursor.execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false), "
+            f"set_config('jit', 'off', false), {store.NOTED}",
+            words,
+        )
 
 
 def _on_migrate(using: str, **_: Any) -> None:
     from django.db import connections
 
+    from campaigns.claims import store
     from mailhub import roles, schedule
 
     # migrate may have been given one app only
-    needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_job"}
+    needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_store"}
     if needed <= set(connections[using].introspection.table_names()):
         schedule.sync()
         roles.create()
+        store.migrated()
 
 
 def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:

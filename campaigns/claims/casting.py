@@ -15,6 +15,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from campaigns import failpoints
+from campaigns.claims import store
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.states import RUNNING, S, Status, move
 from vendors.models import Credential, Mailcaster
@@ -44,7 +45,8 @@ def _words(statuses: Sequence[Status]) -> str:
 
 BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {_words(RUNNING)})"
 IDLE = f"SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}"
-LOCK = "SELECT * FROM vendors_mailcaster WHERE id = %(caster)s AND enabled FOR NO KEY UPDATE SKIP LOCKED"
+LOCK = f"""SELECT * FROM vendors_mailcaster WHERE id = %(caster)s AND enabled AND EXISTS ({store.KNOWN})
+FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 def idle(vendor_id: int) -> list[tuple[int, str]]:
@@ -55,7 +57,7 @@ def idle(vendor_id: int) -> list[tuple[int, str]]:
 
 
 def lock(caster_id: int) -> Mailcaster | None:
-    """The caster, locked, if it is enabled and nobody is at it."""
+    """The caster, locked, if it is enabled, nobody is at it, and calls may start at all."""
     return next(iter(Mailcaster.objects.raw(LOCK, {"caster": caster_id})), None)
 
 

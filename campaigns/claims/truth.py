@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from campaigns.claims.locks import holding
+from campaigns.claims import store
 from vendors.limits import Scope
 
 # The counters of the leaf and of its parent follow (a parent that is not finished yet sums up anew).
@@ -24,20 +24,24 @@ FROM (
     GROUP BY o.id
 ) s WHERE j.id = s.id
 """
-# Told while the jobs around the messages are held: nobody else changes then what is read of them.
 BEFORE = """
 WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[]) AS a(id, code, note)),
 before AS (
     SELECT m.id, coalesce(m.in_doubt_at, o.in_doubt_at) IS NOT NULL AS doubted,
         coalesce(o.error_code, m.error_code) AS error
     FROM answer JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
+), held AS (  -- jobs before messages, as everybody locks them
+    SELECT j.id FROM campaigns_job j WHERE EXISTS (
+        SELECT FROM answer JOIN campaigns_message m USING (id)
+        WHERE m.campaign_id = j.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size)
+    ORDER BY j.id FOR NO KEY UPDATE
 ),
 """
 ACCEPT = f"""{BEFORE}told AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, clock_timestamp()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
-    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
+    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL AND (SELECT count(*) FROM held) > 0
         AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND o.message_id IS NOT NULL)
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ), hot AS (  -- it was to be sent again: not any more
@@ -48,7 +52,7 @@ ACCEPT = f"""{BEFORE}told AS (
 REFUSE = f"""{BEFORE}told AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,
         in_doubt_at = NULL, settle_at = NULL
-    FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL
+    FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL AND (SELECT count(*) FROM held) > 0
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ) {COUNTED}"""
 
@@ -65,7 +69,7 @@ async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, 
 
 async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any]]) -> None:
     ids, codes, notes = (list(column) for column in zip(*rows, strict=True))
-    await holding(connection, statement, {"ids": ids, "codes": codes, "notes": notes}, messages=ids)
+    await connection.execute(statement, {"ids": ids, "codes": codes, "notes": notes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ CALL = """
 WITH {jobs}gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(terms)s AND NOT v.paused AND NOT c.paused
-        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp()){after}
+        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp()) AND EXISTS ({known}){after}
     FOR SHARE OF v
 ), ours AS (
     {ours} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s
@@ -152,12 +156,15 @@ WITH {jobs}gate AS (
 )
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
-LOOK_UP = CALL.format(jobs="", after="", ours="SELECT m.id FROM campaigns_message m WHERE true", told="")
+LOOK_UP = CALL.format(
+    known=store.KNOWN, jobs="", after="", ours="SELECT m.id FROM campaigns_message m WHERE true", told=""
+)
 
 # A key may have grown too old while we waited for a place. After a proof that the vendor has nothing the repeat is the
 # first call, and the proof is bound to the call that was asked about: of two who asked, one repeats. For a stopped job
 # nothing is called, not even what may be there already (promise P5), and neither is it after the deadline.
 REPEAT = CALL.format(
+    known=store.KNOWN,
     jobs=f"""jobs AS (
     SELECT j.stopped_at FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
     ORDER BY j.id FOR SHARE OF j

@@ -7,6 +7,7 @@ from django.db.models import F, Max
 from django.db.models.functions import Now
 
 from campaigns import failpoints
+from campaigns.claims import store
 from vendors.limits import Lost
 from vendors.models import Minute, RateLimit, Usage, Vendor
 from vendors.throttle import Throttle, Unreachable
@@ -19,9 +20,11 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
 
     The vendor's row is locked: claims under the old generation are committed and in the ledger, or they claim
     nothing. If the transaction fails after Redis was written, the generations differ and the next one rebuilds.
-    Raises Unreachable if Redis is away or its clock is off.
+    Raises Unreachable if Redis is away or its clock is off, or the store was taken over.
     """
     with transaction.atomic():
+        if why := store.halted():  # its ledger may lack the last calls
+            raise Unreachable(why)
         vendor = Vendor.objects.select_for_update().get(pk=vendor_id)
         if vendor.generation != generation:
             return False

@@ -14,6 +14,7 @@ from campaigns.models.mail import (
     Sponsor,
 )
 from campaigns.models.sessions import Session
+from campaigns.models.store import Store
 from campaigns.models.webhooks import Webhook, WebhookCall
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Resolution",
     "Session",
     "Sponsor",
+    "Store",
     "Webhook",
     "WebhookCall",
 ]

@@ -17,7 +17,7 @@ from django.db import connection
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import set_json_loads
 
-from campaigns.claims import sending
+from campaigns.claims import sending, store
 from campaigns.sender.work import Work
 from vendors import stores
 from vendors.adapters.base import Adapter
@@ -131,5 +131,6 @@ async def connect() -> Any:
     made = await psycopg.AsyncConnection.connect(**words, autocommit=True, prepare_threshold=1)
     set_json_loads(orjson.loads, made)  # intake wrote them with it
     await made.execute(sending.BY_KEY)
+    await made.execute(f"SELECT {store.NOTED}", {"tables": store.tables()})
     made.prepared_max = 20
     return made

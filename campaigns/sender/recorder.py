@@ -5,9 +5,11 @@ import logging
 from typing import Any
 
 from django.db import Error as DjangoError
+from psycopg import Error as RowsError
 from psycopg import InterfaceError, InternalError, OperationalError
 
 from campaigns.claims import sending as claims
+from campaigns.claims import store
 from campaigns.claims.sending import Lease
 from campaigns.sender.connections import Connections
 from vendors.outcomes import Outcome
@@ -19,11 +21,15 @@ NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # 
 
 
 class Recorder:
-    """Between `open` and `close`, for one job."""
+    """Between `open` and `close`, for one job.
+
+    refused: why nothing may be called: the database refuses our statements, its tables are another version's.
+    """
 
     def __init__(self, lease: Lease, connections: Connections) -> None:
         self._lease, self._connections = lease, connections
         self._rows: Any = None
+        self.refused = ""
 
     async def open(self) -> None:
         self._rows = await self._connections.to_rows()
@@ -32,12 +38,14 @@ class Recorder:
         await self._connections.give_back(self._rows)
 
     async def store(self, answers: list[Answer]) -> None:
-        """A lost database is tried again for a minute; then the error is the caller's."""
+        """Tried again for a minute where the database is lost or refuses; then the error is the caller's."""
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
             try:
                 return await claims.record(self._rows, self._lease, answers)
             except NO_DATABASE as error:
                 log.warning("job %s: results wait for the database: %s", self._lease.job_id, error)
+            except RowsError as error:  # somebody may bring the old tables back
+                self.refuse(error)
             await asyncio.sleep(pause)
             try:
                 await self._rows.close()
@@ -46,3 +54,9 @@ class Recorder:
                 continue
         await claims.record(self._rows, self._lease, answers)
         return None
+
+    def refuse(self, error: Exception) -> str:
+        """A statement was refused. Returns why."""
+        log.error("job %s: the schema does not match this version: %s", self._lease.job_id, error)
+        self.refused = store.OTHER_TABLES
+        return self.refused

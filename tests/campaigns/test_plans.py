@@ -68,8 +68,8 @@ def test_how_far_a_job_is_enqueued_is_known_by_one_row_of_each_table(job: Job) -
 def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
     words = {
         "job": job.pk, "fence": 1, "vendor": job.vendor_id, "terms": job.vendor.terms, "generation": 0, "hold": 10.0,
+        "adoptions": 1,
         "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "most": 100,
-        "closes": None,
     }  # fmt: skip
     plan = run(sending.CLAIM, words)
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100

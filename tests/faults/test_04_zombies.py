@@ -103,7 +103,8 @@ async def claims_one(job: Job, lease: sending.Lease) -> int:
     world = await standing.read(rows, lease, job.vendor_id, job.credential_id)
     words = {
         "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": world.terms, "hold": 5.0,
-        "credential": job.credential_id, "generation": world.scope.generation, "cursor": 0, "end": job.end, "most": 1,
+        "credential": job.credential_id, "generation": world.scope.generation,
+        "adoptions": world.adoptions, "cursor": 0, "end": job.end, "most": 1,
     }  # fmt: skip
     (message,) = await sending.claim(rows, words)
     await rows.close()

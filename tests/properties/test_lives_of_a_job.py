@@ -109,7 +109,8 @@ class Lives(RuleBasedStateMachine):
         world = await standing.read(self.rows, lease, job.vendor_id, job.credential_id)
         words = {
             "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": world.terms, "hold": 1.0,
-            "credential": job.credential_id, "generation": world.scope.generation, "cursor": 0, "end": job.end,
+            "credential": job.credential_id, "generation": world.scope.generation,
+            "adoptions": world.adoptions, "cursor": 0, "end": job.end,
             "most": most,
         }  # fmt: skip
         return await sending.claim(self.rows, words)

@@ -39,7 +39,7 @@ class Command(BaseCommand):
         password = os.environ.setdefault("FLOWER_BASIC_AUTH", f"mailhub:{secrets.token_urlsafe(9)}")
         os.environ["PYTHONUNBUFFERED"] = "1"
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        call_command("migrate", verbosity=0, interactive=False)
+        call_command("migrate", verbosity=0, interactive=False, wait=True)
         self.stdout.write(f"mailhub  http://127.0.0.1:{web}/")
         self.stdout.write(f"Flower   http://127.0.0.1:{flower}/  user and password: {password}")
         self.stdout.write("Ctrl-C ends both and all workers.")

@@ -1,0 +1,111 @@
+"""Is this the PostgreSQL that wrote the rows, with the tables that this program knows? Asked by whatever starts a call.
+
+After a failover to a standby that lagged, or a restore, the rows know nothing of the last calls and would have them
+made again. A promotion begins a new timeline at once, also for sessions that were there before; another cluster has
+another identifier, another database another number, and a dump that is read in makes the table anew. A copy of the disk
+shows none of that: after such a restore `recover_store` is told so (docs/operations.md).
+
+What cannot change within a session is noted at its start, because reading it costs ten times as much as the rest; a
+session without the note starts no call.
+"""
+
+from functools import cache
+from pathlib import Path
+
+from django.apps import apps
+from django.db import connection
+
+from campaigns.models import Store
+
+OURS = ("campaigns", "mailhub", "vendors")
+
+SYSTEM = """(SELECT system_identifier FROM pg_control_system())
+    || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())"""
+TIMELINE = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
+NOTED = f"set_config('mailhub.system', {SYSTEM}, false), set_config('mailhub.tables', %(tables)s, false)"
+SAME = f"""(s.system = current_setting('mailhub.system', true) AND s.relation = s.tableoid::bigint
+    AND s.timeline = {TIMELINE})"""
+FITS = "(s.tables = current_setting('mailhub.tables', true))"
+KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS}"
+
+TAKEN_OVER = "the store was taken over: a person has to run manage.py recover_store"
+MIGRATING = "the tables are being migrated"
+OTHER_TABLES = "the schema does not match this version of the program: manage.py migrate, then start it again"
+
+
+@cache
+def tables() -> str:
+    """The newest migration of each of our apps, as this program has them."""
+    paths = (Path(apps.get_app_config(name).path, "migrations") for name in OURS)
+    return " ".join(f"{path.parent.name}.{max(one.stem for one in path.glob('0*.py'))}" for path in paths)
+
+
+ASK = f"SELECT {SAME}, {FITS}, s.tables = '' FROM campaigns_store s"
+
+
+def words(same: bool, fits: bool, migrating: bool) -> str | None:
+    """Why no call may start; None: it may."""
+    if not same:
+        return TAKEN_OVER
+    return None if fits else MIGRATING if migrating else OTHER_TABLES
+
+
+def halted() -> str | None:
+    """Why no call may start; None: it may."""
+    with connection.cursor() as cursor:
+        cursor.execute(ASK)
+        return words(*map(bool, cursor.fetchone() or (False, False, False)))
+
+
+ADOPT = f"""
+INSERT INTO campaigns_store (id, system, relation, timeline, adoptions, tables)
+SELECT 1, {SYSTEM}, 'campaigns_store'::regclass::oid::bigint, {TIMELINE}, 1, ''
+ON CONFLICT (id) DO NOTHING
+"""
+FIT = """
+UPDATE campaigns_store SET tables = (
+    SELECT string_agg(app || '.' || name, ' ' ORDER BY app) FROM (
+        SELECT app, max(name) AS name FROM django_migrations WHERE app = ANY(%(ours)s) GROUP BY app
+    ) newest)
+"""
+
+
+def migrated() -> None:
+    """After migrate: a new installation adopts the PostgreSQL that it is in, and the tables are what they are now."""
+    with connection.cursor() as cursor:
+        cursor.execute(ADOPT)
+        cursor.execute(FIT, {"ours": list(OURS)})
+
+
+def close() -> str | None:
+    """Before migrate: nobody claims any more. What stood there; None: the tables know no such thing yet."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('campaigns_store') IS NOT NULL")
+        if not cursor.fetchone()[0]:
+            return None
+        cursor.execute("SELECT tables FROM campaigns_store")
+        before = cursor.fetchone()
+        cursor.execute("UPDATE campaigns_store SET tables = ''")
+    return before[0] if before else None
+
+
+def reopen(before: str | None) -> None:
+    """Nothing was migrated after all."""
+    if before is not None:
+        Store.objects.update(tables=before)
+
+
+ALIVE = """
+SELECT count(*) FROM campaigns_job WHERE status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED')
+    AND heartbeat_at > clock_timestamp() - %(lease)s * interval '1 second'
+"""
+
+
+def alive(lease: float) -> int:
+    """Jobs whose sender has been heard of within a lease, by columns that every version has."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('campaigns_job') IS NOT NULL")
+        if not cursor.fetchone()[0]:
+            return 0
+        cursor.execute(ALIVE, {"lease": lease})
+        return int(cursor.fetchone()[0])

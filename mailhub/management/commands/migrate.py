@@ -1,0 +1,62 @@
+"""Django's migrate, which does not change the tables under a sender: what it calls it could not store any more."""
+
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+from django.core.management.commands import migrate
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+
+from campaigns.claims import store
+
+LOOK_SECONDS = 0.5
+
+
+class Command(migrate.Command):
+    help = (
+        f"{migrate.Command.help} While something is to be done no call starts; where mail is being sent it refuses, or "
+        "waits until the open calls have ended (--wait)."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument("--wait", action="store_true", help="let the senders finish their open calls first")
+        how.add_argument(
+            "--force", action="store_true", help="at once: answers that cannot be stored any more leave doubts"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["plan"] or options["check_unapplied"] or not _something_to_do(options):
+            super().handle(*args, **options)
+            return
+        before = store.close()
+        try:
+            if not options["force"]:
+                self._until_nobody_sends(options["wait"])
+        except BaseException:
+            store.reopen(before)
+            raise
+        super().handle(*args, **options)
+
+    def _until_nobody_sends(self, patient: bool) -> None:
+        """Senders see within a second that nothing may be claimed, finish what is open and put the rest back."""
+        told = 0
+        while jobs := store.alive(settings.LEASE_SECONDS):
+            if not patient:
+                raise CommandError(
+                    f"{'1 job is' if jobs == 1 else f'{jobs} jobs are'} being sent: end the workers first, or say "
+                    "--wait to let them finish their open calls (--force: at once, and what cannot be stored any more "
+                    "is in doubt). Nothing was changed"
+                )
+            if jobs != told:
+                self.stderr.write(f"waits for the open calls of {jobs} jobs ...")
+                told = jobs
+            time.sleep(LOOK_SECONDS)
+
+
+def _something_to_do(options: dict[str, Any]) -> bool:
+    executor = MigrationExecutor(connections[options["database"]])
+    return bool(options["app_label"] or executor.migration_plan(executor.loader.graph.leaf_nodes()))

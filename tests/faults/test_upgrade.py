@@ -1,0 +1,106 @@
+"""Tables that change under a sender: it calls nobody whose answer it could not store, and `migrate` waits for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from campaigns.claims import casting, store
+from campaigns.models import Job, Store
+from tests import factories
+from tests.faults.checker import judge, sums
+from tests.faults.sending import CONCURRENCY, being_sent, calls, login, meanwhile, send_the_rest, taken
+from tests.sandbox import Sandbox
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+
+
+def execute(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@contextmanager
+def a_migration_to_do() -> Iterator[None]:
+    """The last one is not written down as done; `migrate --fake` writes it down again."""
+    execute(
+        "DELETE FROM django_migrations WHERE app = 'vendors' AND name ="
+        " (SELECT max(name) FROM django_migrations WHERE app = 'vendors')"
+    )
+    try:
+        yield
+    finally:
+        call_command("migrate", fake=True, force=True, verbosity=0)
+
+
+def migrate(**options: bool) -> None:
+    call_command("migrate", fake=True, verbosity=0, **options)
+
+
+def test_a_sender_whose_answers_the_schema_refuses_calls_nobody_else_and_keeps_what_it_has(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As seen: a migration took the constraint away that RECORD names, and 417 of 20,000 came into doubt."""
+    sandbox.settings(latency_ms=500.0)
+    job = taken(60, login(sandbox.url))
+    with being_sent(job) as sending:
+        calls(sandbox, CONCURRENCY)
+        execute("ALTER TABLE vendors_minute DROP CONSTRAINT one_row_a_minute")
+        try:
+            wait_until(lambda: "the schema does not match this version" in caplog.text, "the sender says so")
+            called = len(sandbox.books().entries)
+        finally:
+            execute("ALTER TABLE vendors_minute ADD CONSTRAINT one_row_a_minute UNIQUE (at, vendor_id, sponsor, share)")
+        assert sending.result().left
+    assert len(sandbox.books().entries) == called == sums()["accepted"]
+    assert Job.objects.get(pk=job.pk).waits_for == store.OTHER_TABLES
+    send_the_rest(job)
+    assert judge(sandbox.books()) == [] and sums() == {"accepted": 60}
+
+
+@pytest.mark.parametrize("tables", ["", "campaigns.0999_of_tomorrow"])
+def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandbox: Sandbox, tables: str) -> None:
+    sandbox.settings(latency_ms=100.0)
+    job, other = taken(60, login(sandbox.url)), factories.campaign_with_job(1, status="DISPATCHED")
+    ours = store.tables()
+    with being_sent(job) as sending:
+        calls(sandbox, CONCURRENCY)
+        Store.objects.update(tables=tables)
+        assert sending.result().left
+    assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
+    assert Job.objects.get(pk=job.pk).waits_for == (store.OTHER_TABLES if tables else store.MIGRATING)
+    assert casting.lock(factories.caster(other.vendor).pk) is None, "nothing is taken either"
+    Store.objects.update(tables=ours)
+    send_the_rest(job)
+    assert judge(sandbox.books(), final=False) == []
+
+
+def test_what_migrate_writes_down_is_what_the_program_knows() -> None:
+    assert Store.objects.get().tables == store.tables() and store.halted() is None
+
+
+def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing() -> None:
+    job = taken(5, login("http://127.0.0.1:1"))
+    with a_migration_to_do():
+        with pytest.raises(CommandError, match="1 job is being sent: end the workers first, or say --wait"):
+            migrate()
+        assert store.halted() is None
+        Job.objects.filter(pk=job.pk).update(heartbeat_at="2000-01-01T00:00Z")
+        migrate()
+    assert store.halted() is None
+
+
+def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: Sandbox) -> None:
+    sandbox.settings(latency_ms=500.0)
+    job = taken(60, login(sandbox.url))
+    with a_migration_to_do(), being_sent(job) as sending:
+        calls(sandbox, CONCURRENCY)
+        with meanwhile(lambda: migrate(wait=True)) as migrating:
+            assert sending.result().left
+            migrating.result()
+        assert sums()["in doubt"] == 0 and sums()["waiting"] > 0 and store.halted() is None
+    send_the_rest(job)
+    assert judge(sandbox.books()) == [] and sums() == {"accepted": 60}
