@@ -15,6 +15,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from campaigns import receiver, results, webhooks
+from campaigns.claims.locks import hold
 from campaigns.models import Job, Session
 from campaigns.states import DONE
 
@@ -53,7 +54,8 @@ def _consume(session_id: UUID) -> list[int]:
     result = {"tag": receiver.tag(job), "messages": messages}
     put = _tried(lambda: _put(shard, session_id, result), (results.Unreachable,), f"result {session_id}")
     with transaction.atomic():
-        if not Job.objects.select_for_update().filter(pk=job.pk, status=job.status, revision=job.revision).exists():
+        hold([job.pk])
+        if not Job.objects.filter(pk=job.pk, status=job.status, revision=job.revision).exists():
             return []  # sent again meanwhile
         news = {"finished_at": Now(), "shard": shard if put else None, "in_doubt": job.in_doubt}
         Session.objects.filter(pk=session_id).update(**news)

@@ -77,9 +77,13 @@ MOVES: dict[str, Move] = {
     "assign": Move((S.P_QUEUED,), S.P_ASSIGNING, "mailcaster", "the first child is cut"),
     "assigned": Move((S.P_ASSIGNING,), S.P_ASSIGNED, "mailcaster", "nothing remains to be cut"),
     "finish": Move((S.P_ASSIGNED,), S.P_FINISHED, "finalizer", "all children are logged"),
+    "rest": Move((S.P_ASSIGNED,), S.P_STOPPED, "finalizer", "all children are logged; what is not cut was stopped"),
     "stop_parent": Move((S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED), S.P_STOPPED, "person", "with all its children"),
     "retry_parent": Move(
         (S.P_STOPPED, S.P_FINISHED), S.P_ASSIGNING, "person", "its children go on, then the rest is cut"
+    ),
+    "reopen": Move(
+        (S.P_STOPPED, S.P_FINISHED), S.P_ASSIGNED, "person", "a child of it is sent again; the rest stays uncut"
     ),
 }
 

@@ -138,7 +138,9 @@ def _row(action: str, job: Job, sums: Progress, seen: int) -> Row:
 
 
 def _legal(action: str, job: Job, sums: Progress) -> bool:
-    """Doubts: those of a job that has ended with all its children."""
+    """Doubts: those of a job that has ended with all its children. A stop: whatever has a live child, too."""
+    if action == "stop" and job.is_parent and sums.moving:
+        return True
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done
     return job.status in LEGAL[action] and (ended or action not in DOUBTS)
 

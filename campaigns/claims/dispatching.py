@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import F, Max, Q, QuerySet
 
 from campaigns import failpoints
+from campaigns.claims.locks import hold
 from campaigns.models import DispatchRun, Job
 from campaigns.states import move
 from vendors.models import Vendor
@@ -60,9 +61,7 @@ def _last_of_batch(jobs: "QuerySet[Job]", batch: int) -> int | None:
 
 def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:
     with transaction.atomic():
-        # Locked oldest first, so that two dispatchers wait for each other instead of dying of a deadlock.
-        held = jobs.order_by("id").select_for_update(of=("self",), no_key=True).values_list("id", flat=True)
-        mine = Job.objects.filter(id__in=list(held))
+        mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # of two dispatchers, one finds them gone
         sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
         leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
         failpoints.here("mid_dispatch")

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F, Sum
+from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from campaigns import failpoints
-from campaigns.models import Job
+from campaigns.claims.locks import hold
+from campaigns.models import Job, OpsMessage
 from campaigns.states import Status, move
 
 SLICE = 20_000
@@ -37,6 +38,7 @@ UPDATE campaigns_message m SET
     settle_at = moved.in_doubt_at
 FROM moved WHERE m.id = moved.id AND m.message_id IS NULL
 """
+OPEN_CALL = Q(sent_at__isnull=False, delivered_at=None, in_doubt_at=None)
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
 COUNT = """
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
@@ -52,8 +54,8 @@ def finalise(job_id: int) -> bool:
     """SENT or STOPPED -> LOGGED if no answer is open any more: ops back to the ground truth, ops rows deleted.
 
     A job that was SENT is READY again if one of its messages turns out to be waiting: a sender that was thought dead
-    has proved that its call was never made. In slices, each a transaction, so that no lock is held for long; the last
-    one logs. Two at once: one logs.
+    has proved that its call was never made. But not if a person has said stop meanwhile. In slices, each a
+    transaction, so that no lock is held for long; the last one logs. Two at once: one logs.
     """
     with connection.cursor() as cursor:
         ended = _ended(cursor, job_id)
@@ -71,7 +73,8 @@ def finalise(job_id: int) -> bool:
 
 def _slice(words: dict[str, int]) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
-        if not _ended(cursor, words["job"], "FOR UPDATE") or _one(cursor, OPEN, words)[0]:
+        hold([words["job"]])
+        if not _ended(cursor, words["job"]) or _one(cursor, OPEN, words)[0]:
             return False
         cursor.execute(BACK, words)
         failpoints.here("mid_finalise")
@@ -81,14 +84,14 @@ def _slice(words: dict[str, int]) -> bool:
         counts = dict(zip(COUNTERS, counted, strict=True))
         ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
         mine = Job.objects.filter(pk=words["job"])
-        if waiting and move(mine, "again", **counts, **ends):
+        if waiting and move(mine.filter(stopped_at=None), "again", **counts, **ends):
             return False
         return move(mine, "log", finished_at=Now(), **counts, **ends) == 1
 
 
-def _ended(cursor: Any, job_id: int, lock: str = "") -> tuple[int, int] | None:
+def _ended(cursor: Any, job_id: int) -> tuple[int, int] | None:
     """First message and end of a job that is to be finalised."""
-    cursor.execute(f"{ENDED} {lock}", {"job": job_id})
+    cursor.execute(ENDED, {"job": job_id})
     row: tuple[int, int] | None = cursor.fetchone()
     return row
 
@@ -107,18 +110,14 @@ WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
 
 
 def recover(job_id: int, lease: timedelta) -> bool:
-    """The sender's heartbeat is older than the lease: its open calls are in doubt, the job goes first again.
+    """Nobody answers for the job's open calls any more: they are in doubt, and the job goes first again.
 
     A job that was SENT or STOPPED meanwhile keeps its state and can be finalised then. The fence goes up, so the
     sender, should it wake up, claims nothing more; what it knows of acceptances is still recorded.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        job = (
-            Job.objects.select_for_update()
-            .filter(pk=job_id, status__in=(Status.SENDING, Status.SENT, Status.STOPPED))
-            .filter(heartbeat_at__lt=Now() - lease)
-            .first()
-        )
+        hold([job_id])
+        job = Job.objects.filter(_abandoned(lease), pk=job_id).first()
         if job is None:
             return False
         cursor.execute(DOUBT, {"job": job.pk, "first": job.first_message, "end": job.end})
@@ -131,27 +130,55 @@ def recover(job_id: int, lease: timedelta) -> bool:
     return True
 
 
+def _abandoned(lease: timedelta) -> Q:
+    """Jobs whose sender has not been heard of for longer than a lease, or that have open calls and no sender."""
+    calls = OpsMessage.objects.filter(OPEN_CALL, job=OuterRef("pk"), id__gte=OuterRef("first_message"))
+    calls = calls.filter(id__lt=OuterRef("first_message") + OuterRef("size"))
+    silent = Q(status__in=(Status.SENDING, Status.SENT, Status.STOPPED), heartbeat_at__lt=Now() - lease)
+    return silent | Q(Exists(calls), status__in=(Status.SENT, Status.STOPPED), heartbeat_at=None)
+
+
+# Every call that a sender started is recorded before it lets go. What it has claimed besides, it was never told of: the
+# answer to that claim was lost.
+UNCALLED = """
+UPDATE campaigns_opsmessage o SET sent_at = NULL
+FROM campaigns_job j
+WHERE j.id = %(job)s AND o.id >= j.first_message AND o.id < j.first_message + j.size AND o.job_id = j.id
+    AND o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL AND o.in_doubt_at IS NULL
+"""
+
+
 def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str = "") -> bool:
-    """The sender lets go of a job that has something left: DISPATCHED, oldest first again, not before a time."""
-    mine = Job.objects.filter(pk=job_id, fence=fence)
+    """The sender lets go of a job that has something left: DISPATCHED, oldest first again, not before a time.
+
+    It has recorded all its calls. False: the job was stopped, or taken from us.
+    """
     changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
     failpoints.here("before_put_back")
-    done = move(mine, "put_back", **changes) == 1
+    with transaction.atomic(), connection.cursor() as cursor:
+        hold([job_id])
+        cursor.execute(UNCALLED, {"job": job_id, "fence": fence})
+        done = move(Job.objects.filter(pk=job_id, fence=fence), "put_back", **changes) == 1
     failpoints.here("after_put_back")
     return done
 
 
 def finish_parent(parent_id: int) -> bool:
-    """P_ASSIGNED -> P_FINISHED if all children are logged; its counters are theirs. Called by chord, bell and sweep."""
+    """P_ASSIGNED -> P_FINISHED if all children are logged; its counters are theirs. Called by chord, bell and sweep.
+
+    One that was stopped before it was cut, and of which only a child was sent again, is P_STOPPED again.
+    """
     with transaction.atomic():
-        parent = Job.objects.select_for_update().filter(pk=parent_id, parent=None).first()
+        hold([parent_id])
+        parent = Job.objects.filter(pk=parent_id, parent=None).first()
         if parent is None or parent.children.exclude(status=Status.LOGGED).exists():
             return False
         sums = parent.children.aggregate(**{name: Sum(name, default=0) for name in COUNTERS})
         mine = Job.objects.filter(pk=parent_id)
         mine.update(**sums)
         failpoints.here("before_finish")
-        finished = move(mine, "finish", finished_at=Now()) == 1
+        finished = move(mine.filter(remaining=0), "finish", finished_at=Now()) == 1
+        move(mine, "rest")
     failpoints.here("after_finish")
     return finished
 
@@ -162,9 +189,8 @@ def in_a_minute() -> datetime:
 
 
 def silent(lease: timedelta) -> list[int]:
-    """Jobs whose sender has not been heard of for longer than a lease."""
-    held = Job.objects.filter(heartbeat_at__lt=Now() - lease)
-    return list(held.filter(status__in=(Status.SENDING, Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
+    """Jobs whose open calls nobody answers for any more."""
+    return list(Job.objects.filter(_abandoned(lease)).values_list("pk", flat=True))
 
 
 def unstarted(lease: timedelta) -> list[Job]:

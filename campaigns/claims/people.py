@@ -1,7 +1,6 @@
 """What people decide about jobs: stop, send the rest again. One transaction a job; each answer says what came of it.
 
-Rows are locked in one order: the parent, then its children by id. A caster cuts under the lock of the parent's row,
-so no child is cut after a stop has committed (promise P5).
+A caster cuts under the lock of the parent's row, so no child is cut after a stop has committed (promise P5).
 """
 
 from collections.abc import Iterable
@@ -10,9 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
+from campaigns.claims import locks
 from campaigns.models import Job, Session
 from campaigns.states import MOVES, Status, move
 
@@ -57,32 +57,42 @@ def retry(job_ids: Iterable[int], revision: int | None = None, expired: bool = F
     return [_retry(job_id, revision, expired) for job_id in dict.fromkeys(job_ids)]
 
 
+def stoppable() -> Q:
+    """Jobs that a stop can do something to. A parent with a live child is one, whatever its own state says."""
+    alive = Job.objects.filter(parent=OuterRef("pk"), status__in=MOVES["stop"].sources)
+    return Q(status__in=MOVES["stop"].sources + MOVES["stop_parent"].sources) | Q(
+        Exists(alive), status__in=MOVES["reopen"].sources
+    )
+
+
 @transaction.atomic
 def _stop(job_id: int, revision: int | None, by: str) -> Answer:
-    job = lock(job_id)
+    job = hold(job_id)
     if job is None:
         return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
-    if job.status in (Status.STOPPED, Status.P_STOPPED):
+    children = Job.objects.filter(parent=job_id)
+    running = children.filter(status__in=MOVES["stop"].sources).count()
+    if job.status in (Status.STOPPED, Status.P_STOPPED) and not running:
         return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
     if revision not in (None, job.revision):
         return stale(job_id)
     # After the lock: a call that started before has an earlier time (the audit of P5 compares them).
     mark = {"stopped_at": Now(), "stopped_by": by[:150], "waits_for": ""}
-    children = Job.objects.filter(parent=job_id)
-    list(children.select_for_update().order_by("pk").values_list("pk"))
-    running = list(children.filter(status__in=MOVES["stop"].sources).values_list("pk", flat=True))
-    verb = "stop_parent" if job.is_parent else "stop"
+    # What has called everything keeps its state, but goes on no more if one of its calls turns out not to have been.
+    Job.objects.filter(Q(pk=job_id) | Q(parent=job_id), status=Status.SENT).update(**mark)
+    move(children, "stop", **mark)
     nothing_left = job.is_parent and not job.remaining and not running
-    if nothing_left or not move(Job.objects.filter(pk=job_id), verb, **mark):
+    verb = "stop_parent" if job.is_parent else "stop"
+    moved = 0 if nothing_left else move(Job.objects.filter(pk=job_id), verb, **mark)
+    if not moved and not running:
         return Answer(job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to stop")
-    move(children.filter(pk__in=running), "stop", **mark)
-    many = f" and {count(len(running), 'child job')}" if running else ""
+    many = f" and {count(running, 'child job')}" if running else ""
     return Answer(job_id, Verdict.DONE, f"job {job_id}{many} stopped: no new call starts")
 
 
 @transaction.atomic
 def _retry(job_id: int, revision: int | None, expired: bool) -> Answer:
-    job = lock(job_id)
+    job = hold(job_id)
     if job is None:
         return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     leaves = leaves_of(job)
@@ -96,23 +106,21 @@ def _retry(job_id: int, revision: int | None, expired: bool) -> Answer:
     if not ready and not rest:
         return Answer(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(leaves)}")
     if job.is_parent:
-        _reopen_parents(Job.objects.filter(pk=job_id))
+        _reopen_parent(job_id)
     reopen(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
     messages = sum(freed.values()) + rest
     return Answer(job_id, Verdict.DONE, f"job {job_id} sends {count(messages, 'message')}", messages, ready)
 
 
-def lock(job_id: int) -> Job | None:
-    """The job, locked, and before it its parent."""
-    job = Job.objects.filter(pk=job_id).first()
-    if job and job.parent_id:
-        list(Job.objects.select_for_update().filter(pk=job.parent_id).values_list("pk"))
-    return Job.objects.select_for_update().filter(pk=job_id).first()
+def hold(job_id: int) -> Job | None:
+    """The job, held with its parent or its children, and as it is now."""
+    locks.hold_family(job_id)
+    return Job.objects.filter(pk=job_id).first()
 
 
 def leaves_of(job: Job) -> list[Job]:
-    """The job itself or, locked, its children."""
-    return list(Job.objects.select_for_update().filter(parent=job.pk).order_by("pk")) if job.is_parent else [job]
+    """The job itself or its children."""
+    return list(Job.objects.filter(parent=job.pk).order_by("pk")) if job.is_parent else [job]
 
 
 def busy(job: Job, leaves: list[Job]) -> str:
@@ -156,24 +164,28 @@ def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
 
 
 def reopen(leaves: QuerySet[Job], **sets: Any) -> None:
-    """LOGGED -> READY; the finished parent of a child that is sent again is not finished any more."""
-    parents = Job.objects.filter(pk__in=set(leaves.values_list("parent", flat=True)), status=Status.P_FINISHED)
-    _reopen_parents(parents)
-    _reopen_sessions(leaves.values("pk"))
+    """LOGGED -> READY; the parent of a child that is sent again has not ended any more.
+
+    What a stop kept from being cut stays uncut, and stopped.
+    """
+    above = Job.objects.filter(children__in=list(leaves), status__in=MOVES["reopen"].sources)
+    ids = list(above.distinct().values_list("pk", flat=True))
+    _reopen_sessions([*ids, *leaves.values_list("pk", flat=True)])
+    Job.objects.filter(pk__in=ids, remaining=0).update(**UNDONE)
+    move(Job.objects.filter(pk__in=ids), "reopen")
     move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, **sets)
 
 
-def _reopen_parents(parents: QuerySet[Job]) -> None:
-    """Their children go on; what is not cut yet, the casters cut."""
-    ids = list(parents.values_list("pk", flat=True))
-    _reopen_sessions(ids)
-    move(parents.filter(pk__in=ids), "retry_parent", **UNDONE)
-    move(Job.objects.filter(pk__in=ids, remaining=0), "assigned")
+def _reopen_parent(parent_id: int) -> None:
+    """Its children go on; what is not cut yet, the casters cut."""
+    _reopen_sessions([parent_id])
+    move(Job.objects.filter(pk=parent_id), "retry_parent", **UNDONE)
+    move(Job.objects.filter(pk=parent_id, remaining=0), "assigned")
 
 
-def _reopen_sessions(job_ids: Any) -> None:
+def _reopen_sessions(job_ids: Iterable[int]) -> None:
     """What they were told is not the last word any more."""
-    Session.objects.filter(job__in=job_ids).update(finished_at=None, shard=None, in_doubt=0)
+    Session.objects.filter(job__in=list(job_ids)).update(finished_at=None, shard=None, in_doubt=0)
 
 
 def stale(job_id: int) -> Answer:

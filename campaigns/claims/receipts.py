@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from campaigns.claims import truth
+from campaigns.claims import locks, truth
 from campaigns.models import Receipt
 
 
@@ -44,16 +44,9 @@ class Change:
 
 
 KNOWN = """
-SELECT m.id, m.uuid, m.resend_no, m.campaign_id FROM campaigns_message m
+SELECT m.id, m.uuid, m.resend_no FROM campaigns_message m
 JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = c.credential_id
 WHERE m.id = ANY(%(ids)s) AND v.vendor_id = %(vendor)s
-"""
-# Jobs before messages, as everybody locks them; a parent has a smaller number than its children.
-HOLD = """
-SELECT id FROM campaigns_job WHERE id IN (
-    SELECT j.id FROM unnest(%(ids)s::bigint[], %(campaigns)s::bigint[]) AS a(id, campaign)
-    JOIN campaigns_job j ON j.campaign_id = a.campaign AND a.id >= j.first_message AND a.id < j.first_message + j.size
-) ORDER BY id FOR NO KEY UPDATE
 """
 TOLD = """
 WITH told AS (
@@ -110,13 +103,12 @@ def store(vendor_id: int, told: Sequence[Told]) -> tuple[list[Change], list[Told
     ids = [one.id for one in told]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(KNOWN, {"ids": ids, "vendor": vendor_id})
-        known = {id: (uuid, resend_no, campaign) for id, uuid, resend_no, campaign in cursor.fetchall()}
+        known = {id: (uuid, resend_no) for id, uuid, resend_no in cursor.fetchall()}
         ours = [one for one in told if _names(known.get(one.id), one)]
         strange = [one for one in told if not _names(known.get(one.id), one)]
         if not ours:
             return [], strange
-        campaigns = [known[one.id][2] for one in ours]
-        cursor.execute(HOLD, {"ids": [one.id for one in ours], "campaigns": campaigns})
+        locks.hold_around(one.id for one in ours)
         columns = _columns(ours)
         cursor.execute(EVIDENCE, columns)
         accepted = cursor.fetchall()
@@ -131,7 +123,7 @@ def store(vendor_id: int, told: Sequence[Told]) -> tuple[list[Change], list[Told
     return [Change(id, no, Receipt(kind), *rest) for id, no, kind, *rest, _ in rows], strange
 
 
-def _names(row: tuple[UUID, int, int] | None, told: Told) -> bool:
+def _names(row: tuple[UUID, int] | None, told: Told) -> bool:
     """Is this the message that the reference names, and was it sent so often?"""
     return row is not None and row[0] == told.uuid and told.resend_no <= row[1]
 

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.db.models import F, Sum
 from django.db.models.functions import Now
 
-from campaigns.claims import people
+from campaigns.claims import locks, people
 from campaigns.claims.people import Answer, Verdict
 from campaigns.models import Job, Message, Resolution
 from campaigns.states import PARENTS, Status
@@ -46,7 +46,8 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     ids = sorted(set(message_ids))
     if not reason.strip():
         raise CannotResolve("say why: a reason is kept with every decision")
-    jobs = _lock_jobs(ids)  # before their messages, as everybody locks them
+    locks.hold_around(ids)
+    jobs = _leaves(ids)
     _all_in_doubt(ids, _lock_doubts(ids))
     if decision == As.RESEND:
         _all_logged(set(jobs.values()))
@@ -63,7 +64,7 @@ def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | No
     seen: the decision was made on this picture of the job (`pictures`), and loses if another was faster. Fewer doubts
     than were in the picture are no harm; more there cannot be until somebody sends again.
     """
-    job = people.lock(job_id)
+    job = people.hold(job_id)
     if job is None:
         return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     if why := people.busy(job, people.leaves_of(job)):
@@ -94,15 +95,11 @@ def ask_again(message_ids: Iterable[int]) -> int:
     return Message.objects.filter(pk__in=list(message_ids), in_doubt_at__isnull=False).update(settle_at=Now())
 
 
-def _lock_jobs(ids: Sequence[int]) -> dict[int, int]:
-    """The leaf job of each message; parents are locked first, as everywhere."""
+def _leaves(ids: Sequence[int]) -> dict[int, int]:
+    """The leaf job of each message."""
     with connection.cursor() as cursor:
         cursor.execute(LEAVES, {"ids": list(ids), "parents": list(PARENTS)})
-        jobs = dict(cursor.fetchall())
-    parents = Job.objects.filter(children__in=set(jobs.values())).order_by("pk").distinct()
-    for locked in (list(parents.values_list("pk", flat=True)), list(set(jobs.values()))):
-        list(Job.objects.select_for_update().filter(pk__in=locked).order_by("pk").values_list("pk"))
-    return jobs
+        return dict(cursor.fetchall())
 
 
 LEAVES = """

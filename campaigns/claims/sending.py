@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 
 from campaigns import failpoints
 from campaigns.claims import store, truth
+from campaigns.claims.locks import holding
 from campaigns.models import Job
 from campaigns.states import move
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -123,7 +124,8 @@ SET enable_mergejoin = off; SET jit = off"""
 # Of a store that was taken over, or whose tables are another version's, nothing is claimed; nor by a sender that was
 # there before its last adoption. The vendor's row is read under a lock: a rebuild of the throttle's window under a new
 # generation, or an edit of the limits, waits for the claims before it and is seen by all after it. The job's row
-# likewise: after a stop has committed, nothing is claimed any more.
+# likewise: after a stop has committed, nothing is claimed any more. The moment is read once these locks are held, and
+# no call is allowed from the moment on that the campaign closes.
 CLAIM = f"""
 WITH holder AS (
     SELECT id FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
@@ -133,13 +135,15 @@ WITH holder AS (
         AND NOT c.paused AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
         AND EXISTS (SELECT FROM holder) AND EXISTS ({store.KNOWN} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v
+), moment AS (
+    SELECT clock_timestamp() AS at FROM gate
 ), picked AS (
     SELECT id FROM campaigns_opsmessage
     WHERE id >= %(cursor)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
-        AND EXISTS (SELECT FROM gate)
+        AND (SELECT at FROM moment) < coalesce(%(closes)s::timestamptz, 'infinity')
     ORDER BY id LIMIT %(most)s
 ), marked AS (
-    UPDATE campaigns_opsmessage o SET sent_at = clock_timestamp(), fence = %(fence)s
+    UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s
     FROM picked WHERE o.id = picked.id AND o.sent_at IS NULL RETURNING o.id, o.resend_no
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
@@ -152,21 +156,22 @@ FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
 
 
 async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any]) -> list[Claimed]:
-    """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why."""
-    cursor = await connection.execute(CLAIM, words)
+    """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why.
+
+    closes: from when on none is.
+    """
+    cursor = await connection.execute(CLAIM, {"closes": None, **words})
     claimed = list(map(Claimed._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed
 
 
-# One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
-# attempt that it belongs to: the row must still carry that attempt's fence. The job is locked before its messages, as
-# everybody does: the vendor's receipt for one of them may come in at the same time.
+# While the job is held: the vendor's receipt for one of the messages may come in at the same time. One row for each
+# answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the attempt that it
+# belongs to: the row must still carry that attempt's fence.
 RECORD = """
-WITH held AS (
-    SELECT FROM campaigns_job WHERE id = %(job)s FOR NO KEY UPDATE
-), answer AS (
-    SELECT * FROM unnest((SELECT %(ids)s::bigint[] FROM held), %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
+WITH answer AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
         AS a(id, kind, code, note)
 ), told AS (
     UPDATE campaigns_opsmessage o SET
@@ -213,7 +218,7 @@ async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: S
     rows = [(id, KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
     ids, kinds, codes, notes = (list(column) for column in zip(*rows, strict=True))
     words = {"job": lease.job_id, "fence": lease.fence, "ids": ids, "kinds": kinds, "codes": codes, "notes": notes}
-    row = await (await connection.execute(RECORD, words)).fetchone()
+    row = await (await holding(connection, RECORD, words, jobs=[lease.job_id])).fetchone()
     told = set(row[0] or ()) if row else set()
     late = [(id, answer.vendor_id) for id, answer in answers if isinstance(answer, Accepted) and id not in told]
     if late:  # its job was finalised meanwhile
@@ -239,33 +244,20 @@ def _stored(text: str) -> str:
     return text.replace("\0", "\ufffd")[:255]
 
 
-GIVE_BACK = """
-UPDATE campaigns_opsmessage SET sent_at = NULL
-WHERE id = ANY(%(ids)s) AND job_id = %(job)s AND fence = %(fence)s AND sent_at IS NOT NULL
-    AND delivered_at IS NULL AND in_doubt_at IS NULL
-"""
-
-
-async def give_back(connection: AsyncConnection[TupleRow], lease: Lease, ids: Sequence[int]) -> None:
-    """Messages that were claimed but for which no call was started."""
-    await connection.execute(GIVE_BACK, {"job": lease.job_id, "fence": lease.fence, "ids": list(ids)})
-
-
 HEARTBEAT = """
 UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
-WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' RETURNING id
+WHERE id = %(job)s AND fence = %(fence)s AND status IN ('SENDING', 'STOPPED')
 """
 
 
-async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> bool:
-    """Is the job still ours to send? Says at the same time that we live."""
-    cursor = await connection.execute(HEARTBEAT, {"job": lease.job_id, "fence": lease.fence})
-    return await cursor.fetchone() is not None
+async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> None:
+    """Says that we live: also after a stop, until what is in flight is recorded."""
+    await connection.execute(HEARTBEAT, {"job": lease.job_id, "fence": lease.fence})
 
 
 EXPIRE = """
-WITH held AS (  -- before its messages, as everybody locks them
-    SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR NO KEY UPDATE
+WITH held AS (
+    SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
 ), late AS (
     UPDATE campaigns_opsmessage SET error_code = 'expired'
     WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
@@ -286,7 +278,7 @@ async def expire(
     put_off: only what the vendor has asked to be called later about, each time for so long.
     """
     words = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end, "put_off": put_off}
-    await connection.execute(EXPIRE, words)
+    await holding(connection, EXPIRE, words, jobs=[lease.job_id])
 
 
 LEFT = f"""

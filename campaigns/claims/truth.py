@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from campaigns.claims import store
+from campaigns.claims.locks import holding
 from vendors.limits import Scope
 
 # The counters of the leaf and of its parent follow (a parent that is not finished yet sums up anew).
@@ -24,24 +25,20 @@ FROM (
     GROUP BY o.id
 ) s WHERE j.id = s.id
 """
+# Told while the jobs around the messages are held: nobody else changes then what is read of them.
 BEFORE = """
 WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[]) AS a(id, code, note)),
 before AS (
     SELECT m.id, coalesce(m.in_doubt_at, o.in_doubt_at) IS NOT NULL AS doubted,
         coalesce(o.error_code, m.error_code) AS error
     FROM answer JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
-), held AS (  -- jobs before messages, as everybody locks them
-    SELECT j.id FROM campaigns_job j WHERE EXISTS (
-        SELECT FROM answer JOIN campaigns_message m USING (id)
-        WHERE m.campaign_id = j.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size)
-    ORDER BY j.id FOR NO KEY UPDATE
 ),
 """
 ACCEPT = f"""{BEFORE}told AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, clock_timestamp()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
-    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL AND (SELECT count(*) FROM held) > 0
+    FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
         AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND o.message_id IS NOT NULL)
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ), hot AS (  -- it was to be sent again: not any more
@@ -52,7 +49,7 @@ ACCEPT = f"""{BEFORE}told AS (
 REFUSE = f"""{BEFORE}told AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,
         in_doubt_at = NULL, settle_at = NULL
-    FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL AND (SELECT count(*) FROM held) > 0
+    FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ) {COUNTED}"""
 
@@ -69,7 +66,7 @@ async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, 
 
 async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any]]) -> None:
     ids, codes, notes = (list(column) for column in zip(*rows, strict=True))
-    await connection.execute(statement, {"ids": ids, "codes": codes, "notes": notes})
+    await holding(connection, statement, {"ids": ids, "codes": codes, "notes": notes}, messages=ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,9 +245,7 @@ class Job(models.Model):
                 condition=~Q(status__in=RUNNING) | Q(fence__gte=1, heartbeat_at__isnull=False),
                 name="job_leased",
             ),
-            models.CheckConstraint(
-                condition=~Q(status__in=["P_ASSIGNED", "P_FINISHED"]) | Q(remaining=0), name="job_assigned"
-            ),
+            models.CheckConstraint(condition=~Q(status="P_FINISHED") | Q(remaining=0), name="job_finished_whole"),
             # A caster takes one leaf job at a time, whatever two workers think.
             models.UniqueConstraint(fields=["mailcaster"], condition=Q(status__in=RUNNING), name="caster_has_one_job"),
         ]

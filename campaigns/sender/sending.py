@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came of one bell: was the job ours, and when it may go on if something is left."""
+    """What came of one bell: was the job ours to send, and when it may go on if something is left and not stopped."""
 
     job_id: int
     ours: bool = True
@@ -55,8 +55,8 @@ class Sender:
             until = finalising.in_a_minute()
             finalising.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
             return Sent(job_id, left=True, until=until)
-        if not sending.start(lease):
-            return Sent(job_id, ours=False)
+        if not sending.start(lease):  # stopped meanwhile
+            return Sent(job_id)
         end = End(drained=True)
         while end.drained and not sending.drain(_connected(), lease, work.first, work.end):
             end = self._run(self._stream(work, stopping))
@@ -64,7 +64,7 @@ class Sender:
                 _connected()
                 held = end.until if end.held else None
                 left = finalising.put_back(job_id, lease.fence, not_before=held, waits_for=end.words)
-                return Sent(job_id, ours=left, left=left, until=end.until)
+                return Sent(job_id, left=left, until=end.until if left else None)
         return Sent(job_id)
 
     def close(self) -> None:

@@ -60,6 +60,7 @@ class SingleCalls:
         allowed = await allow(scope)
         if not allowed:
             await self._hand_back(self._throttle.cancel, scope, grant)
+            await standing.reopen(self._rows, self._vendor_id)
             if allowed is None:
                 raise Shut("paused, closed or under other terms by now")
             return NotSent("not allowed any more: stopped, settled, or it took too long")

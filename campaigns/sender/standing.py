@@ -1,5 +1,6 @@
 """What a sender has to know about the world outside its job, read anew every second and after each refusal."""
 
+import time
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -29,10 +30,11 @@ WHERE j.id = %(job)s
 class Standing:
     """One reading: whether the job is still ours, whether its way is open, and under which terms.
 
-    halted: why nobody at all may start a call; adoptions: of the store; left: messages of the job without a result,
-    those in a call included.
+    left: messages of the job without a result, those in a call included. asked: when, in seconds of time.monotonic.
+    halted: why nobody at all may start a call; adoptions: of the store.
     """
 
+    asked: float
     now: datetime
     halted: str | None
     adoptions: int
@@ -49,6 +51,10 @@ class Standing:
         """Seconds until the vendor may be called again; 0 when it may be called now."""
         return max(0.0, (self.closed_until - self.now).total_seconds()) if self.closed_until else 0.0
 
+    def monotonic(self, at: datetime) -> float:
+        """A moment of the database's clock on ours; never later than it is."""
+        return self.asked + (at - self.now).total_seconds()
+
     def halted_since(self, adoptions: int) -> str | None:
         """Why a sender that began at that adoption of the store may start no call, nor expire anything."""
         return self.halted or (None if self.adoptions == adoptions else "the store was taken over in the meantime")
@@ -62,6 +68,7 @@ class Standing:
 
 async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, credential_id: int) -> Standing:
     """The rows as they are now."""
+    asked = time.monotonic()
     cursor = await connection.execute(READ, {"job": lease.job_id})
     row = await cursor.fetchone()
     assert row is not None, "jobs are never deleted"
@@ -71,7 +78,7 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
     why = (reason or "paused") if paused else None
-    return Standing(now, halted, adoptions, ours, terms, scope, why, closed_until, left, Terms(*health))
+    return Standing(asked, now, halted, adoptions, ours, terms, scope, why, closed_until, left, Terms(*health))
 
 
 READ_VENDOR = f"""

@@ -24,8 +24,9 @@ from campaigns.sender import standing as world
 from campaigns.sender.connections import Connections
 from campaigns.sender.recorder import NO_DATABASE, Answer, Recorder
 from campaigns.sender.room import Room, Ticket
+from campaigns.sender.window import Window
 from campaigns.sender.work import Work
-from vendors import health, limits
+from vendors import health
 from vendors.limits import Grant, Lost, Never, Paused, Scope, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
 from vendors.throttle import Unreachable
@@ -36,7 +37,6 @@ PATIENCE = 5.0  # seconds that a sender waits by itself; for longer it lets go o
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 SLICE = 1000  # messages that are enqueued at once
 FIND_OUT = 1.0  # seconds between two looks at the world
-LEAD = 1.0  # seconds before a place is free at which a job is taken again: its sender is ready then
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,12 @@ class Stream:
         stopping: Callable[[], bool],
     ) -> None:
         self._work, self._connections, self._rebuild, self._stopping = work, connections, rebuild, stopping
-        self._throttle, self._health = connections.to_redis()
-        self._room = Room(work, self._write)
+        throttle, self._health = connections.to_redis()
         self._hold = work.adapter.deadline + SLACK
+        self._window = Window(throttle, work, self._hold)
+        self._room = Room(work, self._write)
         self._cursor = self._reached = work.first  # claimed, and enqueued, up to here
+        self._closes: datetime | None = None
         self._backoff = 0.0
         self._looked = self._beaten = time.monotonic()
 
@@ -242,11 +244,10 @@ class Stream:
     async def _claim(self) -> End | None:
         """As many as there are places and room for; or a short wait; or a reason to let go of the job."""
         failpoints.here("before_grant")
-        answer = await self._acquire()
-        opens_at = None
-        if isinstance(answer, Wait) and answer.seconds > PATIENCE:
-            opens_at = await world.full(self._claims, self._work.credential_id, answer.seconds - LEAD)
-            answer = await self._acquire()  # whoever cancels places clears that row, but may have done it just before
+        # No more than there are messages left: each place too many keeps somebody else's message waiting.
+        left = min(self._work.end - self._cursor, self._world.left - self._room.taken)
+        want = max(1, min(self._room.free, left))
+        answer, opens_at = await self._window.acquire(self._claims, self._world.scope, want, PATIENCE)
         match answer:
             case Grant() as grant:
                 failpoints.here("after_grant")
@@ -265,11 +266,6 @@ class Stream:
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
 
-    async def _acquire(self) -> limits.Answer:
-        """No more places than there are messages left: each one too many keeps somebody else's message waiting."""
-        left = min(self._work.end - self._cursor, self._world.left - self._room.taken)
-        return await self._throttle.acquire(self._world.scope, max(1, min(self._room.free, left)), self._hold)
-
     async def _mend(self) -> End | None:
         try:
             await self._rebuild(self._world.scope)
@@ -282,25 +278,32 @@ class Stream:
     def _later(self, seconds: float, words: str, *, held: bool = True) -> End:
         return End(until=self._world.now + timedelta(seconds=seconds), words=words, held=held)
 
+    def _closing(self) -> datetime | None:
+        """When the campaign closes: from then on nothing is claimed and no call starts."""
+        now = self._world.now
+        if self._closes is None or self._closes <= now:
+            self._closes = hours.closes_at(self._work.campaign, now)
+        return self._closes
+
     async def _use(self, grant: Grant) -> None:
-        seen, work = self._world, self._work
+        seen, work, closes = self._world, self._work, self._closing()
         words = {
             "job": work.lease.job_id, "fence": work.lease.fence, "vendor": work.vendor_id, "terms": seen.terms,
             "credential": work.credential_id, "generation": seen.scope.generation, "adoptions": self._adoptions,
-            "cursor": self._cursor, "end": work.end, "most": grant.units, "hold": self._hold,
+            "cursor": self._cursor, "end": work.end, "most": grant.units, "hold": self._hold, "closes": closes,
         }  # fmt: skip
         messages = [] if self._recorder.refused else await claims.claim(self._claims, words)
         places, latest = grant.places(), grant.deadline - work.adapter.deadline
+        latest = min(latest, seen.monotonic(closes)) if closes else latest
         tickets = [Ticket(message, place, latest) for message, place in zip(messages, places, strict=False)]
         self._room.enter(tickets)
         if messages:
             self._cursor = messages[-1].id + 1
         if len(messages) < grant.units:
-            await self._hand_back(self._throttle.cancel, places[len(messages) :])
-            await world.reopen(self._claims, work.vendor_id)
+            await self._window.cancel(self._claims, seen.scope, places[len(messages) :])
         if not messages:
             self._world = await self._look()
-            if self._world.admits(seen):
+            if self._world.admits(seen) and not (closes and closes <= self._world.now):
                 self._cursor = self._reached  # nothing is left from the cursor on
 
     async def _look(self) -> world.Standing:
@@ -308,12 +311,4 @@ class Stream:
 
     async def _write(self, answers: list[Answer], places: list[str]) -> None:
         """Stores results and hands places back."""
-        await asyncio.gather(self._hand_back(self._throttle.done, places), self._recorder.store(answers))
-
-    async def _hand_back(self, verb: Callable[[Scope, list[str]], Any], places: list[str]) -> None:
-        failpoints.here("before_done")
-        try:
-            await verb(self._world.scope, places)
-        except Unreachable:  # they run out by themselves, later
-            log.warning("job %s: places could not be handed back", self._work.lease.job_id)
-        failpoints.here("after_done")
+        await asyncio.gather(self._window.done(self._world.scope, places), self._recorder.store(answers))

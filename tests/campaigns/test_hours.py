@@ -3,10 +3,16 @@
 from datetime import UTC, datetime, time, timedelta
 
 import pytest
+from django.utils import timezone
 
+from campaigns import sender
+from campaigns.claims import finalising, sending
+from campaigns.hours import closes_at, opens_at
 from campaigns.mailcaster import Claimed, claim
-from campaigns.models import Campaign
+from campaigns.models import Campaign, Message
 from tests import factories
+from tests.faults.sending import login, taken
+from tests.sandbox import Sandbox
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -58,3 +64,71 @@ def test_a_deadline_does_not_share_an_exclusive_credential() -> None:
     job = factories.campaign_with_job(status="DISPATCHED", of=login)
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=NOW)
     assert claim(vendor.mailcasters.get().pk, NOW) is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_call_starts_after_the_deadline_by_the_databases_clock_nor_by_the_vendors_books(sandbox: Sandbox) -> None:
+    """One connection, so that a claim comes every tenth of a second; the sender looks at the clock once in a second."""
+    sandbox.settings(latency_ms=100.0)
+    job = taken(200, login(sandbox.url, concurrency=1))
+    deadline = timezone.now() + timedelta(seconds=3.5)
+    Campaign.objects.filter(pk=job.campaign_id).update(deadline=deadline)
+    assert not sender.send(job.pk, job.fence).left
+    assert finalising.finalise(job.pk)
+    job.refresh_from_db()
+    assert job.accepted + job.expired == 200 and job.expired
+    called = list(Message.objects.filter(sent_at__isnull=False).values_list("sent_at", flat=True))
+    assert len(called) == job.accepted == len(sandbox.books().entries)
+    assert all(at < deadline for at in called)
+    assert all(entry.wall < deadline.timestamp() + 1 for entry in sandbox.books().entries)  # what is sent takes its way
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
+    import asyncio
+
+    from campaigns.sender.connections import connect
+
+    job = factories.campaign_with_job(2, status="SENDING")
+    words = {
+        "job": job.pk, "fence": 1, "vendor": job.vendor_id, "terms": 0, "generation": 0, "hold": 10.0,
+        "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "most": 1,
+    }  # fmt: skip
+    now = timezone.now()
+
+    async def claims() -> list[int]:
+        rows = await connect()
+        async with rows:
+            later, before = now + timedelta(hours=1), now - timedelta(seconds=1)
+            return [len(await sending.claim(rows, {**words, "closes": at})) for at in (before, later, None)]
+
+    assert asyncio.run(claims()) == [0, 1, 1]
+
+
+ZONES = ["Europe/London", "Australia/Lord_Howe", "America/Santiago", "UTC"]
+CHANGES = [datetime(2026, *day, tzinfo=UTC) for day in ((3, 28), (10, 24), (4, 4), (10, 3), (9, 5), (4, 25))]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_campaign_closes_when_its_hours_end_also_where_clocks_change(zone: str) -> None:
+    """Held against a walk through the minutes."""
+    minute = timedelta(minutes=1)
+    for first, last in ((9, 17), (22, 6), (1, 2), (0, 1), (3, 0)):
+        campaign = Campaign(hours_from=time(first), hours_to=time(last, 30), time_zone=zone)
+        for day in CHANGES:
+            now = day
+            while now < day + timedelta(days=2):
+                until = now
+                while until - now < timedelta(hours=28) and opens_at(campaign, until) is None:
+                    until += minute
+                if until > now:
+                    assert closes_at(campaign, now) == closes_at(campaign, until - minute) == until
+                now = until + timedelta(minutes=31)
+
+
+def test_the_earlier_of_deadline_and_end_of_hours_closes_a_campaign() -> None:
+    day = {"hours_from": time(8), "hours_to": time(20), "time_zone": "UTC"}
+    assert closes_at(Campaign(**day), NOW) == NOW.replace(hour=20)
+    assert closes_at(Campaign(**day, deadline=NOW.replace(hour=13)), NOW) == NOW.replace(hour=13)
+    assert closes_at(Campaign(deadline=NOW.replace(hour=23)), NOW) == NOW.replace(hour=23)
+    assert closes_at(Campaign(), NOW) is None

@@ -70,6 +70,7 @@ def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
         "job": job.pk, "fence": 1, "vendor": job.vendor_id, "terms": job.vendor.terms, "generation": 0, "hold": 10.0,
         "adoptions": 1,
         "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "most": 100,
+        "closes": None,
     }  # fmt: skip
     plan = run(sending.CLAIM, words)
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100

@@ -17,7 +17,7 @@ from campaigns import dispatcher, mailcaster, nights
 from campaigns.claims import finalising
 from campaigns.models import Job
 from campaigns.sender import Sender
-from campaigns.sender.stream import LEAD
+from campaigns.sender.window import LEAD
 from campaigns.states import GROUPS
 from tests import factories as make
 from tests.ageing import make_older

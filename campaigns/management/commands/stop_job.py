@@ -4,10 +4,10 @@ from typing import Any
 from django.db.models import QuerySet
 
 from campaigns import desk, progress
+from campaigns.claims import people
 from campaigns.claims.people import Answer
 from campaigns.management import deciding, following
 from campaigns.models import Job
-from campaigns.states import MOVES
 from vendors.records import Person
 
 
@@ -20,8 +20,7 @@ class Command(deciding.Deciding):
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Those that could be stopped, without the children of parents."""
-        states = MOVES["stop"].sources + MOVES["stop_parent"].sources
-        return jobs.filter(status__in=states, **({} if options["jobs"] else {"parent": None})).order_by("pk")
+        return jobs.filter(people.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())

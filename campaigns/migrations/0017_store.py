@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('campaigns', '0015_webhook_suspension'),
+        ('campaigns', '0016_stopped_before_cut'),
     ]
 
     operations = [

@@ -1,0 +1,85 @@
+"""Job rows are locked in one module, campaigns/claims/locks.py; every other lock in the code is named here."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CODE = [
+    path
+    for package in ("mailhub", "campaigns", "vendors")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if "migrations" not in path.parts
+]
+LOCKS = re.compile(r"\bFOR\s+(NO\s+KEY\s+UPDATE|KEY\s+SHARE|UPDATE|SHARE)\b|\bLOCK\s+TABLE\b", re.IGNORECASE)
+HOLD = "campaigns/claims/locks.py"
+ALLOWED = {
+    # of jobs: in one statement with what they decide, so these may read nothing else that another verb changes
+    "campaigns/claims/sending.py:CLAIM": "FOR SHARE of the job itself, read anew after the wait; a message by its row",
+    "campaigns/claims/truth.py:REPEAT": "FOR SHARE of the jobs, whose stop is read anew after the wait",
+    "campaigns/claims/casting.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
+    "campaigns/claims/casting.py:postpone": "SKIP LOCKED: it waits for nobody",
+    # of other rows
+    "campaigns/claims/casting.py:LOCK": "a mailcaster",
+    "campaigns/claims/casting.py:admits": "an exclusive credential",
+    "campaigns/claims/truth.py:CALL": "a vendor",
+    "campaigns/claims/truth.py:DUE": "messages, SKIP LOCKED",
+    "campaigns/claims/resolve.py:DOUBTS": "messages, after their jobs",
+    "campaigns/claims/window.py:rebuild": "a vendor",
+    "campaigns/webhook": "webhooks, their calls and sponsors",
+    "mailhub/parking.py": "parked tasks",
+    "vendors/": "vendors and credentials: this package knows no jobs",
+}
+
+
+def locks(path: Path, tree: ast.Module) -> Iterator[str]:
+    """file:name of each top-level statement of the file that locks rows, in SQL or by Django."""
+    for statement in tree.body:
+        told = ast.walk(statement)
+        found = [node for node in told if _locks(node)]
+        name = getattr(statement, "name", "") or getattr(getattr(statement, "targets", [None])[0], "id", "")
+        if found and not (isinstance(statement, ast.Expr)):  # a docstring
+            yield f"{path}:{name}"
+
+
+def _locks(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == "select_for_update"
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(LOCKS.search(node.value))
+
+
+def everywhere() -> list[str]:
+    found = []
+    for path in CODE:
+        found += locks(path.relative_to(ROOT), ast.parse(path.read_text()))
+    return found
+
+
+def test_nobody_locks_jobs_but_the_one_module() -> None:
+    assert [lock for lock in everywhere() if not lock.startswith((HOLD, *ALLOWED))] == []
+
+
+def test_what_is_allowed_is_there() -> None:
+    found = everywhere()
+    assert [name for name in (HOLD, *ALLOWED) if not any(lock.startswith(name) for lock in found)] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'HELD = "SELECT FROM campaigns_job WHERE id = 1 FOR NO KEY UPDATE"',
+        'HELD = f"""WITH x AS (SELECT 1 {"FOR"}\n FOR UPDATE) SELECT 1"""',
+        "def f():\n    Job.objects.select_for_update().get(pk=1)",
+        "class A:\n    def f(self):\n        cursor.execute('SELECT 1 FOR SHARE')",
+    ],
+)
+def test_a_stray_lock_would_be_seen(code: str) -> None:
+    assert list(locks(Path("campaigns/stray.py"), ast.parse(code)))
+
+
+def test_what_only_speaks_of_updates_is_no_lock() -> None:
+    code = '"""One row for updates."""\ndef f():\n    return "for no update at all"'
+    assert not list(locks(Path("campaigns/stray.py"), ast.parse(code)))

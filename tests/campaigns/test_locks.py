@@ -1,0 +1,167 @@
+"""Two verbs meet at one job: the second waits for the first, and then decides by what the first has left.
+
+Each test holds the first verb in an open transaction until the second one waits for its lock.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from django.db.transaction import TransactionManagementError
+from django.utils import timezone
+
+from campaigns import audit
+from campaigns.claims import finalising, locks, people, resolve, sending, truth
+from campaigns.models import Job, Message, OpsMessage
+from campaigns.sender.connections import connect
+from tests import factories
+from tests.campaigns.rows import family, in_doubt, logged, recount, statuses
+from tests.enqueueing import started
+from tests.faults.sending import login, meanwhile, taken
+from tests.waiting import wait_until
+from vendors.outcomes import Accepted, InDoubt, Outcome, Refused
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def over_a_connection_of_its_own(verb: Callable[..., Any], *args: Any) -> Any:
+    async def run() -> Any:
+        rows = await connect()
+        try:
+            return await verb(rows, *args)
+        finally:
+            await rows.close()
+
+    return asyncio.run(run())
+
+
+@contextmanager
+def while_it_waits(second: Callable[..., Any], *args: Any) -> Iterator[None]:
+    """The block is the first verb: committed when the second one, in a thread, waits for a lock."""
+    with transaction.atomic():
+        yield
+        waiting = meanwhile(second, *args)
+        future = waiting.__enter__()
+        wait_until(lambda: future.done() or somebody_waits(), "the second verb waits for the first")
+        assert not future.done(), "it did not wait"
+    waiting.__exit__(None, None, None)
+    future.result()
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same activity for ever
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock')"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def counters(job: Job) -> tuple[int, int, int]:
+    job.refresh_from_db()
+    return job.accepted, job.refused, job.in_doubt
+
+
+def breaches() -> list[str]:
+    return [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+
+
+@pytest.mark.parametrize("decision", ["failed", "sent", "resend"])
+@pytest.mark.parametrize("verb", [truth.accept, truth.refuse])
+def test_an_answer_that_waits_for_a_persons_decision_counts_no_doubt_twice(verb: Any, decision: str) -> None:
+    job = logged(1, [in_doubt()])
+    answer = (job.first_message, "v-1") if verb is truth.accept else (job.first_message, "bounce", "no such person")
+    with while_it_waits(over_a_connection_of_its_own, verb, [answer]):
+        resolve.resolve([job.first_message], decision, "they rang", "ann")
+    told = counters(job)
+    recount(job)
+    assert told == counters(job)
+    assert breaches() == []
+
+
+def test_a_decision_that_waits_for_an_answer_finds_nothing_to_decide() -> None:
+    job = logged(1, [in_doubt()])
+
+    def decide() -> None:
+        with pytest.raises(resolve.CannotResolve, match="not in doubt"):
+            resolve.resolve([job.first_message], "failed", "they rang", "ann")
+
+    with while_it_waits(decide), connection.cursor() as cursor:
+        locks.hold_around([job.first_message])
+        cursor.execute(truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
+    assert (*counters(job), Message.objects.get().message_id) == (1, 0, 0, "v-1")
+
+
+@pytest.mark.parametrize("answer", [Accepted("v-1"), Refused("bounce"), InDoubt("cut")])
+def test_an_answer_that_waits_for_the_recovery_of_its_job_takes_the_doubt_back(answer: Outcome) -> None:
+    job = taken(2, login("http://127.0.0.1:9"))
+    lease = started(job)
+    OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now(), fence=lease.fence)
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
+    with while_it_waits(over_a_connection_of_its_own, sending.record, lease, [(job.first_message, answer)]):
+        assert finalising.recover(job.pk, timedelta(minutes=1))
+    rows = OpsMessage.objects.filter(job=job)
+    found = [rows.filter(**{f"{column}__isnull": False}).count() for column in ("message_id", "error_code")]
+    assert counters(job) == (*found, rows.filter(in_doubt_at__isnull=False).count())
+
+
+def test_what_goes_out_together_with_a_hold_is_one_transaction() -> None:
+    job = factories.campaign_with_job(1)
+
+    def may_be_held(by: Any) -> bool:
+        try:
+            by.execute(f"{locks.HOLD} NOWAIT", {"jobs": [job.pk]})
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
+
+    async def holds_while_it_waits(rows: Any) -> None:
+        await locks.holding(rows, "SELECT pg_advisory_xact_lock(11)", {}, jobs=[job.pk])
+
+    words = {name: word for name, word in connection.get_connection_params().items() if name != "cursor_factory"}
+    words.pop("context")
+    with psycopg.connect(**words, autocommit=True) as other, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(11)")
+        with meanwhile(over_a_connection_of_its_own, holds_while_it_waits) as future:
+            wait_until(somebody_waits, "the second statement waits")
+            assert not may_be_held(other)
+            cursor.execute("SELECT pg_advisory_unlock(11)")
+            future.result()
+        assert may_be_held(other)
+
+
+def test_a_statement_that_fails_while_a_job_is_held_says_so_and_the_connection_goes_on() -> None:
+    job = factories.campaign_with_job(1)
+
+    async def fails(rows: Any) -> Any:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await locks.holding(rows, "SELECT 1 / 0", {}, jobs=[job.pk])
+        return await (await locks.holding(rows, "SELECT 7", {}, jobs=[job.pk])).fetchone()
+
+    assert over_a_connection_of_its_own(fails) == (7,)
+
+
+def test_a_hold_outside_of_a_transaction_is_an_error() -> None:
+    with pytest.raises(TransactionManagementError):
+        locks.hold([1])
+
+
+def test_a_family_is_held_from_the_parent_on_whoever_of_it_is_named() -> None:
+    top, cut = family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"])
+    with transaction.atomic():
+        assert locks.hold_family(top.pk) == [top.pk, cut[0].pk, cut[1].pk]
+        assert locks.hold_family(cut[1].pk) == [top.pk, cut[1].pk]
+        assert locks.hold_around([cut[0].first_message]) == [top.pk, cut[0].pk]
+
+
+def test_a_stop_that_waits_for_a_child_to_be_sent_again_stops_it() -> None:
+    top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED"])
+    with while_it_waits(people.stop, [top.pk]):
+        assert people.retry([cut[0].pk])[0].ready == (cut[0].pk,)
+    assert statuses(top, *cut) == ["P_STOPPED", "STOPPED"]

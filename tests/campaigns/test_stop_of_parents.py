@@ -1,0 +1,144 @@
+"""A stop stops every leaf below a parent, whatever became of the parent meanwhile (promise P5), through every door."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.db import IntegrityError, transaction
+from django.test import Client
+from django.utils import timezone
+
+from campaigns import desk, dispatcher, recovery
+from campaigns.claims import finalising, people
+from campaigns.claims.people import Verdict
+from campaigns.models import Job, Message
+from campaigns.states import move
+from mailhub import roles
+from tests import factories
+from tests.campaigns.rows import family, in_doubt, recount, statuses
+from vendors.records import Person
+
+pytestmark = pytest.mark.django_db
+ANN = Person("ann")
+JOBS = "/admin/campaigns/job/"
+
+
+def stopped_family(remaining: int) -> tuple[Job, list[Job]]:
+    """Two children of two messages: in each one is in doubt, the other was never called. What remains was not cut."""
+    top, cut = family(parent="P_ASSIGNING", remaining=remaining, children=["DISPATCHED", "DISPATCHED"], each=2)
+    assert people.stop([top.pk], by="ann")[0].verdict == Verdict.DONE
+    for child in cut:
+        Message.objects.filter(pk=child.first_message).update(dequeued_at=timezone.now(), **in_doubt())
+        assert finalising.finalise(child.pk)
+        recount(Job.objects.get(pk=child.pk))
+    return top, cut
+
+
+def send_again_what_is_in_doubt(top: Job, child: Job) -> None:
+    # The other message was called and accepted: of a job that was stopped half-way nothing is sent without a retry.
+    Message.objects.filter(pk=child.first_message + 1).update(
+        dequeued_at=timezone.now(), sent_at=timezone.now(), delivered_at=timezone.now(), message_id="v-1"
+    )
+    recount(Job.objects.get(pk=child.pk))
+    (answer,) = desk.settle_jobs([top.pk], "resend", ANN, "they asked for it")
+    assert answer.verdict == Verdict.DONE, answer.told
+
+
+def send_a_child_again(top: Job, child: Job) -> None:
+    assert desk.retry([child.pk], by=ANN)[0].verdict == Verdict.DONE
+
+
+def by_the_desk(top: Job) -> None:
+    assert desk.stop([top.pk], ANN)[0].verdict == Verdict.DONE
+
+
+def by_the_command(top: Job) -> None:
+    call_command("stop_job", vendor=top.vendor.slug, yes=True)
+
+
+def by_the_commands_other_look_ups(top: Job) -> None:
+    call_command("stop_job", sponsor=top.sponsor.name, campaign=top.campaign.name, yes=True)
+
+
+def in_the_admin(top: Job) -> None:
+    roles.create()
+    ann = User.objects.create(username="ann", is_staff=True)
+    ann.groups.set(Group.objects.filter(name__in=["operator", "all sponsors"]))
+    client = Client()
+    client.force_login(ann)
+    assert 'value="stop"' in client.get(f"{JOBS}{top.pk}/change/").content.decode()
+    press: dict[str, Any] = {"action": "stop", "_selected_action": [top.pk]}
+    (row,) = client.post(JOBS, press).context["meant"]
+    client.post(JOBS, {**press, "confirmed": "Yes", "shown": [f"{row.job.pk}:{row.seen}"], "reason": "enough"})
+
+
+@pytest.mark.parametrize("remaining", [0, 5])
+@pytest.mark.parametrize("again", [send_again_what_is_in_doubt, send_a_child_again])
+@pytest.mark.parametrize("door", [by_the_desk, by_the_command, by_the_commands_other_look_ups, in_the_admin])
+def test_a_child_that_is_sent_again_after_a_stop_is_stopped_by_the_next_stop(
+    door: Any, again: Any, remaining: int
+) -> None:
+    top, cut = stopped_family(remaining)
+    again(top, cut[0])
+    assert statuses(top, *cut) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
+    door(top)
+    assert statuses(top, *cut) == ["P_STOPPED", "STOPPED", "LOGGED"]
+    assert people.stop([top.pk])[0].told == f"job {top.pk} is stopped already"
+
+
+def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopped() -> None:
+    top, cut = stopped_family(remaining=5)
+    send_a_child_again(top, cut[0])
+    assert dispatcher.dispatch_ready().jobs == 0
+    move(Job.objects.filter(pk=cut[0].pk), "stop")  # the shortest way to its end
+    assert finalising.finalise(cut[0].pk)
+    recovery.sweep(timedelta(minutes=1))
+    top.refresh_from_db()
+    assert (top.status, top.remaining, top.stopped_by) == ("P_STOPPED", 5, "ann")
+    assert people.retry([top.pk])[0].verdict == Verdict.DONE
+    assert Job.objects.get(pk=top.pk).status == "P_ASSIGNING"
+
+
+def test_where_nothing_remains_to_be_cut_the_parent_of_a_child_that_is_sent_again_finishes() -> None:
+    top, cut = stopped_family(remaining=0)
+    send_a_child_again(top, cut[0])
+    move(Job.objects.filter(pk=cut[0].pk), "stop")
+    assert finalising.finalise(cut[0].pk) and finalising.finish_parent(top.pk)
+    top.refresh_from_db()
+    assert (top.status, top.stopped_at) == ("P_FINISHED", None)
+
+
+@pytest.mark.parametrize("parent", ["P_STOPPED", "P_FINISHED"])
+def test_a_live_child_is_stopped_even_if_its_parent_says_that_it_has_ended(parent: str) -> None:
+    """No verb leaves such rows; whoever finds them must be able to stop the mail all the same."""
+    top, cut = family(parent=parent, remaining=0, children=["DISPATCHED", "LOGGED"])
+    in_the_admin(top)
+    assert statuses(top, *cut) == [parent, "STOPPED", "LOGGED"]
+    Job.objects.filter(pk=cut[0].pk).delete()
+    other, more = family(parent=parent, remaining=0, children=["SENDING", "LOGGED"])
+    by_the_command(other)
+    assert statuses(other, *more) == [parent, "STOPPED", "LOGGED"]
+
+
+def test_what_has_called_everything_stays_so_but_goes_on_no_more_after_a_stop() -> None:
+    """A zombie proves afterwards that a call was never made: without the stop, its job would be READY again."""
+    top, cut = family(parent="P_ASSIGNING", remaining=5, children=["SENT"], each=1)
+    Message.objects.filter(pk=cut[0].first_message).update(dequeued_at=None)
+    people.stop([top.pk], by="ann")
+    assert statuses(top, *cut) == ["P_STOPPED", "SENT"]
+    assert finalising.finalise(cut[0].pk)
+    assert statuses(top, *cut) == ["P_STOPPED", "LOGGED"]
+
+
+def test_a_finished_parent_has_nothing_uncut() -> None:
+    top, _ = family(parent="P_ASSIGNED", remaining=5, children=["LOGGED"])
+    with pytest.raises(IntegrityError), transaction.atomic():
+        move(Job.objects.filter(pk=top.pk), "finish")
+
+
+def test_a_small_job_is_stopped_as_before() -> None:
+    job = factories.campaign_with_job(1, status="DISPATCHED")
+    by_the_command(job)
+    assert statuses(job) == ["STOPPED"]
