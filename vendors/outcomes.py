@@ -79,7 +79,7 @@ class CallError(Exception):
     """A call that ended without a complete answer.
 
     `written`: at least one byte of the request may have left. `status` and `headers`: of the answer, as far
-    as its head had arrived whole.
+    as its head had arrived whole. `pause`: nothing left, and only a person can mend why.
     """
 
     def __init__(
@@ -89,10 +89,12 @@ class CallError(Exception):
         written: bool,
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
+        pause: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.written = written
+        self.pause = pause
         self.status = status
         self.headers = headers or {}
 
@@ -104,7 +106,7 @@ def classify_error(error: CallError, *, now: float, safe_statuses: Collection[in
     the message, the login or the address it says in any case.
     """
     if not error.written:
-        return NotSent(error.reason)
+        return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
     if error.status is None or error.status < 300:
         return InDoubt(error.reason)
     return classify_http(error.status, error.headers, b"", now=now, safe_statuses=safe_statuses)
@@ -204,12 +206,36 @@ _THROTTLED = frozenset({421, 454})
 _LOGIN_WANTED = frozenset({530, 534, 535, 538})
 _QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,})$", re.IGNORECASE)
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?: |$)")
+_ENHANCED_BEHIND = re.compile(r"\(#(5\.\d{1,3}\.\d{1,3})\)")  # as qmail writes it
+
+# What a refusal of a recipient or a mail speaks of, by its enhanced code (RFC 3463, RFC 7372); the first that fits.
+_SPEAKS_OF_US = (
+    (re.compile(r"5\.7\.(2|17|18)$"), False),  # a closed mailing list; a mailbox or domain in other hands
+    (re.compile(r"5\.7\."), True),  # policy: relaying, login, SPF, DKIM, DMARC, reputation, spam
+    (re.compile(r"5\.1\.[78]$"), True),  # the sender's address
+    (re.compile(r"5\.4\.5$"), True),  # the quota of what we may send
+    (re.compile(r"5\.(1\.[1-9]|2\.|4\.[1-9])"), False),  # the recipient's address, mailbox or way there
+)
+# What it speaks of by its words, where no code decides. A full, disabled or unknown mailbox is told in none of these.
+_WORDS_OF_US = re.compile(
+    r"relay(ing)? (access )?(is )?(denied|not|prohibited|rejected|disallowed)|(no|not|to|cannot|can't|don't) relay"
+    r"|authenticat\w+ .{0,20}(required|needed|failed|first)|(not|must|un-?)\W?authenticate"
+    r"|spamhaus|spamcop|sorbs|barracuda|uceprotect|dnsbl|\brbl\b|(black|block|deny)[ -]?list|\bblocked\b|\bbanned\b"
+    r"|reputation|\bspam\b|\bspf\b|\bdkim\b|\bdmarc\b|reverse dns|\bptr\b"
+    r"|(daily|hourly|monthly|sending|submission|rate) .{0,40}(limit|quota)|(limit|quota) .{0,40}per (day|hour|minute)"
+    r"|too many (messages|mails|e-?mails|connections)"
+    r"|sender .{0,80}(rejected|denied|refused|not (allowed|authori[sz]ed|permitted|owned|verified))|sender verif"
+    r"|sending .{0,20}suspended|address is not verified",
+    re.IGNORECASE,
+)
 
 
-def classify_smtp(phase: SmtpPhase, code: int, text: str) -> Outcome:
+def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Collection[str] = ()) -> Outcome:
     """Decides for an SMTP reply that ends a transaction. `text`: without the code, lines joined by blanks.
 
-    Up to `mail` the replies speak of us, not of the recipient: nothing is refused there.
+    Up to `mail` the replies speak of us, not of the recipient: nothing is refused there. Nor is it later where the
+    reply speaks of our standing with the relay, for that would burn the whole list. `recipient_codes`: codes, basic or
+    enhanced, with which this relay surely speaks of the recipient or the mail.
     """
     shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     if phase == "dot" and 200 <= code < 300:
@@ -218,13 +244,24 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str) -> Outcome:
         whole = code in _THROTTLED or phase not in ("rcpt", "data", "dot")
         return NotSent(shown, retry_after=RETRY_DEFAULT, scope="credential" if whole else "message")
     if 500 <= code < 600:
-        if code in _LOGIN_WANTED or phase not in ("rcpt", "data", "dot"):
+        enhanced = _ENHANCED.match(text) or _ENHANCED_BEHIND.search(text)
+        detail = enhanced[1] if enhanced else ""
+        late = phase in ("rcpt", "data", "dot")
+        if late and (recipient_codes and {str(code), detail} & set(recipient_codes)):
+            return Refused(str(code), detail)
+        if not late or code in _LOGIN_WANTED or _speaks_of_us(detail, text):
             return NotSent(shown, scope="credential", pause=True)
-        enhanced = _ENHANCED.match(text)
-        return Refused(str(code), enhanced[1] if enhanced else "")
+        return Refused(str(code), detail)
     if phase == "dot":
         return InDoubt(shown)
     return NotSent(shown)
+
+
+def _speaks_of_us(enhanced: str, text: str) -> bool:
+    for codes, of_us in _SPEAKS_OF_US:
+        if codes.match(enhanced):
+            return of_us
+    return bool(_WORDS_OF_US.search(text))
 
 
 def _evidence(code: int, text: str) -> str:

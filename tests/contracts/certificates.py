@@ -19,29 +19,46 @@ from cryptography.x509.oid import NameOID
 def authority() -> Path:
     """The certificate, with its key in the same file, which lives as long as the process."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "wild vendor")])
+    made = _builder("wild vendor", "127.0.0.1", days=2).issuer_name(_name("wild vendor")).public_key(key.public_key())
+    return _stored(key, made.add_extension(x509.BasicConstraints(ca=True, path_length=0), True), key)
+
+
+@functools.cache
+def _of_authority(host: str, days: int) -> Path:
+    signs = serialization.load_pem_private_key(authority().read_bytes(), None)
+    assert isinstance(signs, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = _builder("leaf", host, days=days).issuer_name(_name("wild vendor")).public_key(key.public_key())
+    return _stored(key, made, signs)
+
+
+def _name(word: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, word)])
+
+
+def _builder(name: str, host: str, *, days: int) -> x509.CertificateBuilder:
+    """Valid from a while ago until so many days from now."""
     now = datetime.datetime.now(datetime.UTC)
-    certificate = (
+    return (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
+        .subject_name(_name(name))
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=2))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-        .sign(key, hashes.SHA256())
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), False)
     )
+
+
+def _stored(key: ec.EllipticCurvePrivateKey, made: x509.CertificateBuilder, signs: ec.EllipticCurvePrivateKey) -> Path:
     folder.append(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-    path = Path(folder[-1].name) / "authority.pem"
+    path = Path(folder[-1].name) / "certificate.pem"
     path.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        + certificate.public_bytes(serialization.Encoding.PEM)
+        + made.sign(signs, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     )
     return path
 
@@ -49,8 +66,8 @@ def authority() -> Path:
 folder: list[tempfile.TemporaryDirectory[str]] = []
 
 
-def server_tls() -> ssl.SSLContext:
-    """What the wild vendor shows."""
+def server_tls(host: str = "127.0.0.1", days: int = 2) -> ssl.SSLContext:
+    """What the wild vendor shows: of that host, valid for so many days more."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority())
+    context.load_cert_chain(authority() if (host, days) == ("127.0.0.1", 2) else _of_authority(host, days))
     return context

@@ -55,9 +55,28 @@ def test_a_certificate_that_nobody_vouches_for_gets_no_letter(loop: str, kind: K
     async def story() -> None:
         async with kind.vendor(tls=server_tls()) as vendor, kind.adapter_at(kind.secure(vendor.port)) as adapter:
             [outcome] = await adapter.send([kind.letter("wild")])
-            assert isinstance(outcome, NotSent)
+            assert isinstance(outcome, NotSent) and outcome.pause and outcome.scope == "credential"
             assert "CERTIFICATE_VERIFY_FAILED" in outcome.reason
             assert not vendor.taken
+
+    run(loop, story)
+
+
+@EACH
+@pytest.mark.parametrize(("flaw", "pauses"), [("another host", True), ("expired", False)])
+def test_a_certificate_of_another_host_pauses_and_an_expired_one_waits(
+    loop: str, kind: Kind, flaw: str, pauses: bool
+) -> None:
+    """Time, or the vendor, mends what is expired; a wrong address is mended by a person."""
+    tls = server_tls("192.0.2.1") if pauses else server_tls(days=-1)
+
+    async def story() -> None:
+        async with kind.vendor(tls=tls) as vendor:
+            settings = kind.secure(vendor.port) | {"ca_file": str(authority())}
+            async with kind.adapter_at(settings) as adapter:
+                [outcome] = await adapter.send([kind.letter("wild")])
+                assert isinstance(outcome, NotSent) and outcome.pause is pauses, outcome
+                assert not vendor.taken
 
     run(loop, story)
 

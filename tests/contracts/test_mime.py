@@ -90,15 +90,41 @@ def test_an_address_holds_nothing_that_ends_a_command(text: str) -> None:
             known = address(candidate)
         except ValueError:
             continue
-        assert re.fullmatch(r"[!-~]+@[A-Za-z0-9.-]+", known)
-        assert not set(known) & set('<>,;:\\" ')
+        assert re.fullmatch(r"[!-~\x80-\U0010ffff]+@[A-Za-z0-9.-]+", known)
+        assert known.isprintable() and not set(known) & set('<>,;:\\" ')
+
+
+@calm
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
+@example("Your order number 4711 of the twenty-second of November is on its way to you, and here is where it is")
+@example("a" * 200 + " " + "b" * 70 + "  c")
+def test_a_subject_of_plain_letters_is_folded_at_its_blanks(subject: str) -> None:
+    mail = compose(ORIGIN, "you@example.org", letter(subject))
+    head = mail.partition(b"\r\n\r\n")[0].decode()
+    lines = head[head.index("Subject: ") : head.index("\r\nMessage-ID")].split("\r\n")
+    assert all(line.strip() or not subject for line in lines)
+    assert all(len(line) <= 76 or " " not in line.removeprefix("Subject: ").strip() for line in lines)
+    if subject == subject.strip() and "=?" not in subject:
+        assert "".join(lines) == f"Subject: {subject}"
+    assert read(mail)["Subject"] == subject
+
+
+def test_other_letters_before_the_at_sign_are_kept_for_relays_that_take_them() -> None:
+    assert address("jörg@bücher.example") == "jörg@xn--bcher-kva.example"
+    assert b"\r\nTo: j\xc3\xb6rg@example.org\r\n" in compose(ORIGIN, "jörg@example.org", letter())
+    with pytest.raises(ValueError, match="not an address that every relay takes"):
+        sender("Jörg <jörg@example.org>")
 
 
 def test_a_foreign_domain_goes_as_ascii() -> None:
     assert address("info@bücher.example") == "info@xn--bcher-kva.example"
 
 
-@pytest.mark.parametrize("bad", ["", "@", "you", "you@", "@example.org", "yöu@example.org", "a b@example.org", "a@b@c"])
+NO_ADDRESS = ["", "@", "you", "you@", "@example.org", "a b@example.org", "a@b@c"]
+NO_ADDRESS += ["y\u00a0u@example.org", "y\u200bu@example.org", "ö" * 33 + "@example.org"]
+
+
+@pytest.mark.parametrize("bad", NO_ADDRESS)
 def test_what_smtp_cannot_take_is_refused(bad: str) -> None:
     with pytest.raises(ValueError):
         address(bad)

@@ -98,7 +98,7 @@ def test_before_the_recipient_is_named_no_reply_refuses_a_message(phase: str) ->
         ("dot", 250, "2.6.0 message received", Accepted("250 2.6.0 message received")),
         ("dot", 250, "", Accepted("250")),
         ("dot", 354, "what", InDoubt("smtp 354 at dot: what")),
-        ("dot", 554, "5.7.1 spam", Refused("554", "5.7.1")),
+        ("dot", 554, "5.7.1 spam", NotSent("smtp 554 at dot: 5.7.1 spam", scope="credential", pause=True)),
         ("rcpt", 550, "5.1.1 unknown", Refused("550", "5.1.1")),
         ("rcpt", 550, "unknown", Refused("550")),
         ("rcpt", 450, "4.2.0 greylisted", NotSent("smtp 450 at rcpt: 4.2.0 greylisted", retry_after=30.0)),
@@ -111,3 +111,87 @@ def test_before_the_recipient_is_named_no_reply_refuses_a_message(phase: str) ->
 )
 def test_smtp_replies(phase: str, code: int, text: str, expected: Outcome) -> None:
     assert classify_smtp(phase, code, text) == expected  # type: ignore[arg-type]
+
+
+OF_US = """
+554 5.7.1 <you@example.com>: Relay access denied
+550 5.7.1 Unable to relay
+550 5.7.54 SMTP; Unable to relay recipient in non-accepted domain
+553 5.7.1 <us@example.org>: Sender address rejected: not owned by user them
+550 5.4.5 Daily user sending limit exceeded. For more information on sending limits go to
+550 5.7.26 Unauthenticated email from example.org is not accepted due to domain's DMARC policy
+550 5.7.1 Service unavailable, Client host [192.0.2.1] blocked using Spamhaus
+554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using zen.spamhaus.org
+550 5.1.8 <us@example.org>: Sender address rejected: Domain not found
+550 5.1.7 Bad sender address
+553 sorry, that domain isn't in my list of allowed rcpthosts (#5.7.1)
+550 relay not permitted
+550 relay not permitted, authentication required
+550 Relaying denied. Proper authentication required.
+550 We do not relay
+550 you must authenticate first
+550 Sender verify failed
+550 SPF check failed
+550 rejected because 192.0.2.1 is in a black list at bl.spamcop.net
+550 Your IP is blocked
+550 You have exceeded your daily sending quota
+554 Too many messages
+554 Message rejected: Email address is not verified. The following identities failed the check
+554 Message rejected: Sending suspended for this account.
+554 Message refused, it looks like spam
+530 5.7.0 Must issue a STARTTLS command first
+535 5.7.8 Authentication credentials invalid
+"""
+OF_THE_RECIPIENT = """
+550 5.1.1 <you@example.com>: Recipient address rejected: User unknown in virtual mailbox table
+550 5.1.10 RESOLVER.ADR.RecipientNotFound; Recipient not found by SMTP address lookup
+550 user unknown
+550 No such user here
+550 Mailbox unavailable
+550 5.5.0 Requested action not taken: mailbox unavailable
+552 5.2.2 Over quota
+552 Quota exceeded (mailbox for user is full)
+550 5.2.1 The email account that you tried to reach is disabled; it was blocked
+550 5.2.1 The user you are trying to contact is receiving mail at a rate that prevents further delivery; rate limit
+550 account disabled
+550 5.4.1 Recipient address rejected: Access denied
+550 5.4.4 Unable to route
+553 5.1.3 Bad recipient address syntax
+552 5.3.4 Message size exceeds fixed limit
+552 Message size exceeds fixed maximum message size
+554 5.5.1 no valid recipients
+550 5.7.2 Mailing list expansion prohibited
+550 5.7.17 Mailbox owner has changed
+550 sorry, no mailbox here by that name. (#5.1.1)
+"""
+
+
+def replies(text: str) -> list[tuple[int, str]]:
+    return [(int(line[:3]), line[4:]) for line in text.strip().splitlines()]
+
+
+@pytest.mark.parametrize("phase", ["rcpt", "data", "dot"])
+@pytest.mark.parametrize(("code", "text"), replies(OF_US))
+def test_a_reply_that_speaks_of_us_pauses_and_refuses_nobody(phase: str, code: int, text: str) -> None:
+    outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
+    assert outcome == NotSent(f"smtp {code} at {phase}: {text}", scope="credential", pause=True)
+
+
+@pytest.mark.parametrize("phase", ["rcpt", "data", "dot"])
+@pytest.mark.parametrize(("code", "text"), replies(OF_THE_RECIPIENT))
+def test_a_reply_that_speaks_of_the_recipient_refuses_it(phase: str, code: int, text: str) -> None:
+    outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
+    assert isinstance(outcome, Refused) and outcome.code == str(code)
+
+
+@pytest.mark.parametrize("codes", [["5.7.1"], ["550"], ["5.1.1", "550"]])
+def test_a_relay_that_means_one_recipient_by_such_a_reply_can_be_known_for_it(codes: list[str]) -> None:
+    assert classify_smtp("rcpt", 550, "5.7.1 not here", codes) == Refused("550", "5.7.1")
+    assert classify_smtp("mail", 550, "5.7.1 not you", codes).pause  # type: ignore[union-attr]
+
+
+@calm
+@given(st.sampled_from(["rcpt", "data", "dot"]), st.integers(500, 599), st.text())
+def test_a_refusal_by_a_relay_is_never_acceptance_nor_doubt(phase: str, code: int, text: str) -> None:
+    outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
+    assert isinstance(outcome, Refused) or (isinstance(outcome, NotSent) and outcome.pause)

@@ -16,7 +16,7 @@ from tests.private_postfix import PrivatePostfix
 from tests.waiting import wait_until
 from vendors.adapters.base import Letter
 from vendors.adapters.mime import LINE_MAX
-from vendors.outcomes import Accepted
+from vendors.outcomes import Accepted, NotSent
 
 pytestmark = [
     pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),
@@ -89,3 +89,26 @@ def test_long_and_short_mails_of_one_round_arrive_whole(loop: str, way: str, pos
 
     run(loop, story)
     assert delivered(postfix, len(sizes)) == {letter.reference: letter.body.encode() for letter in letters}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_address_with_other_letters_than_ascii_arrives(loop: str, way: str, postfix: PrivatePostfix) -> None:
+    async def story() -> None:
+        async with opened(way_to(postfix, way)) as adapter:
+            [outcome] = await adapter.send([Letter("utf8", "jörg@example.com", "Grüße", "Lieber Jörg\n")])
+            assert isinstance(outcome, Accepted), (outcome, postfix.log()[-2000:])
+
+    run(loop, story)
+    assert list(delivered(postfix, 1)) == ["utf8"]
+
+
+def test_a_relay_that_denies_us_pauses_and_refuses_nobody(loop: str, postfix: PrivatePostfix) -> None:
+    async def story() -> None:
+        async with opened(settings(postfix.foreign)) as adapter:
+            [outcome] = await adapter.send([Letter("denied", "you@elsewhere.example", "Hello", "Dear you\n")])
+            assert isinstance(outcome, NotSent) and outcome.pause and "Relay access denied" in outcome.reason
+            [outcome] = await adapter.send([Letter("taken", "you@example.org", "Hello", "Dear you\n")])
+            assert isinstance(outcome, Accepted)
+
+    run(loop, story)
+    assert list(delivered(postfix, 1)) == ["taken"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +15,11 @@ from aiosmtpd.smtp import SMTP
 
 from tests.contracts.certificates import authority, server_tls
 from tests.contracts.wild import LOOPS, PATIENCE, Wild, run
-from tests.contracts.wild_smtp import WildSmtp, say
+from tests.contracts.wild_smtp import WildSmtp, hang, say
 from vendors.adapters.base import Letter
 from vendors.adapters.options import InvalidSettings
 from vendors.adapters.smtp import Smtp
-from vendors.outcomes import Accepted, NotSent, Refused
+from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
 EACH_LOOP = pytest.mark.parametrize("loop", LOOPS)
 TAKEN = [Accepted("EVIDENCE")]
@@ -172,14 +173,113 @@ def test_a_refused_login_pauses_and_refuses_nothing(loop: str) -> None:
     run(loop, story)
 
 
+NOT_ASCII = Letter("wild-utf8", "jörg@example.org", "Hello", "Dear you")
+
+
+@EACH_LOOP
+@pytest.mark.parametrize("pipelining", [False, True])
+def test_an_address_with_other_letters_goes_where_the_relay_takes_it(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        relay = WildSmtp(pipelining=pipelining, extensions=("8BITMIME", "SMTPUTF8"))
+        async with relay, opened(settings(relay.port, batch=3)) as adapter:
+            assert await adapter.send([letter("good-1"), NOT_ASCII, letter("good-3")]) == TAKEN * 3
+            assert [line for line in relay.lines if line.startswith(("MAIL", "RCPT"))] == [
+                *("MAIL FROM:<us@example.org>", "RCPT TO:<good-1@example.org>"),
+                *("MAIL FROM:<us@example.org> SMTPUTF8", "RCPT TO:<jörg@example.org>"),
+                *("MAIL FROM:<us@example.org>", "RCPT TO:<good-3@example.org>"),
+            ]
+            assert "\r\nTo: jörg@example.org\r\n" in relay.mails[1].decode()
+
+    run(loop, story)
+
+
+@EACH_LOOP
+@pytest.mark.parametrize("pipelining", [False, True])
+def test_an_address_with_other_letters_is_refused_where_the_relay_does_not_take_it(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        relay = WildSmtp(pipelining=pipelining, extensions=("8BITMIME",))
+        async with relay, opened(settings(relay.port, batch=3)) as adapter:
+            for _ in range(2):  # over a new connection, and over a kept one
+                first, refused, last = await adapter.send([letter("good-1"), NOT_ASCII, letter("good-3")])
+                assert [first, last] == TAKEN * 2 and refused.code == "unsendable"  # type: ignore[union-attr]
+            assert await adapter.send([NOT_ASCII]) == [refused]
+            assert relay.connections == 1 and sum(relay.taken.values()) == 4
+            assert all(line.isascii() for line in relay.lines)
+
+    run(loop, story)
+
+
+async def found_out(relay: WildSmtp, **more: Any) -> list[Outcome]:
+    """Mails are sent until the adapter knows that the relay loses commands; what came of the last round."""
+    async with opened(settings(relay.port, connect_timeout="1", **more)) as adapter:
+        for number in itertools.count():
+            round_ = [letter(f"good-{number}-{n}") for n in range(adapter.capabilities.batch_max)]
+            outcomes = await adapter.send(round_)
+            if ("127.0.0.1", relay.port) in Smtp.discarding:
+                return outcomes
+            assert all(isinstance(outcome, NotSent) for outcome in outcomes), "a slow machine, and nothing else"
+    raise AssertionError
+
+
+@EACH_LOOP
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_relay_that_loses_what_is_written_ahead_is_found_out_once(loop: str, batch: int) -> None:
+    """It offers PIPELINING and reads one command of a packet."""
+
+    async def story() -> None:
+        async with WildSmtp(pipelining=True, forgetful=True) as relay:
+            lost = await found_out(relay, batch=batch)
+            assert all(isinstance(outcome, NotSent) for outcome in lost) and not relay.taken
+            for first in (0, batch):  # whoever comes next in this process knows it
+                async with opened(settings(relay.port, batch=batch)) as adapter:
+                    assert await adapter.send([letter(f"good-{first + n}") for n in range(batch)]) == TAKEN * batch
+            assert dict(relay.taken) == {f"good-{n}": 1 for n in range(2 * batch)}
+            Smtp.discarding.clear()  # the next relay at this port is another one
+
+    run(loop, story)
+
+
+@EACH_LOOP
+def test_a_relay_that_loses_the_envelope_behind_a_mail_is_found_out_once(loop: str) -> None:
+    """It reads several commands of a packet, but drops what stands behind the end of a mail."""
+
+    async def story() -> None:
+        async with WildSmtp(pipelining=True, forgetful="dot") as relay:
+            first, *others = await found_out(relay, batch=3)
+            assert [first] == TAKEN and all(isinstance(outcome, NotSent) for outcome in others)
+            async with opened(settings(relay.port, batch=3)) as adapter:
+                assert await adapter.send([letter(f"good-{n}") for n in range(3)]) == TAKEN * 3
+            assert sum(relay.taken.values()) == 4
+            Smtp.discarding.clear()
+
+    run(loop, story)
+
+
+@EACH_LOOP
+def test_a_relay_that_is_only_silent_is_not_taken_for_one_that_loses_commands(loop: str) -> None:
+    async def story() -> None:
+        async with WildSmtp({"mail": hang}, pipelining=True) as relay:
+            async with opened(settings(relay.port)) as adapter:
+                assert await adapter.send([letter("good-1")]) == TAKEN
+            async with opened(settings(relay.port, connect_timeout="0.3")) as adapter:
+                [outcome] = await adapter.send([letter("wild")])
+                assert isinstance(outcome, NotSent)
+            assert not Smtp.discarding
+
+    run(loop, story)
+
+
 def test_settings_and_secret_are_checked_in_sentences() -> None:
     known = Smtp.validate({"host": "relay.example", "sender": "Us <us@example.org>"})
     assert (known["port"], known["tls"], known["timeout"]) == (587, "starttls", 600.0)
     assert Smtp.validate(known) == known
     assert Smtp(known, {}).deadline == 661.0
     with pytest.raises(InvalidSettings) as caught:
-        Smtp.validate({"port": "70000", "sender": "Us", "tls": "ssl", "hots": "x"})
-    assert [error.split()[0] for error in caught.value.errors] == ["hots", "host", "port", "tls", "sender"]
+        Smtp.validate({"port": "70000", "sender": "Us", "tls": "ssl", "hots": "x", "recipient_codes": "450"})
+    words = [error.split()[0] for error in caught.value.errors]
+    assert words == ["hots", "host", "port", "tls", "sender", "recipient_codes"]
+    codes = Smtp.validate(known | {"recipient_codes": "5.7.1, 550"})["recipient_codes"]
+    assert codes == ("5.7.1", "550") == Smtp.validate(known | {"recipient_codes": list(codes)})["recipient_codes"]
     with pytest.raises(InvalidSettings, match="must hold user and password"):
         Smtp(known, {"user": "us"})
     with pytest.raises(InvalidSettings, match="must not hold token"):

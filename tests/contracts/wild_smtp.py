@@ -6,6 +6,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal
 
 from tests.contracts.wild import Case, Wild, reset
 from vendors.adapters.conversation import REPLY_MAX
@@ -55,7 +56,9 @@ def endless(drop: bytes, pause: float = 0) -> Act:
 
 
 class WildSmtp(Wild):
-    """Acts by phase: rcpt, data and dot for every letter whose reference (the local part of its recipient) does not
+    """`forgetful`: of what came in one packet it reads one command; "dot": only what came behind a mail is lost.
+
+    Acts by phase: rcpt, data and dot for every letter whose reference (the local part of its recipient) does not
     begin with "good"; greeting, ehlo and mail, where the letter is not known yet, once after the first mail.
     """
 
@@ -68,8 +71,10 @@ class WildSmtp(Wild):
         extensions: tuple[str, ...] = (),
         upgrade: ssl.SSLContext | None = None,
         limit: int = 2**16,
+        forgetful: Literal[False, True, "dot"] = False,
     ) -> None:
         super().__init__(tls, limit)
+        self.forgetful = forgetful
         self.acts = acts or {}
         self.mails: list[bytes] = []
         self.lines: list[str] = []
@@ -104,10 +109,15 @@ class Session:
 
     async def run(self) -> None:
         await self.step("greeting", "220 relay.example ESMTP")
-        while not self.writer.is_closing() and (line := await self.reader.readline()):
+        while not self.writer.is_closing() and (line := await self.command()):
             words = line.decode().rstrip("\r\n")
             self.relay.lines.append(words)
             await self.obey(words.partition(" ")[0].upper(), words)
+
+    async def command(self) -> bytes:
+        if self.relay.forgetful is not True:
+            return await self.reader.readline()
+        return (await self.reader.read(2**16)).partition(b"\n")[0]
 
     async def step(self, phase: str, usual: str) -> None:
         reference = self.recipient.partition("@")[0]
@@ -149,6 +159,8 @@ class Session:
         if self.refused != acted:  # the usual refusal, or an act that refuses
             return
         content = await self.reader.readuntil(b"\r\n.\r\n")
+        if self.relay.forgetful:
+            self.reader._buffer.clear()  # type: ignore[attr-defined]  # what came in the same packet
         self.relay.mails.append((b"\r\n" + content[:-3]).replace(b"\r\n.", b"\r\n")[2:])
         found = re.search(rb"^Message-ID: <([^@>]+)@", content, re.MULTILINE)
         assert found is not None

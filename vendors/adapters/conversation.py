@@ -6,10 +6,10 @@ import asyncio
 import base64
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from vendors.adapters.wire import TLS_FAREWELL, Wire
-from vendors.outcomes import CallError, Outcome, SmtpPhase, classify_smtp
+from vendors.adapters.wire import TLS_FAREWELL, Wire, is_wrong_vendor
+from vendors.outcomes import CallError, Outcome, Refused, SmtpPhase, classify_smtp
 
 REPLY_MAX = 65_536
 """Bytes that may come before a reply is read."""
@@ -29,12 +29,20 @@ class Rejected(Exception):
 
 
 class Conversation(Wire):
-    """`mails`: how many may go over this connection."""
+    """`mails`: how many may go over this connection. `pipelining`: may commands go ahead, where the relay offers it?
 
-    def __init__(self, deadline: float, mails: int) -> None:
+    `recipient_codes`: as in classify_smtp.
+    """
+
+    def __init__(
+        self, deadline: float, mails: int, *, pipelining: Callable[[], bool], recipient_codes: Collection[str]
+    ) -> None:
         super().__init__(deadline)
         self.written = False
         """The end of the present mail may have left, and its reply has not come."""
+        self.discards = False
+        """The relay has answered, but has not got to commands that stood in the same packet."""
+        self._pipelining, self._recipient_codes = pipelining, recipient_codes
         self._mails_left = mails
         self._reusable = False
         self._stale = False
@@ -67,7 +75,7 @@ class Conversation(Wire):
                 self._transport, self, context, server_hostname=host, ssl_shutdown_timeout=TLS_FAREWELL
             )
         except OSError as error:
-            raise CallError(f"no TLS: {error}", written=False) from error
+            raise CallError(f"no TLS: {error}", written=False, pause=is_wrong_vendor(error)) from error
         assert transport is not None
         self._transport = transport
         self._transport.set_write_buffer_limits(high=FULL)
@@ -91,20 +99,24 @@ class Conversation(Wire):
         `following`: the recipient of the next mail, if one follows at once: its envelope goes along with the end of
         this one where the relay takes commands ahead (RFC 2920). Raises CallError.
         """
-        self._reusable = self.written = False
+        self.written = False
+        if not self._takes(recipient):
+            self._reusable = True
+            return Refused("unsendable", "the relay takes no address with other letters than ASCII before the @")
+        self._reusable = False
         self._mails_left -= 1
         rejected = await self._envelope(sender, recipient)
         if rejected is not None:
             return rejected
-        self._ahead = bool(following) and self._mails_left > 0 and "PIPELINING" in self._extensions
+        self._ahead = bool(following) and self._takes(following) and self._mails_left > 0 and self._together
         if rejected := await self._content(mail):
             return rejected
         handed_over()
         self.written = True
-        self._transport.write(mail[-AT_ONCE:] + (_together(_commands(sender, following)) if self._ahead else b""))
+        self._transport.write(mail[-AT_ONCE:] + (_in_one(_commands(sender, following)) if self._ahead else b""))
         code, text = await self._reply()
         self._reusable = code != 421
-        return classify_smtp("dot", code, text)
+        return self._classify("dot", code, text)
 
     def fresh(self) -> bool:
         return super().fresh() and not (self._buffer or self._lines or self._replies)
@@ -126,28 +138,41 @@ class Conversation(Wire):
 
     # --- a transaction ----------------------------------------------------------------------------
 
+    @property
+    def _together(self) -> bool:
+        """May commands be written before the replies to those before them have come (RFC 2920)?"""
+        return "PIPELINING" in self._extensions and self._pipelining()
+
+    def _takes(self, recipient: str) -> bool:
+        return recipient.isascii() or "SMTPUTF8" in self._extensions
+
+    def _classify(self, phase: SmtpPhase, code: int, text: str) -> Outcome:
+        return classify_smtp(phase, code, text, self._recipient_codes)
+
     async def _envelope(self, sender: str, recipient: str) -> Outcome | None:
         """From MAIL to the go-ahead for the content; an outcome if it does not come."""
         commands = _commands(sender, recipient)
         if self._stale:
             commands.insert(0, ("mail", "RSET", 2))
-        together = "PIPELINING" in self._extensions
+        together = self._together
         if together and not self._ahead:
-            self._transport.write(_together(commands))
-        self._ahead = False
+            self._transport.write(_in_one(commands))
+        self.discards, self._ahead = self._ahead, False
         rejected: Outcome | None = None
         for phase, line, good in commands:
             if not together:
-                self._transport.write(f"{line}\r\n".encode("ascii"))
+                self._transport.write(f"{line}\r\n".encode())
             code, text = await self._reply()
+            self.discards = together
             if code == 421:
-                return rejected or classify_smtp(phase, code, text)
+                return rejected or self._classify(phase, code, text)
             if rejected is not None and code == 354:
                 return rejected  # an end now would be an empty mail to nobody: the connection is given up
             if code // 100 != good and rejected is None:
-                rejected = classify_smtp(phase, code, text)
+                rejected = self._classify(phase, code, text)
                 if not together:
                     break
+        self.discards = False
         self._reusable = self._stale = rejected is not None
         return rejected
 
@@ -162,7 +187,7 @@ class Conversation(Wire):
         if self._replies:  # whatever it is, the relay has not seen the end
             code, text = await self._reply()
             if code >= 400:
-                return classify_smtp("data", code, text)
+                return self._classify("data", code, text)
             raise CallError(f"smtp {code} within the mail", written=False)
         if self.closed:
             raise CallError(self._failure or "the relay broke off within the mail", written=False)
@@ -258,11 +283,12 @@ class Conversation(Wire):
 
 def _commands(sender: str, recipient: str) -> list[tuple[SmtpPhase, str, int]]:
     """An envelope: what each line asks, the line, and the first figure of a good reply."""
-    return [("mail", f"MAIL FROM:<{sender}>", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
+    utf8 = "" if recipient.isascii() else " SMTPUTF8"
+    return [("mail", f"MAIL FROM:<{sender}>{utf8}", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
 
 
-def _together(commands: list[tuple[SmtpPhase, str, int]]) -> bytes:
-    return "".join(f"{line}\r\n" for _, line, _ in commands).encode("ascii")
+def _in_one(commands: list[tuple[SmtpPhase, str, int]]) -> bytes:
+    return "".join(f"{line}\r\n" for _, line, _ in commands).encode()
 
 
 def _base64(text: str) -> str:

@@ -157,7 +157,7 @@ class Http(Adapter):
                 return None
         except CallError as error:
             if error.status is None:
-                return NotSent(error.reason)
+                return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
             status, headers, body = error.status, error.headers, b""
         # It changes nothing: with whatever status the vendor asks to wait, it is waited for.
         safe = (status,) if "retry-after" in headers else ()

@@ -22,15 +22,19 @@ END = b"\r\n.\r\n"
 WORD_MAX = 39
 """Bytes in an encoded word: with "Subject: " before it, its line keeps to 76 characters."""
 
+HEAD_MAX = 76
+"""Characters in a line of the head, where there is a blank to fold it at."""
+
 LINE_MAX = 990
 """Bytes in a line of a body that goes as it is; RFC 5322 allows 998, a stuffed dot included."""
 
-_LOCAL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}")
+_LOCAL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]{1,64}")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _REFERENCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_BARE = re.compile(r"[\x20-\x7e]{0,66}")
+_BARE = re.compile(r"[\x20-\x7e]*")
+_PIECE = re.compile(r" *[^ ]+")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _PLAIN = bytes([9, 10, 13, *range(32, 127)])
 
@@ -53,6 +57,8 @@ def sender(value: str) -> Sender:
         raise ValueError("not one line")
     name, plain = parseaddr(value)
     known = address(plain)
+    if not known.isascii():
+        raise ValueError("not an address that every relay takes: other letters than ASCII before the @")
     if not name:
         return Sender(known, known)
     if len(name) > 200:
@@ -64,11 +70,15 @@ def sender(value: str) -> Sender:
 
 
 def address(value: str) -> str:
-    """An address as SMTP takes it, with the domain in ASCII. Raises ValueError."""
+    """An address as SMTP takes it, with the domain in ASCII. Raises ValueError.
+
+    What stands before the @ may have other letters; then only a relay with SMTPUTF8 takes it (RFC 6531).
+    """
     local, _, domain = value.rpartition("@")
     if not domain.isascii():
         domain = idna.encode(domain, uts46=True).decode("ascii")
-    if not _LOCAL.fullmatch(local) or not _DOMAIN.fullmatch(domain):
+    fits = _LOCAL.fullmatch(local) and local.isprintable() and len(local.encode("utf-8", "replace")) <= 64
+    if not fits or not _DOMAIN.fullmatch(domain):
         raise ValueError("not an address that SMTP can take")
     return f"{local}@{domain}"
 
@@ -91,15 +101,26 @@ def compose(origin: Sender, recipient: str, letter: Letter) -> bytes:
         f"Content-Transfer-Encoding: {encoding}\r\n"
         "\r\n"
     )
-    return head.encode("ascii") + body
+    return head.encode() + body  # ASCII, but for an address that goes with SMTPUTF8 (RFC 6532)
 
 
 def _subject(text: str) -> str:
     if _CONTROL.search(text):
         raise ValueError("the subject must be one line")
-    if _BARE.fullmatch(text) and text == text.strip() and "=?" not in text:
-        return text
-    return _encoded(text)
+    pieces = _PIECE.findall(text)
+    plain = _BARE.fullmatch(text) and text == text.strip() and "=?" not in text
+    return _folded(pieces) if plain and max(map(len, pieces), default=0) <= LINE_MAX // 2 else _encoded(text)
+
+
+def _folded(pieces: list[str]) -> str:
+    """In lines that begin with the blanks before a word (RFC 5322, 2.2.3)."""
+    lines, room = [""], HEAD_MAX - len("Subject: ")
+    for piece in pieces:
+        if lines[-1] and len(lines[-1]) + len(piece) > room:
+            lines.append("")
+            room = HEAD_MAX
+        lines[-1] += piece
+    return "\r\n".join(lines)
 
 
 def _encoded(text: str) -> str:

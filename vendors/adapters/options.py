@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -119,6 +120,15 @@ def choice(*words: str, **meanings: str) -> Callable[[Any], str]:
         return word
 
     return parse
+
+
+def smtp_codes(value: Any) -> tuple[str, ...]:
+    """SMTP's codes of a refusal, basic or enhanced, separated by commas."""
+    words = value.split(",") if isinstance(value, str) else value
+    found = tuple(sorted({str(word).strip() for word in words})) if isinstance(words, list | tuple) else ("",)
+    if not all(re.fullmatch(r"5[0-9]{2}|5\.[0-9]{1,3}\.[0-9]{1,3}", code) for code in found):
+        raise ValueError("must be codes such as 550 or 5.7.1, separated by commas")
+    return found
 
 
 def statuses(value: Any) -> tuple[int, ...]:

@@ -6,10 +6,11 @@ SMTP has neither deduplication nor look-up: a reply that is lost after the final
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from vendors.adapters import mime, options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
@@ -18,6 +19,8 @@ from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.pool import Pool
 from vendors.adapters.wire import connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
+
+log = logging.getLogger(__name__)
 
 Mail = tuple[str, bytes]  # its recipient, and the whole of it
 IDLE_MAX = 60.0
@@ -40,8 +43,13 @@ class Smtp(Adapter):
     reply to it; RFC 5321 asks for ten minutes, for a shorter wait makes doubt. `mails`: per connection. `batch`: mails
     that a connection is given at a time, one after the other; all of them must begin within `connect_timeout`, and a
     sender that is killed leaves them in doubt.
+    `recipient_codes`: with which this relay speaks of one recipient although they mostly speak of us, so that it is
+    refused instead of pausing the credential (vendors/outcomes.py).
     The secret holds `user` and `password`, or nothing. `plain_login`: it may be sent without TLS.
     """
+
+    discarding: ClassVar[set[tuple[str, int]]] = set()
+    """Relays that offer PIPELINING and lose commands that are written ahead. A process finds out once."""
 
     options = {
         "host": Option(options.text, required=True, destination=True),
@@ -52,6 +60,7 @@ class Smtp(Adapter):
         "concurrency": Option(options.whole(1, 1000), 8),
         "batch": Option(options.whole(1, 100), 1),
         "mails": Option(options.whole(1, 1_000_000), 100),
+        "recipient_codes": Option(options.smtp_codes, ()),
         "connect_timeout": Option(options.seconds, 60.0),
         "timeout": Option(options.seconds, 600.0),
         "ca_file": Option(options.certificates, "", destination=True),
@@ -67,6 +76,7 @@ class Smtp(Adapter):
                 ["without TLS the password can be read on the way: set tls, or plain_login if it may"]
             )
         self._secret = dict(secret)
+        self._relay: tuple[str, int] = (self._known["host"], self._known["port"])
         self._sender = mime.sender(self._known["sender"])
         self._connect_timeout: float = self._known["connect_timeout"]
         self._timeout: float = self._known["timeout"]
@@ -121,6 +131,9 @@ class Smtp(Adapter):
                         self._pool.put_back(conversation)
         except TimeoutError:
             written = conversation is not None and conversation.written
+            if conversation is not None and conversation.discards:
+                log.warning("%s offers PIPELINING, but loses what is written ahead: it is done without", self._relay)
+                self.discarding.add(self._relay)
             seconds = self._timeout if written else self._connect_timeout
             raise CallError(f"no reply within {seconds:g} s", written=written) from None
 
@@ -141,10 +154,15 @@ class Smtp(Adapter):
                 return
 
     async def _connect(self) -> Conversation:
-        host, port, way = self._known["host"], self._known["port"], self._known["tls"]
+        (host, port), way = self._relay, self._known["tls"]
 
         def make() -> Conversation:
-            return Conversation(self.deadline, self._known["mails"])
+            return Conversation(
+                self.deadline,
+                self._known["mails"],
+                pipelining=lambda: self._relay not in self.discarding,
+                recipient_codes=self._known["recipient_codes"],
+            )
 
         conversation = await connect(make, host, port, self._tls if way == "implicit" else None)
         try:

@@ -13,6 +13,8 @@ from vendors.outcomes import CallError
 
 TLS_FAREWELL = 2.0
 """Seconds to wait for the other side's end of TLS."""
+NOT_YET_VALID, EXPIRED = 9, 10
+"""What OpenSSL says of a certificate's dates."""
 
 
 class Wire(asyncio.Protocol):
@@ -66,5 +68,11 @@ async def connect(make: Callable[[], W], host: str, port: int, tls: ssl.SSLConte
             ssl_shutdown_timeout=TLS_FAREWELL if tls else None,
         )
     except OSError as error:  # also DNS and TLS
-        raise CallError(f"no connection: {error}", written=False) from error
+        raise CallError(f"no connection: {error}", written=False, pause=is_wrong_vendor(error)) from error
     return wire
+
+
+def is_wrong_vendor(error: OSError) -> bool:
+    """Did it show a certificate of an unknown authority, or of another host? No second try mends that; an expired one,
+    or a clock that is wrong, is mended elsewhere."""
+    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code not in (NOT_YET_VALID, EXPIRED)

@@ -1,0 +1,46 @@
+"""A real relay that does not know us: whom it denies us is neither refused nor lost, and the health says so."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.conf import settings
+
+from campaigns import sender
+from tests import factories, private_postfix
+from tests.contracts.certificates import authority
+from tests.faults.checker import sums
+from tests.faults.sending import send_the_rest, taken
+from tests.private_postfix import PrivatePostfix
+from tests.waiting import wait_until
+from vendors import health
+from vendors.models import Credential, Vendor
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),
+]
+
+
+@pytest.fixture(scope="module")
+def postfix() -> Iterator[PrivatePostfix]:
+    relay = PrivatePostfix(authority())
+    yield relay
+    relay.end()
+
+
+def test_a_wrong_relay_burns_no_list_and_the_list_goes_when_it_is_mended(postfix: PrivatePostfix) -> None:
+    known = {"host": "127.0.0.1", "port": postfix.foreign, "tls": "none", "sender": "us@example.org", "concurrency": 4}
+    account = factories.credential(factories.vendor(adapter="smtp", settings=known, min_requests=1))
+    job = taken([f"somebody{number}@elsewhere.example" for number in range(50)], account)
+    assert sender.send(job.pk, job.fence).left
+    account.refresh_from_db()
+    assert account.paused and "Relay access denied" in account.paused_reason
+    assert sums() == {"waiting": 50}
+    status = health.at(settings.REDIS_URL).look(account.vendor_id, health.Terms.of(account.vendor))
+    assert status.good == 0 and status.bad >= 1
+    Vendor.objects.update(settings=known | {"port": postfix.plain})  # that relay knows us
+    Credential.objects.update(paused=False)
+    send_the_rest(job)
+    assert sums() == {"accepted": 50}
+    wait_until(lambda: postfix.log().count("status=sent") >= 50, "Postfix has handed on all of them", log=postfix.log)
