@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from campaigns import failpoints, templates
 from campaigns.claims import truth
-from campaigns.claims.truth import Doubt
+from campaigns.claims.truth import GIVE_UP, Doubt
 from campaigns.models import Message
 from campaigns.sender.connections import connect
 from campaigns.sender.single import Answer, Shut, SingleCalls
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 MOST = 50  # doubts a credential and a run
 LEASE = 300.0  # seconds that they are ours, on top of those after which a call is over and can be looked up
 MARGIN = 60.0  # seconds before a key's end from which it is not trusted any more
-GIVE_UP = 86_400.0  # seconds after which only a person is asked
 
 
 @dataclass(frozen=True, slots=True)

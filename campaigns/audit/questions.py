@@ -1,32 +1,8 @@
 """What is asked: for each promise, statements that find the rows which break it. Each row is an example in words."""
 
-from dataclasses import dataclass
-
-from campaigns.states import DONE, PARENTS, RUNNING, Status
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """breaches: a SELECT of one text column."""
-
-    promise: str
-    text: str
-    breaches: str
-
-
-def _in(statuses: tuple[Status, ...]) -> str:
-    return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
-
-
-FRESH = f"(j.status NOT IN {_in(DONE)} OR j.finished_at > clock_timestamp() - interval '1 day')"
-LEAF = f"j.status NOT IN {_in(PARENTS)}"
-SLICE = "m.id >= j.first_message AND m.id < j.first_message + j.size"
-STARTED = "(j.status IN ('ENQUEUED', 'SENDING', 'RECOVERING', 'SENT') " + (
-    "OR j.status IN ('DISPATCHED', 'STOPPED') AND j.started_at IS NOT NULL)"
-)
-ANSWERED = "(m.message_id IS NOT NULL OR m.error_code IS NOT NULL OR m.in_doubt_at IS NOT NULL)"
-PATIENCE = "clock_timestamp() - %(patience)s * interval '1 second'"
-WAITING = "o.sent_at IS NULL AND o.message_id IS NULL AND o.error_code IS NULL"
+from campaigns.audit.calls import P4, P5
+from campaigns.audit.conditions import ANSWERED, DAY, FRESH, LEAF, PATIENCE, SLICE, STARTED, WAITING, Question, among
+from campaigns.states import DONE, RUNNING
 
 P1 = [
     Question(
@@ -53,6 +29,27 @@ P1 = [
         """SELECT format('message %%s: %%s decisions', m.id, count(*))
         FROM campaigns_resolution r JOIN campaigns_message m ON m.id = r.message_id
         WHERE r.decision = 'resend' GROUP BY m.id, m.resend_no HAVING count(*) > m.resend_no""",
+    ),
+    Question(
+        "P1",
+        "no reference has changed but by a decision to send again",
+        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
+        JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
+        WHERE {LEAF} AND {FRESH} AND (
+            -- of a version 8 the first 48 bits are the message's number
+            get_byte(uuid_send(m.uuid), 6) >> 4 = 8
+                AND substr(uuid_send(m.uuid), 1, 6) <> substr(int8send(m.id), 3)
+            OR o.resend_no <> m.resend_no
+            OR m.resend_no > 0 AND m.resend_no > j.revision + (
+                SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend'))""",
+    ),
+    Question(
+        "P1",
+        "no two messages have one letter of the vendor",
+        f"""SELECT format('messages %%s and %%s: %%s', min(m.id), max(m.id), m.message_id) FROM campaigns_job j
+        JOIN vendors_vendor v ON v.id = j.vendor_id AND v.adapter <> 'smtp'  -- its evidence is a reply, not a name
+        JOIN campaigns_message m ON {SLICE} AND m.message_id NOT LIKE 'person:%%'
+        WHERE {LEAF} AND {FRESH} GROUP BY j.credential_id, m.message_id HAVING count(*) > 1""",
     ),
 ]
 P2 = [
@@ -130,6 +127,22 @@ P3 = [
     ),
     Question(
         "P3",
+        "what was recorded as accepted still is",
+        # Each answer that a sender records is counted in its minute as well, and its minute is not after it.
+        f"""SELECT format('vendor %%s: %%s accepted of %%s', n.vendor_id, coalesce(s.accepted, 0), n.accepted) FROM (
+            SELECT n.vendor_id, n.sponsor, n.share, sum(n.accepted) AS accepted FROM vendors_minute n
+            WHERE n.at >= {DAY} GROUP BY n.vendor_id, n.sponsor, n.share
+        ) n LEFT JOIN (
+            SELECT j.vendor_id, j.sponsor_id, j.id %% 16 AS share, count(*) AS accepted FROM campaigns_job j
+            JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
+            WHERE {LEAF} AND {FRESH} AND (m.message_id IS NOT NULL OR o.message_id IS NOT NULL)
+                AND greatest(m.delivered_at, o.delivered_at) >= {DAY}
+            GROUP BY 1, 2, 3
+        ) s ON (s.vendor_id, s.sponsor_id, s.share) = (n.vendor_id, n.sponsor, n.share)
+        WHERE coalesce(s.accepted, 0) < n.accepted""",
+    ),
+    Question(
+        "P3",
         "what is reported as delivered or bounced is accepted, by a sending that there was",
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
@@ -143,35 +156,6 @@ P3 = [
             'message_in_doubt', 'message_reported', 'ops_answered', 'ops_accepted', 'ops_refused', 'ops_in_doubt'
         ]) AS wanted(name)
         WHERE NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conname = wanted.name AND c.convalidated)""",
-    ),
-]
-# Windows of the ledger by the time at which the calls were allowed to start: the places were held for longer than
-# that. In units of the limit's own window, because a frame must be a constant; a window that a limit's edit lies in
-# is not judged by the new limit.
-P4 = [
-    Question(
-        "P4",
-        "no window holds more calls than its limit",
-        """SELECT format('vendor %%s: %%s calls, not %%s, in %%s s from %%s', w.slug, w.calls, w.units, w.seconds, w.at)
-        FROM (
-            SELECT v.slug, l.units, l.seconds, u.at, sum(u.units) OVER (
-                PARTITION BY l.id ORDER BY extract(epoch FROM u.at - v.terms_since)::float8 / l.seconds
-                RANGE BETWEEN CURRENT ROW AND 0.999999 FOLLOWING) AS calls
-            FROM vendors_ratelimit l JOIN vendors_vendor v ON v.id = l.vendor_id
-            JOIN vendors_usage u ON u.vendor_id = l.vendor_id AND coalesce(l.credential_id, u.credential_id)
-                = u.credential_id AND u.at > greatest(v.terms_since, clock_timestamp() - interval '1 day')
-        ) w WHERE w.calls > w.units""",
-    ),
-]
-P5 = [
-    Question(
-        "P5",
-        "no call started after a stop",
-        f"""SELECT format('message %%s of job %%s', c.id, j.id) FROM campaigns_job j
-        CROSS JOIN LATERAL (
-            SELECT m.id, m.sent_at FROM campaigns_message m WHERE {SLICE}
-            UNION ALL SELECT m.id, m.sent_at FROM campaigns_opsmessage m WHERE {SLICE} AND m.job_id = j.id
-        ) c WHERE {LEAF} AND {FRESH} AND c.sent_at > j.stopped_at""",
     ),
 ]
 P6 = [
@@ -195,7 +179,7 @@ P7 = [
         "P7",
         "a logged job has left nothing in ops",
         f"""SELECT format('message %%s of job %%s', o.id, j.id)
-        FROM campaigns_opsmessage o JOIN campaigns_job j ON j.id = o.job_id WHERE j.status IN {_in(DONE)}""",
+        FROM campaigns_opsmessage o JOIN campaigns_job j ON j.id = o.job_id WHERE j.status IN {among(DONE)}""",
     ),
     Question(
         "P7",
@@ -232,7 +216,7 @@ ORDER = [
         "003",
         "no mailcaster has two jobs",
         f"""SELECT format('mailcaster %%s', j.mailcaster_id) FROM campaigns_job j
-        WHERE j.status IN {_in(RUNNING)} AND j.mailcaster_id IS NOT NULL
+        WHERE j.status IN {among(RUNNING)} AND j.mailcaster_id IS NOT NULL
         GROUP BY j.mailcaster_id HAVING count(*) > 1""",
     ),
     Question(
@@ -245,6 +229,17 @@ ORDER = [
             OR j.status = 'READY' AND greatest(j.created_at, j.not_before, c.send_at) < {PATIENCE}
             OR j.status = 'P_ASSIGNED' AND {PATIENCE} > ALL (
                 SELECT coalesce(k.finished_at, 'infinity') FROM campaigns_job k WHERE k.parent_id = j.id)""",
+    ),
+    Question(
+        "stuck",
+        "each doubt that the vendor can settle waits for its turn",
+        """SELECT format('message %%s of campaign %%s', m.id, m.campaign_id) FROM campaigns_message m
+        JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential l ON l.id = c.credential_id
+        JOIN vendors_vendor v ON v.id = l.vendor_id
+        JOIN unnest(%(vendors)s::bigint[], %(asked_for)s::float8[]) AS can(vendor, seconds) ON can.vendor = v.id
+        WHERE m.in_doubt_at IS NOT NULL AND NOT v.paused AND NOT l.paused AND (
+            m.settle_at < now() - 2 * %(give_up)s * interval '1 second'
+            OR m.settle_at IS NULL AND m.sent_at > now() - can.seconds * interval '1 second')""",
     ),
 ]
 QUESTIONS = [*P1, *P2, *P3, *P4, *P5, *P6, *P7, *ORDER]

@@ -175,8 +175,8 @@ WITH answer AS (
         AS a(id, kind, code, note)
 ), told AS (
     UPDATE campaigns_opsmessage o SET
-        sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(o.sent_at, clock_timestamp()) END,
-        delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN clock_timestamp() END,
+        sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(o.sent_at, now()) END,
+        delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN now() END,
         in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(o.in_doubt_at, clock_timestamp()) END,
         message_id = CASE WHEN a.kind = 'a' THEN a.code END,
         error_code = CASE WHEN a.kind = 'r' THEN a.code END,
@@ -200,7 +200,7 @@ WITH answer AS (
     FROM sums WHERE j.id = %(job)s
 ), plotted AS (
     INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt)
-    SELECT j.vendor_id, j.sponsor_id, date_trunc('minute', clock_timestamp()), j.id %% 16,
+    SELECT j.vendor_id, j.sponsor_id, date_trunc('minute', now()), j.id %% 16,
         s.accepted, s.refused, greatest(0, s.doubts)
     FROM campaigns_job j, sums s WHERE j.id = %(job)s AND s.accepted + s.refused + greatest(0, s.doubts) > 0
     ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,

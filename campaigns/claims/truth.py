@@ -34,16 +34,18 @@ before AS (
     FROM answer JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
 ),
 """
+# When a message that waits again was called, nobody knows any more: its sent_at is its delivered_at then, exactly.
 ACCEPT = f"""{BEFORE}told AS (
-    UPDATE campaigns_message m SET delivered_at = clock_timestamp(), message_id = a.code, in_doubt_at = NULL,
+    UPDATE campaigns_message m SET delivered_at = now(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
-        sent_at = coalesce(m.sent_at, clock_timestamp()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
+        sent_at = coalesce(m.sent_at, (SELECT o.sent_at FROM campaigns_opsmessage o WHERE o.id = m.id), now()),
+        dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
         AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND o.message_id IS NOT NULL)
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ), hot AS (  -- it was to be sent again: not any more
-    UPDATE campaigns_opsmessage o SET delivered_at = clock_timestamp(), message_id = told.message_id,
-        sent_at = coalesce(o.sent_at, clock_timestamp()), in_doubt_at = NULL, error_code = NULL, error_sub_type = NULL
+    UPDATE campaigns_opsmessage o SET delivered_at = now(), message_id = told.message_id,
+        sent_at = coalesce(o.sent_at, now()), in_doubt_at = NULL, error_code = NULL, error_sub_type = NULL
     FROM told WHERE o.id = told.id AND o.message_id IS NULL
 ) {COUNTED}"""
 REFUSE = f"""{BEFORE}told AS (
@@ -92,6 +94,8 @@ class Doubt:
     def reference(self) -> str:
         return f"{self.uuid}-{self.resend_no}"
 
+
+GIVE_UP = 86_400.0  # seconds after its call from which only a person is asked about a doubt
 
 # Of its campaign's jobs the one that the message is in, and its parent.
 AROUND = "j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size"

@@ -20,7 +20,7 @@ def name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", CODE, ids=name)
-def test_a_file_has_one_duty_and_a_name_that_says_it(path):
+def test_no_file_is_over_320_lines_or_named_after_nothing(path):
     assert len(path.read_text().splitlines()) <= MOST_LINES
     assert path.stem not in NAMELESS
 

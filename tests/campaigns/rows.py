@@ -1,5 +1,6 @@
 """Jobs in states that only a long story leads to: finalised ones, and families."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
@@ -9,16 +10,21 @@ from campaigns.states import Status
 from tests import factories
 
 
+def called() -> datetime:
+    """So long ago that the ledger may have forgotten it."""
+    return timezone.now() - timedelta(hours=2)
+
+
 def accepted(vendor_id: str = "v-1") -> dict[str, Any]:
-    return {"sent_at": timezone.now(), "delivered_at": timezone.now(), "message_id": vendor_id}
+    return {"sent_at": called(), "delivered_at": timezone.now(), "message_id": vendor_id}
 
 
 def refused() -> dict[str, Any]:
-    return {"sent_at": timezone.now(), "delivered_at": timezone.now(), "error_code": "bounce"}
+    return {"sent_at": called(), "delivered_at": timezone.now(), "error_code": "bounce"}
 
 
 def in_doubt() -> dict[str, Any]:
-    return {"sent_at": timezone.now(), "in_doubt_at": timezone.now(), "error_sub_type": "read timeout"}
+    return {"sent_at": called(), "in_doubt_at": timezone.now(), "error_sub_type": "read timeout"}
 
 
 def expired() -> dict[str, Any]:

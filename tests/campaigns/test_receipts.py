@@ -17,7 +17,7 @@ from campaigns.claims import finalising, sending
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.sender.connections import connect
 from tests import factories
-from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused
+from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
 from vendors.adapters.base import Reported
 from vendors.outcomes import Accepted, Outcome, Refused
 
@@ -81,7 +81,7 @@ class TestBeforeTheAnswerOfTheCall:
     def job(self) -> Job:
         """Two letters in the air."""
         job = factories.campaign_with_job(2, status="SENDING")
-        OpsMessage.objects.filter(job=job).update(sent_at=timezone.now(), fence=1)
+        OpsMessage.objects.filter(job=job).update(sent_at=called(), fence=1)
         return job
 
     @pytest.mark.django_db(transaction=True)
@@ -129,7 +129,7 @@ class TestSentAgain:
     @staticmethod
     def again(shape: dict[str, Any] | None) -> tuple[Job, str, str]:
         """The job, and the references of the first and the second sending."""
-        job = logged(1, [shape] if shape else [])
+        job = logged(1, [shape] if shape else [], revision=1)
         Message.objects.filter(id=job.first_message).update(resend_no=1)
         recount(job)
         (row,) = messages(job)
@@ -137,7 +137,7 @@ class TestSentAgain:
 
     def test_the_first_was_delivered_after_all_and_the_second_is_not_called(self) -> None:
         job, first, _ = self.again(None)
-        job = factories.job(job.campaign, "SENDING") if Job.objects.filter(pk=job.pk).delete() else job
+        job = factories.job(job.campaign, "SENDING", revision=1) if Job.objects.filter(pk=job.pk).delete() else job
         OpsMessage.objects.filter(job=job).update(resend_no=1)
         take(job, (first, "delivered", 1))
         assert not OpsMessage.objects.filter(job=job, message_id=None).exists()
@@ -173,7 +173,8 @@ class TestSentAgain:
 
 def test_a_parents_counters_are_its_childrens() -> None:
     top, (first, second) = family(parent="P_FINISHED", remaining=0, children=["LOGGED", "LOGGED"], each=2)
-    Message.objects.filter(campaign=top.campaign).update(dequeued_at=timezone.now(), **accepted())
+    for row in messages(top):
+        Message.objects.filter(id=row.pk).update(dequeued_at=timezone.now(), **accepted(f"v-{row.pk}"))
     for job in (first, second, top):
         recount(job)
     take(top, *((row.reference, "delivered", 1) for row in messages(top)))
@@ -185,7 +186,7 @@ def test_receipts_that_come_while_their_answers_are_stored_hold_up_nobody() -> N
     """Both change the same rows: whoever locked them in another order than the other would be thrown out."""
     for _ in range(15):
         job = factories.campaign_with_job(40, status="SENDING")
-        OpsMessage.objects.filter(job=job).update(sent_at=timezone.now(), fence=1)
+        OpsMessage.objects.filter(job=job).update(sent_at=called(), fence=1)
         names = [row.reference for row in messages(job)]
         answers: list[tuple[int, Outcome]] = [(id, Accepted(f"v-{id}")) for id in range(job.first_message, job.end)]
         together(

@@ -28,6 +28,7 @@ from campaigns.states import move
 from tests import factories
 from tests.faults.checker import judge, sums
 from vendors.adapters.base import Reported
+from vendors.models import Minute
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.sandbox.books import Books, Entry
 
@@ -215,7 +216,7 @@ class Lives(RuleBasedStateMachine):
         finally:
             self.loop.run_until_complete(self.rows.close())
             self.loop.close()
-            for table in (OpsMessage, Job, Message, Campaign):
+            for table in (OpsMessage, Job, Message, Campaign, Minute):
                 table.objects.all().delete()
 
     def _to_the_end(self) -> None:

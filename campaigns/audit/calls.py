@@ -1,0 +1,61 @@
+"""What is asked about calls: how many, in which window, under which stop (promises P4 and P5)."""
+
+from campaigns.audit.conditions import FRESH, HOUR, KNOWN, LEAF, SLICE, Question, among
+from campaigns.states import DONE
+
+# Windows of the ledger by the time at which the calls were allowed to start: the places were held for longer than
+# that. In units of the limit's own window, because a frame must be a constant; a window that a limit's edit lies in
+# is not judged by the new limit.
+P4 = [
+    Question(
+        "P4",
+        "no window holds more calls than its limit",
+        """SELECT format('vendor %%s: %%s calls, not %%s, in %%s s from %%s', w.slug, w.calls, w.units, w.seconds, w.at)
+        FROM (
+            SELECT v.slug, l.units, l.seconds, u.at, sum(u.units) OVER (
+                PARTITION BY l.id ORDER BY extract(epoch FROM u.at - v.terms_since)::float8 / l.seconds
+                RANGE BETWEEN CURRENT ROW AND 0.999999 FOLLOWING) AS calls
+            FROM vendors_ratelimit l JOIN vendors_vendor v ON v.id = l.vendor_id
+            JOIN vendors_usage u ON u.vendor_id = l.vendor_id AND coalesce(l.credential_id, u.credential_id)
+                = u.credential_id AND u.at > greatest(v.terms_since, clock_timestamp() - interval '1 day')
+        ) w WHERE w.calls > w.units""",
+    ),
+    Question(
+        "P4",
+        "each call has its place in the ledger",
+        # A line is written by the statement that stamps its messages, after them.
+        f"""SELECT format('credential %%s: %%s called, %%s in the ledger', s.id, s.called, coalesce(u.units, 0)) FROM (
+            SELECT j.credential_id AS id, count(*) AS called FROM campaigns_job j CROSS JOIN LATERAL (
+                SELECT coalesce(o.sent_at, m.sent_at) AS sent_at,
+                    coalesce(m.delivered_at, o.delivered_at) AS delivered_at
+                FROM campaigns_message m LEFT JOIN campaigns_opsmessage o USING (id) WHERE {SLICE}
+            ) c WHERE {LEAF} AND (j.status NOT IN {among(DONE)} OR j.finished_at > {HOUR})
+                AND c.sent_at > {HOUR} AND {KNOWN}
+            GROUP BY 1
+        ) s LEFT JOIN (
+            SELECT u.credential_id AS id, sum(u.units) AS units FROM vendors_usage u
+            WHERE u.vendor_id IN (SELECT v.id FROM vendors_vendor v) AND u.until > {HOUR} AND u.at > {HOUR}
+            GROUP BY 1
+        ) u USING (id) WHERE s.called > coalesce(u.units, 0)""",
+    ),
+]
+P5 = [
+    Question(
+        "P5",
+        "no call started after a stop",
+        f"""SELECT format('message %%s of job %%s', c.id, j.id) FROM campaigns_job j
+        CROSS JOIN LATERAL (
+            SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m WHERE {SLICE}
+            UNION ALL SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_opsmessage m
+            WHERE {SLICE} AND m.job_id = j.id
+        ) c WHERE {LEAF} AND {FRESH} AND c.sent_at > j.stopped_at AND {KNOWN}""",
+    ),
+    Question(
+        "P5",
+        "no parent that is over hides a child that is not",
+        f"""SELECT format('parent %%s: child %%s is %%s', j.id, k.id, k.status) FROM campaigns_job k
+        JOIN campaigns_job j ON j.id = k.parent_id
+        WHERE k.status NOT IN {among(DONE)} AND (j.status = 'P_FINISHED'
+            OR j.status = 'P_STOPPED' AND k.status NOT IN ('STOPPED', 'SENT'))""",
+    ),
+]

@@ -1,0 +1,112 @@
+"""What must hold when a pair is over: at once, and after everything was driven to its end."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.db.models import Q
+
+from campaigns.models import Job, Message, OpsMessage, Resolution, Session
+from campaigns.states import DONE, PARENTS, Status
+from tests.faults.checker import judge
+from tests.interleaving.starts import State
+from tests.interleaving.verbs import Verb
+from vendors.sandbox.books import Books
+
+COUNTERS = ("accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
+QUIET = (Status.LOGGED, Status.STOPPED, Status.SENT)  # leaves that call nobody
+
+
+def at_once(state: State, pair: tuple[Verb, Verb], *, in_order: bool) -> list[str]:
+    """in_order: the second of them began after the first had ended."""
+    return [*_told(state, final=False), *_references(state, pair), *_stops(state, pair, in_order)]
+
+
+def at_the_end(state: State) -> list[str]:
+    return [*_told(state, final=True), *_sessions()]
+
+
+def _told(state: State, *, final: bool) -> Iterator[str]:
+    # A person's word that the vendor has it not is the person's, and so is what is sent again after it.
+    words = (("failed", "P1: message {} was accepted"), ("resend", "P3: message {} is waiting"))
+    persons = [
+        start.format(id)
+        for decision, start in words
+        for id in Resolution.objects.filter(decision=decision).values_list("message_id", flat=True)
+    ]
+    yield from (told for told in judge(Books(state.letters), final=final) if not told.startswith(tuple(persons)))
+    yield from _counters()
+    yield from _accepted(state)
+    yield from _families()
+
+
+def _counters() -> Iterator[str]:
+    for job in Job.objects.exclude(status__in=PARENTS):
+        wanted, found = rows_of(job), {name: getattr(job, name) for name in COUNTERS}
+        if wanted != found:
+            wrong = ", ".join(
+                f"{name} {found[name]}, not {wanted[name]}" for name in COUNTERS if found[name] != wanted[name]
+            )
+            yield f"counters: job {job.pk} ({job.status}) says {wrong}"
+    for parent in Job.objects.filter(status=Status.P_FINISHED):
+        children = list(Job.objects.filter(parent=parent))
+        for name in COUNTERS:
+            if getattr(parent, name) != sum(getattr(child, name) for child in children):
+                yield f"counters: parent {parent.pk}: {name} is not what its children say"
+
+
+def rows_of(job: Job) -> dict[str, int]:
+    """What a leaf's counters should say, by its messages: ops knows more than the truth while there is a row."""
+    ops = {row.pk: row for row in OpsMessage.objects.filter(id__gte=job.first_message, id__lt=job.end)}
+    found = dict.fromkeys(COUNTERS, 0)
+    for row in Message.objects.filter(id__gte=job.first_message, id__lt=job.end):
+        hot: Any = ops.get(row.pk, row)
+        accepted = row.message_id is not None or hot.message_id is not None
+        found["accepted"] += accepted
+        found["refused"] += not accepted and hot.error_code not in (None, "expired")
+        found["expired"] += not accepted and hot.error_code == "expired"
+        found["in_doubt"] += not accepted and hot.in_doubt_at is not None
+        found["delivered"] += row.receipt == "delivered"
+        found["bounced"] += row.receipt == "bounced"
+    return found
+
+
+def _accepted(state: State) -> Iterator[str]:
+    """Whoever reported an acceptance, and whatever came before or after: it stands (promise P3)."""
+    hot = OpsMessage.objects.filter(message_id__isnull=False).values_list("id", flat=True)
+    stands = {*hot, *Message.objects.filter(message_id__isnull=False).values_list("id", flat=True)}
+    for id in sorted(state.reported - stands):
+        yield f"P3: the acceptance of message {id} was reported, and does not stand"
+
+
+def _families() -> Iterator[str]:
+    """A parent that is over hides no child that is not (promise P5)."""
+    for child in Job.objects.filter(parent__status__in=(Status.P_STOPPED, Status.P_FINISHED)).select_related("parent"):
+        parent: Any = child.parent
+        if child.status not in (QUIET if parent.status == Status.P_STOPPED else (Status.LOGGED,)):
+            yield f"P5: parent {parent.pk} is {parent.status}, its child {child.pk} is {child.status}"
+
+
+def _references(state: State, pair: tuple[Verb, Verb]) -> Iterator[str]:
+    frees = sum(verb.frees for verb in pair)
+    for id, uuid, resend_no in Message.objects.values_list("id", "uuid", "resend_no"):
+        before_uuid, before_no = state.references[id]
+        if str(uuid) != before_uuid or not before_no <= resend_no <= before_no + frees:
+            yield f"P1: the reference of message {id} was {before_uuid}-{before_no}, is {uuid}-{resend_no}"
+
+
+def _stops(state: State, pair: tuple[Verb, Verb], in_order: bool) -> Iterator[str]:
+    """After a stop nothing sends any more, unless somebody sent again meanwhile (promise P5)."""
+    sent_again = any(verb.frees for verb in (pair[1:] if in_order else pair))
+    for verb in () if sent_again else pair[1:] if in_order and pair[0].frees else pair:
+        if verb.stops is None:
+            continue
+        top = verb.stops(state)
+        for job in Job.objects.filter(Q(pk=top) | Q(parent=top)):
+            if job.status not in (*QUIET, *DONE, Status.P_STOPPED) and (job.remaining or not job.is_parent):
+                yield f"P5: after {verb.name!r} job {job.pk} is {job.status}"
+
+
+def _sessions() -> Iterator[str]:
+    for session in Session.objects.select_related("job"):
+        if session.finished_at and session.in_doubt != session.job.in_doubt:
+            yield f"session {session.pk} says {session.in_doubt} in doubt, its job {session.job.in_doubt}"

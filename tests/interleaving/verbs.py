@@ -1,0 +1,328 @@
+"""What people, senders, casters, sweeps and vendors do to rows, each through the door that they really use."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from campaigns import consumer, desk, dispatcher, mailcaster, receipts
+from campaigns.claims import finalising, sending, truth
+from campaigns.models import Session
+from campaigns.sender import standing
+from tests.interleaving.starts import State
+from tests.interleaving.verb_thread import VerbThread
+from vendors.adapters.base import Reported
+from vendors.models import RateLimit, Vendor
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.records import Person
+
+NEVER = timedelta()
+ANN = Person("ann")
+ANY = frozenset({"accepted", "refused", "none"})
+TAKEN, REFUSED, NOT_MADE = (frozenset({fate}) for fate in ("accepted", "refused", "none"))
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """fates: what can have come of the open call, for this to happen. of: the part of a sender that does it.
+
+    frees: something may be sent again after it. stops: the job that sends no more after it.
+    """
+
+    name: str
+    act: Callable[[State, VerbThread], Any]
+    starts: frozenset[str]
+    fates: frozenset[str] = ANY
+    of: str = ""
+    frees: bool = False
+    stops: Callable[[State], int] | None = None
+
+
+VERBS: dict[str, Verb] = {}
+
+
+def meet(one: Verb, two: Verb, start: str) -> bool:
+    """Can both happen there at once? A sender claims and lets go one after the other, and lets go when all is told."""
+    same_sender = {one.of, two.of} in ({"claims"}, {"lets go"}, {"claims", "lets go"}, {"tells", "lets go"})
+    return start in one.starts & two.starts and not same_sender and bool(one.fates & two.fates)
+
+
+def verb(
+    starts: str, **facts: Any
+) -> Callable[[Callable[[State, VerbThread], Any]], Callable[[State, VerbThread], Any]]:
+    def told(act: Callable[[State, VerbThread], Any]) -> Callable[[State, VerbThread], Any]:
+        name = act.__name__.replace("_", " ").strip()
+        VERBS[name] = Verb(name, act, frozenset(starts.split()), **facts)
+        return act
+
+    return told
+
+
+CHILD = "assigning dispatched enqueued sending sent proved stopped finished halfway"
+HELD = "assigning sending drained"
+ENDED = "logged finished halfway"
+
+
+# -- what goes out
+
+
+@verb("ready " + ENDED)
+def dispatch(state: State, thread: VerbThread) -> Any:
+    return dispatcher.dispatch_ready()
+
+
+@verb("ready queued assigning dispatched halfway finished")
+def cast(state: State, thread: VerbThread) -> Any:
+    """A caster takes the leaf, or cuts a child."""
+    return mailcaster.claim(state.casters[thread.name], timezone.now())
+
+
+@verb("enqueued", of="claims")
+def take(state: State, thread: VerbThread) -> Any:
+    lease = sending.take(state.leaf, state.lease.fence)
+    return lease and sending.start(lease)
+
+
+@verb("assigning sending stopped", of="claims")
+def enqueue(state: State, thread: VerbThread) -> Any:
+    async def step(rows: Any) -> Any:
+        low = await sending.reached(rows, state.lease, state.first, state.end)
+        return await sending.enqueue(rows, state.lease, low, state.end)
+
+    return thread.run(step)
+
+
+@verb("assigning sending stopped", of="claims")
+def claim(state: State, thread: VerbThread) -> Any:
+    """And the calls are made: the vendor takes the letters."""
+    return claim_all(state, state.lease, thread)
+
+
+def claim_all(state: State, lease: sending.Lease, thread: Any) -> list[sending.Claimed]:
+    async def step(rows: Any) -> Any:
+        seen = await standing.read(rows, lease, state.vendor_id, state.credential_id)
+        job = await (
+            await rows.execute("SELECT first_message + size FROM campaigns_job WHERE id = %s", [lease.job_id])
+        ).fetchone()
+        words = {
+            "job": lease.job_id, "fence": lease.fence, "vendor": state.vendor_id, "terms": seen.terms, "hold": 1.0,
+            "credential": state.credential_id, "generation": seen.scope.generation,
+            "adoptions": seen.adoptions, "cursor": 0, "end": job[0], "most": 10,
+        }  # fmt: skip
+        return await sending.claim(rows, words)
+
+    claimed: list[sending.Claimed] = thread.run(step)
+    for message in claimed:
+        state.call(message.reference)
+    return claimed
+
+
+@verb(HELD)
+def heartbeat(state: State, thread: VerbThread) -> Any:
+    return thread.run(lambda rows: sending.heartbeat(rows, state.lease))
+
+
+# -- what calls come to
+
+
+ANSWERED = "assigning sending drained sent stopped"
+
+
+def _record(state: State, thread: VerbThread, outcome: Outcome) -> None:
+    message = state.called or state.doubt
+    thread.run(lambda rows: sending.record(rows, state.lease, [(message, outcome)]))
+    if isinstance(outcome, Accepted):
+        state.reported.add(message)
+
+
+@verb(ANSWERED + " logged finished halfway", fates=TAKEN, of="tells")
+def record_accepted(state: State, thread: VerbThread) -> None:
+    _record(state, thread, Accepted(f"v-{state.called or state.doubt}"))
+
+
+@verb(ANSWERED, fates=REFUSED, of="tells")
+def record_refused(state: State, thread: VerbThread) -> None:
+    _record(state, thread, Refused("bounce"))
+
+
+@verb(ANSWERED, fates=NOT_MADE, of="tells")
+def record_not_sent(state: State, thread: VerbThread) -> None:
+    _record(state, thread, NotSent("no connection"))
+
+
+@verb(ANSWERED, of="tells")
+def record_in_doubt(state: State, thread: VerbThread) -> None:
+    _record(state, thread, InDoubt("read timeout"))
+
+
+# -- how a sender lets go
+
+
+@verb("assigning enqueued sending drained stopped", fates=NOT_MADE, of="lets go")
+def put_back(state: State, thread: VerbThread) -> Any:
+    return finalising.put_back(state.leaf, state.lease.fence)
+
+
+@verb("drained sending", of="lets go")
+def drain(state: State, thread: VerbThread) -> Any:
+    return sending.drain(thread.raw(), state.lease, state.first, state.end)
+
+
+@verb("assigning sending", of="claims")
+def expire(state: State, thread: VerbThread) -> Any:
+    return thread.run(lambda rows: sending.expire(rows, state.lease, state.first, state.end))
+
+
+# -- the sweep
+
+
+@verb("assigning enqueued sending drained sent proved stopped")
+def recover(state: State, thread: VerbThread) -> Any:
+    return finalising.recover(state.leaf, NEVER)
+
+
+@verb("drained sent proved stopped")
+def finalise(state: State, thread: VerbThread) -> Any:
+    return finalising.finalise(state.leaf)
+
+
+@verb("sent finished")
+def finish_parent(state: State, thread: VerbThread) -> Any:
+    return finalising.finish_parent(state.top)
+
+
+@verb("logged finished sent")
+def consume(state: State, thread: VerbThread) -> Any:
+    """The result of the session is written."""
+    return consumer.consume(Session.objects.get(job=state.top).pk)
+
+
+# -- people
+
+
+@verb("ready queued logged drained " + CHILD, stops=lambda state: state.top)
+def stop(state: State, thread: VerbThread) -> Any:
+    return desk.stop([state.top], ANN)
+
+
+@verb(CHILD, stops=lambda state: state.leaf)
+def stop_child(state: State, thread: VerbThread) -> Any:
+    return desk.stop([state.leaf], ANN)
+
+
+@verb("sent " + ENDED, frees=True)
+def retry(state: State, thread: VerbThread) -> Any:
+    return desk.retry([state.top], by=ANN)
+
+
+@verb("sent finished halfway", frees=True)
+def retry_child(state: State, thread: VerbThread) -> Any:
+    return desk.retry([state.leaf], by=ANN, expired=True)
+
+
+@verb(ENDED)
+def resolve_sent(state: State, thread: VerbThread) -> Any:
+    return desk.settle([state.doubt], "sent", "seen at the vendor", "ann")
+
+
+@verb(ENDED)
+def resolve_failed(state: State, thread: VerbThread) -> Any:
+    return desk.settle([state.doubt], "failed", "given up", "ann")
+
+
+@verb(ENDED, frees=True)
+def resend(state: State, thread: VerbThread) -> Any:
+    return desk.settle([state.doubt], "resend", "not there", "ann")
+
+
+@verb(ENDED, frees=True)
+def resend_job(state: State, thread: VerbThread) -> Any:
+    return desk.settle_jobs([state.top], "resend", ANN, "not there")
+
+
+@verb("assigning sending dispatched")
+def pause(state: State, thread: VerbThread) -> Any:
+    return Vendor.objects.filter(pk=state.vendor_id).update(paused=True, paused_reason="by hand")
+
+
+@verb("assigning sending")
+def limit(state: State, thread: VerbThread) -> Any:
+    seconds = 1.0 if thread.name == "halted" else 2.0
+    return RateLimit.objects.create(vendor_id=state.vendor_id, units=10_000, seconds=seconds).pk
+
+
+# -- the vendor
+
+
+def _reports(state: State, kind: Any) -> Any:
+    message = state.called or state.doubt
+    at = datetime(2026, 3, 1, 12, 1 if kind == "bounced" else 0, tzinfo=UTC)
+    reported = Reported(state.reference(message), kind, at, vendor_id=f"v-{message}")
+    taken = receipts.take(state.vendor_id, [reported])
+    assert taken.unknown == (), "a reference of ours is unknown"
+    if kind == "delivered":
+        state.reported.add(message)
+    return taken
+
+
+@verb(ANSWERED + " " + ENDED, fates=TAKEN)
+def delivered(state: State, thread: VerbThread) -> Any:
+    return _reports(state, "delivered")
+
+
+@verb(ANSWERED + " " + ENDED, fates=TAKEN)
+def bounced(state: State, thread: VerbThread) -> Any:
+    return _reports(state, "bounced")
+
+
+@verb("sent " + ENDED, fates=TAKEN)
+def look_up(state: State, thread: VerbThread) -> None:
+    found = [(state.doubt, f"v-{state.doubt}")]
+    thread.run(lambda rows: truth.accept(rows, found))
+    state.reported.add(state.doubt)
+
+
+@verb(ENDED, fates=REFUSED)
+def refused_at_look_up(state: State, thread: VerbThread) -> None:
+    answers = [(state.doubt, "bounce", "look-up")]
+    thread.run(lambda rows: truth.refuse(rows, answers))
+
+
+@verb(ENDED, fates=TAKEN | NOT_MADE)
+def repeat(state: State, thread: VerbThread) -> Any:
+    """With the same key, to a vendor that deduplicates; it has the letter then, at the latest."""
+    return thread.run(lambda rows: _repeat(state, rows))
+
+
+async def _repeat(state: State, rows: Any) -> Any:
+    scope = await standing.read_vendor(rows, state.vendor_id, state.credential_id)
+    due = await truth.due(rows, state.credential_id, 1, 300.0)
+    for doubt in due:
+        if await truth.repeat(rows, scope, doubt, 1.0, 1, truth.FOR_EVER):
+            await _take(state, rows, doubt)
+    return due
+
+
+@verb(ENDED, fates=NOT_MADE)
+def repeat_what_is_not_there(state: State, thread: VerbThread) -> Any:
+    """The look-up finds nothing, which proves that the vendor has not got it: it is called again, and takes it."""
+    return thread.run(lambda rows: _repeat_what_is_not_there(state, rows))
+
+
+async def _repeat_what_is_not_there(state: State, rows: Any) -> Any:
+    scope = await standing.read_vendor(rows, state.vendor_id, state.credential_id)
+    due = await truth.due(rows, state.credential_id, 1, 300.0)
+    for doubt in due:
+        if await truth.look_up(rows, scope, doubt, 1.0) and not state.has(doubt.reference):
+            await truth.disprove(rows, doubt)
+            if await truth.repeat(rows, scope, doubt, 1.0, 1, None):
+                await _take(state, rows, doubt)
+    return due
+
+
+async def _take(state: State, rows: Any, doubt: truth.Doubt) -> None:
+    id = state.call(doubt.reference)
+    await truth.accept(rows, [(doubt.id, id)])
+    state.reported.add(doubt.id)
