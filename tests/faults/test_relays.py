@@ -6,6 +6,7 @@ import pytest
 from django.conf import settings
 
 from campaigns import sender
+from campaigns.models import Campaign
 from tests import factories, private_postfix
 from tests.contracts.certificates import authority
 from tests.faults.checker import sums
@@ -27,6 +28,17 @@ def postfix() -> Iterator[PrivatePostfix]:
     relay = PrivatePostfix(authority())
     yield relay
     relay.end()
+
+
+def test_long_mails_of_a_job_go_at_the_first_try(postfix: PrivatePostfix) -> None:
+    known = {"host": "127.0.0.1", "port": postfix.implicit, "tls": "implicit", "ca_file": str(authority())}
+    account = factories.credential(factories.vendor(adapter="smtp", settings=known | {"sender": "us@example.org"}))
+    job = taken([f"reader{number}@example.org" for number in range(5)], account)
+    Campaign.objects.update(body="A newsletter of an ordinary size.\n" * 5_000, html=True)
+    before = postfix.log().count("lost connection")
+    assert not sender.send(job.pk, job.fence).left
+    send_the_rest(job)
+    assert sums() == {"accepted": 5} and postfix.log().count("lost connection") == before
 
 
 def test_a_wrong_relay_burns_no_list_and_the_list_goes_when_it_is_mended(postfix: PrivatePostfix) -> None:
