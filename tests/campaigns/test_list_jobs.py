@@ -50,7 +50,6 @@ class TestNumbers:
             "in_doubt": 1,
             "delivered": 0,
             "bounced": 0,
-            "units": 0,
             "created_at": "",
             "created": "",
             "next": "",

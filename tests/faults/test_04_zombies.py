@@ -97,8 +97,23 @@ def test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one(vendor: 
     assert OpsMessage.objects.values().get() == before and rounds.open_calls() == 1
 
 
+def test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds(vendor: Sandbox) -> None:
+    """It knows today's limits and generation, and the job is being sent; only its fence is an older one."""
+    job = taken(2, login(vendor.url))
+    old = started(job)
+    finalising.recover(job.pk, timedelta())
+    holder = started(take_again(job))
+    assert asyncio.run(claims(job, old)) == [] and rounds.open_calls() == 0
+    assert asyncio.run(claims(job, holder)) == [job.first_message]
+
+
 async def claims_one(job: Job, lease: sending.Lease) -> int:
-    """As a sender does, up to the moment before the call."""
+    (message,) = await claims(job, lease)
+    return message
+
+
+async def claims(job: Job, lease: sending.Lease) -> list[int]:
+    """As a sender does, up to the moment before the call; one message at most."""
     rows = await connect()
     world = await standing.read(rows, lease, job.vendor_id, job.credential_id)
     words = {
@@ -106,9 +121,9 @@ async def claims_one(job: Job, lease: sending.Lease) -> int:
         "credential": job.credential_id, "generation": world.scope.generation,
         "adoptions": world.adoptions, "cursor": 0, "end": job.end, "most": 1,
     }  # fmt: skip
-    (message,) = await sending.claim(rows, words)
+    claimed = await sending.claim(rows, words)
     await rows.close()
-    return message.id
+    return [message.id for message in claimed]
 
 
 async def proves_that_it_called_nobody(message_id: int, job: Job) -> None:

@@ -1,0 +1,163 @@
+"""python -m tests.mutants [NAME ...]: plants the classic defect of each promise and shows which test finds it.
+
+Each defect is planted alone in a copy of the tree; the tests named beside it must then fail, and pass without it. Exit
+status 1 if one survives. docs/faults.md has the list; tests/architecture/test_mutants.py keeps it true.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+SECONDS = 600.0  # for the tests of one mutant
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A defect: in `file`, each `before` becomes its `after`. test: the one that must find it."""
+
+    name: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+    test: str
+
+
+MUTANTS = (
+    Mutant(
+        "a place is stamped at the grant",
+        "vendors/window.lua",
+        (("exact(late + hold), exact(early - reach)", "exact(late), exact(early - reach)"),),
+        "tests/properties/test_throttle_strict.py::test_no_window_at_the_vendor_ever_holds_more_than_the_limit",
+    ),
+    Mutant(
+        "CLAIM does not look at the fence",
+        "campaigns/claims/sending.py",
+        (("AND fence = %(fence)s AND status = 'SENDING' FOR SHARE", "AND status = 'SENDING' FOR SHARE"),),
+        "tests/faults/test_04_zombies.py::test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds",
+    ),
+    Mutant(
+        "RECORD does not look at the fence",
+        "campaigns/claims/sending.py",
+        (("o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered", "o.sent_at IS NOT NULL AND o.delivered"),),
+        "tests/faults/test_04_zombies.py::test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one",
+    ),
+    Mutant(
+        "an answer that never came counts as not sent",
+        "vendors/outcomes.py",
+        (("return InDoubt(error.reason)", "return NotSent(error.reason)"),),
+        "tests/contracts/test_contract.py",
+    ),
+    Mutant(
+        "finalising does not look whose rows they are",
+        "campaigns/claims/finalising.py",
+        (
+            (
+                "id >= %(low)s AND id < %(high)s AND job_id = %(job)s RETURNING *",
+                "id >= 0 RETURNING *",
+            ),
+        ),
+        "tests/faults/test_07_finalisers.py::test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign",
+    ),
+    Mutant(
+        "a retry takes what is in doubt along",
+        "campaigns/claims/people.py",
+        (
+            ("AND m.message_id IS NULL AND m.in_doubt_at IS NULL", "AND m.message_id IS NULL"),
+            ("AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)", ""),
+        ),
+        "tests/campaigns/test_stop_retry.py",
+    ),
+    Mutant(
+        "a stop is answered from the parent",
+        "campaigns/claims/people.py",
+        (
+            (
+                ' and not running:\n        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
+                ':\n        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
+            ),
+        ),
+        "tests/campaigns/test_stop_of_parents.py",
+    ),
+    Mutant(
+        "a job is locked and its messages are read in one statement",
+        "campaigns/claims/locks.py",
+        (
+            (
+                'await connection.execute(HOLD_AROUND, {"messages": list(messages)})',
+                'statement = statement.replace("WITH ", f"WITH held AS ({HOLD_AROUND}), ", 1)\n'
+                '            statement = statement.replace("= a.id", "= a.id AND (SELECT count(*) FROM held) > 0", 1)\n'
+                '            words = {**words, "messages": list(messages)}',
+            ),
+        ),
+        "tests/campaigns/test_locks.py",
+    ),
+    Mutant(
+        "a 303 counts as not sent",
+        "vendors/outcomes.py",
+        (("UNPROCESSED_REDIRECTS = frozenset({307, 308})", "UNPROCESSED_REDIRECTS = frozenset({303, 307, 308})"),),
+        "tests/contracts/test_outcomes.py",
+    ),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", help="only those whose names hold one of these words")
+    words = parser.parse_args().names
+    chosen = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
+    survivors = [mutant.name for mutant in chosen if not _found(mutant)]
+    print(
+        f"{len(chosen) - len(survivors)} of {len(chosen)} were found" + "".join(f"\nSURVIVED: {n}" for n in survivors)
+    )
+    return 1 if survivors or not chosen else 0
+
+
+def _found(mutant: Mutant) -> bool:
+    """Green without the defect, red with it."""
+    with tempfile.TemporaryDirectory(prefix="mailhub-mutant-") as folder:
+        tree = Path(folder)
+        _copy(tree)
+        green = _passes(tree, mutant.test)
+        plant(mutant, tree)
+        red = not _passes(tree, mutant.test)
+    verdict = "found by" if green and red else "FAILS ALREADY WITHOUT IT:" if not green else "NOT FOUND BY"
+    print(f"{mutant.name}: {verdict} {mutant.test}", flush=True)
+    return green and red
+
+
+def _copy(tree: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, check=True, capture_output=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(PROJECT / name, tree / name)
+
+
+def plant(mutant: Mutant, tree: Path) -> None:
+    """Raises ValueError if the place is not there, or more than once."""
+    path = tree / mutant.file
+    text = path.read_text()
+    for before, after in mutant.changes:
+        if text.count(before) != 1:
+            raise ValueError(f"{mutant.name}: {text.count(before)} times in {mutant.file}: {before}")
+        text = text.replace(before, after)
+    path.write_text(text)
+
+
+def _passes(tree: Path, test: str) -> bool:
+    """Exit codes other than "all passed" and "some failed" are mistakes of ours."""
+    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    ours = ("PYTEST_", "DJANGO_", "MAILHUB_HOME", "DATABASE_URL", "REDIS_URL")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    done = subprocess.run(words, cwd=tree, env=clean, capture_output=True, text=True, timeout=SECONDS)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{test}: pytest ended with {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
