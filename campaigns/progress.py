@@ -15,7 +15,7 @@ from campaigns.states import DONE, GROUPS, Status
 class Progress:
     """Messages by what became of them; the counts add up to the size (promise P2).
 
-    delivered, bounced: those of the accepted of which the vendor has reported so.
+    delivered, bounced: those of the accepted of which the vendor has reported so. units: what the calls cost.
     moving: some job of it may still start calls; begun: some call was made, or a sender is at it; parts: of a parent,
     the children that are cut, and those of them that are logged.
     """
@@ -29,6 +29,7 @@ class Progress:
     in_doubt: int = 0
     delivered: int = 0
     bounced: int = 0
+    units: int = 0
     moving: bool = False
     begun: bool = False
     parts: int = 0
@@ -47,7 +48,8 @@ class Progress:
 # One statement, so that the counts are of one moment. Ops is read by key range, job by job: it has no other index.
 SUMS = """
 SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
-    sum(expired), sum(in_doubt), sum(delivered), sum(bounced), bool_or(NOT status = ANY(%(still)s)),
+    sum(expired), sum(in_doubt), sum(delivered), sum(bounced), sum(units),
+    bool_or(NOT status = ANY(%(still)s)),
     bool_or(answered + flying > 0 OR status = ANY(%(begun)s)), sum(part),
     sum(part) FILTER (WHERE status = ANY(%(done)s))
 FROM (

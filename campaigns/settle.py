@@ -146,8 +146,9 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         failpoints.here("after_repeat")
         return outcome
 
+    cost = max(1, case.adapter.capabilities.cost(letter))
     outcome = await case.calls.call(
-        1, lambda scope: truth.repeat(case.rows, scope, doubt, case.calls.hold, 1, young), start
+        cost, lambda scope: truth.repeat(case.rows, scope, doubt, case.calls.hold, cost, young), start
     )
     failpoints.here("before_settle")
     match outcome:

@@ -55,6 +55,11 @@ def reported(sums: Progress) -> str:
     return "".join(f", {count:,} {what}" for what, count in told.items() if count)
 
 
+def cost(sums: Progress) -> str:
+    """What its calls cost, to be put after the rest; empty where each costs one."""
+    return f", {sums.units:,} units" if sums.units > sums.accepted + sums.refused + sums.in_doubt else ""
+
+
 def sees_recipients(user: Any) -> bool:
     return bool(user.has_perm("campaigns.see_recipients"))
 

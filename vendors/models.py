@@ -221,7 +221,7 @@ class Minute(models.Model):
     """What the answers of a vendor's calls came to within one minute; written with the answers, for the plots.
 
     sponsor: whose mail it was, by number; others are shown nothing of it. share: jobs write to different rows, so that
-    two senders of a vendor need not wait for each other.
+    two senders of a vendor need not wait for each other. units: what these calls cost, by the vendor's count.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)
@@ -231,6 +231,7 @@ class Minute(models.Model):
     accepted = models.PositiveIntegerField(default=0)
     refused = models.PositiveIntegerField(default=0)
     in_doubt = models.PositiveIntegerField(default=0)
+    units = models.PositiveIntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["at", "vendor", "sponsor", "share"], name="one_row_a_minute")]

@@ -154,7 +154,8 @@ class JobAdmin(Decisions, Scoped):
     @admin.display(description="accepted / refused / in doubt")
     def so_far(self, job: Job) -> str:
         sums = _sums(job)
-        return f"{sums.accepted:,} / {sums.refused:,} / {sums.in_doubt:,} of {sums.size:,}{words.reported(sums)}"
+        more = words.reported(sums) + words.cost(sums)
+        return f"{sums.accepted:,} / {sums.refused:,} / {sums.in_doubt:,} of {sums.size:,}{more}"
 
 
 @admin.register(DispatchRun)

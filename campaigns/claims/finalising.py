@@ -103,9 +103,13 @@ def _one(cursor: Any, statement: str, words: dict[str, int]) -> tuple[Any, ...]:
 
 
 DOUBT = """
-UPDATE campaigns_opsmessage SET in_doubt_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call'
-WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
-    AND sent_at IS NOT NULL AND delivered_at IS NULL AND in_doubt_at IS NULL
+WITH doubted AS (
+    UPDATE campaigns_opsmessage SET in_doubt_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call'
+    WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
+        AND sent_at IS NOT NULL AND delivered_at IS NULL AND in_doubt_at IS NULL
+    RETURNING units
+)
+SELECT count(*), coalesce(sum(units), 0) FROM doubted
 """
 
 
@@ -120,9 +124,10 @@ def recover(job_id: int, lease: timedelta) -> bool:
         job = Job.objects.filter(_abandoned(lease), pk=job_id).first()
         if job is None:
             return False
-        cursor.execute(DOUBT, {"job": job.pk, "first": job.first_message, "end": job.end})
+        doubts, units = _one(cursor, DOUBT, {"job": job.pk, "first": job.first_message, "end": job.end})
         failpoints.here("after_doubt")
-        changes = {"fence": F("fence") + 1, "in_doubt": F("in_doubt") + cursor.rowcount, "heartbeat_at": None}
+        counted = {"in_doubt": F("in_doubt") + doubts, "units": F("units") + units}
+        changes = {"fence": F("fence") + 1, "heartbeat_at": None, **counted}
         mine = Job.objects.filter(pk=job.pk)
         if not move(mine, "recover", mailcaster=None, **changes):
             mine.update(**changes)
@@ -173,7 +178,7 @@ def finish_parent(parent_id: int) -> bool:
         parent = Job.objects.filter(pk=parent_id, parent=None).first()
         if parent is None or parent.children.exclude(status=Status.LOGGED).exists():
             return False
-        sums = parent.children.aggregate(**{name: Sum(name, default=0) for name in COUNTERS})
+        sums = parent.children.aggregate(**{name: Sum(name, default=0) for name in (*COUNTERS, "units")})
         mine = Job.objects.filter(pk=parent_id)
         mine.update(**sums)
         failpoints.here("before_finish")

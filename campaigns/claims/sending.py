@@ -126,41 +126,46 @@ SET enable_mergejoin = off; SET jit = off"""
 # generation, or an edit of the limits, waits for the claims before it and is seen by all after it. The job's row
 # likewise: after a stop has committed, nothing is claimed any more. The moment is read once these locks are held, and
 # no call is allowed from the moment on that the campaign closes.
-CLAIM = f"""
+CLAIMING = """
 WITH holder AS (
     SELECT id FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
 ), gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(terms)s AND NOT v.paused
         AND NOT c.paused AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
-        AND EXISTS (SELECT FROM holder) AND EXISTS ({store.KNOWN} AND s.adoptions = %(adoptions)s)
+        AND EXISTS (SELECT FROM holder) AND EXISTS ({known} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v
 ), moment AS (
     SELECT clock_timestamp() AS at FROM gate
 ), picked AS (
-    SELECT id FROM campaigns_opsmessage
-    WHERE id >= %(cursor)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
+    {picked}
+        AND o.job_id = %(job)s AND o.sent_at IS NULL AND o.error_code IS NULL
         AND (SELECT at FROM moment) < coalesce(%(closes)s::timestamptz, 'infinity')
-    ORDER BY id LIMIT %(most)s
+    {most}
 ), marked AS (
-    UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s
-    FROM picked WHERE o.id = picked.id AND o.sent_at IS NULL RETURNING o.id, o.resend_no
+    UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s, units = picked.units
+    FROM picked WHERE o.id = picked.id AND o.sent_at IS NULL RETURNING o.id, o.resend_no, o.units
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
-    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', count(*)
-    FROM marked HAVING count(*) > 0
+    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', sum(units)
+    FROM marked HAVING sum(units) > 0
 )
 SELECT m.id, m.uuid || '-' || marked.resend_no, m.recipient, m.params
 FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
 """
+CLAIM = CLAIMING.format(
+    known=store.KNOWN,
+    picked="""SELECT o.id, 1 AS units FROM campaigns_opsmessage o WHERE o.id >= %(cursor)s AND o.id < %(end)s""",
+    most="ORDER BY o.id LIMIT %(most)s",
+)
 
 
-async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any]) -> list[Claimed]:
+async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], statement: str = CLAIM) -> list[Claimed]:
     """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why.
 
     closes: from when on none is.
     """
-    cursor = await connection.execute(CLAIM, {"closes": None, **words})
+    cursor = await connection.execute(statement, {"closes": None, **words})
     claimed = list(map(Claimed._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed
@@ -186,25 +191,27 @@ WITH answer AS (
     FROM answer a JOIN campaigns_opsmessage before USING (id)
     WHERE o.id = a.id AND o.job_id = %(job)s AND o.message_id IS NULL
         AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
-    RETURNING o.id, a.kind, before.in_doubt_at IS NOT NULL AS doubted, before.error_code IS NOT NULL AS failed
+    RETURNING o.id, o.units, a.kind, before.in_doubt_at IS NOT NULL AS doubted, before.error_code IS NOT NULL AS failed
 ), sums AS (
     SELECT count(*) FILTER (WHERE kind = 'a') AS accepted, count(*) FILTER (WHERE kind = 'r') AS refused,
         count(*) FILTER (WHERE kind = 'd' AND NOT doubted) - count(*) FILTER (WHERE kind <> 'd' AND doubted) AS doubts,
-        count(*) FILTER (WHERE failed) AS unfailed
+        count(*) FILTER (WHERE failed) AS unfailed,
+        coalesce(sum(units) FILTER (WHERE kind <> 'n' AND NOT doubted AND NOT failed), 0) AS units
     FROM told
 ), counted AS (
     UPDATE campaigns_job j SET accepted = j.accepted + sums.accepted,
         refused = greatest(0, j.refused + sums.refused - sums.unfailed),
-        in_doubt = greatest(0, j.in_doubt + sums.doubts),
+        in_doubt = greatest(0, j.in_doubt + sums.doubts), units = j.units + sums.units,
         heartbeat_at = CASE WHEN j.fence = %(fence)s THEN clock_timestamp() ELSE j.heartbeat_at END
     FROM sums WHERE j.id = %(job)s
 ), plotted AS (
-    INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt)
+    INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt, units)
     SELECT j.vendor_id, j.sponsor_id, date_trunc('minute', now()), j.id %% 16,
-        s.accepted, s.refused, greatest(0, s.doubts)
+        s.accepted, s.refused, greatest(0, s.doubts), s.units
     FROM campaigns_job j, sums s WHERE j.id = %(job)s AND s.accepted + s.refused + greatest(0, s.doubts) > 0
     ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
-        refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt
+        refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
+        units = was.units + excluded.units
 )
 SELECT array_agg(id) FROM told
 """

@@ -144,7 +144,7 @@ CALL = """
 WITH {jobs}gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(terms)s AND NOT v.paused AND NOT c.paused
-        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp()) AND EXISTS ({known}){after}
+        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp()) AND EXISTS ({known})
     FOR SHARE OF v
 ), ours AS (
     {ours} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s
@@ -154,23 +154,22 @@ WITH {jobs}gate AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', %(units)s
     FROM ours
-)
+){counted}
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
 LOOK_UP = CALL.format(
-    known=store.KNOWN, jobs="", after="", ours="SELECT m.id FROM campaigns_message m WHERE true", told=""
+    known=store.KNOWN, jobs="", ours="SELECT m.id FROM campaigns_message m WHERE true", told="", counted=""
 )
 
 # A key may have grown too old while we waited for a place. After a proof that the vendor has nothing the repeat is the
 # first call, and the proof is bound to the call that was asked about: of two who asked, one repeats. For a stopped job
-# nothing is called, not even what may be there already (promise P5), and neither is it after the deadline.
+# nothing is called, not even what may be there already (promise P5), and neither is it after the deadline. The jobs
+# around the message are held.
 REPEAT = CALL.format(
     known=store.KNOWN,
     jobs=f"""jobs AS (
-    SELECT j.stopped_at FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
-    ORDER BY j.id FOR SHARE OF j
+    SELECT j.* FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
 ), """,
-    after=" AND (SELECT count(*) FROM jobs) > 0",
     ours="""UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
     FROM campaigns_campaign c
     WHERE c.id = m.campaign_id AND (c.deadline IS NULL OR c.deadline > clock_timestamp())
@@ -178,13 +177,21 @@ REPEAT = CALL.format(
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
         AND (SELECT count(stopped_at) FROM jobs) = 0""",
     told="RETURNING m.id",
+    counted=""", counted AS (
+    UPDATE campaigns_job j SET units = j.units + %(units)s FROM jobs, ours WHERE j.id = jobs.id
+), plotted AS (
+    INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt, units)
+    SELECT vendor_id, sponsor_id, date_trunc('minute', now()), max(jobs.id) %% 16, 0, 0, 0, %(units)s
+    FROM jobs, ours GROUP BY vendor_id, sponsor_id
+    ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET units = was.units + excluded.units
+)""",
 )
 FOR_EVER = 1e10  # seconds
 
 
 async def look_up(connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float) -> bool | None:
     """May the vendor be asked for it now? None: the vendor may not be called."""
-    return await _call(connection, LOOK_UP, scope, doubt, hold, units=1)
+    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1)
 
 
 async def repeat(
@@ -195,18 +202,25 @@ async def repeat(
     young: while its first call is younger than so many seconds; None: because that call was disproved.
     """
     words = {"units": units, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
-    return await _call(connection, REPEAT, scope, doubt, hold, **words)
+    return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], **words)
 
 
 async def _call(
-    connection: AsyncConnection[Any], statement: str, scope: Scope, doubt: Doubt, hold: float, **more: Any
+    connection: AsyncConnection[Any],
+    statement: str,
+    scope: Scope,
+    doubt: Doubt,
+    hold: float,
+    held: Sequence[int],
+    **more: Any,
 ) -> bool | None:
+    """held: messages whose jobs are held meanwhile."""
     words = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
         "terms": scope.terms, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no, "sent_at": doubt.sent_at,
         **more,
     }  # fmt: skip
-    row = await (await connection.execute(statement, words)).fetchone()
+    row = await (await holding(connection, statement, words, messages=held)).fetchone()
     assert row is not None
     is_open, ours = row
     return ours if is_open else None

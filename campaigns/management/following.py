@@ -55,7 +55,7 @@ def ending(sums: Progress) -> str:
 
 def facts(sums: Progress) -> dict[str, int]:
     """The same for programs."""
-    names = ("size", "accepted", "refused", "expired", "in_doubt", "waiting")
+    names = ("size", "accepted", "refused", "expired", "in_doubt", "waiting", "units")
     return {name: getattr(sums, name) for name in names}
 
 

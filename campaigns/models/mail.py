@@ -144,12 +144,16 @@ class Message(Delivery):
 
 
 class OpsMessage(Delivery):
-    """The hot copy of a message while its job is being sent. fence: which claim of the job started the call."""
+    """The hot copy of a message while its job is being sent.
+
+    fence: which claim of the job started the call; units: what that call costs.
+    """
 
     SPONSOR = "job__sponsor"
     id = models.BigIntegerField(primary_key=True)
     job = models.ForeignKey("Job", on_delete=models.PROTECT, db_index=False, db_constraint=False)
     fence = models.PositiveIntegerField(db_default=0)
+    units = models.PositiveIntegerField(db_default=1)
 
     objects = OfSponsors.as_manager()
 
@@ -209,6 +213,9 @@ class Job(models.Model):
     expired = models.PositiveIntegerField(default=0, editable=False)
     delivered = models.PositiveIntegerField(default=0, db_default=0, editable=False, help_text="Of those accepted")
     bounced = models.PositiveIntegerField(default=0, db_default=0, editable=False, help_text="Of those accepted")
+    units = models.PositiveBigIntegerField(
+        default=0, db_default=0, editable=False, help_text="What its calls cost, by the vendor's count"
+    )
     run = models.ForeignKey("DispatchRun", on_delete=models.SET_NULL, null=True, blank=True, related_name="jobs")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     dispatched_at = models.DateTimeField(null=True, editable=False)

@@ -7,7 +7,7 @@ A slow answer holds up its own place only.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from campaigns import failpoints
@@ -16,7 +16,7 @@ from campaigns.sender.recorder import Answer
 from campaigns.sender.work import Work
 from vendors.adapters.base import Letter
 from vendors.adapters.deadlines import Deadlines
-from vendors.outcomes import InDoubt, NotSent, Outcome
+from vendors.outcomes import InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,15 @@ Write = Callable[[list[Answer], list[str]], Awaitable[None]]
 
 
 class Ticket(NamedTuple):
-    """A claimed message with its place in the vendor's window; no call may start after `latest` (monotonic)."""
+    """A claimed message with its places in the vendor's window; no call may start after `latest` (monotonic).
+
+    letter: if it is made already; Refused: it is not called.
+    """
 
     message: Claimed
-    place: str
+    places: Sequence[str]
     latest: float
+    letter: Letter | Refused | None = None
 
 
 Said = NotSent | InDoubt
@@ -109,7 +113,7 @@ class Room:
         letters: list[Letter] = []
         called: list[Ticket] = []
         for ticket in batch:
-            letter = self._work.letter(ticket.message)
+            letter = ticket.letter or self._work.letter(ticket.message)
             if isinstance(letter, Letter) and now <= ticket.latest:
                 letters.append(letter)
                 called.append(ticket)
@@ -137,7 +141,7 @@ class Room:
             return [InDoubt(f"{type(error).__name__} in the adapter")] * len(letters)
 
     def _leave(self, ticket: Ticket, outcome: Outcome, *, called: bool) -> None:
-        self._places.append(ticket.place)
+        self._places.extend(ticket.places)
         self._answers.append((ticket.message.id, outcome))
         if called:
             self._count(outcome)

@@ -20,10 +20,11 @@ from psycopg import Error as RowsError
 
 from campaigns import failpoints, hours
 from campaigns.claims import sending as claims
+from campaigns.sender import claimers
 from campaigns.sender import standing as world
 from campaigns.sender.connections import Connections
 from campaigns.sender.recorder import NO_DATABASE, Answer, Recorder
-from campaigns.sender.room import Room, Ticket
+from campaigns.sender.room import Room
 from campaigns.sender.window import Window
 from campaigns.sender.work import Work
 from vendors import health
@@ -64,6 +65,7 @@ class Stream:
     ) -> None:
         self._work, self._connections, self._rebuild, self._stopping = work, connections, rebuild, stopping
         throttle, self._health = connections.to_redis()
+        self._claimer = claimers.claimer(work)
         self._hold = work.adapter.deadline + SLACK
         self._window = Window(throttle, work, self._hold)
         self._room = Room(work, self._write)
@@ -243,11 +245,12 @@ class Stream:
 
     async def _claim(self) -> End | None:
         """As many as there are places and room for; or a short wait; or a reason to let go of the job."""
-        failpoints.here("before_grant")
-        # No more than there are messages left: each place too many keeps somebody else's message waiting.
+        # No more places than there are messages left: each one too many keeps somebody else's message waiting.
         left = min(self._work.end - self._cursor, self._world.left - self._room.taken)
-        want = max(1, min(self._room.free, left))
-        answer, opens_at = await self._window.acquire(self._claims, self._world.scope, want, PATIENCE)
+        most = max(1, min(self._room.free, left))
+        need = await self._claimer.need(self._claims, self._world.scope, self._cursor, most)
+        failpoints.here("before_grant")
+        answer, opens_at = await self._window.acquire(self._claims, self._world.scope, need.want, need.least, PATIENCE)
         match answer:
             case Grant() as grant:
                 failpoints.here("after_grant")
@@ -290,18 +293,19 @@ class Stream:
         words = {
             "job": work.lease.job_id, "fence": work.lease.fence, "vendor": work.vendor_id, "terms": seen.terms,
             "credential": work.credential_id, "generation": seen.scope.generation, "adoptions": self._adoptions,
-            "cursor": self._cursor, "end": work.end, "most": grant.units, "hold": self._hold, "closes": closes,
+            "cursor": self._cursor, "end": work.end, "hold": self._hold, "closes": closes,
         }  # fmt: skip
-        messages = [] if self._recorder.refused else await claims.claim(self._claims, words)
-        places, latest = grant.places(), grant.deadline - work.adapter.deadline
+        latest = grant.deadline - work.adapter.deadline
         latest = min(latest, seen.monotonic(closes)) if closes else latest
-        tickets = [Ticket(message, place, latest) for message, place in zip(messages, places, strict=False)]
+        refused = self._recorder.refused
+        tickets = [] if refused else await self._claimer.claim(self._claims, words, grant, latest)
         self._room.enter(tickets)
-        if messages:
-            self._cursor = messages[-1].id + 1
-        if len(messages) < grant.units:
-            await self._window.cancel(self._claims, seen.scope, places[len(messages) :])
-        if not messages:
+        if tickets:
+            self._cursor = tickets[-1].message.id + 1
+        unused = grant.places()[sum(len(ticket.places) for ticket in tickets) :]
+        if unused:
+            await self._window.cancel(self._claims, seen.scope, unused)
+        if not tickets:
             self._world = await self._look()
             if self._world.admits(seen) and not (closes and closes <= self._world.now):
                 self._cursor = self._reached  # nothing is left from the cursor on

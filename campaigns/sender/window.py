@@ -1,6 +1,7 @@
 """A sender's way to the vendor's window: places in it, when it opens again, and places that come back."""
 
 import logging
+import time
 from datetime import datetime
 from typing import Any
 
@@ -21,20 +22,27 @@ class Window:
     def __init__(self, throttle: AsyncThrottle, work: Work, hold: float) -> None:
         self._throttle, self._work, self._hold = throttle, work, hold
 
-    async def acquire(self, rows: Any, scope: Scope, want: int, patience: float) -> tuple[Answer, datetime | None]:
+    async def acquire(
+        self, rows: Any, scope: Scope, want: int, least: int, patience: float
+    ) -> tuple[Answer, datetime | None]:
         """What the throttle answers; and, where the wait is longer than `patience`, until when no caster need try.
 
-        Raises Unreachable.
+        least: with fewer places nothing can go; 0: what is next needs none. Raises Unreachable.
         """
-        answer = await self._throttle.acquire(scope, want, self._hold)
+        answer = await self._ask(scope, want, least)
         if not isinstance(answer, Wait) or answer.seconds <= patience:
             return answer, None
         opens_at = await standing.full(rows, self._work.credential_id, answer.seconds - LEAD)
         # Whoever cancels places clears that row, but may have done it just before it was written.
-        answer = await self._throttle.acquire(scope, want, self._hold)
+        answer = await self._ask(scope, want, least)
         if isinstance(answer, Grant):
             await standing.reopen(rows, self._work.vendor_id)
         return answer, opens_at
+
+    async def _ask(self, scope: Scope, want: int, least: int) -> Answer:
+        if not least:
+            return Grant("", 0, time.monotonic() + self._hold)
+        return await self._throttle.acquire(scope, want, self._hold, least)
 
     async def done(self, scope: Scope, places: list[str]) -> None:
         """Their calls are over."""

@@ -134,6 +134,7 @@ def _facts(look: Look) -> dict[str, Any]:
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
         "counts": counts,
+        "units": sums.units,
         "metadata": session.metadata,
         "created_at": session.created_at,
         "finished_at": look.job.finished_at,

@@ -22,6 +22,7 @@ from vendors.limits import Limit
 from vendors.models import Minute, Vendor
 
 COUNTED = 10_000
+TODAY = ("accepted", "refused", "in_doubt", "units")  # as Minute has them
 MOST_RUNNING = 200  # jobs on the map of casters
 LINE = """
 SELECT vendor_id, count(*), sum(open)::bigint, coalesce(sum(open) FILTER (WHERE mine), 0)::bigint FROM (
@@ -123,7 +124,7 @@ def read(sponsors: Sponsors = None) -> Pulse:
     now = timezone.now()
     today, last_minute = _today(now, sponsors)
     vendors = _vendors(now, today, sponsors)
-    total = {name: sum(counts[name] for counts in today.values()) for name in ("accepted", "refused", "in_doubt")}
+    total = {name: sum(counts[name] for counts in today.values()) for name in TODAY}
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
     return Pulse(
         at=now,
@@ -209,14 +210,13 @@ def _today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]]
     """By vendor, since midnight in the current zone; and what was accepted in the last whole minute."""
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
-    counted: dict[int, dict[str, int]] = defaultdict(lambda: {"accepted": 0, "refused": 0, "in_doubt": 0})
+    counted: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(TODAY, 0))
     told = Minute.objects.filter(at__gte=midnight)
     rows = (told if sponsors is None else told.filter(sponsor__in=sponsors)).values_list("vendor_id")
     recent = Sum("accepted", filter=Q(at=minute), default=0)
-    sums = rows.annotate(Sum("accepted"), Sum("refused"), Sum("in_doubt"), recent=recent)
     last = 0
-    for vendor_id, accepted, refused, in_doubt, now_accepted in sums:
-        counted[vendor_id] = {"accepted": accepted, "refused": refused, "in_doubt": in_doubt}
+    for vendor_id, *counts, now_accepted in rows.annotate(*map(Sum, TODAY), recent=recent):
+        counted[vendor_id] = dict(zip(TODAY, counts, strict=True))
         last += now_accepted
     return counted, last
 

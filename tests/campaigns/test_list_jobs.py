@@ -50,6 +50,7 @@ class TestNumbers:
             "in_doubt": 1,
             "delivered": 0,
             "bounced": 0,
+            "units": 0,
             "created_at": "",
             "created": "",
             "next": "",

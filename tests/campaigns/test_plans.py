@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claims import casting, sending
+from campaigns.claims import casting, costs, sending
 from campaigns.claims.sending import Lease
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.states import Status
@@ -65,15 +65,25 @@ def test_how_far_a_job_is_enqueued_is_known_by_one_row_of_each_table(job: Job) -
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 1
 
 
-def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
-    words = {
+def to_claim(job: Job, **more: Any) -> dict[str, Any]:
+    return {
         "job": job.pk, "fence": 1, "vendor": job.vendor_id, "terms": job.vendor.terms, "generation": 0, "hold": 10.0,
-        "adoptions": 1,
-        "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "most": 100,
-        "closes": None,
+        "adoptions": 1, "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "closes": None,
+        **more,
     }  # fmt: skip
-    plan = run(sending.CLAIM, words)
+
+
+def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
+    plan = run(sending.CLAIM, to_claim(job, most=100))
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100
+
+
+def test_a_claim_by_cost_looks_at_what_comes_next_and_reads_as_many_rows_as_it_takes(job: Job) -> None:
+    plan = run(costs.AHEAD, {"job": job.pk, "after": job.first_message, "end": job.end, "most": 100})
+    assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100
+    ids = list(range(job.first_message, job.first_message + 50))
+    plan = run(costs.CLAIM_THESE, to_claim(job, ids=ids, units=[2] * 50))
+    assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 50
 
 
 def test_a_record_reads_as_many_rows_as_it_writes(job: Job) -> None:

@@ -33,7 +33,7 @@ class Slow:
 
 
 def ticket(number: int) -> Ticket:
-    return Ticket(Claimed(number, f"{number}-0", "ann@example.org", {}), f"place:{number}", float("inf"))
+    return Ticket(Claimed(number, f"{number}-0", "ann@example.org", {}), (f"place:{number}",), float("inf"))
 
 
 async def beside_a_round_that_is_not_full() -> None:

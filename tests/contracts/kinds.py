@@ -89,6 +89,16 @@ class HttpKind(Kind):
         ]
 
 
+class SegmentKind(HttpKind):
+    """Its limits count segments."""
+
+    title = "http by segments"
+    cases = ()
+
+    def plain(self, port: int) -> dict[str, Any]:
+        return super().plain(port) | {"unit": "segment"}
+
+
 class SmtpKind(Kind):
     name = "smtp"
     short = wild_smtp.EARLY
@@ -124,4 +134,4 @@ class SmtpKind(Kind):
         ]
 
 
-KINDS: list[Kind] = [HttpKind(), SmtpKind(False), SmtpKind(True)]
+KINDS: list[Kind] = [HttpKind(), SegmentKind(), SmtpKind(False), SmtpKind(True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +37,18 @@ def test_each_misbehaviour_comes_to_its_outcome_with_one_request_at_most(loop: s
             if isinstance(outcome, Accepted):
                 assert vendor.taken["wild"] == 1
             await eventually(lambda: accepts(adapter, kind, "good-after"), "the vendor accepts again")
+
+    run(loop, story)
+
+
+@EACH
+def test_each_letter_costs_at_least_one_place_and_always_the_same(loop: str, kind: Kind) -> None:
+    async def story() -> None:
+        async with kind.adapter_at(kind.nowhere()) as adapter:
+            cost = adapter.capabilities.cost
+            for letter in (kind.letter("wild"), replace(kind.letter("wild"), body=""), *kind.injections()):
+                units = cost(letter)
+                assert isinstance(units, int) and units >= 1 and cost(letter) == units
 
     run(loop, story)
 

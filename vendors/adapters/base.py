@@ -68,7 +68,8 @@ class Capabilities:
     after the first (None = for ever). lookup: `strong` means that "not found" proves that the vendor does
     not have it; `weak` that only "found" proves something. settle_delay: seconds to wait after a lost
     answer before looking it up. receipts: the vendor reports deliveries by itself. batch_max: letters per
-    call. cost: places that a letter takes.
+    call. cost: places that a letter takes in the vendor's window, at least 1; asked before each call, and the same for
+    the same letter.
     """
 
     dedupe: bool = False

@@ -10,9 +10,10 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from vendors.adapters import options, reports
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, Reported
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, Reported, one_unit
 from vendors.adapters.client import Client, header
 from vendors.adapters.options import InvalidSettings, Option
+from vendors.adapters.segments import segments
 from vendors.outcomes import (
     WRONG_ADDRESS,
     Accepted,
@@ -85,6 +86,7 @@ class Http(Adapter):
         "lookup": Option(options.choice("none", "weak", "strong", true="weak", false="none"), "none"),
         "settle_delay": Option(options.seconds, 5.0),
         "receipts": Option(options.flag, False),
+        "unit": Option(options.choice("message", "segment"), "message"),
         "safe_statuses": Option(options.statuses, ()),
         "ca_file": Option(options.certificates, "", destination=True),
     }
@@ -110,6 +112,7 @@ class Http(Adapter):
             lookup=known["lookup"],
             settle_delay=known["settle_delay"],
             receipts=known["receipts"],
+            cost=_segments if known["unit"] == "segment" else one_unit,
         )
 
     @classmethod
@@ -167,6 +170,10 @@ class Http(Adapter):
         if isinstance(found, NotSent) and status not in WRONG_ADDRESS:  # which speaks of this address alone
             return found
         return _unanswered(found, status)
+
+
+def _segments(letter: Letter) -> int:
+    return segments(letter.body)
 
 
 def _packed(letter: Letter) -> bytes:

@@ -66,7 +66,7 @@ def _of(job: Job, sums: progress.Progress, now: datetime) -> dict[str, Any]:
         "status": job.status,
         "in_words": words.of_sum(sums),
         "size": job.size,
-        **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED)},
+        **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED, "units")},
         "created_at": job.created_at.isoformat(),
         "created": f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}",
         "next": prospects.next_of(job, sums, now),

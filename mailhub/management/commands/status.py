@@ -108,5 +108,5 @@ def _facts(row: pulse.VendorPulse) -> dict[str, Any]:
         "state": row.accepting,
         "good": row.good,
         "bad": row.bad,
-        **{f"{name}_today": row.today.get(name, 0) for name in ("accepted", "refused", "in_doubt")},
+        **{f"{name}_today": row.today.get(name, 0) for name in pulse.TODAY},
     }
