@@ -19,7 +19,6 @@ def among(statuses: tuple[Status, ...]) -> str:
 
 
 DAY = "date_trunc('minute', now() - interval '1 day') + interval '2 minutes'"
-HOUR = "now() - interval '50 minutes'"  # lines of the ledger are kept for longer
 FRESH = f"(j.status NOT IN {among(DONE)} OR j.finished_at > clock_timestamp() - interval '1 day')"
 LEAF = f"j.status NOT IN {among(PARENTS)}"
 SLICE = "m.id >= j.first_message AND m.id < j.first_message + j.size"

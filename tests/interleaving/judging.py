@@ -21,18 +21,23 @@ def at_once(state: State, pair: tuple[Verb, Verb], *, in_order: bool) -> list[st
     return [*_told(state, final=False), *_references(state, pair), *_stops(state, pair, in_order)]
 
 
+def now(state: State) -> list[str]:
+    """At any moment between two verbs."""
+    return list(_told(state, final=False))
+
+
 def at_the_end(state: State) -> list[str]:
     return [*_told(state, final=True), *_sessions()]
 
 
 def _told(state: State, *, final: bool) -> Iterator[str]:
     # A person's word that the vendor has it not is the person's, and so is what is sent again after it.
-    words = (("failed", "P1: message {} was accepted"), ("resend", "P3: message {} is waiting"))
-    persons = [
-        start.format(id)
-        for decision, start in words
-        for id in Resolution.objects.filter(decision=decision).values_list("message_id", flat=True)
-    ]
+    starts = {
+        "failed": ("P1: message {} was accepted", "P3: message {} is waiting"),
+        "resend": ("P3: message {} is waiting",),
+    }
+    decided = Resolution.objects.exclude(decision="sent").values_list("message_id", "decision")
+    persons = [start.format(id) for id, decision in decided for start in starts[decision]]
     yield from (told for told in judge(Books(state.letters), final=final) if not told.startswith(tuple(persons)))
     yield from _counters()
     yield from _accepted(state)
