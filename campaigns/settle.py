@@ -12,14 +12,15 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from campaigns import failpoints, templates
+from campaigns import failpoints, hours, templates
 from campaigns.claims import truth
 from campaigns.claims.truth import GIVE_UP, Doubt
-from campaigns.models import Message
+from campaigns.models import Campaign, Message
 from campaigns.sender.connections import connect
 from campaigns.sender.single import Answer, Shut, SingleCalls
 from vendors import adapters, stores
 from vendors.adapters.base import Adapter, Letter
+from vendors.limits import Scope
 from vendors.models import Credential
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 from vendors.throttle import AsyncThrottle
@@ -136,9 +137,13 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
 
 async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     """young: as truth.repeat has it; None: the answer of this call is the whole truth."""
-    letter = await _letter(case, doubt)
-    if not isinstance(letter, Letter):
+    campaign, now = await truth.campaign(case.rows, doubt)
+    if opening := hours.opens_at(campaign, now):
+        return await truth.later(case.rows, doubt, (opening - now).total_seconds(), None)
+    letter = _letter(campaign, doubt)
+    if letter is None:
         return await _later(case, doubt, None)
+    cost, closes = max(1, case.adapter.capabilities.cost(letter)), hours.closes_at(campaign, now)
 
     async def start() -> Answer:
         failpoints.here("before_repeat")
@@ -146,10 +151,11 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         failpoints.here("after_repeat")
         return outcome
 
-    cost = max(1, case.adapter.capabilities.cost(letter))
-    outcome = await case.calls.call(
-        cost, lambda scope: truth.repeat(case.rows, scope, doubt, case.calls.hold, cost, young), start
-    )
+    async def allow(scope: Scope) -> bool | None:
+        hold = case.calls.hold
+        return await truth.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes)
+
+    outcome = await case.calls.call(cost, allow, start)
     failpoints.here("before_settle")
     match outcome:
         case Accepted(vendor_id):
@@ -164,14 +170,13 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     return None
 
 
-async def _letter(case: Case, doubt: Doubt) -> Letter | None:
-    subject, body, html = await truth.content(case.rows, doubt)
-    content = templates.compile(subject, body, html=html)
+def _letter(campaign: Campaign, doubt: Doubt) -> Letter | None:
+    content = templates.compile(campaign.subject, campaign.body, html=campaign.html)
     try:
         subject, body = content.render(doubt.recipient, doubt.params)
     except templates.TemplateError:
         return None
-    return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, html)
+    return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html)
 
 
 async def _unsettled(case: Case, doubt: Doubt, answer: Answer, what: str) -> None:

@@ -29,10 +29,12 @@ P4 = [
         f"""SELECT format('credential %%s: %%s called, %%s in the ledger', s.id, s.called, coalesce(u.units, 0)) FROM (
             SELECT j.credential_id AS id, count(*) AS called FROM campaigns_job j CROSS JOIN LATERAL (
                 SELECT coalesce(o.sent_at, m.sent_at) AS sent_at,
-                    coalesce(m.delivered_at, o.delivered_at) AS delivered_at
+                    coalesce(m.delivered_at, o.delivered_at) AS delivered_at,
+                    coalesce(o.error_code, m.error_code, '') AS error_code
                 FROM campaigns_message m LEFT JOIN campaigns_opsmessage o USING (id) WHERE {SLICE}
             ) c WHERE {LEAF} AND (j.status NOT IN {among(DONE)} OR j.finished_at > {SINCE})
                 AND c.sent_at > {SINCE} AND {KNOWN}
+                AND c.error_code NOT IN ('template', 'too_dear')  -- by which nothing was called
             GROUP BY 1
         ) s LEFT JOIN (
             SELECT u.credential_id AS id, sum(u.units) AS units FROM vendors_usage u

@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 
 from campaigns.claims import store
 from campaigns.claims.locks import holding
+from campaigns.models import Campaign
 from vendors.limits import Scope
 
 # The counters of the leaf and of its parent follow (a parent that is not finished yet sums up anew).
@@ -128,15 +129,16 @@ async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -
     )
 
 
-async def content(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[str, str, bool]:
-    """Subject, body and whether it is HTML, of its campaign."""
-    cursor = await connection.execute(
-        "SELECT subject, body, html FROM campaigns_campaign WHERE id = %s", [doubt.campaign_id]
-    )
-    row = await cursor.fetchone()
+NEEDED = ("subject", "body", "html", "deadline", "send_at", "hours_from", "hours_to", "time_zone")
+
+
+async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:
+    """Its content and when it may be called; and the time by the database's clock."""
+    statement = f"SELECT {', '.join(NEEDED)}, clock_timestamp() FROM campaigns_campaign WHERE id = %s"
+    row = await (await connection.execute(statement, [doubt.campaign_id])).fetchone()
     assert row is not None, "campaigns with messages are never deleted"
-    subject, body, html = row
-    return subject, body, html
+    *values, now = row
+    return Campaign(pk=doubt.campaign_id, **dict(zip(NEEDED, values, strict=True))), now
 
 
 # A call for a doubt is a call: under the vendor's generation and terms, and in the ledger before it starts.
@@ -163,16 +165,15 @@ LOOK_UP = CALL.format(
 
 # A key may have grown too old while we waited for a place. After a proof that the vendor has nothing the repeat is the
 # first call, and the proof is bound to the call that was asked about: of two who asked, one repeats. For a stopped job
-# nothing is called, not even what may be there already (promise P5), and neither is it after the deadline. The jobs
-# around the message are held.
+# nothing is called, not even what may be there already (promise P5), and neither is it after the deadline or outside of
+# the sending hours. The jobs around the message are held.
 REPEAT = CALL.format(
     known=store.KNOWN,
     jobs=f"""jobs AS (
     SELECT j.* FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
 ), """,
     ours="""UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
-    FROM campaigns_campaign c
-    WHERE c.id = m.campaign_id AND (c.deadline IS NULL OR c.deadline > clock_timestamp())
+    WHERE clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
         AND (SELECT count(stopped_at) FROM jobs) = 0""",
@@ -195,13 +196,21 @@ async def look_up(connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, 
 
 
 async def repeat(
-    connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float, units: int, young: float | None
+    connection: AsyncConnection[Any],
+    scope: Scope,
+    doubt: Doubt,
+    hold: float,
+    *,
+    units: int,
+    young: float | None,
+    closes: datetime | None,
 ) -> bool | None:
     """May it be called again now? None: the vendor may not be called.
 
+    closes: from when on its campaign may not be called.
     young: while its first call is younger than so many seconds; None: because that call was disproved.
     """
-    words = {"units": units, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
+    words = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
     return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], **words)
 
 

@@ -102,6 +102,7 @@ def test_42_letters_that_cannot_be_called_need_no_place_at_all(sandbox: Sandbox)
     job = sent(of_lengths([500] * 7, account))
     assert (job.refused, job.units) == (7, 0)
     assert sandbox.books().entries == [] and ledger() == 0
+    assert judge(sandbox.books()) == []
 
 
 def test_42_letters_go_in_their_order_and_a_dear_one_is_not_passed_by_cheap_ones(sandbox: Sandbox) -> None:

@@ -182,6 +182,18 @@ def test_42_after_its_deadline_a_campaign_is_not_called_for_its_doubts_either(
     assert sandbox.books().entries == [] and sums() == {"in doubt": 2}
 
 
+def test_42_outside_of_its_hours_a_campaign_is_looked_up_but_not_called(sandbox: Sandbox) -> None:
+    account = login(sandbox.url, lookup="strong")
+    job = in_doubt(2, account)
+    now = timezone.now()
+    hours = {"hours_from": (now + timedelta(hours=2)).time(), "hours_to": (now + timedelta(hours=3)).time()}
+    type(job.campaign).objects.update(time_zone="UTC", **hours)
+    settle.settle()
+    assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (2, 0)
+    again = Message.objects.get(pk=job.first_message).settle_at
+    assert again and timedelta(minutes=110) < again - timezone.now() < timedelta(minutes=121)
+
+
 def test_42_a_vendor_that_does_not_answer_is_asked_a_few_times_a_run_and_not_fifty(sandbox: Sandbox) -> None:
     account = login(sandbox.url, lookup="weak")
     in_doubt(50, account)
