@@ -60,6 +60,11 @@ class NotSent:
     scope: Literal["message", "credential"] = "message"
     pause: bool = False
 
+    @property
+    def puts_off(self) -> bool:
+        """Is this one message to be called later, by the vendor's word?"""
+        return self.scope == "message" and bool(self.retry_after) and not self.pause
+
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
@@ -152,7 +157,8 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent("http 429: too fast for the vendor", retry_after=wait, scope="credential")
     if status == 425:  # RFC 8470: the server was unwilling to process the request
-        return NotSent("http 425", retry_after=RETRY_DEFAULT)
+        wait = parse_retry_after(headers.get("retry-after"), now=now)
+        return NotSent("http 425", retry_after=max(RETRY_DEFAULT, wait))
     if status == 408:  # often from a gateway that does not know what happened behind it
         return InDoubt("http 408")
     if status == 409:

@@ -1,4 +1,4 @@
-"""What a sender does to rows: enqueue, claim, record, give back, drain. One function a verb, one statement each.
+"""What a sender does to rows: take, start, enqueue, claim, record. One function a verb, one statement each.
 
 The ops table is walked by key range (a partial index made the planner read every sent row at each claim), and only
 by the holder of the job: its fence is checked by every statement, so a sender that was thought dead claims nothing.
@@ -7,12 +7,11 @@ What the vendor accepted is recorded whoever reports it and however late (promis
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection as django_connection
 from django.db.models.functions import Now
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from campaigns import failpoints
@@ -141,6 +140,7 @@ WITH holder AS (
     {picked}
         AND o.job_id = %(job)s AND o.sent_at IS NULL AND o.error_code IS NULL
         AND (SELECT at FROM moment) < coalesce(%(closes)s::timestamptz, 'infinity')
+        AND (o.call_after IS NULL OR o.call_after <= (SELECT at FROM moment))
     {most}
 ), marked AS (
     UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s, units = picked.units
@@ -173,11 +173,13 @@ async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], st
 
 # While the job is held: the vendor's receipt for one of the messages may come in at the same time. One row for each
 # answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the attempt that it
-# belongs to: the row must still carry that attempt's fence.
+# belongs to: the row must still carry that attempt's fence. Whom the vendor puts off again waits for as long as it has
+# waited since the first time, from a minute to an hour, and up to half as long more, so that not all come back at once.
 RECORD = """
 WITH answer AS (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[])
-        AS a(id, kind, code, note)
+    SELECT * FROM unnest(
+        %(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[], %(waits)s::float8[]
+    ) AS a(id, kind, code, note, wait)
 ), told AS (
     UPDATE campaigns_opsmessage o SET
         sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(o.sent_at, now()) END,
@@ -185,9 +187,10 @@ WITH answer AS (
         in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(o.in_doubt_at, clock_timestamp()) END,
         message_id = CASE WHEN a.kind = 'a' THEN a.code END,
         error_code = CASE WHEN a.kind = 'r' THEN a.code END,
-        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note
-            WHEN a.kind = 'n' AND before.error_sub_type LIKE 'put off since %%' THEN before.error_sub_type
-            WHEN a.kind = 'n' THEN a.note || ' since ' || date_trunc('second', clock_timestamp()) END
+        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note END,
+        put_off_at = CASE WHEN a.wait > 0 THEN coalesce(o.put_off_at, clock_timestamp()) ELSE o.put_off_at END,
+        call_after = CASE WHEN a.wait > 0 THEN clock_timestamp() + interval '1 second' * greatest(a.wait, least(3600,
+            (1 + random() / 2) * greatest(60, extract(epoch FROM clock_timestamp() - o.put_off_at)))) END
     FROM answer a JOIN campaigns_opsmessage before USING (id)
     WHERE o.id = a.id AND o.job_id = %(job)s AND o.message_id IS NULL
         AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
@@ -222,9 +225,10 @@ KINDS = {Accepted: "a", Refused: "r", NotSent: "n", InDoubt: "d"}
 async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[tuple[int, Outcome]]) -> None:
     """Stores what calls came to. Recording twice, or by a sender that has lost the job, does no harm."""
     failpoints.here("before_record")
-    rows = [(id, KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
-    ids, kinds, codes, notes = (list(column) for column in zip(*rows, strict=True))
-    words = {"job": lease.job_id, "fence": lease.fence, "ids": ids, "kinds": kinds, "codes": codes, "notes": notes}
+    rows = [(id, KINDS[type(outcome)], *_words(outcome), _wait(outcome)) for id, outcome in answers]
+    columns = (list(column) for column in zip(*rows, strict=True))
+    words: dict[str, Any] = dict(zip(("ids", "kinds", "codes", "notes", "waits"), columns, strict=True))
+    words |= {"job": lease.job_id, "fence": lease.fence}
     row = await (await holding(connection, RECORD, words, jobs=[lease.job_id])).fetchone()
     told = set(row[0] or ()) if row else set()
     late = [(id, answer.vendor_id) for id, answer in answers if isinstance(answer, Accepted) and id not in told]
@@ -241,9 +245,12 @@ def _words(outcome: Outcome) -> tuple[str | None, str | None]:
             return _stored(code), _stored(sub_type) or None
         case InDoubt(reason):
             return None, _stored(reason)
-        case NotSent(retry_after=wait, scope="message") if wait:
-            return None, "put off"
     return None, None
+
+
+def _wait(outcome: Outcome) -> float | None:
+    """Seconds for which the vendor puts off this one message, by its own word."""
+    return outcome.retry_after if isinstance(outcome, NotSent) and outcome.puts_off else None
 
 
 def _stored(text: str) -> str:
@@ -260,49 +267,3 @@ WHERE id = %(job)s AND fence = %(fence)s AND status IN ('SENDING', 'STOPPED')
 async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> None:
     """Says that we live: also after a stop, until what is in flight is recorded."""
     await connection.execute(HEARTBEAT, {"job": lease.job_id, "fence": lease.fence})
-
-
-EXPIRE = """
-WITH held AS (
-    SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
-), late AS (
-    UPDATE campaigns_opsmessage SET error_code = 'expired'
-    WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
-        AND EXISTS (SELECT FROM held)
-        AND CASE WHEN %(put_off)s::interval IS NULL THEN true WHEN error_sub_type LIKE 'put off since %%'
-            THEN substr(error_sub_type, 15)::timestamptz <= clock_timestamp() - %(put_off)s::interval END
-    RETURNING id
-)
-UPDATE campaigns_job SET expired = expired + (SELECT count(*) FROM late) WHERE id = %(job)s
-"""
-
-
-async def expire(
-    connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int, put_off: timedelta | None = None
-) -> None:
-    """The campaign's deadline has passed: what was not called is not called any more, visibly.
-
-    put_off: only what the vendor has asked to be called later about, each time for so long.
-    """
-    words = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end, "put_off": put_off}
-    await holding(connection, EXPIRE, words, jobs=[lease.job_id])
-
-
-LEFT = f"""
-SELECT ({REACHED}) < %(end)s OR (
-    SELECT id FROM campaigns_opsmessage
-    WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s AND sent_at IS NULL AND error_code IS NULL
-    ORDER BY id LIMIT 1
-) IS NOT NULL
-"""
-
-
-def drain(connection: Connection, lease: Lease, first: int, end: int) -> bool:
-    """SENDING -> SENT if nothing is left, to pick or to enqueue."""
-    row = connection.execute(LEFT, {"job": lease.job_id, "first": first, "end": end}).fetchone()
-    if row is None or row[0]:
-        return False
-    failpoints.here("before_drain")
-    drained = move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "drain") == 1
-    failpoints.here("after_drain")
-    return drained

@@ -146,7 +146,8 @@ class Message(Delivery):
 class OpsMessage(Delivery):
     """The hot copy of a message while its job is being sent.
 
-    fence: which claim of the job started the call; units: what that call costs.
+    fence: which claim of the job started the call; units: what that call costs. put_off_at: when the vendor first asked
+    to be called later about this one; call_after: no call before then.
     """
 
     SPONSOR = "job__sponsor"
@@ -154,6 +155,8 @@ class OpsMessage(Delivery):
     job = models.ForeignKey("Job", on_delete=models.PROTECT, db_index=False, db_constraint=False)
     fence = models.PositiveIntegerField(db_default=0)
     units = models.PositiveIntegerField(db_default=1)
+    put_off_at = models.DateTimeField(null=True)
+    call_after = models.DateTimeField(null=True)
 
     objects = OfSponsors.as_manager()
 

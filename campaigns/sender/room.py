@@ -60,8 +60,8 @@ class Room:
         self._busy = 0  # connections in a call
         self.refusal: Said | None = None  # the vendor could not be called, or asked everybody to wait
         self.good = 0  # answers since then
-        self.not_sent = 0  # messages that went back to waiting
-        self.later = 0.0  # seconds that the vendor asked some of them to wait
+        self.not_sent = 0  # messages that went back to waiting, and may go at once
+        self.put_off = 0  # those that have to wait for a time of their own
         self.well = self.ill = 0  # answers that speak for or against the vendor's health, not told yet
         self._work, self._write = work, write
         self._deadlines = Deadlines(work.adapter.deadline)
@@ -154,11 +154,12 @@ class Room:
         self._answered.set()
 
     def _not_sent(self, outcome: NotSent, *, called: bool) -> None:
+        if outcome.puts_off:
+            self.put_off += 1
+            return
         self.not_sent += 1
-        if called and (outcome.scope == "credential" or outcome.retry_after is None):
+        if called and (outcome.pause or outcome.scope == "credential" or outcome.retry_after is None):
             self.refusal = heavier(self.refusal, outcome)
-        elif called:
-            self.later = max(self.later, outcome.retry_after or 0.0)
 
     def _count(self, outcome: Outcome) -> None:
         good = self._work.adapter.is_good(outcome)

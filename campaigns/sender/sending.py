@@ -11,11 +11,11 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from campaigns.claims import finalising, sending, window
+from campaigns.claims import draining, finalising, sending, window
 from campaigns.sender import work as works
 from campaigns.sender.connections import Connections
 from campaigns.sender.loop import LoopThread
-from campaigns.sender.stream import End, Stream
+from campaigns.sender.stream import End, Stream, put_off
 from vendors import stores
 from vendors.limits import Scope
 from vendors.throttle import Throttle
@@ -57,9 +57,10 @@ class Sender:
             return Sent(job_id, left=True, until=until)
         if not sending.start(lease):  # stopped meanwhile
             return Sent(job_id)
-        end = End(drained=True)
-        while end.drained and not sending.drain(_connected(), lease, work.first, work.end):
-            end = self._run(self._stream(work, stopping))
+        end: End | None = None
+        while (end is None or end.drained) and not draining.drain(_connected(), lease, work.first, work.end):
+            until = draining.due(_connected(), lease, work.first, work.end) if end else None
+            end = put_off(until) if until else self._run(self._stream(work, stopping))
             if not end.drained:
                 _connected()
                 held = end.until if end.held else None

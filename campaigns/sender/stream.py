@@ -19,6 +19,7 @@ from django.conf import settings
 from psycopg import Error as RowsError
 
 from campaigns import failpoints, hours
+from campaigns.claims import draining
 from campaigns.claims import sending as claims
 from campaigns.sender import claimers
 from campaigns.sender import standing as world
@@ -51,6 +52,11 @@ class End:
     until: datetime | None = None
     words: str = ""
     held: bool = False
+
+
+def put_off(until: datetime) -> End:
+    """The vendor has put off all that is left; nobody waits for it meanwhile."""
+    return End(until=until, words="some are to be tried again", held=True)
 
 
 class Stream:
@@ -124,9 +130,10 @@ class Stream:
                 end = self._later(10, f"the throttle's Redis cannot be reached: {error}")
             if end is None or self._room.taken:
                 continue
-            if not end.drained or not self._room.not_sent:
+            if end.drained:
+                end = await self._again(end)
+            if end is not None:
                 return end
-            end = await self._again()
 
     async def _heed(self, end: End | None) -> End | None:
         """What the vendor said of login, account or waiting outranks every other reason to wait, and is never lost.
@@ -141,19 +148,22 @@ class Stream:
                 end = told
         return end
 
-    async def _again(self) -> End | None:
-        """The slice is done, but some were provably not sent: from its start, at once or when the vendor said.
+    async def _again(self, end: End) -> End | None:
+        """The job is drained, unless some were provably not sent: they go again, from its start.
 
-        Whom the vendor has put off for too long is given up, visibly.
+        Those that the vendor has put off wait for their time; whom it has put off for too long is given up, visibly.
         """
+        work, room = self._work, self._room
         try:
-            work = self._work
-            await claims.expire(self._claims, work.lease, work.first, work.end, put_off=settings.PUT_OFF)
+            if room.put_off:
+                await draining.expire(self._claims, work.lease, work.first, work.end, put_off=settings.PUT_OFF)
         except NO_DATABASE:
             return self._later(5, "the database could not be reached")
-        wait, self._room.later = self._room.later, 0.0
-        self._cursor, self._room.not_sent = self._work.first, 0
-        return self._later(wait, "some are to be tried again") if wait else None
+        room.put_off = 0
+        if not room.not_sent:
+            return end
+        self._cursor, room.not_sent = work.first, 0
+        return None
 
     async def _step(self) -> End | None:
         await self._live()
@@ -225,7 +235,7 @@ class Stream:
         """The deadline has passed. What is not enqueued yet is first, so that it can be seen to expire."""
         if self._reached < self._work.end:
             return await self._enqueue()
-        await claims.expire(self._claims, self._work.lease, self._work.first, self._work.end)
+        await draining.expire(self._claims, self._work.lease, self._work.first, self._work.end)
         return End(drained=True)
 
     async def _after(self, refusal: NotSent | InDoubt) -> End | None:

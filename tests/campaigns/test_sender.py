@@ -2,7 +2,7 @@
 
 import http.server
 import threading
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import pytest
 from django.utils import timezone
@@ -68,14 +68,17 @@ def test_what_was_not_called_by_the_deadline_expires_also_while_the_credential_i
 
 
 class Shy(http.server.BaseHTTPRequestHandler):
-    """A vendor that asks to be called again later for bob (RFC 8470's 425), and takes everybody else."""
+    """A vendor that asks to be called again later for bob and eve (RFC 8470's 425), and takes everybody else."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
-        bob = b"bob@" in self.rfile.read(int(self.headers["content-length"]))
-        answer = b"{}" if bob else b'{"id": "1"}'
-        self.send_response(425 if bob else 200)
+        letter = self.rfile.read(int(self.headers["content-length"]))
+        later = b"bob@" in letter or b"eve@" in letter
+        answer = b"{}" if later else b'{"id": "1"}'
+        self.send_response(425 if later else 200)
+        if b"eve@" in letter:
+            self.send_header("retry-after", "1800")
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
@@ -84,43 +87,83 @@ class Shy(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_one_recipient_that_is_put_off_holds_up_nobody_and_is_tried_when_the_vendor_said():
+@pytest.fixture
+def shy():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shy) as vendor:
         threading.Thread(target=vendor.serve_forever, daemon=True).start()
-        job = enqueued(["ann@sandbox.example", "bob@sandbox.example"], f"http://127.0.0.1:{vendor.server_port}")
-        sent = sender.send(job.pk, 1)
+        yield f"http://127.0.0.1:{vendor.server_port}"
         vendor.shutdown()
+
+
+def called_after(message):
+    """Seconds from now at which it may be called."""
+    return (message.call_after - timezone.now()).total_seconds()
+
+
+def calls_of(job):
+    return sum(job.vendor.usage_set.values_list("units", flat=True))
+
+
+def test_one_recipient_that_is_put_off_holds_up_nobody_and_no_sender_waits_for_it(shy):
+    job = enqueued(["bob@sandbox.example", "ann@sandbox.example"], shy)
+    sent = sender.send(job.pk, 1)
     job.refresh_from_db()
-    assert sent.left and job.status == "DISPATCHED" and job.not_before == sent.until
+    bob = OpsMessage.objects.get(sent_at=None)
+    assert sent.left and job.status == "DISPATCHED" and job.not_before == sent.until == bob.call_after
+    assert 30 < called_after(bob) <= 90, "from a minute on, each a little different"
     assert "tried again" in job.waits_for and job.credential.closed_until is None
-    assert job.accepted == 1 and OpsMessage.objects.filter(sent_at=None).count() == 1
+    assert job.accepted == 1 and calls_of(job) == 2
+    again(job, fence=3)
+    assert sender.send(job.pk, 3).until == bob.call_after, "a sender that comes too early calls nobody"
+    assert calls_of(job) == 2
 
 
-def test_whom_the_vendor_puts_off_for_too_long_expires_in_the_end_and_says_since_when(settings):
+def test_a_wait_that_the_vendor_names_is_kept_where_it_is_longer(shy):
+    job = enqueued(["eve@sandbox.example"], shy)
+    assert sender.send(job.pk, 1).left
+    assert 1700 < called_after(OpsMessage.objects.get()) <= 1800
+
+
+@pytest.mark.parametrize(
+    ("since", "least", "most"), [(20, 60, 90), (100, 100, 160), (1000, 1000, 1510), (9000, 3600, 3600)]
+)
+def test_the_wait_grows_from_a_minute_to_an_hour_with_the_time_since_the_first(since, least, most, shy):
+    job = enqueued(["bob@sandbox.example"], shy)
+    assert sender.send(job.pk, 1).left
+    OpsMessage.objects.update(put_off_at=timezone.now() - timedelta(seconds=since), call_after=None)
+    again(job, fence=3)
+    assert sender.send(job.pk, 3).left
+    assert least - 25 < called_after(OpsMessage.objects.get()) <= most
+
+
+def test_those_who_are_put_off_together_do_not_come_back_together(shy):
+    job = enqueued([f"bob@{n}.sandbox.example" for n in range(30)], shy)
+    assert sender.send(job.pk, 1).left
+    waits = [called_after(message) for message in OpsMessage.objects.all()]
+    assert max(waits) - min(waits) > 10
+
+
+def test_whom_the_vendor_puts_off_for_too_long_expires_in_the_end_and_says_since_when(settings, shy):
     """From the first time on: to be put back and claimed again does not begin the wait anew."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shy) as vendor:
-        threading.Thread(target=vendor.serve_forever, daemon=True).start()
-        job = enqueued(["ann@sandbox.example", "bob@sandbox.example"], f"http://127.0.0.1:{vendor.server_port}")
-        assert sender.send(job.pk, 1).left
-        bob = OpsMessage.objects.get(sent_at=None)
-        first = bob.error_sub_type
-        assert first.startswith("put off since ")
-        again(job, fence=3)
-        assert sender.send(job.pk, 3).left
-        bob.refresh_from_db()
-        assert (bob.error_code, bob.error_sub_type) == (None, first)
-        settings.PUT_OFF = timedelta(0)
-        again(job, fence=5)
-        sent = sender.send(job.pk, 5)
-        assert sent.left, "once more, and it was once too often"
-        again(job, fence=7)
-        assert not sender.send(job.pk, 7).left
-        vendor.shutdown()
+    job = enqueued(["ann@sandbox.example", "bob@sandbox.example"], shy)
+    assert sender.send(job.pk, 1).left
+    first = OpsMessage.objects.get(sent_at=None).put_off_at
+    assert timezone.now() - first < timedelta(minutes=5)
+    OpsMessage.objects.update(call_after=None)
+    again(job, fence=3)
+    assert sender.send(job.pk, 3).left
+    bob = OpsMessage.objects.get(sent_at=None)
+    assert (bob.error_code, bob.error_sub_type, bob.put_off_at) == (None, None, first)
+    settings.PUT_OFF = timedelta(0)
+    OpsMessage.objects.update(call_after=None)
+    again(job, fence=5)
+    assert not sender.send(job.pk, 5).left, "once more, and it was once too often"
     finalising.finalise(job.pk)
     job.refresh_from_db()
     assert (job.status, job.accepted, job.expired) == ("LOGGED", 1, 1)
     gone = Message.objects.get(error_code="expired")
-    assert (gone.recipient, gone.error_sub_type, gone.sent_at) == ("bob@sandbox.example", first, None)
+    assert (gone.recipient, gone.sent_at) == ("bob@sandbox.example", None)
+    assert gone.error_sub_type == f"put off since {first.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def again(job, fence):

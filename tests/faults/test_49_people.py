@@ -14,7 +14,7 @@ import pytest
 from django.db import connection, transaction
 
 from campaigns import settle
-from campaigns.claims import finalising, people, sending
+from campaigns.claims import draining, finalising, people, sending
 from campaigns.claims.people import Verdict
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.sender import connections
@@ -69,7 +69,7 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
 
     async def expire() -> None:
         rows = await connections.connect()
-        await sending.expire(rows, sending.Lease(job.pk, job.fence), job.first_message, job.end)
+        await draining.expire(rows, sending.Lease(job.pk, job.fence), job.first_message, job.end)
         await rows.close()
 
     with ExitStack() as both, transaction.atomic():

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from campaigns import audit, dispatcher, receipts
-from campaigns.claims import finalising, people, sending, truth
+from campaigns.claims import draining, finalising, people, sending, truth
 from campaigns.models import Campaign, Job, Message, OpsMessage
 from campaigns.sender import standing
 from campaigns.sender.connections import connect
@@ -157,7 +157,7 @@ class Lives(RuleBasedStateMachine):
     def let_go(self, which: int, drained: bool) -> None:
         idle = [sender for sender in self.senders if sender.idle]
         sender = idle[which % len(idle)]
-        if not (drained and sending.drain(raw(), sender.lease, self.job.first_message, self.job.end)):
+        if not (drained and draining.drain(raw(), sender.lease, self.job.first_message, self.job.end)):
             finalising.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
@@ -167,7 +167,7 @@ class Lives(RuleBasedStateMachine):
         while self._sends_one():
             pass
         if self.senders and self.senders[-1].idle:
-            sending.drain(raw(), self.senders[-1].lease, self.job.first_message, self.job.end)
+            draining.drain(raw(), self.senders[-1].lease, self.job.first_message, self.job.end)
 
     def _sends_one(self) -> bool:
         if not self.senders or not self.senders[-1].idle:
