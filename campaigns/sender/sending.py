@@ -59,8 +59,8 @@ class Sender:
             return Sent(job_id)
         end: End | None = None
         while (end is None or end.drained) and not draining.drain(_connected(), lease, work.first, work.end):
-            until = draining.due(_connected(), lease, work.first, work.end) if end else None
-            end = put_off(until) if until else self._run(self._stream(work, stopping))
+            due = draining.due(_connected(), lease, work.first, work.end) if end else None
+            end = put_off(due) if due else self._run(self._stream(work, stopping))
             if not end.drained:
                 _connected()
                 held = end.until if end.held else None
