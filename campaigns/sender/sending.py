@@ -14,8 +14,9 @@ from django.db import connection
 from campaigns.claims import draining, finalising, sending, window
 from campaigns.sender import work as works
 from campaigns.sender.connections import Connections
+from campaigns.sender.end import End, put_off
 from campaigns.sender.loop import LoopThread
-from campaigns.sender.stream import End, Stream, put_off
+from campaigns.sender.stream import Stream
 from vendors import stores
 from vendors.limits import Scope
 from vendors.throttle import Throttle

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +23,7 @@ from campaigns.claims import sending as claims
 from campaigns.sender import claimers
 from campaigns.sender import standing as world
 from campaigns.sender.connections import Connections
+from campaigns.sender.end import End
 from campaigns.sender.recorder import NO_DATABASE, Answer, Recorder
 from campaigns.sender.room import Room
 from campaigns.sender.window import Window
@@ -39,24 +39,6 @@ PATIENCE = 5.0  # seconds that a sender waits by itself; for longer it lets go o
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 SLICE = 1000  # messages that are enqueued at once
 FIND_OUT = 1.0  # seconds between two looks at the world
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Why the stream ended. drained: nothing was left. until: when it may go on; words: why it waits.
-
-    held: the job itself has to wait until then; else its credential has, and a person may open that earlier.
-    """
-
-    drained: bool = False
-    until: datetime | None = None
-    words: str = ""
-    held: bool = False
-
-
-def put_off(until: datetime) -> End:
-    """The vendor has put off all that is left; nobody waits for it meanwhile."""
-    return End(until=until, words="some are to be tried again", held=True)
 
 
 class Stream:
