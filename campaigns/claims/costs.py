@@ -17,6 +17,7 @@ AHEAD = """
 SELECT m.id, m.uuid || '-' || o.resend_no, m.recipient, m.params
 FROM campaigns_opsmessage o JOIN campaigns_message m USING (id)
 WHERE o.id >= %(after)s AND o.id < %(end)s AND o.job_id = %(job)s AND o.sent_at IS NULL AND o.error_code IS NULL
+    AND (o.call_after IS NULL OR o.call_after <= clock_timestamp())
 ORDER BY o.id LIMIT %(most)s
 """
 

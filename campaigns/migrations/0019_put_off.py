@@ -8,7 +8,7 @@ WHERE error_sub_type LIKE 'put off since %' AND error_code IS NULL AND sent_at I
 
 
 class Migration(migrations.Migration):
-    dependencies = [("campaigns", "0017_store")]
+    dependencies = [("campaigns", "0018_units")]
 
     operations = [
         migrations.AddField("opsmessage", "put_off_at", models.DateTimeField(null=True)),
