@@ -5,7 +5,6 @@ from campaigns.models.mail import (
     HOLDING,
     Campaign,
     Delivery,
-    DispatchRun,
     Job,
     Message,
     OpsMessage,
@@ -13,6 +12,7 @@ from campaigns.models.mail import (
     Resolution,
     Sponsor,
 )
+from campaigns.models.runs import DispatchRun
 from campaigns.models.sessions import Session
 from campaigns.models.store import Store
 from campaigns.models.webhooks import Webhook, WebhookCall
