@@ -97,6 +97,12 @@ MUTANTS = (
         "tests/campaigns/test_locks.py",
     ),
     Mutant(
+        "what a letter costs is ignored",
+        "campaigns/sender/claimers.py",
+        (("ByCount() if work.adapter.capabilities.cost is one_unit else ByCost(work)", "ByCount()"),),
+        "tests/faults/test_42_cost.py",
+    ),
+    Mutant(
         "a 303 counts as not sent",
         "vendors/outcomes.py",
         (("UNPROCESSED_REDIRECTS = frozenset({307, 308})", "UNPROCESSED_REDIRECTS = frozenset({303, 307, 308})"),),
