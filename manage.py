@@ -8,6 +8,7 @@ from contextlib import ExitStack
 # These must work where no server can: to look at the servers, to ask for help, before anything is installed.
 WITHOUT_SERVICES = {"services", "sandbox_vendor", "help", "version", "compilemessages", "makemessages", "startapp"}
 MAKING_TABLES = {"migrate", "makemigrations", "up", "demo", "check", "test"}
+INTERRUPTED = 130  # exit code, as a shell has it for a program that Ctrl-C ended
 CLOSED = 141  # exit code, as a shell has it for a program that SIGPIPE ended
 NO_SUCH_TABLE_OR_COLUMN = ("42P01", "42703")  # PostgreSQL's codes
 
@@ -89,4 +90,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # somebody has seen enough, maybe before the command began
+        sys.exit(INTERRUPTED)

@@ -5,6 +5,8 @@ moment after the gap, a time that it has twice is the first one, and a date that
 """
 
 import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
@@ -17,6 +19,52 @@ from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
 A_WEEK_AND_A_BIT = 9  # days to look back for the last run that was due: all weekdays, and a date left out
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is known of the run of one local date: when it began (None: not yet), is it over, was it missed."""
+
+    day: date
+    started_at: datetime | None
+    finished: bool
+    missed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """The run that takes what is rendered now: its date, its moment (UTC); lost: a date that it was to go on before."""
+
+    day: date
+    at: datetime
+    lost: Run | None = None
+
+
+def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> Night | None:
+    """The next run that is not over; None: the vendor has no nights. Pure, from the runs since a week and a bit.
+
+    A date has one run (promise P6): where it has been, an hour that was moved to later that day is the next day's.
+    """
+    zone, known = ZoneInfo(vendor.time_zone), {run.day: run for run in runs}
+    latest = due(vendor, now)
+    lost: Run | None = None
+    if latest:
+        run = known.get(latest[0])
+        if (run and not run.missed and not run.finished) or (run is None and now - latest[1] <= vendor.catch_up):
+            return Night(*latest)
+        if run is None or run.missed:
+            lost = run or Run(latest[0], None, finished=False, missed=True)
+    today = now.astimezone(zone).date()
+    for ahead in range(A_WEEK_AND_A_BIT):
+        day = today + timedelta(days=ahead)
+        at = moment(day, vendor.dispatch_at, zone)
+        if at is None or at <= now or day.isoweekday() not in vendor.weekdays:
+            continue
+        if run := known.get(day):
+            lost = lost or run  # it went at another hour
+        else:
+            return Night(day, at, lost)
+    return None
 
 
 def due(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:

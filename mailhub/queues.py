@@ -2,10 +2,12 @@
 
 A worker has a role by the queue that it is started with: -Q hub reads the default queue (sweeps, nights, finishing),
 -Q vendors reads the queues of all vendors. The latter takes on the queues that there are at its start, those that it is
-told of when a vendor is saved, and, because such a word may be lost, looks for more every QUEUE_LOOK_SECONDS.
+told of when a vendor is saved, and, because such a word may be lost, looks for more every QUEUE_LOOK_SECONDS. At each
+look it says which queues it reads, so that every page can tell when nobody reads a vendor's.
 """
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 from celery import bootsteps
@@ -14,9 +16,11 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
+from vendors import readers
 from vendors.models import Vendor
 
 VENDORS = "vendors"  # a role, not a queue that anything is sent to
+WORD = 3  # looks for which a worker's word that it reads a queue is good
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +58,8 @@ class Adoption(bootsteps.StartStopStep):
     def stop(self, consumer: Any) -> None:
         if self._timer:
             self._timer.cancel()
+        with suppress(readers.Unreachable):  # its word runs out by itself
+            readers.leave(settings.REDIS_URL, consumer.hostname)
 
 
 def adopt(consumer: Any) -> None:
@@ -64,6 +70,16 @@ def adopt(consumer: Any) -> None:
             if name not in reads:
                 queue = consumer.app.amqp.queues[name]  # of the kind that publishers declare
                 consumer.add_task_queue(queue.name)
+    _tell(consumer)
+
+
+def _tell(consumer: Any) -> None:
+    reads = frozenset(consumer.app.amqp.queues.consume_from) - {VENDORS}
+    me = readers.Reader(consumer.hostname, reads, consumer.controller.concurrency or 1)
+    try:
+        readers.tell(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
+    except readers.Unreachable as why:
+        logger.debug("Redis is not told which queues are read: %s", why)
 
 
 def _vendors_queues() -> list[str]:

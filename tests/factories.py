@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import references
 from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor
 from campaigns.states import RUNNING, Status
+from vendors import readers
 from vendors.casters import default_set
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
@@ -54,6 +56,14 @@ def vendor(
 def caster(of: Vendor, name: str = "", kind: str = "large-priority", **sizes: Any) -> Mailcaster:
     """sizes: min_size, max_size, percentage; the model's defaults are document 003's."""
     return Mailcaster.objects.create(vendor=of, name=name or unique("MC"), kind=kind, **sizes)
+
+
+def at_work(of: Vendor, slots: int = 4) -> Vendor:
+    """Nothing but the window keeps its jobs: a caster is enabled, and a worker of so many senders reads its queue."""
+    if not of.mailcasters.exists():
+        caster(of)
+    readers.tell(settings.REDIS_URL, readers.Reader(unique("worker"), frozenset([of.queue]), slots), seconds=3600)
+    return of
 
 
 def credential(of: Vendor | None = None, name: str = "", **fields: Any) -> Credential:

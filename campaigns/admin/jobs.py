@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import path
 from django.utils import timezone
 
-from campaigns import progress, prospects, scope, words
+from campaigns import eta, progress, scope, words
 from campaigns.admin.decisions import Decisions
 from campaigns.admin.look import BY, NAMES, SPANS, Look, Pages, states
 from campaigns.admin.scoped import Scoped
@@ -42,7 +42,7 @@ class JobList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
         self.look, self.choices = look_of(request), choices(request)
         found = super().get_queryset(request, exclude_parameters)
-        return prospects.with_holder(found if self.query.isdecimal() else self.look.jobs(found))
+        return eta.with_holder(found if self.query.isdecimal() else self.look.jobs(found))
 
     def get_ordering(self, request: HttpRequest, queryset: "QuerySet[Job]") -> list[Any]:
         return [f"-{DATES[self.look.by]}", "-id"]
@@ -85,12 +85,12 @@ def look_of(request: HttpRequest) -> Look:
 def told(rows: list[Any]) -> list[Any]:
     """Jobs with their sums, word, what comes next and about when they end."""
     now = timezone.now()
-    sums, places = progress.of_jobs(rows), prospects.places(rows)
+    sums = progress.of_jobs(rows)
+    prospects = eta.of_jobs(rows, sums, now)
     for job in rows:
-        job.sums = sums[job.pk]
+        job.sums, prospect = sums[job.pk], prospects[job.pk]
         job.word = words.of_sum(job.sums)
-        job.next = prospects.next_of(job, job.sums, now)
-        job.ends = prospects.about(prospects.ends_at(places.get(job.pk), now), now)
+        job.next, job.ends = prospect.next, prospect.ends
     return rows
 
 
@@ -139,8 +139,13 @@ class JobAdmin(Decisions, Scoped):
         parent = get_object_or_404(self.get_queryset(request), pk=job_id)
         if not self.has_view_permission(request):
             raise PermissionDenied
-        children = prospects.with_holder(parent.children.select_related("mailcaster", "vendor", "credential"))
-        shown = told(list(children.defer("credential__secret").order_by("id")[:MOST_PARTS]))
+        of = ("campaign", "mailcaster", "vendor", "credential")
+        children = eta.with_holder(parent.children.select_related(*of))
+        shown = told(
+            list(
+                children.defer("credential__secret", "campaign__subject", "campaign__body").order_by("id")[:MOST_PARTS]
+            )
+        )
         for child in shown:  # its slice, counted from the parent's first message
             child.from_message = child.first_message - parent.first_message + 1
             child.to_message = child.end - parent.first_message

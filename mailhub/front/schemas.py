@@ -44,7 +44,7 @@ class SendRequest(Strict):
 
 
 class ForecastOut(BaseModel):
-    first_at: datetime | None = Field(description="Nothing while the vendor's limit is 0")
+    first_at: datetime | None = Field(description="Nothing where nobody can know; the basis says why")
     last_at: datetime | None
     basis: str
 

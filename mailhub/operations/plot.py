@@ -6,7 +6,8 @@ from typing import Any
 
 from django.db.models import F, Sum
 
-from mailhub.operations.pulse import Sponsors, limits_of
+from campaigns.queues import Sponsors
+from mailhub.operations.pulse import limits_of
 from vendors.models import Minute, Vendor
 
 

@@ -6,47 +6,32 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
-from campaigns import progress, prospects
+from campaigns import eta, obstacles, progress, queues
+from campaigns.eta import Eta
 from campaigns.models import Job, Message
-from campaigns.states import PARENTS, RUNNING
+from campaigns.queues import Queue, Sponsors
+from campaigns.states import RUNNING
 from mailhub.models import ParkedTask
-from mailhub.operations.meters import Meter, meters, places
+from mailhub.operations.meters import Meter, meters
 from vendors import health
-from vendors.forecast import forecast
 from vendors.limits import Limit
 from vendors.models import Minute, Vendor
 
 COUNTED = 10_000
 TODAY = ("accepted", "refused", "in_doubt", "units")  # as Minute has them
 MOST_RUNNING = 200  # jobs on the map of casters
-LINE = """
-SELECT vendor_id, count(*), sum(open)::bigint, coalesce(sum(open) FILTER (WHERE mine), 0)::bigint FROM (
-    SELECT vendor_id, greatest(0, CASE WHEN status = ANY(%(parents)s) THEN remaining
-        ELSE size - accepted - refused - expired - in_doubt END) AS open,
-        %(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]) AS mine
-    FROM campaigns_job WHERE vendor_id = ANY(%(vendors)s) AND status = ANY(%(queued)s)
-) line GROUP BY vendor_id
-"""
-Sponsors = list[int] | None  # whose mail is told of; None: everybody's
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What waits for a vendor: jobs, messages not called yet, and those of them that the viewer may know of."""
-
-    jobs: int = 0
-    messages: int = 0
-    mine: int = 0
 
 
 @dataclass(slots=True)
 class VendorPulse:
-    """One vendor's row. waiting: messages of the viewer's sponsors; ends: about when its line is empty, in words."""
+    """One vendor's row. waiting: messages of the viewer's sponsors; ends: about when what is in line has gone.
+
+    apart: what waits for something else than the window; troubles: logins over which nothing goes.
+    """
 
     vendor: Vendor
     limits: tuple[Limit, ...]
@@ -54,6 +39,8 @@ class VendorPulse:
     jobs: int = 0
     waiting: int = 0
     ends: str = ""
+    apart: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
     accepting: str = ""
     open: bool = True
     good: int = 0
@@ -137,51 +124,38 @@ def read(sponsors: Sponsors = None) -> Pulse:
     )
 
 
-def line(vendor_ids: list[int], sponsors: Sponsors = None) -> dict[int, Line]:
-    """What was dispatched or is ready, by vendor."""
-    words = {
-        "vendors": vendor_ids,
-        "sponsors": sponsors,
-        "parents": list(PARENTS),
-        "queued": list(prospects.QUEUED),
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(LINE, words)
-        found = {vendor: Line(*counts) for vendor, *counts in cursor.fetchall()}
-    return {vendor: found.get(vendor, Line()) for vendor in vendor_ids}
-
-
 def limits_of(vendor: Vendor) -> tuple[Limit, ...]:
     """Over all of its credentials together."""
     return tuple(Limit(one.units, one.seconds) for one in vendor.limits.all() if one.credential_id is None)
 
 
-def ends(waiting: int, limits: tuple[Limit, ...], taken: list[float] | None, now: datetime) -> str:
-    """About when so many messages have gone; empty where nobody can say."""
-    if not waiting:
-        return "nothing waits"
-    if not limits:
-        return ""
-    seconds = forecast(waiting, limits, taken or (), now.timestamp())
-    return "never: a limit is 0" if seconds is None else prospects.about(prospects.later(now, seconds), now)
+def ends(end: Eta, in_line: int, now: datetime) -> str:
+    """About when what is in line has gone, or why nobody can say; empty without a limit."""
+    if end.obstacle:
+        return f"no end: {end.obstacle.words}"
+    return eta.about(end.ends_at, now) if in_line else "nothing is in line"
 
 
 def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorPulse]:
     vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
-    lines = line([vendor.pk for vendor in vendors], sponsors)
-    return [_vendor(vendor, lines[vendor.pk], today[vendor.pk], now) for vendor in vendors]
+    seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors)
+    return [_vendor(vendor, seen[vendor.pk], today[vendor.pk], now) for vendor in vendors]
 
 
 def of_vendor(vendor: Vendor) -> VendorPulse:
     """The row of one, with all that waits for it."""
-    return _vendor(vendor, line([vendor.pk])[vendor.pk], {}, timezone.now())
+    now = timezone.now()
+    return _vendor(vendor, queues.of_vendors([vendor.pk], now)[vendor.pk], {}, now)
 
 
-def _vendor(vendor: Vendor, waits: Line, today: dict[str, int], now: datetime) -> VendorPulse:
+def _vendor(vendor: Vendor, queue: Queue, today: dict[str, int], now: datetime) -> VendorPulse:
     limits = limits_of(vendor)
-    taken = places(vendor.pk, limits)
-    row = VendorPulse(vendor, limits, meters(limits, taken), waits.jobs, waits.mine, today=today)
-    row.ends = "paused" if vendor.paused else ends(waits.messages, limits, taken, now)
+    window = eta.places(vendor.pk, 0, limits)
+    full = meters(limits, window[0] if window else None)
+    row = VendorPulse(vendor, limits, full, queue.jobs, queue.mine, today=today)
+    row.ends = ends(eta.of_queue(queue, now), queue.in_line, now) if queue.waiting else "nothing waits"
+    row.apart = obstacles.apart(vendor, queue, now)
+    row.troubles = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
     _healthy(row, now)
     return row
 

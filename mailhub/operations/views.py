@@ -1,6 +1,8 @@
 """The operations page and its live parts."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
@@ -11,9 +13,9 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
 
-from campaigns import audit, scope
+from campaigns import audit, eta, queues, scope
+from campaigns.queues import Queue
 from mailhub.operations import plot, pulse, workers
-from mailhub.operations.meters import meters, places
 from vendors.limits import Limit
 from vendors.models import Vendor
 
@@ -73,15 +75,16 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
         new = tuple(_limit(typed) for typed in request.GET.getlist("limit"))
     except ValueError:
         return render(request, "admin/operations/forecast.html", {"fault": True})
-    waiting = pulse.line([vendor.pk])[vendor.pk].messages
-    taken = places(vendor.pk, (*old, *new))
-    context = {
-        "waiting": waiting,
-        "before": pulse.ends(waiting, old, taken, now) or "no limit",
-        "after": pulse.ends(waiting, new, taken, now) or "no limit",
-        "meters": meters(new, taken),
-    }
+    queue = queues.of_vendors([vendor.pk], now)[vendor.pk]
+    before, after = (_end(queue, limits, now) for limits in (old, new))
+    context = {"waiting": queue.in_line, "before": before or "no limit", "after": after or "no limit"}
     return render(request, "admin/operations/forecast.html", context)
+
+
+def _end(queue: Queue, limits: tuple[Limit, ...], now: datetime) -> str:
+    """If the vendor had these limits."""
+    end = eta.of_queue(replace(queue, limits=limits, taken={}), now)
+    return pulse.ends(end, queue.in_line, now)
 
 
 def _limit(typed: str) -> Limit:

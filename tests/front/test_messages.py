@@ -10,6 +10,7 @@ from django.utils import timezone
 from campaigns.models import Campaign, Job, Message, Session
 from mailhub.models import ParkedTask
 from tests import factories
+from tests.factories import at_work
 from tests.front.program import Program, desk, fresh, letter, pointers, problem
 from vendors import health
 from vendors.health import Terms
@@ -23,7 +24,7 @@ def stored():
 
 
 def test_a_letter_is_taken_with_a_session_and_a_forecast():
-    program, vendor = Program(), desk(limits=[(5, 60)])
+    program, vendor = Program(), at_work(desk(limits=[(5, 60)]))
     answer = program.send(
         letter(vendor, recipients=[{"to": "Ann@Sandbox.Example", "fields": {"n": 1}, "reference": "a"}])
     )
@@ -51,7 +52,7 @@ def test_a_thousand_are_one_job_that_is_cut_and_the_ids_are_one_block():
 
 
 def test_the_forecast_counts_what_waits_before():
-    program, vendor = Program(), desk(limits=[(5, 60)])
+    program, vendor = Program(), at_work(desk(limits=[(5, 60)]))
     program.send(letter(vendor, [f"p{number}@sandbox.example" for number in range(10)]))
     told = program.send(letter(vendor)).json()["forecast"]
     assert told["basis"] == "5 per 60 s, 10 ahead of you"
@@ -114,7 +115,7 @@ def test_a_request_that_sends_must_have_a_key_that_can_be_kept():
 
 
 def test_a_dry_run_checks_and_forecasts_and_stores_nothing():
-    program, vendor = Program(), desk(limits=[(5, 60)])
+    program, vendor = Program(), at_work(desk(limits=[(5, 60)]))
     answer = program.send(letter(vendor), None, "/api/v1/messages?dry_run=true")
     assert answer.status_code == 200
     told = answer.json()

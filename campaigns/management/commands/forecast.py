@@ -1,28 +1,25 @@
 """`manage.py forecast`: when what waits for a vendor will have gone."""
 
 from argparse import ArgumentParser
-from contextlib import closing
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from campaigns.outlook import Outlook, outlook
-from campaigns.prospects import about
-from vendors import stores
+from campaigns import eta, obstacles, queues
+from campaigns.eta import Eta
+from campaigns.queues import Queue
 from vendors.management import arguments
 from vendors.management.output import tell
 from vendors.models import Vendor
-from vendors.throttle import Throttle, Unreachable
 
 
 class Command(BaseCommand):
     help = (
         "Says when the last message that waits for a vendor will be called: from its limits and the calls in their "
-        "windows, if calls take no time and none is put off. Exit codes: 0 done, 1 unknown vendor or Redis is away, "
-        "2 usage."
+        "windows, if calls take no time and none is put off; or why nobody can know. Exit codes: 0 done, 1 unknown "
+        "vendor, 2 usage."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -33,50 +30,45 @@ class Command(BaseCommand):
         vendors = [arguments.vendor(options["vendor"])] if options["vendor"] else list(Vendor.objects.order_by("slug"))
         if not vendors and not options["json"]:
             self.stdout.write("there is no vendor yet")
-        with closing(stores.redis(settings.REDIS_URL)) as redis:
-            for vendor in vendors:
-                now = timezone.now()
-                try:
-                    found = outlook(vendor, Throttle(redis), now)
-                except Unreachable as error:
-                    raise CommandError(f"Redis does not tell what is in the windows: {error}") from error
-                tell(self.stdout, f"{vendor.slug}: {sentence(found, now)}", facts(vendor, found, now), options["json"])
+        now = timezone.now()
+        found = queues.of_vendors([vendor.pk for vendor in vendors], now)
+        for vendor in vendors:
+            queue = found[vendor.pk]
+            end = eta.of_queue(queue, now)
+            words = f"{vendor.slug}: {sentence(vendor, queue, end, now)}"
+            tell(self.stdout, words, facts(queue, end, now), options["json"])
 
 
-def sentence(found: Outlook, now: datetime) -> str:
+def sentence(vendor: Vendor, queue: Queue, end: Eta, now: datetime) -> str:
     """1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
-    pace = " and ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in found.limits) or "no limit"
-    words = f"{_count(found.messages, 'message')} in {_count(found.jobs, 'job')} at {pace}: {_end(found, now)}"
-    rest = [f"{found.put_off:,} wait for a time of their own"] if found.put_off else []
-    rest += [f"{found.for_the_night:,} for the nightly dispatch"] if found.for_the_night else []
-    return "; ".join([words, *rest])
+    pace = " and ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in queue.limits) or "no limit"
+    words = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {pace}: {_end(queue, end, now)}"
+    return "; ".join([words, *obstacles.apart(vendor, queue, now)])
 
 
-def _end(found: Outlook, now: datetime) -> str:
-    if not found.messages:
-        return "nothing waits"
-    if found.unknown:
-        return f"no end: {found.unknown}"
-    if found.ends_at is None:
-        return "ends in more than ten years"
-    return f"ends {about(found.ends_at, now)}" if found.limits else "as fast as the vendor answers"
+def _end(queue: Queue, end: Eta, now: datetime) -> str:
+    if end.obstacle and queue.waiting:
+        return f"no end: {end.obstacle.words}"
+    if not queue.in_line:
+        return "nothing is in line"
+    return f"ends {eta.about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def facts(vendor: Vendor, found: Outlook, now: datetime) -> dict[str, Any]:
+def facts(queue: Queue, end: Eta, now: datetime) -> dict[str, Any]:
     """For programs."""
-    ends = found.ends_at if found.messages else None
     return {
-        "vendor": vendor.slug,
-        "jobs": found.jobs,
-        "messages": found.messages,
-        "limits": [f"{limit.units}/{limit.seconds:g}" for limit in found.limits],
-        "ends_at": ends,
-        "seconds": (ends - now).total_seconds() if ends else None,
-        "unknown": found.unknown,
-        "put_off": found.put_off,
-        "for_the_night": found.for_the_night,
+        "vendor": queue.slug,
+        "jobs": queue.jobs,
+        "messages": queue.waiting,
+        "in_line": queue.in_line,
+        "limits": [f"{limit.units}/{limit.seconds:g}" for limit in queue.limits],
+        "ends_at": end.ends_at,
+        "seconds": (end.ends_at - now).total_seconds() if end.ends_at else None,
+        "unknown": end.obstacle.words if end.obstacle and queue.waiting else "",
+        "put_off": queue.put_off,
+        "for_the_night": queue.rendered,
     }

@@ -1,6 +1,5 @@
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -8,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from campaigns import progress, prospects, words
+from campaigns import eta, progress, words
 from campaigns.management import flags
 from campaigns.models import Job
 from vendors.management.output import write_rows
@@ -45,18 +44,19 @@ class Command(BaseCommand):
 
     def _jobs(self, options: dict[str, Any]) -> QuerySet[Job]:
         jobs = flags.jobs(options).select_related("campaign__sponsor", "vendor", "credential").order_by("-id")
-        return prospects.with_holder(jobs).defer("campaign__subject", "campaign__body", "credential__secret")
+        return eta.with_holder(jobs).defer("campaign__subject", "campaign__body", "credential__secret")
 
 
 def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
     rows = jobs.iterator(chunk_size=CHUNK)
     while chunk := list(islice(rows, CHUNK)):
-        sums, now = progress.of_jobs(chunk), timezone.now()
+        sums = progress.of_jobs(chunk)
+        prospects = eta.of_jobs(chunk, sums, timezone.now())
         for job in chunk:
-            yield _of(job, sums[job.pk], now)
+            yield _of(job, sums[job.pk], prospects[job.pk])
 
 
-def _of(job: Job, sums: progress.Progress, now: datetime) -> dict[str, Any]:
+def _of(job: Job, sums: progress.Progress, prospect: eta.Prospect) -> dict[str, Any]:
     return {
         "id": job.pk,
         "parent": job.parent_id,
@@ -69,5 +69,5 @@ def _of(job: Job, sums: progress.Progress, now: datetime) -> dict[str, Any]:
         **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED, "units")},
         "created_at": job.created_at.isoformat(),
         "created": f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}",
-        "next": prospects.next_of(job, sums, now),
+        "next": ", ".join(filter(None, (prospect.next, prospect.ends))),
     }
