@@ -1,11 +1,12 @@
 -- Good and bad answers of one vendor, and whether more work for it is taken (document 002).
 -- KEYS[1]: hash good, bad; closed: no work before then; probe: one batch is out, the others wait until then (seconds).
--- ARGV: verb, min_requests, min_ratio, ttl, retry_after (seconds), then good, bad for the verb note.
+-- trouble: what the last bad answer said, and trouble_at.
+-- ARGV: verb, min_requests, min_ratio, ttl, retry_after (seconds), then good, bad, trouble for the verb note.
 local verb, least, ratio = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local ttl, pause = tonumber(ARGV[4]), tonumber(ARGV[5])
 local clock = redis.call('TIME')
 local now = clock[1] + clock[2] / 1000000
-local row = redis.call('HMGET', KEYS[1], 'good', 'bad', 'closed', 'probe')
+local row = redis.call('HMGET', KEYS[1], 'good', 'bad', 'closed', 'probe', 'trouble', 'trouble_at')
 local good, bad = tonumber(row[1] or 0), tonumber(row[2] or 0)
 local closed, probe = tonumber(row[3] or 0), tonumber(row[4] or 0)
 
@@ -22,7 +23,7 @@ local function keep()
 end
 
 local function answer(word, seconds)
-  return {word, good, bad, tostring(seconds)}
+  return {word, good, bad, tostring(seconds), row[5] or '', row[6] or '0'}
 end
 
 if verb == 'note' then
@@ -37,6 +38,10 @@ if verb == 'note' then
   end
   redis.call('HINCRBY', KEYS[1], 'good', g)
   redis.call('HINCRBY', KEYS[1], 'bad', b)
+  if ARGV[8] and ARGV[8] ~= '' then
+    redis.call('HSET', KEYS[1], 'trouble', ARGV[8])
+    set('trouble_at', now)
+  end
   keep()
   return answer('noted', 0)
 end

@@ -8,6 +8,7 @@ first. Campaigns are not stopped by it: their answers count, and may open it as 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from redis.asyncio import Redis as AsyncRedis
 from vendors import stores
 from vendors.models import Vendor
 
+LONGEST = 200  # characters of what a bad answer said
 SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
 
@@ -46,12 +48,17 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """state: open; closed for so many seconds more; half-open: the next batch is the probe; probe: this batch is."""
+    """state: open; closed for so many seconds more; half-open: the next batch is the probe; probe: this batch is.
+
+    trouble: what the last bad answer said, and when.
+    """
 
     state: str
     good: int
     bad: int
     seconds: float
+    trouble: str = ""
+    trouble_at: datetime | None = None
 
     @property
     def accepting(self) -> bool:
@@ -81,10 +88,10 @@ class Health:
         """The same without consequences."""
         return self._ask(vendor_id, terms.words("look"))
 
-    def note(self, vendor_id: int, terms: Terms, good: int, bad: int) -> None:
-        """So many more answers."""
+    def note(self, vendor_id: int, terms: Terms, good: int, bad: int, trouble: str = "") -> None:
+        """So many more answers; trouble: what the last bad one said, which names nobody."""
         if good or bad:
-            self._ask(vendor_id, terms.words("note", good, bad))
+            self._ask(vendor_id, [*terms.words("note", good, bad), trouble[:LONGEST]])
 
     def reset(self, vendor_id: int) -> None:
         """Forget all answers: the vendor is open."""
@@ -98,7 +105,9 @@ class Health:
             reply: Any = self._script(keys=[_key(vendor_id)], args=words)
         except RedisError as error:
             raise Unreachable(str(error)) from error
-        return Status(reply[0].decode(), int(reply[1]), int(reply[2]), float(reply[3]))
+        state, good, bad, seconds, trouble, at = reply
+        when = datetime.fromtimestamp(float(at), UTC) if trouble else None
+        return Status(state.decode(), int(good), int(bad), float(seconds), trouble.decode(errors="replace"), when)
 
 
 def at(url: str) -> Health:
@@ -117,10 +126,10 @@ class AsyncHealth:
     def __init__(self, redis: AsyncRedis) -> None:
         self._script = redis.register_script(SCRIPT)
 
-    async def note(self, vendor_id: int, terms: Terms, good: int, bad: int) -> None:
+    async def note(self, vendor_id: int, terms: Terms, good: int, bad: int, trouble: str = "") -> None:
         """See Health.note."""
         try:
-            await self._script(keys=[_key(vendor_id)], args=terms.words("note", good, bad))
+            await self._script(keys=[_key(vendor_id)], args=[*terms.words("note", good, bad), trouble[:LONGEST]])
         except RedisError as error:
             raise Unreachable(str(error)) from error
 

@@ -102,7 +102,7 @@ class JobAdmin(Decisions, Scoped):
     search_help_text = "A job's number, or the beginning of a campaign's name"
     sortable_by = ()
     actions_selection_counter = False
-    readonly_fields = ["in_words", "so_far"]
+    readonly_fields = ["in_words", "so_far", "comes_next", "ends_about"]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[Job]":
         return super().get_queryset(request).defer("campaign__subject", "campaign__body", "credential__secret")
@@ -162,12 +162,29 @@ class JobAdmin(Decisions, Scoped):
         more = words.reported(sums) + words.cost(sums)
         return f"{sums.accepted:,} / {sums.refused:,} / {sums.in_doubt:,} of {sums.size:,}{more}"
 
+    @admin.display(description="next")
+    def comes_next(self, job: Job) -> str:
+        return _prospect(job).next or "-"
+
+    @admin.display(description="ends")
+    def ends_about(self, job: Job) -> str:
+        return _prospect(job).ends or "-"
+
 
 @admin.register(DispatchRun)
 class DispatchRunAdmin(ReadOnly):
     list_display = ["vendor", "local_date", "due_at", "started_at", "finished_at", "dispatched", "missed"]
     list_filter = ["vendor", "missed"]
     list_select_related = ["vendor"]
+
+
+def _prospect(job: Any) -> eta.Prospect:
+    """For a page of one job; asked for once."""
+    if not hasattr(job, "prospect"):
+        seen: Any = eta.with_holder(Job.objects.filter(pk=job.pk)).select_related("campaign", "vendor", "credential")
+        (row,) = told(list(seen.defer("credential__secret", "campaign__subject", "campaign__body")))
+        job.prospect = eta.Prospect(row.next, row.ends)
+    return job.prospect
 
 
 def _sums(job: Any) -> Progress:

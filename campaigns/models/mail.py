@@ -32,6 +32,10 @@ class Sponsor(models.Model):
         return self.name
 
 
+TIMED = Q(send_at__isnull=False) | Q(hours_from__isnull=False)
+TIMES = ["send_at", "hours_from", "hours_to", "time_zone"]
+
+
 class Campaign(models.Model):
     """One content for one list of recipients, for one sponsor over one credential."""
 
@@ -55,7 +59,10 @@ class Campaign(models.Model):
 
     class Meta:
         ordering = ["-id"]
-        indexes = [models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name")]
+        indexes = [
+            models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name"),
+            models.Index(fields=["id"], include=TIMES, condition=TIMED, name="campaign_timed"),  # for long queues
+        ]
 
     def __str__(self) -> str:
         return self.name

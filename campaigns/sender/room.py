@@ -6,6 +6,7 @@ A slow answer holds up its own place only.
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -63,6 +64,7 @@ class Room:
         self.not_sent = 0  # messages that went back to waiting, and may go at once
         self.put_off = 0  # those that have to wait for a time of their own
         self.well = self.ill = 0  # answers that speak for or against the vendor's health, not told yet
+        self.trouble = ""  # what the last one against it said, without to whom it was
         self._work, self._write = work, write
         self._deadlines = Deadlines(work.adapter.deadline)
         self._tickets: asyncio.Queue[Ticket] = asyncio.Queue()
@@ -144,7 +146,7 @@ class Room:
         self._places.extend(ticket.places)
         self._answers.append((ticket.message.id, outcome))
         if called:
-            self._count(outcome)
+            self._count(outcome, ticket.message.recipient)
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, called=called)
         elif called and isinstance(outcome, InDoubt) and outcome.pause:
@@ -161,10 +163,12 @@ class Room:
         if called and (outcome.pause or outcome.scope == "credential" or outcome.retry_after is None):
             self.refusal = heavier(self.refusal, outcome)
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: Outcome, recipient: str) -> None:
         good = self._work.adapter.is_good(outcome)
         self.well += good is True
         self.ill += good is False
+        if good is False and isinstance(outcome, NotSent | InDoubt):
+            self.trouble = _without(recipient, outcome.reason)
 
     async def _record(self) -> None:
         while True:
@@ -175,3 +179,11 @@ class Room:
             await self._write(answers, places)
             self.taken -= len(answers)
             self._freed.set()
+
+
+def _without(recipient: str, words: str) -> str:
+    """Vendors' words often repeat the address, or what stands before its @."""
+    for told in (recipient, recipient.partition("@")[0]):
+        if len(told) > 2:
+            words = re.sub(re.escape(told), "…", words, flags=re.IGNORECASE)
+    return words

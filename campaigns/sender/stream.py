@@ -187,7 +187,7 @@ class Stream:
         self._room.well = self._room.ill = 0
         try:
             if good or bad:
-                await self._health.note(self._work.vendor_id, self._world.health, good, bad)
+                await self._health.note(self._work.vendor_id, self._world.health, good, bad, self._room.trouble)
         except health.Unreachable:
             log.warning("job %s: %s good and %s bad answers are not counted", self._work.lease.job_id, good, bad)
 

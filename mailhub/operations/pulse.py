@@ -30,7 +30,8 @@ MOST_RUNNING = 200  # jobs on the map of casters
 class VendorPulse:
     """One vendor's row. waiting: messages of the viewer's sponsors; ends: about when what is in line has gone.
 
-    apart: what waits for something else than the window; troubles: logins over which nothing goes.
+    apart: what waits for something else than the window; stopped: logins over which nothing
+    goes, and why; trouble: what the vendor's last bad answer said.
     """
 
     vendor: Vendor
@@ -40,7 +41,9 @@ class VendorPulse:
     waiting: int = 0
     ends: str = ""
     apart: list[str] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    trouble: str = ""
+    trouble_at: datetime | None = None
     accepting: str = ""
     open: bool = True
     good: int = 0
@@ -139,7 +142,7 @@ def ends(end: Eta, in_line: int, now: datetime) -> str:
 def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorPulse]:
     vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
     seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors)
-    return [_vendor(vendor, seen[vendor.pk], today[vendor.pk], now) for vendor in vendors]
+    return [_vendor(vendor, seen[vendor.pk], today[vendor.pk], now, sponsors is None) for vendor in vendors]
 
 
 def of_vendor(vendor: Vendor) -> VendorPulse:
@@ -148,14 +151,15 @@ def of_vendor(vendor: Vendor) -> VendorPulse:
     return _vendor(vendor, queues.of_vendors([vendor.pk], now)[vendor.pk], {}, now)
 
 
-def _vendor(vendor: Vendor, queue: Queue, today: dict[str, int], now: datetime) -> VendorPulse:
+def _vendor(vendor: Vendor, queue: Queue, today: dict[str, int], now: datetime, counted: bool = True) -> VendorPulse:
+    """counted: the viewer may know how much waits of everybody's mail."""
     limits = limits_of(vendor)
     window = eta.places(vendor.pk, 0, limits)
     full = meters(limits, window[0] if window else None)
     row = VendorPulse(vendor, limits, full, queue.jobs, queue.mine, today=today)
     row.ends = ends(eta.of_queue(queue, now), queue.in_line, now) if queue.waiting else "nothing waits"
-    row.apart = obstacles.apart(vendor, queue, now)
-    row.troubles = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
+    row.apart = obstacles.apart(vendor, queue, now) if counted else []
+    row.stopped = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
     _healthy(row, now)
     return row
 
@@ -169,13 +173,15 @@ def _healthy(row: VendorPulse, now: datetime) -> None:
     except health.Unreachable:
         row.accepting, row.open = "unknown: no Redis", False
         return
-    row.good, row.bad = status.good, status.bad
+    row.good, row.bad, row.trouble, row.trouble_at = status.good, status.bad, status.trouble, status.trouble_at
     if vendor.paused:
         row.accepting, row.open = f"paused: {vendor.paused_reason}".rstrip(": "), False
     elif closed and max(closed) > now:
         row.accepting, row.open = f"closed until {timezone.localtime(max(closed)):%H:%M:%S}", False
     elif not status.accepting:
         row.accepting, row.open = f"503, retry after {status.seconds:.0f} s", False
+    elif row.stopped and len(row.stopped) == len(vendor.credentials.all()):
+        row.accepting, row.open = "paused", False
     else:
         row.accepting = "yes"
 

@@ -67,7 +67,10 @@ def _picture(found: workers.Workers, width: int) -> RenderableType:
         state = Text(row.accepting, style="green" if row.open else "bold red")
         line = _spark(lines.get(row.vendor.slug, []))
         wide = (row.ratio, line) if more else ()
-        table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", row.ends, state, *wide)
+        ends = Text("\n".join([row.ends, *row.apart]))
+        told = [*row.stopped, *([f"last error: {row.trouble}"] if row.trouble else [])]
+        state.append("".join(f"\n{words}" for words in told), style="default")
+        table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     return Group(Text(_headline(seen, found)), table)
 
 
@@ -104,6 +107,9 @@ def _facts(row: pulse.VendorPulse) -> dict[str, Any]:
         "jobs": row.jobs,
         "waiting": row.waiting,
         "ends": row.ends,
+        "apart": row.apart,
+        "stopped": row.stopped,
+        "last_error": row.trouble,
         "accepting": row.open,
         "state": row.accepting,
         "good": row.good,

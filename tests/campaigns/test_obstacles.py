@@ -1,0 +1,255 @@
+"""What stands in a job's way is told alike by lists, pages, commands and programs; no end is told that nobody knows."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+
+from campaigns import nights
+from campaigns.models import Campaign, DispatchRun, Job
+from campaigns.nights import Run
+from tests import factories
+from tests.campaigns.rows import family
+from vendors import health, readers
+from vendors.models import Credential, Mailcaster, Vendor
+
+pytestmark = pytest.mark.django_db
+JOBS = "/admin/campaigns/job/"
+HOUR = timedelta(hours=1)
+FIELDS = ("comes_next", "ends_about")
+
+
+@pytest.fixture
+def admin_user(db: None) -> User:
+    return User.objects.create(username="admin", is_staff=True, is_superuser=True)
+
+
+@pytest.fixture
+def doors(admin_client: Client, capsys: pytest.CaptureFixture) -> Callable[[Job], dict[str, str]]:
+    """What each place where people look says of a job, or of its vendor's queue."""
+
+    def said(job: Job) -> dict[str, str]:
+        capsys.readouterr()
+        call_command("list_jobs", json=True)
+        rows = {row["id"]: row["next"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
+        call_command("forecast", job.vendor.slug)
+        foretold = capsys.readouterr().out
+        call_command("status", json=True)
+        (status,) = [
+            row for row in map(json.loads, capsys.readouterr().out.splitlines()) if row["vendor"] == job.vendor.slug
+        ]
+        (row,) = [row for row in admin_client.get(JOBS).context["cl"].result_list if row.pk == job.pk]
+        page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
+        shown = re.search(
+            r'field-comes_next.*?readonly">(.*?)</div>.*?field-ends_about.*?readonly">(.*?)</div>', page, re.S
+        )
+        assert shown
+        (desk,) = [row for row in admin_client.get("/admin/").context["pulse"].vendors if row.vendor == job.vendor]
+        return {
+            "list": f"{row.next}, {row.ends}",
+            "page": ", ".join(one.group(1) for one in shown if one),
+            "list_jobs": rows[job.pk],
+            "operations": "; ".join([desk.ends, *desk.apart, *desk.stopped]),
+            "status": "; ".join([status["ends"], *status["apart"], *status["stopped"]]),
+            "forecast": foretold,
+        }
+
+    return said
+
+
+def waiting(count: int = 10, limit: tuple[int, float] = (5, 60), **fields: Any) -> Job:
+    """A job of a vendor where nothing else stands in the way."""
+    vendor = factories.at_work(factories.vendor(limits=[limit]))
+    return factories.campaign_with_job(
+        count, status="DISPATCHED", of=factories.credential(vendor, "main"), messages=False, **fields
+    )
+
+
+END = re.compile(r"\d\d:\d\d \(")
+
+
+def test_where_only_the_window_is_in_the_way_all_tell_the_same_end(doors: Any) -> None:
+    said = doors(waiting(1000))
+    ends = {re.search(r"\d\d:\d\d \(3 h \d+ min\)", words).group() for words in said.values() if END.search(words)}  # type: ignore[union-attr]
+    assert all(END.search(words) for words in said.values()), said
+    assert all("(3 h " in one for one in ends)
+
+
+def to_vendor(job: Job, **fields: Any) -> None:
+    Vendor.objects.filter(pk=job.vendor_id).update(**fields)
+
+
+def to_login(job: Job, **fields: Any) -> None:
+    Credential.objects.filter(pk=job.credential_id).update(**fields)
+
+
+def to_campaign(job: Job, **fields: Any) -> None:
+    Campaign.objects.filter(pk=job.campaign_id).update(**fields)
+
+
+def unread(job: Job) -> None:
+    for reader in readers.look(settings.REDIS_URL):
+        readers.leave(settings.REDIS_URL, reader.name)
+
+
+def busy(job: Job) -> None:
+    """One sender for two vendors, and it is at work for the other."""
+    unread(job)
+    other = factories.campaign_with_job(1, status="SENDING")
+    both = frozenset([job.vendor.queue, other.vendor.queue])
+    readers.tell(settings.REDIS_URL, readers.Reader("one", both, 1), seconds=3600)
+
+
+def closed_now() -> dict[str, Any]:
+    """Sending hours that begin in two hours and end in three."""
+    now = timezone.now()
+    return {"hours_from": (now + 2 * HOUR).time(), "hours_to": (now + 3 * HOUR).time(), "time_zone": "UTC"}
+
+
+@pytest.mark.parametrize(
+    ("lay", "of_job", "of_vendor"),
+    [
+        (lambda job: to_vendor(job, paused=True, paused_reason="invoice 4711"), "vendor paused: invoice 4711", None),
+        (
+            lambda job: to_login(job, paused=True, paused_reason="http 401: login or account refused"),
+            "credential main paused: http 401: login or account refused",
+            None,
+        ),
+        (lambda job: job.vendor.limits.update(units=0), "the vendor's limit is 0", None),
+        (lambda job: Mailcaster.objects.update(enabled=False), "no mailcaster of the vendor is enabled", None),
+        (unread, "no worker reads the queue vendor.", None),
+        (busy, "all 1 senders are at work for other vendors", None),
+        (lambda job: to_campaign(job, send_at=timezone.now() + 30 * HOUR), "waits until", "for a time of their own"),
+        (lambda job: to_campaign(job, **closed_now()), "sending hours: from", "for a time of their own"),
+    ],
+    ids=["vendor", "credential", "limit", "caster", "process", "sender", "send time", "hours"],
+)
+def test_an_obstacle_is_told_at_every_door_and_no_end_with_it(
+    doors: Any, lay: Callable[[Job], Any], of_job: str, of_vendor: str | None
+) -> None:
+    job = waiting()
+    lay(job)
+    said = doors(job)
+    for door, words in said.items():
+        wanted = of_job if door in ("list", "page", "list_jobs") or of_vendor is None else of_vendor
+        assert wanted in words.replace("&#x27;", "'"), (door, words)
+        assert not END.search(words), (door, words)
+
+
+def test_what_waits_for_something_else_holds_nobody_up(doors: Any) -> None:
+    """A thousand that wait for tomorrow, for their hours or for a paused login are no queue for the next ten."""
+    first = waiting(1000)
+    to_campaign(first, send_at=timezone.now() + 24 * HOUR)
+    for fields in ({}, {"not_before": timezone.now() + HOUR}):
+        factories.campaign_with_job(1000, status="DISPATCHED", of=first.credential, messages=False, **fields)
+    late = Job.objects.filter(not_before=None).latest("id")
+    to_campaign(late, **closed_now())
+    shut = factories.credential(first.vendor, "shut", paused=True)
+    factories.campaign_with_job(1000, status="DISPATCHED", of=shut, messages=False)
+    job = factories.campaign_with_job(10, status="DISPATCHED", of=first.credential, messages=False)
+    said = doors(job)
+    for door, words in said.items():
+        assert "(1 min)" in words, (door, words)
+    assert (
+        "3,000 wait for a time of their own" in said["operations"] and "1,000 wait: credential shut" in said["forecast"]
+    )
+
+
+def test_an_end_after_the_deadline_or_the_sending_hours_is_not_told(doors: Any) -> None:
+    job, now = waiting(1000), timezone.now()
+    to_campaign(job, deadline=now + HOUR)
+    said = doors(job)
+    assert all("the rest expires" in said[door] for door in ("list", "page", "list_jobs")), said
+    hours = {"hours_from": (now - HOUR).time(), "hours_to": (now + HOUR).time(), "time_zone": "UTC"}
+    to_campaign(job, deadline=None, **hours)
+    said = doors(job)
+    assert all("when its sending hours end" in said[door] for door in ("list", "page", "list_jobs")), said
+    assert all("sending hours of some end" in said[door] for door in ("operations", "status", "forecast")), said
+
+
+def test_a_login_with_a_limit_of_its_own_holds_up_its_own_jobs_only(doors: Any) -> None:
+    job = waiting(10)
+    slow = factories.credential(job.vendor, "slow")
+    job.vendor.limits.create(credential=slow, units=1, seconds=600)
+    late = factories.campaign_with_job(10, status="DISPATCHED", of=slow, messages=False)
+    assert "(1 min)" in doors(job)["list"]
+    assert "(1 h 30 min)" in doors(late)["list"]
+
+
+def test_a_parent_needs_a_caster_that_cuts_and_a_small_job_one_that_does_not(doors: Any) -> None:
+    top, _ = family(parent="P_QUEUED", remaining=10, children=[])
+    factories.at_work(top.vendor)
+    Mailcaster.objects.update(kind="small-only")
+    assert "no enabled mailcaster takes it" in doors(top)["list"]
+    small = waiting(1)
+    small.vendor.mailcasters.update(kind="large-only")
+    assert "no enabled mailcaster takes it" in doors(small)["list"]
+
+
+def test_what_the_vendors_last_bad_answer_said_is_on_the_operations_page(admin_client: Client) -> None:
+    vendor = factories.vendor()
+    health.at(settings.REDIS_URL).note(vendor.pk, health.Terms.of(vendor), 3, 1, "http 503")
+    assert "http 503" in admin_client.get("/admin/").content.decode()
+
+
+class TestNights:
+    NOW = datetime(2026, 3, 10, 19, 0, tzinfo=UTC)  # a Tuesday
+
+    def vendor(self, **fields: Any) -> Vendor:
+        fields = {"dispatch_at": time(20), "time_zone": "UTC", "weekdays": [1, 2, 3, 4, 5], **fields}
+        return Vendor(slug="v", created_at=datetime(2026, 1, 1, tzinfo=UTC), catch_up=timedelta(hours=6), **fields)
+
+    def test_tonight_unless_the_date_has_had_its_run(self) -> None:
+        vendor, day = self.vendor(), date(2026, 3, 10)
+        done = Run(day, self.NOW - HOUR, finished=True, missed=False)
+        monday = Run(date(2026, 3, 9), self.NOW, finished=True, missed=False)
+        assert nights.coming(vendor, [monday], self.NOW) == nights.Night(day, datetime(2026, 3, 10, 20, tzinfo=UTC))
+        moved = nights.coming(vendor, [monday, done], self.NOW)
+        assert moved == nights.Night(date(2026, 3, 11), datetime(2026, 3, 11, 20, tzinfo=UTC), done)
+
+    def test_a_night_that_was_missed_is_named(self) -> None:
+        vendor = self.vendor(dispatch_at=time(1))
+        missed = Run(date(2026, 3, 10), None, finished=False, missed=True)
+        for known in ([missed], []):  # flagged, or about to be
+            night = nights.coming(vendor, known, self.NOW)
+            assert night and (night.day, night.lost) == (date(2026, 3, 11), missed)
+
+    def test_what_is_due_and_not_over_is_the_next_one(self) -> None:
+        vendor = self.vendor(dispatch_at=time(18))
+        assert nights.coming(vendor, [], self.NOW) == nights.Night(date(2026, 3, 10), self.NOW - HOUR)
+
+    def test_days_without_a_night_are_left_out_and_a_vendor_may_have_none(self) -> None:
+        friday = datetime(2026, 3, 13, 21, tzinfo=UTC)
+        done = Run(date(2026, 3, 13), friday, finished=True, missed=False)
+        assert nights.coming(self.vendor(), [done], friday) == nights.Night(
+            date(2026, 3, 16), datetime(2026, 3, 16, 20, tzinfo=UTC)
+        )
+        assert nights.coming(self.vendor(weekdays=[]), [], friday) is None
+
+    def test_the_date_is_told_where_the_hour_was_moved_or_missed(self, doors: Any) -> None:
+        now = timezone.now()
+        later = (now + timedelta(minutes=5)).time().replace(second=0, microsecond=0)
+        if later < now.time():
+            pytest.skip("midnight is near")
+        vendor = factories.at_work(factories.vendor(dispatch_at=later, time_zone="UTC"))
+        job = factories.campaign_with_job(3, status="RENDERED", of=factories.credential(vendor))
+        assert f"nightly dispatch today, {now.day} {now:%b} {later:%H:%M} UTC" in doors(job)["list"]
+        run = DispatchRun.objects.create(
+            vendor=vendor, local_date=now.date(), due_at=now, started_at=now, finished_at=now
+        )
+        tomorrow = now + timedelta(days=1)
+        night = f"nightly dispatch tomorrow, {tomorrow.day} {tomorrow:%b} {later:%H:%M} UTC"
+        words = f"{night}; that of {now.day} {now:%b} has been"
+        assert all(words in said for said in doors(job).values())
+        DispatchRun.objects.filter(pk=run.pk).update(started_at=None, finished_at=None, missed=True)
+        early = (now - timedelta(minutes=1)).time().replace(second=0, microsecond=0)
+        to_vendor(job, dispatch_at=early, created_at=now - timedelta(days=3))
+        assert "was missed" in doors(job)["list"]
