@@ -20,7 +20,7 @@ WINDOWS = pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "
 def evening() -> Vendor:
     vendor = factories.vendor("amazingmail", limits=[(5, 60)], casters=["large-only", "small-only"])
     other = factories.vendor("a-vendor-with-quite-a-long-name-for-a-slug", limits=[(200, 1), (50_000, 86_400)])
-    login = factories.credential(vendor)
+    login = factories.credential(factories.at_work(vendor))
     caster = vendor.mailcasters.first()
     factories.campaign_with_job(1000, of=login, status="DISPATCHED", messages=False)
     factories.campaign_with_job(30, of=login, status="SENDING", mailcaster=caster, accepted=12)

@@ -4,11 +4,58 @@
 // A row that is chosen, or a fold under somebody's keys: an answer would take the choice or the focus away.
 const HELD = ".pick:checked, summary:focus-visible";
 
+// A page that is cut off says so: a layer over what was seen last, until an answer comes again. Polls go on below it.
+let seen = new Date();
+let layer = null;
+
+const utc = (at) => `${at.toISOString().slice(11, 19)} UTC`;
+const made = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text, ...more });
+
+function told(status, login) {
+  if (status === 401) {
+    const next = `${login || "/admin/login/"}?next=${encodeURIComponent(location.pathname + location.search)}`;
+    const link = made("a", "Log in again", { href: next, target: "_blank", className: "button" });
+    return ["You are logged out", "Log in again in a new tab; this page then goes on by itself.", link];
+  }
+  if (status === 403) return ["You may not see this any more", "Ask whoever gives permissions, and load the page again."];
+  const what = status ? "The server cannot answer" : "The server does not answer";
+  const why = status ? `It says ${status}: its database or its Redis may be away. ` : "";
+  return [what, `${why}It is asked again every few seconds, and this page then goes on by itself. Mail does not need this page.`];
+}
+
+function freeze(status, login) {
+  if (layer && layer.dataset.status === String(status)) return;
+  const [title, todo, link] = told(status, login);
+  const since = made("p", `What stands here is of ${utc(seen)} and has not changed since then.`);
+  const box = made("div", "", { className: "box" });
+  box.append(made("h2", title), since, made("p", todo), ...(link ? [link] : []));
+  const before = layer ? layer.before : document.activeElement;
+  if (layer) layer.remove();
+  layer = made("div", "", { id: "cut-off" });
+  layer.setAttribute("role", "alert");
+  layer.dataset.status = status;
+  layer.before = before;
+  layer.append(box);
+  document.body.append(layer);
+  document.getElementById("container").inert = true;
+  if (link) link.focus();
+}
+
+function thaw() {
+  seen = new Date();
+  if (!layer) return;
+  document.getElementById("container").inert = false;
+  const { before } = layer;
+  layer.remove();
+  layer = null;
+  if (before && before.isConnected) before.focus();
+}
+
 document.addEventListener("htmx:beforeRequest", (event) => {
   const polled = event.target;
   const fold = polled.closest("details");
   const busy = polled.querySelector(HELD) || (fold && !fold.open);
-  if (document.hidden || busy) event.preventDefault();
+  if (document.hidden || (busy && !layer)) event.preventDefault();
 });
 
 // The same for an answer that was on its way.
@@ -16,11 +63,10 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target.querySelector(HELD)) event.detail.shouldSwap = false;
 });
 
-// A poll that fails says so, instead of showing old numbers as if they were new.
-const stale = (is) => document.body.classList.toggle("stale", is);
-document.addEventListener("htmx:sendError", () => stale(true));
-document.addEventListener("htmx:responseError", () => stale(true));
-document.addEventListener("htmx:afterOnLoad", () => stale(false));
+document.addEventListener("htmx:sendError", () => freeze(0));
+document.addEventListener("htmx:timeout", () => freeze(0));
+document.addEventListener("htmx:responseError", ({ detail: { xhr } }) => freeze(xhr.status, xhr.getResponseHeader("X-Login")));
+document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xhr.status < 400) thaw(); });
 
 // Choosing rows. Not Django's script: that one knows only the rows that were there first.
 document.addEventListener("change", (event) => {
@@ -61,7 +107,7 @@ if (foretold) {
       address.searchParams.append("limit", `${typed("units").value}/${typed("seconds").value}`);
     }
     const mine = ++asked;
-    const answer = await fetch(address);
+    const answer = await fetch(address, { headers: { "HX-Request": "true" } });
     const told = await answer.text();
     if (answer.ok && mine === asked) foretold.innerHTML = told;
   };

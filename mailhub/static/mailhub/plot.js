@@ -53,13 +53,13 @@ function tabulate(told) {
 async function refresh() {
   if (document.hidden) return;
   try {
-    const answer = await fetch(`${panel.dataset.throughput}?minutes=${panel.querySelector("select").value}`);
+    const answer = await fetch(`${panel.dataset.throughput}?minutes=${panel.querySelector("select").value}`, { headers: { "HX-Request": "true" } });
     if (!answer.ok) return;
     const told = await answer.json();
     draw(told);
     tabulate(told);
   } catch (error) {
-    if (!(error instanceof TypeError)) throw error; // the server is away: the banner says so
+    if (!(error instanceof TypeError)) throw error; // the server is away: the layer says so
   }
 }
 

@@ -1,0 +1,111 @@
+"""Live pages whose session has ended, or whose server is away: a layer says since when and what to do."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+from playwright.sync_api import Page, expect
+
+from campaigns.models import Job
+from tests import factories
+from tests.browser.conftest import Desk
+from tests.campaigns.rows import in_doubt, logged
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OPERATIONS, JOBS = "/admin/", "/admin/campaigns/job/"
+SINCE = re.compile(r"of \d\d:\d\d:\d\d UTC")
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    vendor = factories.at_work(factories.vendor("amazingmail", limits=[(5, 60)]))
+    return factories.campaign_with_job(1000, of=factories.credential(vendor), status="DISPATCHED", messages=False)
+
+
+def whole(page: Page) -> None:
+    """What was there is still there, and nothing else."""
+    expect(page.get_by_text("amazingmail").first).to_be_visible()
+    expect(page.locator("input[name=username]")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "width", "theme"),
+    [
+        (OPERATIONS, "operations", 1280, "light"),
+        (OPERATIONS, "operations", 390, "dark"),
+        (JOBS, "jobs", 1280, "dark"),
+        (JOBS, "jobs", 390, "light"),
+    ],
+)
+def test_a_page_whose_session_has_ended_is_frozen_and_goes_on_after_a_log_in(
+    desk: Desk, job: Job, path: str, name: str, width: int, theme: str
+) -> None:
+    desk.page.set_viewport_size({"width": width, "height": 900})
+    desk.page.emulate_media(color_scheme=theme)
+    page = desk.open(path)
+    expect(page.get_by_text("amazingmail").first).to_be_visible()
+    cookies = page.context.cookies()
+    page.context.clear_cookies()
+    layer = page.locator("#cut-off")
+    expect(layer).to_contain_text("You are logged out")
+    expect(layer).to_contain_text(SINCE)
+    expect(layer.get_by_role("link", name="Log in again")).to_be_focused()
+    whole(page)
+    desk.picture(f"logged-out-{name}-{width}-{theme}")
+    assert not desk.overflows()
+    page.context.add_cookies([{key: one[key] for key in ("name", "value", "domain", "path")} for one in cookies])  # type: ignore[misc, literal-required]
+    expect(layer).to_have_count(0)
+    whole(page)
+    assert page.evaluate("!document.getElementById('container').inert")
+
+
+def test_the_link_leads_to_the_log_in_and_back_to_the_page(desk: Desk, job: Job) -> None:
+    page = desk.open(f"{JOBS}?status=Dispatched")
+    page.context.clear_cookies()
+    link = page.get_by_role("link", name="Log in again")
+    with page.context.expect_page() as opened:
+        link.click()
+    expect(opened.value.locator("input[name=username]")).to_be_visible()
+    assert opened.value.url.endswith("/admin/login/?next=%2Fadmin%2Fcampaigns%2Fjob%2F%3Fstatus%3DDispatched")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (390, "light")])
+def test_a_server_that_is_away_is_told_and_noticed_when_it_is_back(
+    desk: Desk, job: Job, width: int, theme: str
+) -> None:
+    desk.page.set_viewport_size({"width": width, "height": 900})
+    desk.page.emulate_media(color_scheme=theme)
+    page = desk.open(OPERATIONS)
+    card = page.locator(".card", has_text="Needs attention").locator("b")
+    expect(card).to_have_text("0")
+    page.context.set_offline(True)
+    layer = page.locator("#cut-off")
+    expect(layer).to_contain_text("The server does not answer")
+    expect(layer).to_contain_text(SINCE)
+    whole(page)
+    desk.picture(f"away-{width}-{theme}")
+    logged(1, [in_doubt()])
+    page.context.set_offline(False)
+    expect(layer).to_have_count(0)
+    expect(card).to_have_text("1")
+
+
+def test_a_store_that_is_away_is_told_with_what_the_server_says(desk: Desk, job: Job) -> None:
+    page = desk.open(JOBS)
+    page.locator("tr.job a").first.focus()
+    page.route("**/*", lambda route: route.fulfill(status=503, body="no database"))
+    layer = page.locator("#cut-off")
+    expect(layer).to_contain_text("The server cannot answer")
+    expect(layer).to_contain_text("503")
+    whole(page)
+    page.unroute("**/*")
+    expect(layer).to_have_count(0)
+
+
+@pytest.mark.parametrize("path", ["operations/pulse/", "operations/throughput/", "campaigns/job/"])
+def test_a_poll_without_a_session_hears_401_and_a_person_the_log_in_page(client: Client, path: str) -> None:
+    poll = client.get(f"/admin/{path}", headers={"HX-Request": "true"})
+    assert (poll.status_code, poll.headers["X-Login"]) == (401, "/admin/login/")
+    person = client.get(f"/admin/{path}")
+    assert person.status_code == 302 and person.headers["Location"].startswith("/admin/login/?next=")
