@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("campaigns", "0014_disproved")]
+    dependencies = [("campaigns", "0017_store")]
 
     operations = [
         migrations.AddIndex(
