@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("campaigns", "0017_store")]
+    dependencies = [("campaigns", "0018_units")]
 
     operations = [
         migrations.AddIndex(
