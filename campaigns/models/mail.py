@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models import F, Func, Q
 from django.utils import timezone
 
+from campaigns.models.times import TIMED
 from campaigns.scope import OfSponsors
 from campaigns.states import DONE, PARENTS, RUNNING, Status
 from vendors.models import Credential, Mailcaster, Vendor, known_zone
@@ -32,10 +33,6 @@ class Sponsor(models.Model):
         return self.name
 
 
-TIMED = Q(send_at__isnull=False) | Q(hours_from__isnull=False)
-TIMES = ["send_at", "hours_from", "hours_to", "time_zone"]
-
-
 class Campaign(models.Model):
     """One content for one list of recipients, for one sponsor over one credential."""
 
@@ -59,10 +56,7 @@ class Campaign(models.Model):
 
     class Meta:
         ordering = ["-id"]
-        indexes = [
-            models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name"),
-            models.Index(fields=["id"], include=TIMES, condition=TIMED, name="campaign_timed"),  # for long queues
-        ]
+        indexes = [TIMED, models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name")]
 
     def __str__(self) -> str:
         return self.name
