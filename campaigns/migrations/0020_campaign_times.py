@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("campaigns", "0018_units")]
+    dependencies = [("campaigns", "0019_put_off")]
 
     operations = [
         migrations.AddIndex(
