@@ -3,6 +3,7 @@
 The vendor is called over real sockets and counts its calls; what each call costs is told by its letter.
 """
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from campaigns import sender, settle
-from campaigns.claims import window
-from campaigns.models import Job, Message
+from campaigns.claims import finalising, window
+from campaigns.models import Job, Message, OpsMessage
+from campaigns.states import Status
+from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, taken
 from tests.faults.test_42_settling import in_doubt
@@ -125,11 +128,18 @@ def test_42_what_was_throttled_by_the_vendor_is_not_accounted_and_goes_again(san
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 8}
 
 
-def test_42_a_senders_death_leaves_the_units_of_its_open_calls_accounted(sandbox: Sandbox) -> None:
+def test_42_lost_answers_are_accounted_whoever_puts_their_messages_in_doubt(sandbox: Sandbox) -> None:
+    """The sender itself; and the sweep, after the sender's death with its calls open."""
     sandbox.settings(lost_rate=1.0)
     account = sms(sandbox.url, timeout=1)
     job = sent(of_two_segments(CONCURRENCY, account))
     assert (job.in_doubt, job.units) == (CONCURRENCY, 2 * CONCURRENCY)
+    dead = factories.campaign_with_job(3, of=account, status=Status.SENDING)
+    claimed = OpsMessage.objects.filter(job=dead)
+    claimed.update(sent_at=timezone.now(), fence=1, units=2)
+    assert finalising.recover(dead.pk, timedelta(0))
+    dead.refresh_from_db()
+    assert (dead.in_doubt, dead.units) == (3, 6)
 
 
 def test_42_a_repeat_costs_what_the_letter_costs_and_a_look_up_one(sandbox: Sandbox) -> None:
