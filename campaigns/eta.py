@@ -158,7 +158,7 @@ def _end(queue: Queue, login: Login, counts: tuple[int, int], now: datetime) -> 
     start = max(now, login.closed_until or now)
     seconds = 0.0
     for count, limits, window in zip(counts, (queue.limits, login.limits), taken, strict=True):
-        found = forecast(count, limits, window, start.timestamp())
+        found = forecast(queue.units(count), limits, window, start.timestamp())
         if found is None:
             return Eta(obstacle=LIMIT_0)
         seconds = max(seconds, found)

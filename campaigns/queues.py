@@ -5,6 +5,7 @@ hours), for the night, or for a paused login. Calls that are in flight have thei
 """
 
 import json
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -51,6 +52,7 @@ class Login:
 class Queue:
     """Of one vendor. kinds: of its enabled mailcasters; sending: its jobs that a sender is at.
 
+    each: units that a message has cost at this vendor within the last hour, 1 where nobody knows.
     slots: of the workers that read its queue, None where Redis cannot tell; busy: how many of them are at work.
     waiting: messages not called yet; mine: those of them that the viewer may know of; in_line and put_off: see above;
     next_at: when the first of those put off may go; rendered: those for the night; closes_at: when the first sending
@@ -65,6 +67,7 @@ class Queue:
     limits: tuple[Limit, ...]
     kinds: frozenset[str]
     nights: tuple[Run, ...]
+    each: float = 1.0
     sending: int = 0
     slots: int | None = None
     busy: int = 0
@@ -81,6 +84,15 @@ class Queue:
     @property
     def in_line(self) -> int:
         return sum(login.in_line for login in self.logins.values())
+
+    def units(self, messages: int) -> int:
+        """What so many will cost, about: their own cost is not known before they are made."""
+        return math.ceil(messages * self.each)
+
+    @property
+    def cost(self) -> str:
+        """In words; empty where each message costs one unit."""
+        return f"about {self.each:.3g} units a message" if self.each >= 1.05 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +145,9 @@ SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.pau
     'kinds', (SELECT json_agg(DISTINCT m.kind) FROM vendors_mailcaster m WHERE m.vendor_id = v.id AND m.enabled),
     'nights', (SELECT json_agg(json_build_array(d.local_date, extract(epoch from d.started_at),
         d.finished_at IS NOT NULL, d.missed)) FROM campaigns_dispatchrun d
-        WHERE d.vendor_id = v.id AND d.local_date >= %(since)s)
+        WHERE d.vendor_id = v.id AND d.local_date >= %(since)s),
+    'each', (SELECT sum(n.units)::float8 / sum(n.accepted + n.refused + n.in_doubt) FROM vendors_minute n
+        WHERE n.vendor_id = v.id AND n.at >= %(now)s - interval '1 hour' AND n.accepted + n.refused + n.in_doubt > 0)
 ) AS told FROM vendors_vendor v WHERE v.id = ANY(%(vendors)s)
 UNION ALL SELECT 'sending', 0, coalesce(json_object_agg(slug, n), '{}') FROM (
     SELECT v.slug, count(*) AS n FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id
@@ -260,8 +274,9 @@ def _queue(vendor: int, told: dict[str, Any]) -> Queue:
     )
     kinds = frozenset(told["kinds"] or ())
     return Queue(
-        vendor, told["slug"], told["paused"], told["reason"], logins, tuple(limits.get(None, ())), kinds, tuple(runs)
-    )
+        vendor, told["slug"], told["paused"], told["reason"], logins, tuple(limits.get(None, ())), kinds, tuple(runs),
+        each=max(1.0, told["each"] or 1.0),
+    )  # fmt: skip
 
 
 def _add(queue: Queue, told: list[Any]) -> None:

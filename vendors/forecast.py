@@ -8,7 +8,7 @@ from vendors.limits import Limit
 def forecast(
     waiting: int, limits: Iterable[Limit], in_window: Sequence[float], now: float, latency: float = 0.0
 ) -> float | None:
-    """Seconds from `now` until the last of `waiting` calls is over; None while a limit is 0 (paused).
+    """Seconds from `now` until the last of `waiting` units is called and over; None while a limit is 0 (paused).
 
     `in_window`: unix seconds at which the vendor's latest calls were over or will be at the latest, as
     Throttle.places tells. `latency`: seconds a call takes; a place comes round once in window + latency.

@@ -49,12 +49,15 @@ class Forecasts:
     def of(self, desk: Desk, messages: int, send_at: datetime | None) -> Forecast:
         """For so many messages that come last in the queue now. A future batch is taken to find it empty."""
         if send_at:
-            first, last = (forecast(n, desk.limits, (), 0.0) for n in (1, messages))
+            units = self._queue(desk).queue.units
+            first, last = (forecast(units(n), desk.limits, (), 0.0) for n in (1, messages))
             return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(desk)}, from then on")
         read, now = self._queue(desk), datetime.now(UTC)
         ahead = read.queue.in_line + read.taken
         ends = [eta.of_batch(read.queue, desk.credential_id, read.taken, n, now) for n in (1, messages)]
         basis = f"{_limits(desk)}, {ahead:,} ahead of you"
+        if read.queue.cost:
+            basis += f", {read.queue.cost}"
         if obstacle := ends[0].obstacle:
             basis += f"; {obstacle.words}"
         return _forecast(_at(ends[0], now), _at(ends[1], now), basis)

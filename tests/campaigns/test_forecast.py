@@ -16,7 +16,7 @@ from tests import factories
 from tests.campaigns.rows import accepted, family, logged
 from vendors import stores
 from vendors.limits import Grant, Limit, Scope
-from vendors.models import Vendor
+from vendors.models import Minute, Vendor
 from vendors.throttle import Throttle
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +50,16 @@ def test_a_thousand_letters_at_five_a_minute_end_after_3_hours_and_19_minutes(to
     waiting(vendor, 2, each=500)
     assert re.fullmatch(r"mail: 1,000 messages in 2 jobs at 5 per 60 s: ends \d\d:\d\d \(3 h 19 min\)", told(vendor))
     assert told(vendor, json=True)["seconds"] == 11_940
+
+
+def test_messages_that_cost_several_units_are_reckoned_by_what_the_last_ones_cost(told: Any) -> None:
+    vendor = factories.at_work(factories.vendor("sms", limits=[(6, 60)]))
+    waiting(vendor, 1, each=30)
+    assert told(vendor, json=True)["seconds"] == 240
+    minute = timezone.now().replace(second=0, microsecond=0)
+    Minute.objects.create(vendor=vendor, at=minute, share=0, accepted=8, refused=2, units=20)
+    assert told(vendor, json=True)["seconds"] == 540, "60 units, 6 a minute"
+    assert "at 6 per 60 s, about 2 units a message: ends" in told(vendor)
 
 
 def test_calls_that_are_in_the_window_hold_their_places(told: Any, throttle: Throttle) -> None:

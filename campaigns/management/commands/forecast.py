@@ -42,6 +42,7 @@ class Command(BaseCommand):
 def sentence(vendor: Vendor, queue: Queue, end: Eta, now: datetime) -> str:
     """1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
     pace = " and ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in queue.limits) or "no limit"
+    pace += f", {queue.cost}" if queue.cost else ""
     words = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {pace}: {_end(queue, end, now)}"
     return "; ".join([words, *obstacles.apart(vendor, queue, now)])
 
@@ -65,6 +66,7 @@ def facts(queue: Queue, end: Eta, now: datetime) -> dict[str, Any]:
         "jobs": queue.jobs,
         "messages": queue.waiting,
         "in_line": queue.in_line,
+        "units_a_message": queue.each,
         "limits": [f"{limit.units}/{limit.seconds:g}" for limit in queue.limits],
         "ends_at": end.ends_at,
         "seconds": (end.ends_at - now).total_seconds() if end.ends_at else None,
