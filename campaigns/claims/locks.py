@@ -61,10 +61,10 @@ async def holding(
 ) -> AsyncCursor[Any]:
     """Executes the statement while these jobs are held, or those around these messages.
 
-    On a connection in autocommit: both go out together, in one round trip, and are one transaction, because a
-    pipeline's statements are one until its end.
+    Not as a pipeline, which would save round trips: a process that freezes in the middle of one keeps its locks for
+    as long as it is frozen, because to the database it is not idle.
     """
-    async with connection.pipeline():
+    async with connection.transaction():
         if jobs:
             await connection.execute(HOLD, {"jobs": list(jobs)})
         if messages:
