@@ -61,8 +61,8 @@ async def holding(
 ) -> AsyncCursor[Any]:
     """Executes the statement while these jobs are held, or those around these messages.
 
-    Not as a pipeline, which would save round trips: a process that freezes in the middle of one keeps its locks for
-    as long as it is frozen, because to the database it is not idle.
+    Not as a pipeline, which would save round trips: to the database, who freezes in the middle of one is not idle, and
+    keeps the locks for as long as that lasts.
     """
     async with connection.transaction():
         if jobs:

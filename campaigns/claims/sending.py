@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from campaigns import failpoints
 from campaigns.claims import store, truth
-from campaigns.claims.locks import holding
+from campaigns.claims.locks import HOLD, holding
 from campaigns.models import Job
 from campaigns.states import move
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -171,12 +171,15 @@ async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], st
     return claimed
 
 
-# While the job is held: the vendor's receipt for one of the messages may come in at the same time. One row for each
-# answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the attempt that it
-# belongs to: the row must still carry that attempt's fence. Whom the vendor puts off again waits for as long as it has
-# waited since the first time, from a minute to an hour, and up to half as long more, so that not all come back at once.
-RECORD = """
-WITH answer AS (
+# One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
+# attempt that it belongs to: the row must still carry that attempt's fence. Whom the vendor puts off again waits for as
+# long as it has waited since the first time, from a minute to an hour, and up to half as long more, so that not all come
+# back at once. One statement with its hold, because it is the busiest: of what others may change it reads only rows
+# that it has locked, job first, and those as they are then.
+RECORD = f"""
+WITH held AS ({HOLD}), before AS (
+    SELECT * FROM campaigns_opsmessage WHERE id = ANY(%(ids)s) AND job_id = (SELECT id FROM held) FOR NO KEY UPDATE
+), answer AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[], %(waits)s::float8[]
     ) AS a(id, kind, code, note, wait)
@@ -191,8 +194,8 @@ WITH answer AS (
         put_off_at = CASE WHEN a.wait > 0 THEN coalesce(o.put_off_at, clock_timestamp()) ELSE o.put_off_at END,
         call_after = CASE WHEN a.wait > 0 THEN clock_timestamp() + interval '1 second' * greatest(a.wait, least(3600,
             (1 + random() / 2) * greatest(60, extract(epoch FROM clock_timestamp() - o.put_off_at)))) END
-    FROM answer a JOIN campaigns_opsmessage before USING (id)
-    WHERE o.id = a.id AND o.job_id = %(job)s AND o.message_id IS NULL
+    FROM answer a JOIN before USING (id)
+    WHERE o.id = a.id AND o.message_id IS NULL
         AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
     RETURNING o.id, o.units, a.kind, before.in_doubt_at IS NOT NULL AS doubted, before.error_code IS NOT NULL AS failed
 ), sums AS (
@@ -228,8 +231,8 @@ async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: S
     rows = [(id, KINDS[type(outcome)], *_words(outcome), _wait(outcome)) for id, outcome in answers]
     columns = (list(column) for column in zip(*rows, strict=True))
     words: dict[str, Any] = dict(zip(("ids", "kinds", "codes", "notes", "waits"), columns, strict=True))
-    words |= {"job": lease.job_id, "fence": lease.fence}
-    row = await (await holding(connection, RECORD, words, jobs=[lease.job_id])).fetchone()
+    words |= {"job": lease.job_id, "jobs": [lease.job_id], "fence": lease.fence}
+    row = await (await connection.execute(RECORD, words)).fetchone()
     told = set(row[0] or ()) if row else set()
     late = [(id, answer.vendor_id) for id, answer in answers if isinstance(answer, Accepted) and id not in told]
     if late:  # its job was finalised meanwhile
