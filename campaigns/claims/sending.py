@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from campaigns import failpoints
 from campaigns.claims import store, truth
-from campaigns.claims.locks import HOLD, holding
+from campaigns.claims.locks import HOLD
 from campaigns.models import Job
 from campaigns.states import move
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -173,9 +173,9 @@ async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], st
 
 # One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
 # attempt that it belongs to: the row must still carry that attempt's fence. Whom the vendor puts off again waits for as
-# long as it has waited since the first time, from a minute to an hour, and up to half as long more, so that not all come
-# back at once. One statement with its hold, because it is the busiest: of what others may change it reads only rows
-# that it has locked, job first, and those as they are then.
+# long as it has waited since the first time, from a minute to an hour, and up to half as long more, so that not all
+# come back at once. One statement with its hold, because it is the busiest: of what others may change it reads only
+# rows that it has locked, job first, and those as they are then.
 RECORD = f"""
 WITH held AS ({HOLD}), before AS (
     SELECT * FROM campaigns_opsmessage WHERE id = ANY(%(ids)s) AND job_id = (SELECT id FROM held) FOR NO KEY UPDATE
