@@ -38,8 +38,8 @@ def servers() -> dict[str, list[str]]:
         found["gunicorn"] = ["gunicorn", "--bind", "unix:{}", *kept, "mailhub.wsgi:application"]
     else:
         console.print("no rows of gunicorn: it is not installed (requirements-bench.in)")
-    options = ["--interface", "wsgi", "--no-ws", "--workers", str(WORKERS), "--blocking-threads", str(THREADS)]
-    found["granian"] = ["granian", "--uds", "{}", *options, "mailhub.wsgi:application"]
+    options = ["--interface", "rsgi", "--http", "1", "--no-ws", "--workers", str(WORKERS)]
+    found["granian"] = ["granian", "--uds", "{}", *options, "mailhub.rsgi:programs"]
     return found
 
 
@@ -51,7 +51,8 @@ def serving(words: list[str]) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="mailhub-front-") as folder:
         path = str(Path(folder) / "front.sock")
         command = [word.format(path) for word in words]
-        with programs.running("-m", *command, DJANGO_SETTINGS_MODULE="benchmarks.front_settings"):
+        variables = {"DJANGO_SETTINGS_MODULE": "benchmarks.front_settings", "WEB_THREADS": str(THREADS)}
+        with programs.running("-m", *command, **variables):
             programs.wait_until(
                 lambda: ask(path, b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"), "up"
             )

@@ -5,20 +5,22 @@ without bound or reaches outside. Values are never rendered again. `recipient` i
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
 
-from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, meta, nodes, pass_context
-from jinja2.runtime import Context
+from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
+from campaigns import steps
+from campaigns.steps import Budget, Meter, OverBudget, TooManySteps
+
 MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
 ESCAPED = 5  # characters that HTML makes of one, at most: &#34;
-MAX_STEPS = 100_000  # rounds of all loops of one message together
+MAX_TOKENS = 5_000  # names, signs and stretches of text that a template consists of
 RECIPIENT = "recipient"
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 
@@ -33,11 +35,8 @@ FILTERS = (
     "urlencode",
 )
 # fmt: on
-# No template can write these two names: they have spaces in them.
-COUNTED, STEPS = "counted rounds", "rounds left"
-
 Values = Mapping[str, Any]
-Render = Callable[[Values], str]
+Render = Callable[[Values, Meter], str]
 
 
 class TemplateError(ValueError):
@@ -60,23 +59,33 @@ class Content:
     _subject: Render
     _body: Render
 
-    def render(self, recipient: str, params: Values) -> tuple[str, str]:
-        """Subject and body for one recipient. Raises TemplateError."""
+    @property
+    def plain(self) -> bool:
+        """It only puts fields in their places, which takes hardly a step."""
+        return self.safe >= 0
+
+    def render(self, recipient: str, params: Values, budget: Budget | None = None) -> tuple[str, str]:
+        """Subject and body for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
         values = {**params, RECIPIENT: recipient}
+        meter = Meter(values, budget or Budget())
         try:
-            subject, body = self._subject(values), self._body(values)
+            subject, body = self._subject(values, meter), self._body(values, meter)
         except KeyError as error:
             raise TemplateError(f"the field {error.args[0]!r} is missing") from error
+        except TooManySteps as error:
+            raise TemplateError(str(error)) from error
         if LINE_BREAK.search(subject):
             raise TemplateError("the subject has a line break in it")
         return subject, body
 
 
-def compile(subject: str, body: str, html: bool) -> Content:
-    """Compile once, render often. With html, fields are escaped in the body. Raises TemplateError."""
+def compile(subject: str, body: str, html: bool, budget: Budget | None = None) -> Content:
+    """Compile once, render often. With html, fields are escaped in the body. Raises as render does."""
     if LINE_BREAK.search(subject):
         raise TemplateError("the subject has a line break in it")
     parts = _Part("subject", subject, autoescape=False), _Part("body", body, autoescape=html)
+    if budget:
+        budget.spend(steps.TOKEN * sum(part.tokens for part in parts))
     fields = parts[0].fields | parts[1].fields
     return Content(
         fields=fields - {RECIPIENT},
@@ -97,6 +106,7 @@ class _Part:
         self.what = what
         self.environment = _environment(autoescape)
         with _in_words(what):
+            self.tokens = _count_tokens(self.environment, source)
             self.tree = self.environment.parse(source)
             for node in self.tree.find_all(nodes.Node):
                 _permit(node)
@@ -131,29 +141,34 @@ class _Part:
                 parts[-1] += piece.data
         show: Callable[[Any], str] = escape if self.environment.autoescape else str
 
-        def render(values: Values) -> str:
+        def render(values: Values, meter: Meter) -> str:
             filled = parts.copy()
-            filled[1::2] = [show(values[name]) for name in names]
+            shown = [values[name] for name in names]
+            filled[1::2] = map(show, shown)
             text = "".join(filled)
+            texts = all(isinstance(value, str) for value in shown)
+            meter.spend(len(text) // (steps.OUTPUT if texts else steps.LISTED))
             return text if len(text) <= MAX_SIZE else _too_long()
 
         return render
 
     def _jinja(self) -> Render:
-        for loop in self.tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, COUNTED, [], [], None, None, lineno=loop.lineno)
+        once = sum(map(steps.weight, self.tree.body))
+        steps.count(self.tree)
         code = self.environment.compile(self.tree, filename=f"<{self.what}>")
         template = Template.from_code(self.environment, code, {})
 
-        def render(values: Values) -> str:
+        def render(values: Values, meter: Meter) -> str:
             chunks, size = [], 0
             try:
-                for chunk in template.generate({**values, STEPS: iter(range(MAX_STEPS))}):
+                meter.spend(once)
+                for chunk in template.generate({**values, steps.METER: meter}):
                     chunks.append(chunk)
                     size += len(chunk)
                     if size > MAX_SIZE:
                         _too_long()
-            except TemplateError:
+                meter.spend(size // steps.OUTPUT)
+            except (TemplateError, OverBudget):
                 raise
             except Exception as error:  # whatever a filter makes of a value
                 raise TemplateError(f"{error}") from error
@@ -166,7 +181,7 @@ class _Part:
 def _environment(autoescape: bool) -> Environment:
     made = SandboxedEnvironment(undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True)
     made.globals.clear()
-    made.filters = {name: made.filters[name] for name in FILTERS} | {COUNTED: _counted}
+    made.filters = {name: made.filters[name] for name in FILTERS} | steps.FILTERS
     return made
 
 
@@ -179,13 +194,13 @@ def _permit(node: nodes.Node) -> None:
         raise TemplateError(f"the name {name!r} is not for templates (line {node.lineno})")
 
 
-@pass_context
-def _counted(context: Context, values: Iterable[Any]) -> Iterator[Any]:
-    left = context[STEPS]
-    for value in values:
-        if next(left, None) is None:
-            raise TemplateError(f"the loops go round more than {MAX_STEPS:,} times")
-        yield value
+def _count_tokens(environment: Environment, source: str) -> int:
+    """Raises TemplateError as soon as there are too many; the parser takes far longer for each than this."""
+    count = 0
+    for count, _ in enumerate(environment.lexer.tokeniter(source, None), start=1):
+        if count > MAX_TOKENS:
+            raise TemplateError(f"it has more than {MAX_TOKENS:,} parts")
+    return count
 
 
 def _too_long() -> NoReturn:

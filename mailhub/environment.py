@@ -27,14 +27,14 @@ def listed(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
-def number(name: str, default: float, *, zero: bool = False) -> float:
+def number(name: str, default: float, *, zero: bool = False, most: float = MOST) -> float:
     """Above 0; zero: or 0 itself."""
     typed = text(name, f"{default:g}")
     try:
         value = float(typed)
     except ValueError:
         value = math.nan
-    if not (0 < value <= MOST or (zero and value == 0)):
+    if not (0 < value <= most or (zero and value == 0)):
         wanted = "0 or a number above it" if zero else "a number above 0"
         raise ImproperlyConfigured(f"{name} is {typed!r}: give it {wanted}, such as {default:g}")
     return value

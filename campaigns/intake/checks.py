@@ -9,6 +9,7 @@ from campaigns.intake import duplicates
 from campaigns.intake.addresses import Normal
 from campaigns.intake.duplicates import Digest, Seen
 from campaigns.intake.problems import BadInput, Problem, Problems
+from campaigns.steps import Budget
 from campaigns.templates import LINE_BREAK, Content, TemplateError
 
 MAX_CELL = 100_000  # characters
@@ -69,10 +70,10 @@ def _keys(rows: Rows, normal: Normal) -> Iterator[tuple[int, str]]:
                 continue  # reported before
 
 
-def faults(recipient: str, fields: Mapping[str, Any], content: Content) -> Iterator[str]:
-    """What is wrong with one recipient's fields, in words."""
+def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None) -> Iterator[str]:
+    """What is wrong with one recipient's fields, in words. Raises OverBudget if there is a budget."""
     if not _sound(recipient, fields, content):
-        yield from _looked_closely(recipient, fields, content)
+        yield from _looked_closely(recipient, fields, content, budget)
 
 
 def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:
@@ -85,7 +86,9 @@ def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:
     return short and text.isprintable() and all(map(fields.get, content.required))
 
 
-def _looked_closely(recipient: str, fields: Mapping[str, Any], content: Content) -> Iterator[str]:
+def _looked_closely(
+    recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None
+) -> Iterator[str]:
     try:
         text = "".join(fields.values())
     except TypeError:
@@ -99,7 +102,7 @@ def _looked_closely(recipient: str, fields: Mapping[str, Any], content: Content)
     if missing:
         yield f"the template needs {_listed(missing)}"
     else:
-        yield from _rendering_faults(recipient, fields, content)
+        yield from _rendering_faults(recipient, fields, content, budget)
 
 
 def _json(fields: Mapping[str, Any]) -> str:
@@ -116,9 +119,11 @@ def _cell_faults(fields: Mapping[str, Any], recipient: str) -> Iterator[str]:
             yield f"{name!r} has a NUL character in it"
 
 
-def _rendering_faults(recipient: str, fields: Mapping[str, Any], content: Content) -> Iterator[str]:
+def _rendering_faults(
+    recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None
+) -> Iterator[str]:
     try:
-        content.render(recipient, fields)
+        content.render(recipient, fields, budget)
     except TemplateError as error:
         broken = [name for name in content.subject_fields if LINE_BREAK.search(str(fields[name]))]
         yield f"{_listed(broken)} has a line break, and the subject shows it" if broken else str(error)

@@ -76,15 +76,15 @@ class SandboxVendor:
 
 
 class Hub:
-    """`manage.py up`: web, beat, workers and Flower, on ports that nobody else has."""
+    """`manage.py up`: web, API, beat, workers and Flower, on ports that nobody else has."""
 
     def __init__(self, log: Path, processes: int, password: str) -> None:
-        self._held = [_port(8000), _port(5555)]
-        self.web, self.flower = (f"http://127.0.0.1:{one.getsockname()[1]}/" for one in self._held)
+        self._held = [_port(8000), _port(8001), _port(5555)]
+        self.web, self.api, self.flower = (f"http://127.0.0.1:{one.getsockname()[1]}/" for one in self._held)
         self._password = password
-        web, flower = (str(one.getsockname()[1]) for one in self._held)
-        more = {"HOST": "127.0.0.1", "PORT": web, "FLOWER_PORT": flower, "FLOWER_BASIC_AUTH": f"demo:{password}"}
-        more |= {"VENDOR_PROCESSES": str(processes), "HUB_PROCESSES": "2"}
+        web, api, flower = (str(one.getsockname()[1]) for one in self._held)
+        more = {"HOST": "127.0.0.1", "PORT": web, "API_PORT": api, "FLOWER_PORT": flower}
+        more |= {"FLOWER_BASIC_AUTH": f"demo:{password}", "VENDOR_PROCESSES": str(processes), "HUB_PROCESSES": "2"}
         self.process = _start(["manage.py", "up"], log, **more)
 
     def answers(self) -> bool:

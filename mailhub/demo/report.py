@@ -62,6 +62,7 @@ def next_steps(processes: Processes, password: str) -> RenderableType:
     here = f"MAILHUB_HOME={_short(processes.home)} .venv/bin/python manage.py"
     return Group(
         Text.assemble("\nAdmin   ", (f"{hub.web}admin/", "bold"), f"   user demo, password {password}"),
+        Text.assemble("API     ", (f"{hub.api}api/v1/docs", "bold")),
         Text.assemble("Flower  ", (hub.flower, "bold"), "   the same"),
         Text("\nTry in another terminal:"),
         *(Text(f"  {here} {words}", "cyan") for words in TRY),

@@ -11,10 +11,22 @@ from vendors.adapters.reports import ReceiptsIn
 
 
 class Api(NinjaAPI):
-    """Its documentation calls errors what they are, application/problem+json, and knows the bodies read by hand."""
+    """Its documentation calls errors what they are, application/problem+json, and knows the bodies read by hand.
+
+    It is made once: everybody may ask for it, and making it takes longer than any answer.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._schemas: dict[str, OpenAPISchema] = {}
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        schema = super().get_openapi_schema(**options)
+        asked = repr(options)
+        if asked not in self._schemas:
+            self._schemas[asked] = self._described(super().get_openapi_schema(**options))
+        return self._schemas[asked]
+
+    def _described(self, schema: OpenAPISchema) -> OpenAPISchema:
         for model in (SendRequest, ReceiptsIn, WebhookIn):
             body = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schema["components"]["schemas"] |= body.pop("$defs") | {model.__name__: body}

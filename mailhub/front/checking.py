@@ -11,7 +11,9 @@ from campaigns import templates
 from campaigns.intake import BadInput, reader
 from campaigns.intake.checks import faults
 from campaigns.intake.when import FARTHEST, check_moment
+from campaigns.steps import Budget, OverBudget
 from campaigns.templates import Content, TemplateError
+from mailhub.front.allowance import Allowance, refused
 from mailhub.front.keys import Caller
 from mailhub.front.orders import Order
 from mailhub.front.problems import Problem, error, invalid
@@ -27,9 +29,10 @@ Error = dict[str, str]
 def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> Order:
     """Raises Problem: validation with every pointer, forbidden, not-found."""
     desks = _desks(asked, caller)
-    content = _content(asked, desks[0].channel)
+    allowance = Allowance(caller.sponsor_id)
+    content = _content(asked, desks[0].channel, allowance)
     errors = [*_texts(asked), *_times(asked)]
-    recipients, more = _recipients(asked.recipients, desks[0].channel, content)
+    recipients, more = _recipients(asked.recipients, desks[0].channel, content, allowance)
     if errors or more:
         raise invalid([*errors, *more][:MOST_ERRORS])
     references = [one.reference for one in asked.recipients]
@@ -69,20 +72,26 @@ def _desks(asked: SendRequest, caller: Caller) -> list[Desk]:
     return [desk]
 
 
-def _content(asked: SendRequest, channel: str) -> Content:
+def _content(asked: SendRequest, channel: str, allowance: Allowance) -> Content:
     if channel == "email" and not asked.subject.strip():
         raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
-    compile_ = _remembered if len(asked.subject) + len(asked.body) <= SHORT else templates.compile
+    short = len(asked.subject) + len(asked.body) <= SHORT
+    known = _remembered(asked.subject, asked.body, asked.html) if short else []
     try:
-        return compile_(asked.subject, asked.body, asked.html)
+        if not known:
+            known.append(templates.compile(asked.subject, asked.body, asked.html, allowance))
+        return known[0]
+    except OverBudget as why:
+        raise refused(why, "/body") from why
     except TemplateError as why:
         where = "/subject" if str(why).startswith("the subject") else "/body"
         raise invalid([error(where, "template", str(why))]) from why
 
 
 @lru_cache(maxsize=256)
-def _remembered(subject: str, body: str, html: bool) -> Content:
-    return templates.compile(subject, body, html)
+def _remembered(subject: str, body: str, html: bool) -> list[Content]:
+    """Where what was compiled is put."""
+    return []
 
 
 def _texts(asked: SendRequest) -> Iterator[Error]:
@@ -115,7 +124,9 @@ def _expiry(expires_at: datetime, send_at: datetime | None, now: datetime) -> It
 Pairs = list[tuple[str, dict[str, Any]]]
 
 
-def _recipients(asked: list[Recipient], channel: str, content: Content) -> tuple[Pairs, list[Error]]:
+def _recipients(
+    asked: list[Recipient], channel: str, content: Content, allowance: Allowance
+) -> tuple[Pairs, list[Error]]:
     normal = reader(channel)
     pairs: Pairs = []
     errors: list[Error] = []
@@ -130,19 +141,22 @@ def _recipients(asked: list[Recipient], channel: str, content: Content) -> tuple
         if first != number:
             told = f"the same recipient as /recipients/{first}; two messages to one need a reference each"
             errors.append(error(f"/recipients/{number}/to", "duplicate", told))
-        for name, code, told in _faults(address, one, content):
-            errors.append(error(f"/recipients/{number}/{name}", code, told))
+        try:
+            for name, code, told in _faults(address, one, content, allowance):
+                errors.append(error(f"/recipients/{number}/{name}", code, told))
+        except OverBudget as why:
+            raise refused(why, f"/recipients/{number}") from why
         pairs.append((address, one.fields))
     return pairs, errors
 
 
-def _faults(address: str, one: Recipient, content: Content) -> Iterator[tuple[str, str, str]]:
+def _faults(address: str, one: Recipient, content: Content, budget: Budget) -> Iterator[tuple[str, str, str]]:
     if one.reference and "\0" in one.reference:
         yield "reference", "nul", "there is a NUL character in it"
     if _too_deep(one.fields, DEEPEST):
         yield "fields", "depth", f"fields may be {DEEPEST} levels deep"
         return
-    for told in faults(address, one.fields, content):
+    for told in faults(address, one.fields, content, budget):
         yield "fields", "fields", told
 
 

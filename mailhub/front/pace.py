@@ -1,7 +1,8 @@
 """How often a key may ask: so many requests in any minute, counted in Redis over all processes.
 
 Requests that are served together are counted together, by one question. A key that has just asked too often is
-believed to be so for a moment: it is turned away at the door, before its requests are read.
+believed to be so for a moment: it is turned away at the door, before its requests are read. What its templates cost
+to render is counted apart, for all keys of a sponsor together.
 """
 
 import time
@@ -17,6 +18,7 @@ from mailhub.front.problems import Problem, unavailable
 from vendors import stores
 
 MOMENT = 0.5  # seconds
+THOUSAND = 1_000  # steps are counted by thousands
 _full: dict[tuple[int, int], float] = {}  # keys, with their limit, that asked too often, until when it is believed
 
 
@@ -54,6 +56,20 @@ def take(key_id: int, per_minute: int, requests: int) -> int:
         raise unavailable("The requests of this key cannot be counted") from error
     _full[key_id, per_minute] = time.monotonic() + MOMENT
     return granted
+
+
+def render(sponsor_id: int, steps: int) -> None:
+    """Counts steps of rendering, of all keys of a sponsor, before they are taken. Raises Problem if there are none."""
+    limit, name = RateLimitItemPerMinute(max(1, settings.RENDER_STEPS // THOUSAND)), f"render {sponsor_id}"
+    limiter = _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
+    try:
+        if limiter.hit(limit, name, cost=min(limit.amount, -(-steps // THOUSAND))):
+            return
+        wait = limiter.get_window_stats(limit, name).reset_time - time.time()
+    except StorageError as error:
+        raise unavailable("The rendering of this sponsor cannot be counted") from error
+    detail = f"The templates of this sponsor may take {settings.RENDER_STEPS:,} steps of rendering a minute."
+    raise Problem("rate-limited", detail, retry_after=wait)
 
 
 def refusal(key_id: int, per_minute: int) -> Problem:

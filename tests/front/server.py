@@ -59,9 +59,9 @@ def serving(workers: int = 1, threads: int = 4, **variables: str) -> Iterator[Se
     """variables: of its environment."""
     with tempfile.TemporaryDirectory(prefix="mailhub-front-") as folder:
         path = str(Path(folder) / "front.sock")
-        options = ["--interface", "wsgi", "--no-ws", "--uds", path, "--workers", str(workers)]
-        options += ["--blocking-threads", str(threads), "mailhub.wsgi:application"]
-        with running("-m", "granian", *options, **variables) as program:
+        options = ["--interface", "rsgi", "--http", "1", "--no-ws", "--uds", path, "--workers", str(workers)]
+        variables = {"WEB_THREADS": str(threads), **variables}
+        with running("-m", "granian", *options, "mailhub.rsgi:programs", **variables) as program:
             server = Server(path, program)
             wait_until(lambda: _answers(server), "the front answers", 4 * DEADLINE)
             yield server

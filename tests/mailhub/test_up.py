@@ -123,15 +123,22 @@ def test_all_ends_when_nobody_reads_any_more(tmp_path: Path, marker: str) -> Non
 
 
 @linux
-@pytest.mark.timeout(400)  # it starts seven programs
+@pytest.mark.timeout(400)  # it starts eight programs
 def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(tmp_path: Path, marker: str) -> None:
     home = embedded.Home(tmp_path / "home")
     said, again = tmp_path / "said", tmp_path / "again"
     # port 0: whichever is free; without addresses it starts servers of its own
-    own = {"MAILHUB_HOME": str(home.path), "DATABASE_URL": "", "REDIS_URL": "", "PORT": "0", "FLOWER_PORT": "0"}
+    own = {
+        "MAILHUB_HOME": str(home.path),
+        "DATABASE_URL": "",
+        "REDIS_URL": "",
+        "PORT": "0",
+        "API_PORT": "0",
+        "FLOWER_PORT": "0",
+    }
     up = begin(["manage.py", "up"], said, marker, **own)
     try:
-        for name in ("web", "beat", "worker-hub", "worker-vendors", "flower"):
+        for name in ("web", "api", "beat", "worker-hub", "worker-vendors", "flower"):
             wait_until(lambda name=name: f"{name} " in said.read_text() and up.poll() is None, f"{name} runs")
         assert begin(["manage.py", "up"], again, marker, **own).wait(DEADLINE) == 1
         assert again.read_text() == f"CommandError: mailhub is up already: process {up.pid}\n"

@@ -21,8 +21,8 @@ from mailhub.supervisor import Supervisor
 
 class Command(BaseCommand):
     help = (
-        "Bring the database up to date and run the Procfile: web, beat, workers, Flower. Ctrl-C ends it all. "
-        "PORT, FLOWER_PORT and FLOWER_BASIC_AUTH (user:password) may be set."
+        "Bring the database up to date and run the Procfile: web, API, beat, workers, Flower. Ctrl-C ends it all. "
+        "PORT, API_PORT, FLOWER_PORT and FLOWER_BASIC_AUTH (user:password) may be set."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -35,14 +35,15 @@ class Command(BaseCommand):
         sys.exit(code)
 
     def _run(self) -> int:
-        web, flower = _free_port("PORT", 8000), _free_port("FLOWER_PORT", 5555)
+        web, api, flower = _free_port("PORT", 8000), _free_port("API_PORT", 8001), _free_port("FLOWER_PORT", 5555)
         password = os.environ.setdefault("FLOWER_BASIC_AUTH", f"mailhub:{secrets.token_urlsafe(9)}")
         os.environ["PYTHONUNBUFFERED"] = "1"
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         call_command("migrate", verbosity=0, interactive=False, wait=True)
         self.stdout.write(f"mailhub  http://127.0.0.1:{web}/")
+        self.stdout.write(f"API      http://127.0.0.1:{api}/api/v1/docs")
         self.stdout.write(f"Flower   http://127.0.0.1:{flower}/  user and password: {password}")
-        self.stdout.write("Ctrl-C ends both and all workers.")
+        self.stdout.write("Ctrl-C ends them and all workers.")
         self.stdout.flush()
         os.chdir(settings.BASE_DIR)
         procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text())

@@ -1,0 +1,186 @@
+"""The two doors, one for people and one for programs, each a process with threads of its own (Procfile).
+
+Bodies are read by the event loop, without a thread, under a deadline. Only a request that has arrived whole gets one of
+the threads in which Django runs: a slow or silent client costs a connection and nothing else. RSGI is granian's own
+interface; through it a thread answers directly.
+"""
+
+import asyncio
+import io
+import logging
+import resource
+import sys
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from queue import SimpleQueue
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO
+
+from mailhub.wsgi import application as django  # first: it sets Django up
+
+# isort: split
+from django.conf import settings
+from django.http import HttpResponse
+from django.shortcuts import resolve_url
+
+from mailhub.front.problems import API, Problem
+
+log = logging.getLogger(__name__)
+
+SMALL = 65_536  # bytes of a body that are kept in memory; more of it goes to a file
+RATE = 65_536  # bytes a second that a larger body has to come with
+HASHING = 2  # passwords that are looked at at a time: that takes a processor for a third of a second
+HASHING_MOST = 32  # that wait for it
+
+Environ = dict[str, Any]
+# What a request needs, and the future that its coroutine waits for.
+Ready = tuple[Environ, Any, "asyncio.Future[None]"]
+ALWAYS: Environ = {
+    "SCRIPT_NAME": "",
+    "SERVER_SOFTWARE": "granian",
+    "wsgi.version": (1, 0),
+    "wsgi.errors": sys.stderr,
+    "wsgi.multithread": True,
+    "wsgi.multiprocess": True,
+    "wsgi.run_once": False,
+}
+
+
+class Door:
+    """serves: whether a path belongs here; elsewhere: what is said of one that does not."""
+
+    def __init__(self, serves: Callable[[str], bool], elsewhere: str) -> None:
+        self._serves, self._elsewhere = serves, elsewhere
+        self._ready: SimpleQueue[Ready] = SimpleQueue()
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are few for connections
+        self._loop, self._login = loop, resolve_url(settings.LOGIN_URL)
+        self._hashing, self._waiting = asyncio.Semaphore(HASHING), 0
+        for number in range(settings.WEB_THREADS):
+            threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
+
+    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        try:
+            if not self._serves(scope.path):
+                raise Problem("not-found", self._elsewhere)
+            environ = _environ(scope)
+            body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol)
+            environ["wsgi.input"] = body
+            if scope.method == "POST" and scope.path == self._login:
+                await self._log_in(environ, protocol)
+            else:
+                await self._in_a_thread(environ, protocol)
+        except Problem as problem:
+            _tell(protocol, problem.response())
+
+    async def _log_in(self, environ: Environ, protocol: Any) -> None:
+        """Few at a time, so that guessing passwords leaves threads and processor to those who are in."""
+        if self._waiting >= HASHING_MOST:
+            raise Problem("busy", "Too many are logging in; try again in a moment.", retry_after=5)
+        self._waiting += 1
+        try:
+            async with self._hashing:
+                await self._in_a_thread(environ, protocol)
+        finally:
+            self._waiting -= 1
+
+    async def _in_a_thread(self, environ: Environ, protocol: Any) -> None:
+        done = self._loop.create_future()
+        self._ready.put((environ, protocol, done))
+        await done
+
+    def _work(self) -> None:
+        while True:
+            environ, protocol, done = self._ready.get()
+            try:
+                _answer(environ, protocol)
+            except Exception:
+                log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
+                _tell(protocol, Problem("internal", "It is in the log.").response())
+            self._loop.call_soon_threadsafe(done.set_result, None)
+
+
+def _environ(scope: Any) -> Environ:
+    """As WSGI has it. A name with an underscore is left out: it would pass for the one with a hyphen."""
+    server, _, port = scope.server.rpartition(":")
+    environ = {
+        **ALWAYS,
+        "REQUEST_METHOD": scope.method,
+        "PATH_INFO": scope.path.encode().decode("latin-1"),
+        "QUERY_STRING": scope.query_string,
+        "SERVER_PROTOCOL": f"HTTP/{scope.http_version}",
+        "SERVER_NAME": server,
+        "SERVER_PORT": port,
+        "REMOTE_ADDR": scope.client.rpartition(":")[0].strip("[]"),
+        "wsgi.url_scheme": scope.scheme,
+    }
+    for name, value in scope.headers.items():
+        if "_" not in name:
+            key = _key(name)
+            environ[key] = f"{environ[key]}{';' if name == 'cookie' else ','} {value}" if key in environ else value
+    environ["CONTENT_TYPE"] = environ.get("HTTP_CONTENT_TYPE", "")
+    return environ
+
+
+@lru_cache(maxsize=512)
+def _key(name: str) -> str:
+    return f"HTTP_{name.upper().replace('-', '_')}"
+
+
+async def _read(headers: Any, protocol: Any) -> tuple[BinaryIO, str]:
+    """The body and its length. Raises Problem if it is too large, or does not come in time."""
+    told = headers.get("content-length")
+    if told is None and "transfer-encoding" not in headers:
+        return io.BytesIO(), ""
+    if told is not None and int(told) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        raise _too_large()
+    try:
+        async with asyncio.timeout(settings.BODY_SECONDS) as limit:
+            if told is not None and int(told) <= SMALL:
+                whole = await protocol()
+                return io.BytesIO(whole), str(len(whole))
+            return await _spooled(protocol, limit)
+    except TimeoutError:
+        raise Problem("request-timeout", f"A body has {settings.BODY_SECONDS:g} seconds to arrive.") from None
+
+
+async def _spooled(protocol: Any, limit: asyncio.Timeout) -> tuple[BinaryIO, str]:
+    """A large body, or one that does not say its length. What has arrived in time lengthens its deadline."""
+    began, size = limit.when() or 0.0, 0
+    spool: Any = SpooledTemporaryFile(max_size=SMALL)  # noqa: SIM115 (Django reads it)
+    async for chunk in protocol:
+        size += len(chunk)
+        if size > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            raise _too_large()
+        spool.write(chunk)
+        limit.reschedule(began + size / RATE)
+    spool.seek(0)
+    return spool, str(size)
+
+
+def _too_large() -> Problem:
+    return Problem("payload-too-large", f"At most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read.")
+
+
+def _answer(environ: Environ, protocol: Any) -> None:
+    begun: list[Any] = []
+
+    def begin(status: str, headers: list[tuple[str, str]], _: Any = None, /) -> Any:
+        begun.extend((int(status[:3]), headers))
+
+    response = django(environ, begin)
+    try:
+        protocol.response_bytes(*begun, b"".join(response))
+    finally:
+        response.close()
+
+
+def _tell(protocol: Any, response: HttpResponse) -> None:
+    protocol.response_bytes(response.status_code, list(response.items()), response.content)
+
+
+people = Door(lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
+programs = Door(lambda path: path.startswith((API, "/static/")), "People have a port of their own: PORT.")
