@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.timesince import timeuntil
 
 from campaigns.models import Sponsor
+from vendors.secrets import EncryptedJSONField
 
 
 class WaitingTasks(models.Manager["ParkedTask"]):
@@ -54,6 +55,31 @@ class ParkedTask(models.Model):
         if self.due_at <= at:
             return "overdue"
         return timeuntil(self.due_at, at).replace("\xa0", " ")
+
+
+class KeptAnswer(models.Model):
+    """What a program was told, word for word, for a repeat with the same idempotency key.
+
+    POST /messages keeps its own with the session. The answer may show a secret, and is encrypted as that is.
+    """
+
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="+")
+    test = models.BooleanField()
+    operation = models.CharField(max_length=40)
+    idempotency_key = models.CharField(max_length=255)
+    fingerprint = models.BinaryField(help_text="SHA-256 of the request's body")
+    answer: Any = EncryptedJSONField(help_text="{'location': ..., 'body': ...}; write-only")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["sponsor", "test", "operation", "idempotency_key"], name="one_answer_for_a_key"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.idempotency_key}"
 
 
 class ApiKey(models.Model):

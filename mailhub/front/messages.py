@@ -1,11 +1,9 @@
 """POST /messages: work comes in (document 002's Post office Front); and what became of one message."""
 
-import hashlib
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import orjson
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
@@ -20,7 +18,6 @@ from mailhub.front.problems import Problem, invalid
 from mailhub.front.schemas import Accepted, OneMessageOut, ProblemOut, SendRequest
 
 router = Router(tags=["send"])
-LONGEST_KEY = 255
 DRY_RUN = ""  # no idempotency key
 Result = TypeVar("Result")
 PROBLEMS = dict.fromkeys((400, 401, 403, 409, 413, 422, 429, 503), ProblemOut)
@@ -34,12 +31,7 @@ PARAMETERS = [
         "schema": {"type": "boolean", "default": False},
         "description": "Check and forecast; store nothing",
     },
-    {
-        "in": "header",
-        "name": "Idempotency-Key",
-        "schema": {"type": "string", "maxLength": LONGEST_KEY},
-        "description": "Needed, but for a dry run",
-    },
+    bodies.key_parameter("Needed, but for a dry run"),
 ]
 
 
@@ -85,18 +77,15 @@ def _dry_run(order: Order) -> HttpResponse:
 def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
     """The body, the idempotency key or DRY_RUN, and the fingerprint of the body's content, however it is spelled."""
     asked, parsed = bodies.read(request, SendRequest)
-    return asked, _key(request), hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
+    return asked, _key(request), bodies.fingerprint(parsed)
 
 
 def _key(request: HttpRequest) -> str:
     if request.META["QUERY_STRING"] and _flag(request.GET.get("dry_run", "false")):
         return DRY_RUN
-    key = request.META.get("HTTP_IDEMPOTENCY_KEY")
+    key = bodies.idempotency_key(request)
     if not key:
         raise Problem("idempotency-key-missing", "Name each request, so that repeating it sends nothing twice.")
-    if len(key) > LONGEST_KEY or not key.isascii() or not key.isprintable():
-        detail = f"it must be 1 to {LONGEST_KEY} printable ASCII characters"
-        raise invalid([{"parameter": "Idempotency-Key", "code": "idempotency-key", "detail": detail}])
     return key
 
 

@@ -1,17 +1,20 @@
 """Webhooks over HTTP: a program says itself where its events are to be posted, and has them posted again."""
 
+import json
 import re
 from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
+from ninja.responses import NinjaJSONEncoder
 
 from campaigns import tasks, webhooks
 from campaigns.models import Webhook, WebhookCall
-from mailhub.front import bodies
+from mailhub.front import bodies, repeats
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
+from mailhub.front.repeats import Created
 from mailhub.front.schemas import (
     CallOut,
     CallsOut,
@@ -24,6 +27,7 @@ from mailhub.front.schemas import (
 from vendors.receivers import Forbidden
 
 router = Router(tags=["webhooks"])
+REPEAT = "A repeat with the same key and body makes nothing and gets the first answer again"
 NOT_YOURS = "You have no such webhook."
 HERE = "/api/v1/webhooks"
 NAME = re.compile(r"whk_(\d{1,18})", re.ASCII)
@@ -42,20 +46,27 @@ def list_webhooks(request: HttpRequest) -> dict[str, Any]:
     auth=Key("ops"),
     response={201: WebhookSecretOut, 400: ProblemOut, 409: ProblemOut, 413: ProblemOut, **PROBLEMS},
     summary="Have events posted to an address",
-    openapi_extra={"requestBody": bodies.described(WebhookIn)},
+    openapi_extra={"parameters": [bodies.key_parameter(REPEAT)], "requestBody": bodies.described(WebhookIn)},
 )
-def create_webhook(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
-    """Its secret is shown once."""
+def create_webhook(request: HttpRequest) -> HttpResponse:
+    """Its secret is shown once, and in the answer to a repeat with the same Idempotency-Key."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    asked, _ = bodies.read(request, WebhookIn)
+    asked, parsed = bodies.read(request, WebhookIn)
+    key = bodies.idempotency_key(request)
+    if not key:
+        return _create(caller, asked).response()
+    return repeats.once(caller, "create webhook", key, bodies.fingerprint(parsed), lambda: _create(caller, asked))
+
+
+def _create(caller: Caller, asked: WebhookIn) -> Created:
     try:
         hook, secret = webhooks.add(caller.sponsor_id, asked.url, list(dict.fromkeys(asked.events)), caller.test)
     except Forbidden as why:
         raise invalid([error("/url", "url", str(why))]) from why
     except webhooks.TooMany as why:
         raise Problem("state-conflict", str(why)) from why
-    response["Location"] = f"{HERE}/whk_{hook.pk}"
-    return Status(201, _facts(hook) | {"secret": secret})
+    told = WebhookSecretOut.model_validate(_facts(hook) | {"secret": secret})
+    return Created(f"{HERE}/whk_{hook.pk}", json.dumps(told.model_dump(), cls=NinjaJSONEncoder))
 
 
 @router.get("/webhooks/{webhook_id}", auth=Key("ops"), response={200: WebhookOut, **PROBLEMS}, summary="One webhook")

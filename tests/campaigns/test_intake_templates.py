@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from campaigns import templates
 from campaigns.intake import checks
-from campaigns.steps import Budget, Meter, OverBudget
+from campaigns.steps import Budget, Meter
 from campaigns.templates import MAX_SIZE, TemplateError
 
 text = st.text(max_size=30)

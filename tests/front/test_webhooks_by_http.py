@@ -12,6 +12,7 @@ from standardwebhooks import WebhookVerificationError
 
 from campaigns import receipts, webhooks
 from campaigns.models import Job, Message, Webhook, WebhookCall
+from mailhub.models import KeptAnswer
 from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, fresh, pointers, problem
 from tests.front.test_webhooks import deliver, finished, receiver
@@ -39,6 +40,62 @@ def test_a_webhook_is_made_with_a_secret_that_is_shown_once():
     assert program.get(made.headers["Location"]).json() == told
     assert program.get(HOOKS).json() == {"data": [told]} and secret not in program.get(HOOKS).content.decode()
     assert len(create(program).json()["events"]) > 4, "all, if none is named"
+
+
+def test_a_repeat_with_the_same_idempotency_key_makes_one_webhook_and_gets_the_first_answer_again():
+    program = Program()
+    first, again = (program.send({"url": URL}, key="the only one", path=HOOKS) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 201) and first.content == again.content
+    assert first.headers["Location"] == again.headers["Location"]
+    assert again.headers["Idempotent-Replayed"] == "true" and "Idempotent-Replayed" not in first.headers
+    rotated = Program(program.sponsor)
+    assert rotated.send({"url": URL}, key="the only one", path=HOOKS).content == first.content
+    assert program.client.delete(first.headers["Location"]).status_code == 204
+    assert program.send({"url": URL}, key="the only one", path=HOOKS).content == first.content
+    assert not Webhook.objects.exists(), "a late repeat makes nothing"
+    assert KeptAnswer.objects.get().answer["body"] == first.content.decode()
+
+
+def test_a_key_is_good_for_one_body_and_for_one_sponsors_world():
+    program = Program()
+    assert program.send({"url": URL}, key="one", path=HOOKS).status_code == 201
+    other = program.send({"url": URL, "events": ["message.failed"]}, key="one", path=HOOKS)
+    problem(other, "idempotency-key-reused", 422)
+    assert program.send({"url": URL}, key="two", path=HOOKS).status_code == 201
+    assert Program().send({"url": URL}, key="one", path=HOOKS).status_code == 201
+    test = Program(program.sponsor, "test").send({"url": URL}, key="one", path=HOOKS)
+    assert test.status_code == 201 and test.json()["mode"] == "test"
+    assert Webhook.objects.count() == 4
+    assert program.send({"url": URL}, key="x" * 256, path=HOOKS).status_code == 422
+    assert program.send({"url": URL}, key="é", path=HOOKS).status_code == 422
+
+
+def test_what_was_refused_may_be_asked_again_with_the_same_key():
+    program = Program()
+    for _ in range(webhooks.MOST_OF_A_PROGRAM):
+        assert create(program).status_code == 201
+    problem(program.send({"url": URL}, key="one", path=HOOKS), "state-conflict", 409)
+    Webhook.objects.first().delete()
+    assert program.send({"url": URL}, key="one", path=HOOKS).status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_at_once_with_the_same_key_make_one_webhook():
+    program, gate = Program(), threading.Barrier(6)
+    answers = []
+
+    def ask():
+        gate.wait()
+        answers.append(program.send({"url": URL}, key="one", path=HOOKS))
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.content for answer in answers}) == 1 and Webhook.objects.count() == 1
 
 
 @pytest.mark.parametrize(
