@@ -14,7 +14,7 @@ from typing import NamedTuple
 from campaigns import failpoints
 from campaigns.claims.sending import Claimed
 from campaigns.sender.recorder import Answer
-from campaigns.sender.work import Work
+from campaigns.sender.work import Work, letter_in_turn
 from vendors.adapters.base import Letter
 from vendors.adapters.deadlines import Deadlines
 from vendors.outcomes import InDoubt, NotSent, Outcome, Refused
@@ -113,7 +113,7 @@ class Room:
     async def _call(self, batch: list[Ticket]) -> None:
         letters: list[Letter] = []
         called: list[Ticket] = []
-        rendered = [(ticket, await self._letter(ticket)) for ticket in batch]
+        rendered = [(one, one.letter or await letter_in_turn(self._work, one.message)) for one in batch]
         now = time.monotonic()
         for ticket, letter in rendered:
             if isinstance(letter, Letter) and now <= ticket.latest:
@@ -127,13 +127,6 @@ class Room:
             return
         for ticket, outcome in zip(called, await self._outcomes(letters), strict=True):
             self._leave(ticket, outcome, called=True)
-
-    async def _letter(self, ticket: Ticket) -> Letter | Refused:
-        """Letters that are dear to render take turns with the heartbeat."""
-        letter = ticket.letter or self._work.letter(ticket.message)
-        if not self._work.content.plain:
-            await asyncio.sleep(0)
-        return letter
 
     async def _outcomes(self, letters: list[Letter]) -> list[Outcome]:
         adapter = self._work.adapter
