@@ -153,12 +153,15 @@ WHERE j.id = %(job)s AND o.id >= j.first_message AND o.id < j.first_message + j.
 """
 
 
-def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str = "") -> bool:
+def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str = "", paused: bool = False) -> bool:
     """The sender lets go of a job that has something left: DISPATCHED, oldest first again, not before a time.
 
-    It has recorded all its calls. False: the job was stopped, or taken from us.
+    It has recorded all its calls. paused: a person resumes it, and equal refusals are counted anew then. False: the job
+    was stopped, or taken from us.
     """
     changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
+    if paused:
+        changes["refusals_from"] = Now()
     failpoints.here("before_put_back")
     with transaction.atomic(), connection.cursor() as cursor:
         hold([job_id])

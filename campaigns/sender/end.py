@@ -9,12 +9,14 @@ class End:
     """Why the stream ended. drained: nothing was left. until: when it may go on; words: why it waits.
 
     held: the job itself has to wait until then; else its credential has, and a person may open that earlier.
+    paused: only a person can.
     """
 
     drained: bool = False
     until: datetime | None = None
     words: str = ""
     held: bool = False
+    paused: bool = False
 
 
 def put_off(until: datetime) -> End:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import uvloop
@@ -23,20 +23,19 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises. Whoever is interrupted meanwhile has cut it off and seen its end."""
-        ended = threading.Event()
+        done: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
 
-        async def to_its_end() -> T:
-            try:
-                return await work
-            finally:
-                ended.set()
+        def begin() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: _tell(task, done))
 
-        running = asyncio.run_coroutine_threadsafe(to_its_end(), self._loop)
+        self._loop.call_soon_threadsafe(begin)
         try:
-            return running.result()
+            return done.result()
         except BaseException:
-            running.cancel()
-            ended.wait()
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # comes after `begin`, perhaps before its start
+            wait([done])
             raise
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -55,3 +54,12 @@ class LoopThread:
 
     async def _wait(self) -> None:
         await self._over.wait()
+
+
+def _tell(task: "asyncio.Task[T]", done: "Future[T]") -> None:
+    if task.cancelled():
+        done.set_exception(asyncio.CancelledError())
+    elif error := task.exception():
+        done.set_exception(error)
+    else:
+        done.set_result(task.result())

@@ -11,13 +11,16 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from django.conf import settings
+
 from campaigns import failpoints
 from campaigns.claims.sending import Claimed
 from campaigns.sender.recorder import Answer
+from campaigns.sender.refusals import EqualRefusals
 from campaigns.sender.work import Work, letter_in_turn
 from vendors.adapters.base import Letter
 from vendors.adapters.deadlines import Deadlines
-from vendors.outcomes import InDoubt, NotSent, Outcome, Refused
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +66,7 @@ class Room:
         self.good = 0  # answers since then
         self.not_sent = 0  # messages that went back to waiting, and may go at once
         self.put_off = 0  # those that have to wait for a time of their own
+        self.refusals = EqualRefusals(settings.EQUAL_REFUSALS)
         self.well = self.ill = 0  # answers that speak for or against the vendor's health, not told yet
         self.trouble = ""  # what the last one against it said, without to whom it was
         self._work, self._write = work, write
@@ -163,8 +167,22 @@ class Room:
         if called and (outcome.pause or outcome.scope == "credential" or outcome.retry_after is None):
             self.refusal = heavier(self.refusal, outcome)
 
+    def settle_health(self) -> None:
+        """No more answers come in: what is not decided yet speaks for the vendor."""
+        self.well += self.refusals.waiting
+        self.refusals.waiting = 0
+
     def _count(self, outcome: Outcome, recipient: str) -> None:
         good = self._work.adapter.is_good(outcome)
+        if self.refusals.note(outcome):
+            self.refusals.waiting += good is True
+            good = None if good else good
+            if self.refusals.too_many:
+                self.ill += self.refusals.waiting
+                self.refusals.waiting = 0
+                self.refusal = heavier(self.refusal, self.refusals.said())
+        elif isinstance(outcome, Accepted):
+            self.settle_health()
         self.well += good is True
         self.ill += good is False
         if good is False and isinstance(outcome, NotSent | InDoubt):

@@ -65,7 +65,7 @@ class Sender:
             if not end.drained:
                 _connected()
                 held = end.until if end.held else None
-                left = finalising.put_back(job_id, lease.fence, not_before=held, waits_for=end.words)
+                left = finalising.put_back(job_id, lease.fence, not_before=held, waits_for=end.words, paused=end.paused)
                 return Sent(job_id, left=left, until=end.until if left else None)
         return Sent(job_id)
 

@@ -79,6 +79,8 @@ class Stream:
         self._reached = await claims.reached(self._claims, self._work.lease, self._work.first, self._work.end)
         self._world = await self._look()
         self._adoptions = self._world.adoptions
+        if self._world.left < self._work.end - self._work.first:
+            await self._room.refusals.read(self._claims, self._work.lease.job_id)
         serving = asyncio.create_task(self._room.serve())
         feeding = asyncio.create_task(self._feed())
         try:
@@ -90,6 +92,7 @@ class Stream:
             for task in (feeding, serving):
                 task.cancel()
             await asyncio.gather(feeding, serving, return_exceptions=True)
+            self._room.settle_health()
             await self._tell_health()
 
     async def _feed(self) -> End:
@@ -198,7 +201,7 @@ class Stream:
     async def _reason_to_end(self) -> End | None:
         seen = self._world
         if seen.paused is not None:
-            return End(words=f"paused: {seen.paused}")
+            return End(words=f"paused: {seen.paused}", paused=True)
         if seen.closed_for > PATIENCE:
             return End(until=seen.closed_until, words="the vendor asked to wait")
         if opening := hours.opens_at(self._work.campaign, seen.now):
@@ -225,7 +228,7 @@ class Stream:
         if refusal.pause or isinstance(refusal, InDoubt):
             await world.pause(self._claims, self._work.credential_id, refusal.reason)
             self._world = await self._look()
-            return End(words=f"paused: {refusal.reason}")
+            return End(words=f"paused: {refusal.reason}", paused=True)
         self._backoff = 0.5 if self._room.good else min(60.0, max(0.5, 2 * self._backoff))
         self._room.good = 0
         seconds = self._backoff if refusal.retry_after is None else refusal.retry_after

@@ -1,0 +1,85 @@
+"""A caller that is interrupted comes back only when its work has ended, also if that had not begun."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from campaigns.sender.loop import LoopThread
+
+
+class Interrupted(BaseException):
+    """As Celery's time limits, and a shutdown."""
+
+
+@pytest.fixture
+def loop():
+    made = LoopThread()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def interrupt():
+    def now(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, now)
+    yield lambda: os.kill(os.getpid(), signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.timeout(60)
+def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
+    held, go, begun = threading.Event(), threading.Event(), threading.Event()
+
+    async def hold():
+        held.set()
+        go.wait()
+
+    async def work():
+        begun.set()
+        await asyncio.sleep(3600)
+
+    loop.start(hold())
+    held.wait()
+    threading.Timer(1.5, go.set).start()
+
+    def run():
+        threading.Timer(0.5, interrupt).start()  # while the caller waits for what is behind the other
+        loop.run(work())
+
+    with pytest.raises(Interrupted):
+        run()
+    assert go.is_set() and not begun.is_set()
+
+
+@pytest.mark.timeout(60)
+def test_work_that_had_begun_has_ended(loop, interrupt):
+    ended = threading.Event()
+
+    async def work():
+        try:
+            interrupt()
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0.1)
+            ended.set()
+
+    with pytest.raises(Interrupted):
+        loop.run(work())
+    assert ended.is_set()
+
+
+def test_what_the_work_returns_and_raises_reaches_the_caller(loop):
+    async def answer():
+        return 42
+
+    async def fail():
+        raise ValueError("as it is")
+
+    assert loop.run(answer()) == 42
+    with pytest.raises(ValueError, match="as it is"):
+        loop.run(fail())
