@@ -9,7 +9,7 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns import consumer, mailcaster, recovery
-from campaigns.claims import people, sending, truth
+from campaigns.claims import draining, people, sending, truth
 from campaigns.claims.resolve import CannotResolve
 from campaigns.models import Job, Message
 from campaigns.states import DONE, Status
@@ -155,7 +155,7 @@ def _send(state: State, thread: VerbThread, job: Job) -> None:
     answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in claimed]
     if answers:
         thread.run(lambda rows: sending.record(rows, lease, answers))
-    sending.drain(thread.raw(), lease, job.first_message, job.end)
+    draining.drain(thread.raw(), lease, job.first_message, job.end)
 
 
 def _settle(state: State, thread: VerbThread) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from campaigns import consumer, desk, dispatcher, mailcaster, receipts
-from campaigns.claims import finalising, sending, truth
+from campaigns.claims import draining, finalising, sending, truth
 from campaigns.models import Session
 from campaigns.sender import standing
 from tests.interleaving.starts import State
@@ -167,12 +167,12 @@ def put_back(state: State, thread: VerbThread) -> Any:
 
 @verb("drained sending", of="lets go")
 def drain(state: State, thread: VerbThread) -> Any:
-    return sending.drain(thread.raw(), state.lease, state.first, state.end)
+    return draining.drain(thread.raw(), state.lease, state.first, state.end)
 
 
 @verb("assigning sending", of="claims")
 def expire(state: State, thread: VerbThread) -> Any:
-    return thread.run(lambda rows: sending.expire(rows, state.lease, state.first, state.end))
+    return thread.run(lambda rows: draining.expire(rows, state.lease, state.first, state.end))
 
 
 # -- the sweep

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 from campaigns import desk, dispatcher, mailcaster, receipts, recovery
-from campaigns.claims import finalising, sending, truth
+from campaigns.claims import draining, finalising, sending, truth
 from campaigns.claims.resolve import CannotResolve
 from campaigns.models import Campaign, Job, Message, OpsMessage, Resolution
 from campaigns.sender import standing
@@ -163,8 +163,8 @@ class Family(RuleBasedStateMachine):
         idle = [sender for sender in self.senders if not sender.claimed]
         sender = idle[which % len(idle)]
         if how == "expires":
-            self.here.run(lambda rows: sending.expire(rows, sender.lease, sender.first, sender.end))
-        if how == "is put back" or not sending.drain(self.here.raw(), sender.lease, sender.first, sender.end):
+            self.here.run(lambda rows: draining.expire(rows, sender.lease, sender.first, sender.end))
+        if how == "is put back" or not draining.drain(self.here.raw(), sender.lease, sender.first, sender.end):
             finalising.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
