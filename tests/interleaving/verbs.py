@@ -298,9 +298,11 @@ def repeat(state: State, thread: VerbThread) -> Any:
 
 async def _repeat(state: State, rows: Any) -> Any:
     scope = await standing.read_vendor(rows, state.vendor_id, state.credential_id)
+    if scope is None:
+        return None
     due = await truth.due(rows, state.credential_id, 1, 300.0)
     for doubt in due:
-        if await truth.repeat(rows, scope, doubt, 1.0, 1, truth.FOR_EVER):
+        if await truth.repeat(rows, scope, doubt, 1.0, units=1, young=truth.FOR_EVER, closes=None):
             await _take(state, rows, doubt)
     return due
 
@@ -313,11 +315,13 @@ def repeat_what_is_not_there(state: State, thread: VerbThread) -> Any:
 
 async def _repeat_what_is_not_there(state: State, rows: Any) -> Any:
     scope = await standing.read_vendor(rows, state.vendor_id, state.credential_id)
+    if scope is None:
+        return None
     due = await truth.due(rows, state.credential_id, 1, 300.0)
     for doubt in due:
         if await truth.look_up(rows, scope, doubt, 1.0) and not state.has(doubt.reference):
             await truth.disprove(rows, doubt)
-            if await truth.repeat(rows, scope, doubt, 1.0, 1, None):
+            if await truth.repeat(rows, scope, doubt, 1.0, units=1, young=None, closes=None):
                 await _take(state, rows, doubt)
     return due
 
