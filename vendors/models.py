@@ -209,6 +209,7 @@ class Usage(models.Model):
     at = models.DateTimeField()
     until = models.DateTimeField(help_text="The hard deadline: by then the last of these calls had ended.")
     units = models.PositiveIntegerField()
+    grant = models.CharField(max_length=32, null=True, help_text="Under which the throttle gave these places.")
 
     class Meta:
         indexes = [models.Index(fields=["vendor", "until"], name="usage_vendor_until")]

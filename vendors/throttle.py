@@ -18,6 +18,7 @@ day take about 200 MB of Redis.
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ __all__ = [
     "Answer",
     "AsyncThrottle",
     "Grant",
+    "Granted",
     "Limit",
     "Lost",
     "Never",
@@ -38,6 +40,7 @@ __all__ = [
     "Scope",
     "Skewed",
     "Throttle",
+    "Trail",
     "Unreachable",
     "Wait",
 ]
@@ -45,6 +48,25 @@ __all__ = [
 SCRIPT = Path(__file__).with_name("window.lua").read_text()
 DRIFT = 0.001
 MARGIN_MOST = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """One grant as Redis remembers it: the units of it that were not cancelled. at: unix seconds."""
+
+    id: str
+    units: int
+    note: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """cut: there were older grants, which are forgotten."""
+
+    grants: tuple[Granted, ...]
+    cut: bool
+
 
 Entry = tuple[int, float, int]
 Rebuilt = Lost | Skewed | None
@@ -75,10 +97,10 @@ class _Script:
     def _window(self, seconds: float) -> int:
         return _micro(seconds + min(MARGIN_MOST, seconds * self._drift))
 
-    def _acquire(self, scope: Scope, grant_id: str, want: int, least: int, hold: float) -> Ask:
+    def _acquire(self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str) -> Ask:
         self._clock.settle(hold + max((limit.seconds for limit in scope.limits), default=0) + MARGIN_MOST)
         words: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
-        args = [*self._head("acquire"), *words, len(scope.vendor_limits)]
+        args = [*self._head("acquire"), *words, len(scope.vendor_limits), note]
         for limit in scope.limits:
             args += [limit.units, self._window(limit.seconds)]
         return _keys(scope.vendor_id, [scope.credential_id]), args
@@ -109,17 +131,17 @@ class Throttle(_Script):
         except RedisError as error:
             raise Unreachable(str(error)) from error
 
-    def acquire(self, scope: Scope, want: int, hold: float, least: int = 1) -> Answer:
+    def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> Answer:
         """As many places as are free now, from `least` to `want`; each is held until done, `hold` s at
         most.
 
         `hold` is the hard deadline of a call, counted from here. `least` is the cost of the next
-        message: with less it could not go.
+        message: with less it could not go. note: what for, as `granted` tells it.
         """
         if refusal := _refusal(scope, want, least):
             return refusal
         grant = _promise(want, hold)
-        reply = self._run(self._acquire(scope, grant.id, want, least, hold))
+        reply = self._run(self._acquire(scope, grant.id, want, least, hold, note))
         return _answer(reply, grant)
 
     def done(self, scope: Scope, places: Iterable[str]) -> None:
@@ -140,6 +162,15 @@ class Throttle(_Script):
         """
         vendor, credential = (self._stamps(key, most) for key in _keys(scope.vendor_id, [scope.credential_id]))
         return vendor, credential
+
+    def granted(self, vendor_id: int, generation: int) -> Trail | None:
+        """The grants of the vendor that this run of Redis remembers, oldest first.
+
+        None: it was not there all the time, as far as rows that know this generation can tell.
+        """
+        reply = self._run((_keys(vendor_id, []), [*self._head("granted"), generation]))
+        word, cut = _parsed(reply)
+        return _trail(reply[2:], bool(cut)) if word == "trail" else None
 
     def _stamps(self, key: str, most: int) -> list[float]:
         try:
@@ -175,12 +206,12 @@ class AsyncThrottle(_Script):
         except RedisError as error:
             raise Unreachable(str(error)) from error
 
-    async def acquire(self, scope: Scope, want: int, hold: float, least: int = 1) -> Answer:
+    async def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> Answer:
         """See Throttle.acquire."""
         if refusal := _refusal(scope, want, least):
             return refusal
         grant = _promise(want, hold)
-        reply = await self._run(self._acquire(scope, grant.id, want, least, hold))
+        reply = await self._run(self._acquire(scope, grant.id, want, least, hold, note))
         return _answer(reply, grant)
 
     async def done(self, scope: Scope, places: Iterable[str]) -> None:
@@ -190,6 +221,17 @@ class AsyncThrottle(_Script):
     async def cancel(self, scope: Scope, places: Iterable[str]) -> None:
         """See Throttle.cancel."""
         await self._run(self._places("cancel", scope, places))
+
+
+def _trail(rows: list[Any], cut: bool) -> Trail:
+    found: dict[str, Granted] = {}
+    for words, score in zip(rows[::2], rows[1::2], strict=True):
+        grant, units, note = (words.decode() if isinstance(words, bytes) else words).split(" ", 2)
+        if int(units) > 0:
+            found[grant] = Granted(grant, int(units), note, float(score) / 1e6)
+        elif grant in found:
+            found[grant] = replace(found[grant], units=found[grant].units + int(units))
+    return Trail(tuple(one for one in found.values() if one.units > 0), cut)
 
 
 def _micro(seconds: float) -> int:

@@ -9,9 +9,14 @@
 -- Two clocks, the server's and the caller's: a place is stamped by the later and asked for by the earlier, so that
 -- no place is free too early as long as one of them goes right.
 --
+-- Beside them stands the trail, in one more set: every grant of this run of the server, with its units, what it was for
+-- and when it was given, and what was cancelled of it; the last TRAIL of them. A store that has lost its last seconds
+-- learns from it what it has lost. It outlives a rebuild, but not the run.
+--
 -- ARGV: verb, server clock ('' = the server's own), caller's clock, then the words of the verb.
 local vendor, verb, caller = KEYS[1], ARGV[1], tonumber(ARGV[3])
 local SKEW, CHUNK = 2000000, 1000  -- CHUNK keeps unpack below Lua's limit of some 8,000
+local trail, TRAIL = vendor:gsub('window$', 'trail'), 20000
 
 local function exact(number) return string.format('%.0f', number) end  -- '..' would round to 14 digits
 
@@ -24,9 +29,16 @@ local ahead = clock - caller
 local skewed = math.abs(ahead) > SKEW
 local early, late = math.min(clock, caller), math.max(clock, caller)
 
-local function seal(generation)
+local function run()
   local info = redis.pcall('INFO', 'server')  -- another run may have lost the last grants: a restart, a late replica
-  return 'gen:' .. generation .. ':' .. (type(info) == 'string' and info:match('run_id:(%x+)') or '')
+  return type(info) == 'string' and info:match('run_id:(%x+)') or ''
+end
+
+local function seal(generation) return 'gen:' .. generation .. ':' .. run() end
+
+local function follow(words)
+  redis.call('ZADD', trail, exact(late), words)
+  redis.call('ZREMRANGEBYRANK', trail, 0, -TRAIL - 1)
 end
 
 local function each(key, command, flags, names, score)
@@ -50,7 +62,8 @@ local function occupants(window)
   return '(' .. exact(math.max(early - window, 0)), '(+inf'
 end
 
--- acquire: seal's generation, credential id, grant id, want, least, hold, number of vendor limits, (units, window)...
+-- acquire: seal's generation, credential id, grant id, want, least, hold, number of vendor limits, what for,
+-- (units, window)...
 local function acquire()
   local mark, member, credential = seal(ARGV[4]), 'c' .. ARGV[5], KEYS[2]
   local want, least, hold, split = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -60,8 +73,8 @@ local function acquire()
   if known and not redis.call('ZSCORE', credential, mark) then return { 'lost' } end
 
   local wait = 0
-  for i = 11, #ARGV, 2 do
-    local key = i < 11 + 2 * split and vendor or credential
+  for i = 12, #ARGV, 2 do
+    local key = i < 12 + 2 * split and vendor or credential
     local units, window = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
     if window > reach then return { 'lost' } end  -- older places are gone: only the ledger knows them
     if known or key == vendor then
@@ -91,6 +104,7 @@ local function acquire()
     redis.call('ZREMRANGEBYSCORE', key, '(0', past)
     each(key, 'ZADD', {}, names, score)
   end
+  follow(ARGV[6] .. ' ' .. want .. ' ' .. ARGV[11])
   return { 'grant', want }
 end
 
@@ -106,17 +120,33 @@ end
 local function cancel()
   local names = listed(ARGV[4])
   for _, key in ipairs(KEYS) do each(key, 'ZREM', {}, names) end
+  local units = {}
+  for _, name in ipairs(names) do
+    local grant = name:match('^(.*):')
+    units[grant] = (units[grant] or 0) + 1
+  end
+  for grant, count in pairs(units) do follow(grant .. ' -' .. count .. ' ' .. names[1]) end
   return { 'ok' }
+end
+
+-- granted: the generation that the rows know. The trail with its times; first 0 where nothing of this run is missing
+-- in it. Whoever claims under a generation was granted its places after the seal of that generation was made.
+local function granted()
+  if not redis.call('ZSCORE', vendor, seal(ARGV[4])) then return { 'lost' } end
+  local full = redis.call('ZCARD', trail) >= TRAIL
+  return { 'trail', full and 1 or 0, unpack(redis.call('ZRANGE', trail, 0, -1, 'WITHSCORES')) }
 end
 
 -- rebuild: generation, reach, credential ids (in the order of KEYS[2..]), then "n left units" with KEYS[1 + n];
 -- left: until the call is over, negative if it is, counted from now by the ledger's own clock.
 local function rebuild()
   if skewed then return { 'skewed', exact(ahead) } end
+  local mark, ours = seal(ARGV[4]), false
   for _, old in ipairs(redis.call('ZRANGEBYSCORE', vendor, '+inf', '+inf')) do
     if tonumber(old:match('^gen:(%d+)')) >= tonumber(ARGV[4]) then return { 'lost' } end
+    ours = ours or old:match(':(%x*)$') == mark:match(':(%x*)$')
   end
-  local mark = seal(ARGV[4])
+  if not ours then redis.call('DEL', trail) end
   for _, key in ipairs(KEYS) do
     redis.call('DEL', key)
     redis.call('ZADD', key, '+inf', mark)
@@ -134,4 +164,4 @@ local function rebuild()
   return { 'ok' }
 end
 
-return ({ acquire = acquire, done = done, cancel = cancel, rebuild = rebuild })[verb]()
+return ({ acquire = acquire, done = done, cancel = cancel, granted = granted, rebuild = rebuild })[verb]()

@@ -2,6 +2,7 @@
 
 from campaigns.audit.calls import P4, P5
 from campaigns.audit.conditions import ANSWERED, DAY, FRESH, LEAF, PATIENCE, SLICE, STARTED, WAITING, Question, among
+from campaigns.claims import store
 from campaigns.states import DONE, RUNNING
 
 P1 = [
@@ -50,6 +51,11 @@ P1 = [
         JOIN vendors_vendor v ON v.id = j.vendor_id AND v.adapter <> 'smtp'  -- its evidence is a reply, not a name
         JOIN campaigns_message m ON {SLICE} AND m.message_id NOT LIKE 'person:%%'
         WHERE {LEAF} AND {FRESH} GROUP BY j.credential_id, m.message_id HAVING count(*) > 1""",
+    ),
+    Question(
+        "P1",
+        "the rows are in the PostgreSQL that wrote them (else: recover_store)",
+        f"SELECT format('the store was taken over: %%s', s.system) FROM campaigns_store s WHERE NOT {store.SAME}",
     ),
 ]
 P2 = [

@@ -146,8 +146,9 @@ WITH holder AS (
     UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s, units = picked.units
     FROM picked WHERE o.id = picked.id AND o.sent_at IS NULL RETURNING o.id, o.resend_no, o.units
 ), ledger AS (
-    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
-    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', sum(units)
+    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant")
+    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second',
+        sum(units), %(grant)s::text
     FROM marked HAVING sum(units) > 0
 )
 SELECT m.id, m.uuid || '-' || marked.resend_no, m.recipient, m.params
@@ -165,7 +166,7 @@ async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], st
 
     closes: from when on none is.
     """
-    cursor = await connection.execute(statement, {"closes": None, **words})
+    cursor = await connection.execute(statement, {"closes": None, "grant": None, **words})
     claimed = list(map(Claimed._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed

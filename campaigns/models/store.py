@@ -17,6 +17,7 @@ class Store(models.Model):
     timeline = models.CharField(max_length=8)
     adoptions = models.PositiveIntegerField(default=1)
     adopted_at = models.DateTimeField(db_default=Now())
+    noticed_at = models.DateTimeField(null=True, help_text="When it was first seen that the store was taken over.")
     tables = models.TextField(blank=True)
 
     class Meta:

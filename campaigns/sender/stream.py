@@ -110,7 +110,7 @@ class Stream:
                 log.warning("job %s: no database: %s", self._work.lease.job_id, error)
                 end = self._later(5, "the database could not be reached")
             except RowsError as error:
-                end = End(words=self._recorder.refuse(error))
+                end = self._later(10, self._recorder.refuse(error))
             except Unreachable as error:
                 end = self._later(10, f"the throttle's Redis cannot be reached: {error}")
             if end is None or self._room.taken:
@@ -155,7 +155,7 @@ class Stream:
         if not self._world.ours or self._stopping():
             return End()
         if halted := self._recorder.refused or self._world.halted_since(self._adoptions):
-            return End(words=halted)
+            return self._later(10, halted)
         if self._overdue():
             return await self._expire()
         if end := await self._reason_to_end():
@@ -245,7 +245,8 @@ class Stream:
         most = max(1, min(self._room.free, left))
         need = await self._claimer.need(self._claims, self._world.scope, self._cursor, most)
         failpoints.here("before_grant")
-        answer, opens_at = await self._window.acquire(self._claims, self._world.scope, need.want, need.least, PATIENCE)
+        note = f"{self._work.credential_id} {self._cursor} {self._work.end}"
+        answer, opens_at = await self._window.acquire(self._claims, self._world.scope, need, note, PATIENCE)
         match answer:
             case Grant() as grant:
                 failpoints.here("after_grant")
@@ -288,7 +289,7 @@ class Stream:
         words = {
             "job": work.lease.job_id, "fence": work.lease.fence, "vendor": work.vendor_id, "terms": seen.terms,
             "credential": work.credential_id, "generation": seen.scope.generation, "adoptions": self._adoptions,
-            "cursor": self._cursor, "end": work.end, "hold": self._hold, "closes": closes,
+            "cursor": self._cursor, "end": work.end, "hold": self._hold, "closes": closes, "grant": grant.id,
         }  # fmt: skip
         latest = grant.deadline - work.adapter.deadline
         latest = min(latest, seen.monotonic(closes)) if closes else latest

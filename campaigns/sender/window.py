@@ -7,6 +7,7 @@ from typing import Any
 
 from campaigns import failpoints
 from campaigns.sender import standing
+from campaigns.sender.claimers import Need
 from campaigns.sender.work import Work
 from vendors.limits import Answer, Grant, Scope, Wait
 from vendors.throttle import AsyncThrottle, Unreachable
@@ -23,26 +24,26 @@ class Window:
         self._throttle, self._work, self._hold = throttle, work, hold
 
     async def acquire(
-        self, rows: Any, scope: Scope, want: int, least: int, patience: float
+        self, rows: Any, scope: Scope, need: Need, note: str, patience: float
     ) -> tuple[Answer, datetime | None]:
         """What the throttle answers; and, where the wait is longer than `patience`, until when no caster need try.
 
-        least: with fewer places nothing can go; 0: what is next needs none. Raises Unreachable.
+        note: what for; Redis remembers it. Raises Unreachable.
         """
-        answer = await self._ask(scope, want, least)
+        answer = await self._ask(scope, need, note)
         if not isinstance(answer, Wait) or answer.seconds <= patience:
             return answer, None
         opens_at = await standing.full(rows, self._work.credential_id, answer.seconds - LEAD)
         # Whoever cancels places clears that row, but may have done it just before it was written.
-        answer = await self._ask(scope, want, least)
+        answer = await self._ask(scope, need, note)
         if isinstance(answer, Grant):
             await standing.reopen(rows, self._work.vendor_id)
         return answer, opens_at
 
-    async def _ask(self, scope: Scope, want: int, least: int) -> Answer:
-        if not least:
+    async def _ask(self, scope: Scope, need: Need, note: str) -> Answer:
+        if not need.least:
             return Grant("", 0, time.monotonic() + self._hold)
-        return await self._throttle.acquire(scope, want, self._hold, least)
+        return await self._throttle.acquire(scope, need.want, self._hold, need.least, note)
 
     async def done(self, scope: Scope, places: list[str]) -> None:
         """Their calls are over."""

@@ -16,7 +16,7 @@ from django.utils import timezone
 from campaigns import audit, dispatcher, sender, tasks
 from campaigns.audit.questions import QUESTIONS
 from campaigns.claims import finalising, people, truth
-from campaigns.models import Campaign, DispatchRun, Job, Message, OpsMessage, Resolution
+from campaigns.models import Campaign, DispatchRun, Job, Message, OpsMessage, Resolution, Store
 from campaigns.states import move
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, recount, refused
@@ -258,12 +258,18 @@ def leave_a_doubt_to_nobody() -> str:
     return f"message {job.first_message} of campaign {job.campaign_id}"
 
 
+def take_the_store_over() -> str:
+    Store.objects.update(timeline="FFFFFFFF")
+    return "the store was taken over"
+
+
 PLANTS: dict[str, Callable[[], str]] = {
     "no message waits for a call that was accepted or is in doubt already": wait_for_a_call_twice,
     "no message belongs to two jobs": overlap,
     "each time that a person sent again has a reference of its own": decide_without_a_new_reference,
     "no reference has changed but by a decision to send again": change_a_reference,
     "no two messages have one letter of the vendor": share_a_letter,
+    "the rows are in the PostgreSQL that wrote them (else: recover_store)": take_the_store_over,
     "each campaign has as many messages as recipients": lose_a_recipient,
     "the jobs of a campaign add up to its recipients": forget_a_slice,
     "the children of a parent and what is not cut yet add up to its size": cut_wrongly,

@@ -1,29 +1,51 @@
-"""PostgreSQL is restored from a backup that is older than what the vendor has accepted: docs/operations.md's block.
+"""PostgreSQL is restored from a backup that is older than what the vendor has accepted: manage.py recover_store.
 
-As on that day: no process runs, the block is executed, then all goes on by itself.
+As on that day: no process runs, the copy takes the database's place, a person has the command run, then all goes on by
+itself. A copy by TEMPLATE is another database of the same cluster; dumps and other clusters show in the same way.
 """
 
-import pytest
-from django.db import connection
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any
 
-from campaigns import dispatcher
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import audit, dispatcher, sender
+from campaigns.claims import store
 from campaigns.models import Job, Message
 from campaigns.settle import settle
 from tests import factories
-from tests.copies import backup, blocks, psql, restore
+from tests.copies import backup, restore
 from tests.faults.checker import judge, sums
-from tests.faults.sending import login, send_the_rest, sent, take_again
-from tests.programs import wait_until
+from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, take_again
 from tests.sandbox import Sandbox
+from tests.waiting import wait_until
+from vendors import stores
+from vendors.models import Usage
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
-[RESTORED] = blocks("operations.md")
 
 
-def now() -> str:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()::text")
-        return str(cursor.fetchone()[0])
+def recover(**options: Any) -> dict[str, Any]:
+    """The command's facts."""
+    out = StringIO()
+    call_command("recover_store", json=True, stdout=out, **{"yes": True, **options})
+    told: dict[str, Any] = json.loads(out.getvalue())
+    return told
+
+
+@contextmanager
+def redis_lost_all() -> Iterator[None]:
+    from django.conf import settings
+
+    with stores.redis(settings.REDIS_URL) as redis:
+        redis.flushdb()
+    yield
 
 
 def asked(of: Job) -> bool:
@@ -33,25 +55,74 @@ def asked(of: Job) -> bool:
     return not Message.objects.filter(id__gte=of.first_message, id__lt=of.end, in_doubt_at__isnull=False).exists()
 
 
-def test_what_was_sent_after_the_backup_is_found_at_the_vendor_and_only_the_rest_is_sent(sandbox: Sandbox) -> None:
+def test_nothing_is_called_before_a_person_has_said_so(sandbox: Sandbox) -> None:
+    job = factories.campaign_with_job(5, of=login(sandbox.url), status="DISPATCHED")
+    with backup() as name:
+        restore(name)
+        assert store.halted() == store.TAKEN_OVER
+        assert any(not check.ok and "recover_store" in check.question for check in audit.run())
+        take_again(job)
+        assert sender.send(job.pk, job.fence).left and sandbox.books().entries == []
+        assert Job.objects.get(pk=job.pk).waits_for == store.TAKEN_OVER
+        with pytest.raises(CommandError, match="add --yes"):
+            recover(yes=False)
+        before = recover(dry_run=True)
+        assert store.halted() == store.TAKEN_OVER, "numbers only"
+        assert recover() == before | {"dry_run": False}
+        assert store.halted() is None and recover() == {"taken_over": False}
+
+
+def test_what_redis_let_through_since_is_in_doubt_and_nothing_else(sandbox: Sandbox) -> None:
+    """The witness names the calls: twelve of the first job; the rest of it and the other job go on."""
+    account = login(sandbox.url)
+    sent(take_again(factories.campaign_with_job(2, of=account, status="DISPATCHED")))
+    first = factories.campaign_with_job(12, of=account, status="DISPATCHED")
+    other = factories.campaign_with_job(10, of=account, status="DISPATCHED")
+    with backup() as name:
+        sent(take_again(first))
+        restore(name)
+        [loss] = recover()["vendors"]
+        assert loss["witnessed"] and (loss["calls"], loss["messages"]) == (12, 12)
+        assert sums() == {"accepted": 2, "in doubt": 12, "waiting": 10}
+        for job in (first, other):
+            send_the_rest(job)
+        assert sums() == {"accepted": 12, "in doubt": 12} and judge(sandbox.books()) == []
+        assert sum(Usage.objects.values_list("units", flat=True)) == 24, "the ledger knows of every call again"
+
+
+def test_calls_for_a_campaign_that_is_lost_altogether_are_told(sandbox: Sandbox) -> None:
+    account = login(sandbox.url)
+    sent(take_again(factories.campaign_with_job(2, of=account, status="DISPATCHED")))
+    with backup() as name:
+        sent(take_again(factories.campaign_with_job(7, of=account, status="DISPATCHED")))
+        restore(name)
+        [loss] = recover()["vendors"]
+        assert (loss["calls"], loss["messages"]) == (7, 0) and sums() == {"accepted": 2}
+
+
+def test_without_a_witness_all_that_may_have_been_called_is_in_doubt_and_asked_about(sandbox: Sandbox) -> None:
     account = login(sandbox.url, lookup="strong", timeout=2)
     whole = factories.campaign_with_job(20, of=account, status="DISPATCHED")
     later = factories.campaign_with_job(10, of=account, status="RENDERED")
-    with backup() as name:
-        at = now()
+    surely_not = factories.campaign_with_job(3, of=account, status="DISPATCHED")
+    stopped = factories.campaign_with_job(4, of=account, status="STOPPED", stopped_at=timezone.now())
+    with backup() as name, redis_lost_all():
         sent(take_again(whole))
-        restore(name)
-        assert sums() == {"waiting": 30}, "they would all be sent, twenty of them again"
-        psql(RESTORED, backup=at)
+        with redis_lost_all():
+            restore(name)
+        assert sums() == {"waiting": 37}, "they would be sent, twenty of them again"
+        [loss] = recover(without=[surely_not.pk])["vendors"]
+        assert not loss["witnessed"] and sums() == {"in doubt": 30, "waiting": 7}
         dispatcher.dispatch()
-        for job in (whole, later):
+        for job in (whole, later, surely_not):
             send_the_rest(job)
             wait_until(lambda job=job: asked(job), "the vendor was asked")  # type: ignore[misc]
-        assert sums() == {"accepted": 30} and judge(sandbox.books()) == []
+        assert sums() == {"accepted": 33, "waiting": 4} and stopped.pk
+        assert judge(sandbox.books(), final=False) == []
 
 
 def test_a_job_that_was_half_sent_at_the_backup_keeps_what_is_known_of_it(sandbox: Sandbox) -> None:
-    """Answers that stood in ops at the backup are not lost by the block; calls that were open are in doubt."""
+    """Answers that stood in ops at the backup are not lost; calls that were open are in doubt."""
     account = login(sandbox.url, lookup="strong", timeout=2)
     half = factories.campaign_with_job(10, of=account, status="SENDING")
     with connection.cursor() as cursor:
@@ -59,12 +130,24 @@ def test_a_job_that_was_half_sent_at_the_backup_keeps_what_is_known_of_it(sandbo
             "UPDATE campaigns_opsmessage SET sent_at = now(), delivered_at = now(), message_id = 'v' WHERE id = %s",
             [half.first_message],
         )
-    with backup() as name:
+    with backup() as name, redis_lost_all():
         restore(name)
-        psql(RESTORED, backup=now())
+        recover()
         assert sums() == {"accepted": 1, "in doubt": 9}
         Job.objects.filter(pk=half.pk).update(heartbeat_at="2000-01-01T00:00Z")
         send_the_rest(half)
         assert sums() == {"accepted": 1, "in doubt": 9}, "nothing is called before the vendor was asked"
         wait_until(lambda: asked(half), "the vendor was asked")
         assert sums() == {"accepted": 10}
+
+
+def test_a_sender_from_before_the_takeover_claims_nothing_after_it(sandbox: Sandbox) -> None:
+    sandbox.settings(latency_ms=300.0)
+    job = factories.campaign_with_job(60, of=login(sandbox.url), status="DISPATCHED")
+    take_again(job)
+    with being_sent(job) as sending:
+        calls(sandbox, CONCURRENCY)
+        recover(since=timezone.now().isoformat())  # as a person says it of a copy of the disk
+        assert sending.result().left
+    send_the_rest(job)
+    assert judge(sandbox.books()) == [] and sums()["accepted"] + sums()["in doubt"] == 60

@@ -1,0 +1,63 @@
+from argparse import ArgumentParser
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.dateparse import parse_datetime
+from django.utils.timezone import is_naive, make_aware
+
+from campaigns import takeover
+from campaigns.management.deciding import confirm
+from vendors.management.history import person
+from vendors.management.output import tell
+from vendors.records import Person
+
+
+class Command(BaseCommand):
+    help = (
+        "After a failover or a restore of PostgreSQL nothing is called until a person has run this: it tells in "
+        "numbers what may have been called that the rows do not know, puts that in doubt, and lets calls start "
+        "again. Redis is asked what it let through; where it was not there all the time, all that waits and may have "
+        "been called is in doubt. Exit codes: 0 done, or nothing to do, 1 bad value, 2 usage, or --yes is missing."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--since",
+            metavar="TIME",
+            help="ISO time with its zone: the rows are those of a backup that was begun then; also for a copy of the "
+            "disk, which does not show by itself",
+        )
+        parser.add_argument(
+            "--without", nargs="+", type=int, default=[], metavar="JOB", help="jobs that surely had not begun"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+        parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+        parser.add_argument("--json", action="store_true", help="one object")
+        parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        since, without = _time(options["since"]), options["without"]
+        if takeover.needed() is None and since is None:
+            tell(self.stdout, "the store is the one that it was: nothing to do", {"taken_over": False}, options["json"])
+            return
+        losses = takeover.preview(since, without)
+        if not options["dry_run"]:
+            confirm(f"{takeover.in_words(losses)}. Calls start again after this", options)
+            losses = takeover.recover(Person(options["by"] or person()), options["reason"], since, without)
+        told = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
+        facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [takeover.facts(one) for one in losses]}
+        tell(self.stdout, takeover.in_words(losses) + told, facts, options["json"])
+
+
+def _time(word: str | None) -> datetime | None:
+    if word is None:
+        return None
+    try:
+        found = parse_datetime(word)
+    except ValueError:
+        found = None
+    if found is None:
+        raise CommandError(f"--since {word!r} is no time: write it like 2026-03-01T02:00Z")
+    return make_aware(found) if is_naive(found) else found

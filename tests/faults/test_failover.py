@@ -1,0 +1,124 @@
+"""PostgreSQL is lost with its last seconds; a standby that lagged takes over while mail goes out.
+
+Real servers, real workers that reconnect by themselves, and a vendor that neither deduplicates nor can be asked: only
+its own books tell who got something twice.
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres_pair import Pair
+from tests.private_redis import PrivateRedis
+from tests.programs import PROJECT, Program, environment
+from tests.sandbox import Sandbox
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(600)
+RECIPIENTS, RATE = 400, 40
+SHORT = {"LEASE_SECONDS": "5", "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1"}
+
+
+class House:
+    """An installation on two PostgreSQL, with a Redis of its own."""
+
+    def __init__(self, home: Path, vendor: Sandbox) -> None:
+        self.pair, self.redis, self.vendor = Pair(), PrivateRedis(), vendor
+        broker = self.redis.url.replace("unix://", "redis+socket://")
+        stores = {"DATABASE_URL": self.pair.url, "REDIS_URL": self.redis.url, "BROKER_URL": broker}
+        self.words = {**stores, "RESULT_BACKEND": broker, "MAILHUB_HOME": str(home), **SHORT}
+        self.programs: list[Program] = []
+
+    def manage(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=PROJECT,
+            env=environment(**self.words),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def start(self) -> None:
+        queues = ["-Q", "vendors,hub", "-c", "3", "--without-mingle"]
+        for words in (["worker", *queues], ["beat", "--pidfile="]):
+            self.programs.append(Program(["-m", "celery", "-A", "mailhub", *words], **self.words))
+
+    def end(self) -> None:
+        for program in self.programs:
+            program.end()
+            print(program.log.read_text()[-4000:])  # shown where the test fails
+            program.log.unlink()
+        self.redis.end()
+        self.pair.end()
+
+    def said(self, words: str) -> bool:
+        return any(words in program.log.read_text() for program in self.programs)
+
+    def called(self) -> Counter[str]:
+        """How often each reference, by the vendor's own books."""
+        return Counter(entry.reference for entry in self.vendor.books().entries)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.manage("list_jobs", "--json").splitlines()]
+
+    def at_an_end(self) -> bool:
+        return all(job["status"] in ("LOGGED", "P_FINISHED") for job in self.jobs())
+
+
+@pytest.fixture
+def house(tmp_path: Path, sandbox: Sandbox) -> Iterator[House]:
+    made = House(tmp_path, sandbox)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def under_way(house: House, tmp_path: Path) -> None:
+    """A campaign of which a fifth has been called, and the standby has heard of it."""
+    house.manage("migrate", "--verbosity", "0")
+    way = [f"url={house.vendor.url}", "concurrency=4", "timeout=5"]
+    house.manage("vendor", "add", "v", "--adapter", "http", "--set", *way, "--limit", f"{RATE}/1")
+    (tmp_path / "body").write_text("Hello")
+    (tmp_path / "people.csv").write_text("email\n" + "".join(f"r{n}@x.example\n" for n in range(RECIPIENTS)))
+    house.start()
+    words = ["--sponsor", "s", "--vendor", "v", "--subject", "Hi", "--body", str(tmp_path / "body"), "--at", "now"]
+    house.manage("send_campaign", *words, str(tmp_path / "people.csv"))
+    wait_until(lambda: len(house.called()) >= RECIPIENTS // 5, "the mail is under way")
+    wait_until(house.pair.together, "the standby has followed so far")
+
+
+def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what_was_lost_is_in_doubt(
+    house: House, tmp_path: Path
+) -> None:
+    under_way(house, tmp_path)
+    house.pair.hold()
+    at = len(house.called())
+    wait_until(lambda: len(house.called()) >= at + RECIPIENTS // 4, "calls that the standby does not hear of")
+    house.pair.fail_over()
+    wait_until(lambda: house.said("nothing is called: the store was taken over"), "it is seen")
+    before = house.called()
+    told = json.loads(house.manage("recover_store", "--dry-run", "--json"))
+    house.manage("recover_store", code=2)  # not without a person's word
+    house.manage("audit", code=1)
+    assert house.called() == before, "nothing is called meanwhile"
+    house.manage("recover_store", "--yes", "--reason", "the machine died")
+    wait_until(house.at_an_end, "all is sent", 240)
+    calls = house.called()
+    assert {name: times for name, times in calls.items() if times > 1} == {}
+    [vendor] = told["vendors"]
+    assert vendor["witnessed"] and RECIPIENTS // 4 <= vendor["messages"] <= vendor["calls"] <= RECIPIENTS // 2 + RATE
+    doubts = house.manage("resolve", "--list", "--json").splitlines()
+    assert len(calls) >= RECIPIENTS - len(doubts), "whoever is not in doubt was called"
+    house.manage("audit")
+    print(f"called {len(calls)} of {RECIPIENTS}, none twice; unknown {vendor['calls']}, in doubt {len(doubts)}")

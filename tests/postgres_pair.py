@@ -1,0 +1,146 @@
+"""Two PostgreSQL of a test's own: a primary and its standby by streaming replication, whose receiver can be held."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from mailhub.embedded.demotion import demoted
+from mailhub.embedded.engines import postgres_programs
+from tests.waiting import DEADLINE, wait_until
+
+FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB", "-c", "max_connections=60"]
+
+
+class Server:
+    """One PostgreSQL on a socket in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data = folder, folder / "data"
+        self.programs = postgres_programs()
+
+    def run(self, program: str, *words: str) -> None:
+        command = [*demoted(self.folder, self.programs / program), str(self.programs / program), *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=DEADLINE)
+        assert done.returncode == 0, done.stderr
+
+    def start(self) -> None:
+        options = ["-D", str(self.data), "-k", str(self.folder), "-c", "listen_addresses=", *FAST]
+        program = self.programs / "postgres"
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*demoted(self.folder, program), str(program), *options], stdout=log, stderr=log, cwd=self.folder
+            )
+        wait_until(self._answers, f"PostgreSQL answers: {(self.folder / 'log').read_text()[-500:]}")
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
+        try:
+            self.ask("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def ask(self, statement: str) -> list[tuple[object, ...]]:
+        words = f"host={self.folder} user=mailhub dbname=postgres"
+        with psycopg.connect(words, autocommit=True) as session:
+            cursor = session.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(DEADLINE)
+
+    def kill(self) -> None:
+        """As a power cut ends it: all of its processes at once."""
+        if self.process.poll() is None:
+            for pid in [self.process.pid, *self.children()]:
+                with_pid(pid, signal.SIGKILL)
+            self.process.wait(DEADLINE)
+
+    def children(self) -> list[int]:
+        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True).stdout.split()
+        return list(map(int, found))
+
+    def receiver(self) -> int:
+        """The process that hears from the primary."""
+        for pid in self.children():
+            if b"walreceiver" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        return 0
+
+
+def with_pid(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class Pair:
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pair-"))
+        self.primary, self.standby = Server(self.folder / "a"), Server(self.folder / "b")
+        try:
+            self._start()
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self) -> None:
+        for server in (self.primary, self.standby):
+            server.folder.mkdir(mode=0o700)
+        made = ["--username=mailhub", "--auth=trust", "--locale=C", "--encoding=UTF8", "--no-sync"]
+        self.primary.run("initdb", "-D", str(self.primary.data), *made)
+        self.primary.start()
+        self.primary.ask("CREATE DATABASE mailhub")
+        self.primary.stop()
+        shutil.copytree(self.primary.data, self.standby.data)
+        self.standby.data.chmod(0o700)
+        (self.standby.data / "standby.signal").touch()
+        with (self.standby.data / "postgresql.auto.conf").open("a") as words:
+            words.write(f"primary_conninfo = 'host={self.primary.folder} user=mailhub'\n")
+        self.primary.start()
+        self.standby.start()
+        wait_until(self.standby.receiver, "the standby hears from the primary")
+
+    @property
+    def url(self) -> str:
+        """Whichever of the two can be written to."""
+        hosts = quote(f"{self.primary.folder},{self.standby.folder}", safe="")
+        return f"postgres://mailhub@/mailhub?host={hosts}&target_session_attrs=read-write"
+
+    def together(self) -> bool:
+        """The standby has all that the primary wrote by now."""
+        at = self.primary.ask("SELECT pg_current_wal_lsn()::text")[0][0]
+        return bool(self.standby.ask(f"SELECT pg_last_wal_replay_lsn() >= '{at}'::pg_lsn")[0][0])
+
+    def hold(self) -> None:
+        """From here on the standby hears nothing."""
+        os.kill(self.standby.receiver(), signal.SIGSTOP)
+
+    def fail_over(self) -> None:
+        """The primary is lost, and what the standby had not read by then."""
+        receiver = self.standby.receiver()
+        self.primary.kill()
+        with_pid(receiver, signal.SIGKILL)
+        wait_until(self._promoted, "the standby is promoted")
+
+    def _promoted(self) -> bool:
+        try:
+            if self.standby.ask("SELECT pg_is_in_recovery()")[0][0]:
+                self.standby.ask("SELECT pg_promote()")
+                return False
+        except psycopg.OperationalError:  # it starts anew after the loss of its receiver
+            return False
+        return True
+
+    def end(self) -> None:
+        for server in (self.primary, self.standby):
+            if hasattr(server, "process"):
+                server.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
