@@ -109,6 +109,7 @@ def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what
     wait_until(lambda: house.said("nothing is called: the store was taken over"), "it is seen")
     before = house.called()
     told = json.loads(house.manage("recover_store", "--dry-run", "--json"))
+    assert "Nothing is called: the store was taken over" in house.manage("status")
     house.manage("recover_store", code=2)  # not without a person's word
     house.manage("audit", code=1)
     assert house.called() == before, "nothing is called meanwhile"

@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from campaigns.claims import store
 from mailhub.operations import plot, pulse, workers
 from vendors.management.output import PIPE_WIDTH, write_json
 
@@ -71,7 +72,8 @@ def _picture(found: workers.Workers, width: int) -> RenderableType:
         told = [*row.stopped, *([f"last error: {row.trouble}"] if row.trouble else [])]
         state.append("".join(f"\n{words}" for words in told), style="default")
         table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", ends, state, *wide)
-    return Group(Text(_headline(seen, found)), table)
+    halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := store.halted()) else []
+    return Group(*halted, Text(_headline(seen, found)), table)
 
 
 def _headline(seen: pulse.Pulse, found: workers.Workers) -> str:
