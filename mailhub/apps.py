@@ -1,10 +1,13 @@
+import logging
 from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_delete, post_migrate, post_save
+
+log = logging.getLogger(__name__)
 
 
 class MailhubConfig(AppConfig):
@@ -54,6 +57,12 @@ def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
     """A vendor came, changed or went: its night and its queue."""
     from mailhub import queues, schedule
 
+    def _sync() -> None:
+        try:
+            schedule.sync()
+        except (DatabaseError, InterfaceError) as why:
+            log.warning("Beat's table could not be brought up to date: %s", why)
+
     if update_fields is None or schedule.SHAPING & update_fields:
-        transaction.on_commit(schedule.sync, robust=True)
+        transaction.on_commit(_sync, robust=True)
         transaction.on_commit(queues.announce, robust=True)

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ STOP_SECONDS = 45.0  # `up` gives its processes 30
 CALL_SECONDS = 30.0
 WORKERS = {"hub", "vendors"}
 PR_SET_PDEATHSIG = 1
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Broken(Exception):
@@ -110,6 +112,11 @@ class Processes:
         self.log.write_text("")
         return self
 
+    def note(self, words: str) -> None:
+        """Into the log of all."""
+        with self.log.open("a") as log:
+            log.write(words)
+
     def start_vendor(self, slug: str, *options: str) -> None:
         self.vendors[slug] = SandboxVendor(slug, self.home, self.log, *options)
 
@@ -156,7 +163,7 @@ class Processes:
 
 def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[bytes]":
     """In a session of its own: the terminal's Ctrl-C is for the demo, which then ends the others in order."""
-    with log.open("ab") as output:
+    with _undisturbed(), log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, *program],
             cwd=settings.BASE_DIR,
@@ -169,8 +176,19 @@ def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[byte
         )
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals wait: what their handlers raise while Python forks is shown, not raised, and the demo would go on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _end_with(parent: int) -> None:
     """SIGTERM when the demo dies, even if it was killed and could say nothing. Only Linux can."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
         if os.getppid() != parent:

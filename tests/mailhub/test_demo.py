@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from mailhub.embedded.daemon import Daemon
+from tests import factories
+from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 DEADLINE = 480.0  # seconds; it takes under a minute on a machine that has nothing else to do
@@ -23,6 +26,76 @@ def home() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix="mailhub-demo-"))
     yield made
     shutil.rmtree(made)
+
+
+class Demo:
+    """`manage.py demo` as a process, and what it has said so far."""
+
+    def __init__(self, home: Path) -> None:
+        self._log = home / factories.unique("said")
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                DEMO,
+                cwd=PROJECT,
+                env=os.environ | {"MAILHUB_HOME": str(home), "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        return self._log.read_text()
+
+    def until(self, words: str) -> None:
+        wait_until(lambda: words in self.text() or self.process.poll() is not None, f"the demo to say {words!r}")
+        assert words in self.text(), self.text()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE)
+
+
+@pytest.mark.timeout(2 * DEADLINE)
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("Starting web", signal.SIGKILL),
+        ("Loading the lists", signal.SIGTERM),
+    ],
+)
+def test_a_demo_that_was_interrupted_and_started_again_goes_on_without_a_traceback(
+    home: Path, moment: str, number: signal.Signals
+) -> None:
+    first = Demo(home)
+    demos = [first]
+    try:
+        wait_until(lambda: (home / "demo" / "demo.lock").exists(), "the demo to begin")
+        first.until(moment)
+        first.process.send_signal(number)
+        first.process.wait(DEADLINE)
+        again = Demo(home)
+        demos.append(again)
+        again.until("Loading the lists")
+        again.end(signal.SIGINT)
+        for demo in demos:
+            assert "Traceback" not in demo.text(), demo.text()
+        assert not any(Daemon(name, home / "demo").alive() for name in ("postgres", "redis"))
+    finally:
+        for demo in demos:
+            demo.end()
+
+
+@pytest.mark.timeout(2 * DEADLINE)
+def test_a_demo_whose_database_ends_says_so_in_a_sentence(home: Path) -> None:
+    demo = Demo(home)
+    try:
+        demo.until("Starting web")
+        assert Daemon("postgres", home / "demo").stop(signal.SIGINT)
+        assert demo.process.wait(DEADLINE) == 1
+        assert "Traceback" not in demo.text() and "What all processes said is in" in demo.text(), demo.text()
+    finally:
+        demo.end()
 
 
 @pytest.mark.timeout(DEADLINE + 120)

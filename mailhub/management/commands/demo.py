@@ -3,6 +3,8 @@
 import secrets
 import shutil
 import sys
+import traceback
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -38,8 +40,11 @@ class Command(BaseCommand):
         with Processes(settings.MAILHUB_HOME) as processes:
             try:
                 good = self._run(processes, stays=sys.stdout.isatty() and not once)
-            except Broken as why:
-                self.console.print(str(why), style="bold red")
+            except (Broken, CommandError) as why:
+                self._say(str(why), style="bold red")
+            except Exception as why:  # a store or a process that is gone; where it was seen is of use to few
+                processes.note(traceback.format_exc())
+                self._say(f"The demo cannot go on: {' '.join(str(why).split()) or type(why).__name__}", "bold red")
             finally:
                 if not good:
                     self._say(f"What all processes said is in {processes.log}")
@@ -86,5 +91,6 @@ class Command(BaseCommand):
         self._say(f"A terminal of {WIDTH} by {HEIGHT} shows more than this one of {found.columns} by {found.lines}")
         return False
 
-    def _say(self, sentence: str) -> None:
-        self.console.print(sentence, soft_wrap=True)
+    def _say(self, sentence: str, style: str = "") -> None:
+        with suppress(OSError):  # the terminal may be gone; the clean-up goes on
+            self.console.print(sentence, soft_wrap=True, style=style or None)
