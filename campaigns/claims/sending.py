@@ -178,12 +178,13 @@ async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], st
 # come back at once. One statement with its hold, because it is the busiest: of what others may change it reads only
 # rows that it has locked, job first, and those as they are then.
 RECORD = f"""
-WITH held AS ({HOLD}), before AS (
-    SELECT * FROM campaigns_opsmessage WHERE id = ANY(%(ids)s) AND job_id = (SELECT id FROM held) FOR NO KEY UPDATE
-), answer AS (
+WITH held AS ({HOLD}), answer AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[], %(waits)s::float8[]
     ) AS a(id, kind, code, note, wait)
+), before AS (
+    SELECT a.*, o.in_doubt_at, o.error_code FROM answer a JOIN campaigns_opsmessage o USING (id)
+    WHERE o.job_id = (SELECT id FROM held) FOR NO KEY UPDATE OF o
 ), told AS (
     UPDATE campaigns_opsmessage o SET
         sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(o.sent_at, now()) END,
@@ -195,10 +196,10 @@ WITH held AS ({HOLD}), before AS (
         put_off_at = CASE WHEN a.wait > 0 THEN coalesce(o.put_off_at, clock_timestamp()) ELSE o.put_off_at END,
         call_after = CASE WHEN a.wait > 0 THEN clock_timestamp() + interval '1 second' * greatest(a.wait, least(3600,
             (1 + random() / 2) * greatest(60, extract(epoch FROM clock_timestamp() - o.put_off_at)))) END
-    FROM answer a JOIN before USING (id)
+    FROM before a
     WHERE o.id = a.id AND o.message_id IS NULL
         AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
-    RETURNING o.id, o.units, a.kind, before.in_doubt_at IS NOT NULL AS doubted, before.error_code IS NOT NULL AS failed
+    RETURNING o.id, o.units, a.kind, a.in_doubt_at IS NOT NULL AS doubted, a.error_code IS NOT NULL AS failed
 ), sums AS (
     SELECT count(*) FILTER (WHERE kind = 'a') AS accepted, count(*) FILTER (WHERE kind = 'r') AS refused,
         count(*) FILTER (WHERE kind = 'd' AND NOT doubted) - count(*) FILTER (WHERE kind <> 'd' AND doubted) AS doubts,
