@@ -122,11 +122,12 @@ def _unfinished(told: list[Row]) -> Iterator[str]:
 
 
 def _untrue(told: list[Row], calls: Mapping[str, list[Entry]]) -> Iterator[str]:
-    """P3. What a person settled stands on the person's word."""
+    """P3. What a person settled stands on the person's word; a report may come without the vendor's id."""
     for row in told:
         ids = {entry.id for entry in _accepted(calls, row)}
+        reported = {f"receipt:{entry.reference}" for entry in _accepted(calls, row)}
         by_person = (row.message_id or "").startswith("person:") or row.error_code == "person"
-        if row.state == "accepted" and row.message_id not in ids and not by_person:
+        if row.state == "accepted" and row.message_id not in ids | reported and not by_person:
             yield f"P3: message {row.id} is sent as {row.message_id}, the vendor has {ids or 'nothing'}"
         if row.state in ("refused", "expired", "waiting") and ids and not by_person:
             yield f"P3: message {row.id} is {row.state}, the vendor accepted it as {ids}"
