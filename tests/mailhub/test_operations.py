@@ -100,11 +100,20 @@ class TestPulse:
         assert (seen.waiting, seen.attention, seen.running) == (10, 0, [])
         today, _ = pulse._today(minute, [velma.pk])
         assert today[vendor.pk]["accepted"] == 7
-        assert "(3 h " in seen.vendors[0].ends, "the line is as long as it is"
+        (row,) = [row for row in seen.vendors if row.vendor == vendor]
+        assert "(3 h " in row.ends, "the line is as long as it is"
         assert client.get("/admin/operations/audit/").status_code == 403
         (line,) = plot.throughput(minute + timedelta(minutes=1), 60, [velma.pk])["vendors"]
         assert sum(line["values"]) == 7
         assert pulse.read().waiting == 1015
+
+
+@pytest.mark.parametrize("path", ["operations/pulse/", "operations/throughput/", "campaigns/job/"])
+def test_a_poll_without_a_session_hears_401_and_a_person_the_log_in_page(client: Client, path: str) -> None:
+    poll = client.get(f"/admin/{path}", headers={"HX-Request": "true"})
+    assert (poll.status_code, poll.headers["X-Login"]) == (401, "/admin/login/")
+    person = client.get(f"/admin/{path}")
+    assert person.status_code == 302 and person.headers["Location"].startswith("/admin/login/?next=")
 
 
 class TestPlot:
