@@ -161,12 +161,12 @@ CLAIM = CLAIMING.format(
 )
 
 
-async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], statement: str = CLAIM) -> list[Claimed]:
+async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], statement: str = "") -> list[Claimed]:
     """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why.
 
-    closes: from when on none is.
+    closes: from when on none is. statement: instead of CLAIM.
     """
-    cursor = await connection.execute(statement, {"closes": None, "grant": None, **words})
+    cursor = await connection.execute(statement or CLAIM, {"closes": None, "grant": None, **words})
     claimed = list(map(Claimed._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from campaigns import sender
-from campaigns.claims import finalising, people, sending
+from campaigns.claims import draining, finalising, people, sending
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.sender import standing
 from campaigns.sender.connections import connect
@@ -121,7 +121,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     monkeypatch.setattr(sending, "take", lambda *_: lease)
     monkeypatch.setattr(sending, "start", lambda _: True)
     drained = iter([False, True])
-    monkeypatch.setattr(sending, "drain", lambda *_: next(drained))
+    monkeypatch.setattr(draining, "drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)
     assert broken(vendor, final=False) >= {"P5"}
 
