@@ -39,6 +39,24 @@ class Loss:
     calls: int
     messages: int
 
+    @property
+    def lost(self) -> int:
+        """Calls for messages that the rows do not know, or not as waiting."""
+        return max(0, self.calls - self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why nothing is called. taken_over: a person has to decide; since: when that was first seen."""
+
+    why: str
+    taken_over: bool
+    since: datetime | None
+
+
+class Changed(Exception):
+    """It is no longer so as the person was told. Nothing was done."""
+
 
 class _Undone(Exception):
     pass
@@ -55,13 +73,32 @@ def preview(since: datetime | None = None, without: list[int] | None = None) -> 
         return found
 
 
-def recover(by: Person, reason: str, since: datetime | None = None, without: list[int] | None = None) -> list[Loss]:
-    """Puts in doubt what may have been called, adopts the store, and writes down who said so."""
+def recover(
+    by: Person,
+    reason: str,
+    since: datetime | None = None,
+    without: list[int] | None = None,
+    shown: str | None = None,
+) -> list[Loss]:
+    """Puts in doubt what may have been called, adopts the store, and writes down who said so.
+
+    shown: the picture that the person decides on. Raises Changed.
+    """
     with transaction.atomic():
         found = _doubts(since, without or [])
+        if since is None and needed() is None:
+            raise Changed("The store was recovered in the meantime: nothing was done.")
+        if shown is not None and shown != picture(found):
+            raise Changed("The numbers have changed since they were shown: nothing was done. Look at the new ones.")
         takeover.adopt()
         records.write(by, Store, [(1, f"recovered: {in_words(found)}")], reason)
     return found
+
+
+def picture(found: list[Loss]) -> str:
+    """What tells a stale page: this takeover, and its numbers."""
+    adoptions = Store.objects.values_list("adoptions", flat=True).first()
+    return f"{adoptions}: {in_words(found)}"
 
 
 def in_words(found: list[Loss]) -> str:
@@ -72,8 +109,7 @@ def in_words(found: list[Loss]) -> str:
 def _words(loss: Loss) -> str:
     if not loss.witnessed:
         return f"{loss.vendor}: nobody knows what was called, all that waits is in doubt: {loss.messages:,} messages"
-    lost = loss.calls - loss.messages
-    rest = f", {lost:,} of which the rows know no message that waits" if lost > 0 else ""
+    rest = f", {loss.lost:,} of which the rows know no message that waits" if loss.lost else ""
     return f"{loss.vendor}: {loss.calls:,} calls that the rows do not know{rest}; in doubt: {loss.messages:,} messages"
 
 
@@ -148,6 +184,15 @@ def _note(grant: Granted) -> tuple[int, int, int]:
 def facts(loss: Loss) -> dict[str, Any]:
     """For programs."""
     return asdict(loss)
+
+
+def halt() -> Halt | None:
+    """For pages: why nothing is called, and since when; None: calls start."""
+    why = store.halted()
+    if why is None:
+        return None
+    taken_over = why == store.TAKEN_OVER
+    return Halt(why, taken_over, takeover.noticed() if taken_over else None)
 
 
 def needed() -> str | None:

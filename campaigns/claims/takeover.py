@@ -66,8 +66,9 @@ WHOLE = DOUBT.format(
 
 
 def hold() -> None:
-    """Every job that may be touched, until the transaction ends."""
+    """Every job that may be touched, then the store, for one recovery at a time; until the transaction ends."""
     locks.hold(Job.objects.filter(finished_at=None).values_list("pk", flat=True))
+    list(Store.objects.select_for_update())
 
 
 def doubt_granted(first: int, upto: int, end: int, units: int, at: datetime) -> int:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from campaigns import audit, eta, queues, scope
 from campaigns.queues import Queue
-from mailhub.operations import plot, pulse, workers
+from mailhub.operations import plot, pulse, recovery, workers
 from vendors.limits import Limit
 from vendors.models import Vendor
 
@@ -40,6 +40,11 @@ def index(request: HttpRequest) -> HttpResponse:
 
 def live(request: HttpRequest) -> HttpResponse:
     return render(request, "admin/operations/pulse.html", {"pulse": pulse.read(scope.numbers(request.user))})
+
+
+def halted(request: HttpRequest) -> HttpResponse:
+    """Why nothing is called, for pages that ask for it beside their own statements; empty while calls start."""
+    return render(request, "admin/operations/halted.html")
 
 
 def throughput(request: HttpRequest) -> JsonResponse:
@@ -101,15 +106,17 @@ def urls() -> list[URLPattern]:
         path("operations/throughput/", _for(jobs, throughput), name="operations-throughput"),
         path("operations/workers/", _for(jobs, at_work), name="operations-workers"),
         path("operations/audit/", _for(scope.ALL, promises), name="operations-audit"),
+        path("operations/halt/", _for(jobs, halted), name="operations-halt"),
+        path("operations/recover/", _for(recovery.MAY, recovery.page), name="operations-recover"),
         path("operations/vendors/<int:vendor_id>/", _for(vendors, meter), name="operations-vendor"),
         path("operations/vendors/<int:vendor_id>/forecast/", _for(vendors, foresee), name="operations-forecast"),
     ]
 
 
-def _for(permission: str, view: Callable[..., HttpResponse]) -> Any:
+def _for(permission: str | tuple[str, ...], view: Callable[..., HttpResponse]) -> Any:
     def allowed(request: HttpRequest, **words: Any) -> HttpResponse:
         user: Any = request.user
-        if not user.has_perm(permission):
+        if not user.has_perms([permission] if isinstance(permission, str) else permission):
             raise PermissionDenied
         return view(request, **words)
 

@@ -6,8 +6,9 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from campaigns import words
+from campaigns import takeover, words
 from campaigns.progress import Progress
+from mailhub.operations import recovery
 
 register = template.Library()
 LOOKS = {
@@ -40,6 +41,12 @@ def badge(word: str, chosen: str = "") -> SafeString:
 def look(word: str) -> str:
     """The colour of a word."""
     return LOOKS.get(word, "idle")
+
+
+@register.inclusion_tag("admin/operations/halt.html", takes_context=True)
+def halt(context: dict[str, Any]) -> dict[str, Any]:
+    """Why nothing is called, where that is so."""
+    return {"halt": takeover.halt(), "may": context["request"].user.has_perms(recovery.MAY)}
 
 
 @register.inclusion_tag("admin/campaigns/bar.html")

@@ -28,6 +28,7 @@ ALLOWED = {
     "campaigns/claims/truth.py:CALL": "a vendor",
     "campaigns/claims/truth.py:DUE": "messages, SKIP LOCKED",
     "campaigns/claims/resolve.py:DOUBTS": "messages, after their jobs",
+    "campaigns/claims/takeover.py:hold": "the store, after all jobs",
     "campaigns/claims/window.py:rebuild": "a vendor",
     "campaigns/webhook": "webhooks, their calls and sponsors",
     "mailhub/parking.py": "parked tasks",

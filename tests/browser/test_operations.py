@@ -7,6 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from campaigns.models import Store
 from tests import factories
 from tests.browser.conftest import Desk
 from tests.campaigns.rows import in_doubt, logged
@@ -83,3 +84,32 @@ def test_a_saved_limit_is_in_force_and_on_record(desk: Desk, evening: Vendor) ->
     expect(page.get_by_text("paused. Reason: they are moving house")).to_be_visible()
     expect(page.get_by_role("button", name="Resume…")).to_be_visible()
     assert LogEntry.objects.count() == 2
+
+
+@WINDOWS
+def test_a_store_that_was_taken_over_is_seen_at_once_and_recovered_on_its_page(
+    desk: Desk, evening: Vendor, width: int, theme: str
+) -> None:
+    desk.page.set_viewport_size({"width": width, "height": 900})
+    desk.page.emulate_media(color_scheme=theme)
+    page = desk.open("/admin/")
+    expect(page.locator("#pulse")).to_be_visible()
+    Store.objects.update(timeline="000000AA", noticed_at=timezone.now())
+    expect(page.get_by_text("the store was taken over")).to_be_visible()  # without a reload
+    desk.picture(f"taken-over-{width}-{theme}")
+    assert not desk.overflows()
+    page = desk.open("/admin/campaigns/job/")
+    expect(page.get_by_text("First seen on")).to_be_visible()
+    desk.picture(f"taken-over-jobs-{width}-{theme}")
+    assert not desk.overflows()
+    page.get_by_role("link", name="See what may be missing").click()
+    expect(page.get_by_text("There is no witness")).to_be_visible()
+    desk.picture(f"recover-{width}-{theme}")
+    assert not desk.overflows()
+    page.get_by_label("Reason").fill("the primary's disk died")
+    page.get_by_role("button", name="in doubt and call again").click()
+    expect(page.get_by_text("Reason: the primary's disk died")).to_be_visible()
+    desk.picture(f"recovered-{width}-{theme}")
+    assert not desk.overflows()
+    desk.open("/admin/campaigns/job/")
+    expect(page.get_by_text("Nothing is called")).to_have_count(0)

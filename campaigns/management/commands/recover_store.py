@@ -45,7 +45,11 @@ class Command(BaseCommand):
         losses = takeover.preview(since, without)
         if not options["dry_run"]:
             confirm(f"{takeover.in_words(losses)}. Calls start again after this", options)
-            losses = takeover.recover(Person(options["by"] or person()), options["reason"], since, without)
+            by, shown = Person(options["by"] or person()), None if options["yes"] else takeover.picture(losses)
+            try:
+                losses = takeover.recover(by, options["reason"], since, without, shown)
+            except takeover.Changed as error:
+                raise CommandError(str(error)) from error
         told = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
         facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [takeover.facts(one) for one in losses]}
         tell(self.stdout, takeover.in_words(losses) + told, facts, options["json"])
