@@ -43,8 +43,8 @@ class Operators:
     def stop(self) -> None:
         """One of the jobs that people see: a leaf, or a parent with its children; sometimes a child."""
         running = Job.objects.exclude(status__in=(*DONE, Status.STOPPED, Status.P_STOPPED))
-        held = {stop.job_id for stop in self._stopped}
-        jobs = [job for job in running if not held & {job.pk, job.parent_id}]
+        held = [(stop.first, stop.end) for stop in self._stopped]
+        jobs = [job for job in running if all(job.end <= low or job.first_message >= high for low, high in held)]
         if not jobs:
             return
         job = self.by.choice(jobs)
