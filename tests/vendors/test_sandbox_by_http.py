@@ -16,7 +16,8 @@ def send_and_look_up(vendor: Sandbox, recipient: str, times: int = 1) -> tuple[l
     """The outcomes of sending the same letter so often, and what the vendor then says about it."""
 
     async def conversation() -> tuple[list[Outcome], Found]:
-        adapter = Http({"url": f"{vendor.url}/letters", "lookup": "weak", "timeout": 60}, {"Authorization": "Bearer x"})
+        can = {"lookup": "weak", "dedupe": True, "timeout": 60}
+        adapter = Http({"url": f"{vendor.url}/letters", **can}, {"Authorization": "Bearer x"})
         await adapter.open()
         try:
             letter = Letter("r1", recipient, "Hi", "...")
