@@ -6,7 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
+
+from vendors import stores
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -36,12 +39,17 @@ def _filled(statement: str, known: dict[str, Any]) -> str:
 
 @contextmanager
 def backup() -> Iterator[str]:
-    """The name of a copy of the database as it is now; nothing may be connected to it for a moment."""
+    """The name of a copy of the database as it is now; nothing may be connected to it for a moment.
+
+    What is made in the copy has numbers that the database will give again, so Redis forgets it at the end.
+    """
     name = connection.settings_dict["NAME"]
     _elsewhere(f'CREATE DATABASE "{name}_copy" TEMPLATE "{name}"')
     try:
         yield f"{name}_copy"
     finally:
+        with stores.redis(settings.REDIS_URL) as redis:
+            redis.flushdb()
         connection.close()
         connection.settings_dict["NAME"] = name
         _elsewhere(f'DROP DATABASE "{name}_copy" WITH (FORCE)')
