@@ -3,12 +3,18 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import uvloop
 
 T = TypeVar("T")
+
+NOTICED = 1.0
+"""Seconds after which a caller looks again by itself. A signal that arrives between Python's check for signals and the
+wait for a lock does not end that wait: without this, a time limit or a shutdown would be noticed when the work ends."""
 
 
 class LoopThread:
@@ -23,20 +29,26 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises. Whoever is interrupted meanwhile has cut it off and seen its end."""
-        done: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
+        ended: SimpleQueue[object] = SimpleQueue()  # written in C: an exception out of a signal cannot leave it locked
 
         def begin() -> None:
             tasks.append(self._loop.create_task(work))
-            tasks[0].add_done_callback(lambda task: _tell(task, done))
+            tasks[0].add_done_callback(ended.put)
 
-        self._loop.call_soon_threadsafe(begin)
+        def cut_off() -> None:
+            if not tasks:  # interrupted before it was handed over
+                begin()
+            tasks[0].cancel()
+
         try:
-            return done.result()
+            self._loop.call_soon_threadsafe(begin)
+            _wait(tasks, ended)
         except BaseException:
-            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # comes after `begin`, perhaps before its start
-            wait([done])
+            self._loop.call_soon_threadsafe(cut_off)  # comes after `begin`, perhaps before the work's first step
+            _wait(tasks, ended)
             raise
+        return tasks[0].result()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it beside the others; it tells by itself what came of it."""
@@ -56,10 +68,7 @@ class LoopThread:
         await self._over.wait()
 
 
-def _tell(task: "asyncio.Task[T]", done: "Future[T]") -> None:
-    if task.cancelled():
-        done.set_exception(asyncio.CancelledError())
-    elif error := task.exception():
-        done.set_exception(error)
-    else:
-        done.set_result(task.result())
+def _wait(tasks: list[asyncio.Task[T]], ended: SimpleQueue[object]) -> None:
+    while not (tasks and tasks[0].done()):
+        with suppress(Empty):
+            ended.get(timeout=NOTICED)

@@ -73,6 +73,23 @@ def test_work_that_had_begun_has_ended(loop, interrupt):
     assert ended.is_set()
 
 
+@pytest.mark.timeout(60)
+def test_a_signal_that_does_not_end_the_wait_is_noticed(loop, interrupt):
+    """As one that arrives just before the caller begins to wait: here another thread takes it."""
+    ended = threading.Event()
+
+    async def work():
+        try:
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    with pytest.raises(Interrupted):
+        loop.run(work())
+    assert ended.is_set()
+
+
 def test_what_the_work_returns_and_raises_reaches_the_caller(loop):
     async def answer():
         return 42
