@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+from queue import SimpleQueue
 
 import pytest
 
@@ -31,9 +32,23 @@ def interrupt():
     signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.timeout(60)
+class Asked:
+    """The loop of a thread, and a line in a queue for each time that it was asked for something."""
+
+    def __init__(self, loop):
+        self.loop, self.lines = loop, SimpleQueue()
+
+    def __getattr__(self, name):
+        return getattr(self.loop, name)
+
+    def call_soon_threadsafe(self, *work):
+        self.loop.call_soon_threadsafe(*work)
+        self.lines.put(work)
+
+
 def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
-    held, go, begun = threading.Event(), threading.Event(), threading.Event()
+    held, go, back, begun = (threading.Event() for _ in range(4))
+    early = []
 
     async def hold():
         held.set()
@@ -45,18 +60,24 @@ def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
 
     loop.start(hold())
     held.wait()
-    threading.Timer(1.5, go.set).start()
+    loop._loop = asked = Asked(loop._loop)
 
-    def run():
-        threading.Timer(0.5, interrupt).start()  # while the caller waits for what is behind the other
-        loop.run(work())
+    def meanwhile():
+        asked.lines.get()  # the work is behind the other
+        interrupt()
+        asked.lines.get()  # and so is its end
+        early.append(back.wait(0.5))
+        go.set()
 
+    interrupting = threading.Thread(target=meanwhile)
+    interrupting.start()
     with pytest.raises(Interrupted):
-        run()
-    assert go.is_set() and not begun.is_set()
+        loop.run(work())
+    back.set()
+    interrupting.join()
+    assert early == [False] and not begun.is_set()
 
 
-@pytest.mark.timeout(60)
 def test_work_that_had_begun_has_ended(loop, interrupt):
     ended = threading.Event()
 
@@ -73,7 +94,6 @@ def test_work_that_had_begun_has_ended(loop, interrupt):
     assert ended.is_set()
 
 
-@pytest.mark.timeout(60)
 def test_a_signal_that_does_not_end_the_wait_is_noticed(loop, interrupt):
     """As one that arrives just before the caller begins to wait: here another thread takes it."""
     ended = threading.Event()
