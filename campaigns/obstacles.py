@@ -33,6 +33,8 @@ def of_job(job: Any, queue: Queue, now: datetime) -> Obstacle | None:
     """
     if job.is_done or job.status in (S.SENT, S.STOPPED, S.P_STOPPED):
         return None
+    if queue.halted:
+        return Obstacle(queue.halted)
     if job.status == S.RENDERED:
         return of_night(job.vendor, queue, now)
     login = queue.logins[job.credential_id]
@@ -53,7 +55,7 @@ def of_job(job: Any, queue: Queue, now: datetime) -> Obstacle | None:
 
 def of_queue(queue: Queue) -> Obstacle | None:
     """What keeps all of a vendor's queue."""
-    if stopped := _paused(queue):
+    if stopped := queue.halted or _paused(queue):
         return Obstacle(stopped)
     waiting = [login for login in queue.logins.values() if login.waiting]
     if waiting and all(login.stopped for login in waiting):

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from django.conf import settings
 from django.db import connection
 
+from campaigns.claims import store
 from campaigns.models import Job
 from campaigns.nights import A_WEEK_AND_A_BIT, Run
 from campaigns.states import PARENTS, S
@@ -52,6 +53,7 @@ class Login:
 class Queue:
     """Of one vendor. kinds: of its enabled mailcasters; sending: its jobs that a sender is at.
 
+    halted: why no call may start at any vendor; empty: it may.
     each: units that a message has cost at this vendor within the last hour, 1 where nobody knows.
     slots: of the workers that read its queue, None where Redis cannot tell; busy: how many of them are at work.
     waiting: messages not called yet; mine: those of them that the viewer may know of; in_line and put_off: see above;
@@ -67,6 +69,7 @@ class Queue:
     limits: tuple[Limit, ...]
     kinds: frozenset[str]
     nights: tuple[Run, ...]
+    halted: str = ""
     each: float = 1.0
     sending: int = 0
     slots: int | None = None
@@ -136,7 +139,7 @@ FROM {jobs} j CROSS JOIN LATERAL (
 ) c
 """
 
-VENDORS = """
+VENDORS = f"""
 SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.paused, 'reason', v.paused_reason,
     'logins', (SELECT json_agg(json_build_array(l.id, l.name, l.paused, l.paused_reason,
         extract(epoch from l.closed_until))) FROM vendors_credential l WHERE l.vendor_id = v.id),
@@ -147,9 +150,10 @@ SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.pau
         d.finished_at IS NOT NULL, d.missed)) FROM campaigns_dispatchrun d
         WHERE d.vendor_id = v.id AND d.local_date >= %(since)s),
     'each', (SELECT sum(n.units)::float8 / sum(n.accepted + n.refused + n.in_doubt) FROM vendors_minute n
-        WHERE n.vendor_id = v.id AND n.at >= %(now)s - interval '1 hour' AND n.accepted + n.refused + n.in_doubt > 0)
+        WHERE n.vendor_id = v.id AND n.at >= %(now)s - interval '1 hour' AND n.accepted + n.refused + n.in_doubt > 0),
+    'store', (SELECT json_build_array({store.SAME}, {store.FITS}, s.tables = '') FROM campaigns_store s)
 ) AS told FROM vendors_vendor v WHERE v.id = ANY(%(vendors)s)
-UNION ALL SELECT 'sending', 0, coalesce(json_object_agg(slug, n), '{}') FROM (
+UNION ALL SELECT 'sending', 0, coalesce(json_object_agg(slug, n), '{{}}') FROM (
     SELECT v.slug, count(*) AS n FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id
     WHERE j.status = 'SENDING' GROUP BY v.slug
 ) busy
@@ -275,6 +279,7 @@ def _queue(vendor: int, told: dict[str, Any]) -> Queue:
     kinds = frozenset(told["kinds"] or ())
     return Queue(
         vendor, told["slug"], told["paused"], told["reason"], logins, tuple(limits.get(None, ())), kinds, tuple(runs),
+        halted=store.words(*map(bool, told["store"] or (False, False, False))) or "",
         each=max(1.0, told["each"] or 1.0),
     )  # fmt: skip
 

@@ -48,11 +48,11 @@ class Forecasts:
 
     def of(self, desk: Desk, messages: int, send_at: datetime | None) -> Forecast:
         """For so many messages that come last in the queue now. A future batch is taken to find it empty."""
-        if send_at:
-            units = self._queue(desk).queue.units
+        read, now = self._queue(desk), datetime.now(UTC)
+        if send_at and not read.queue.halted:
+            units = read.queue.units
             first, last = (forecast(units(n), desk.limits, (), 0.0) for n in (1, messages))
             return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(desk)}, from then on")
-        read, now = self._queue(desk), datetime.now(UTC)
         ahead = read.queue.in_line + read.taken
         ends = [eta.of_batch(read.queue, desk.credential_id, read.taken, n, now) for n in (1, messages)]
         basis = f"{_limits(desk)}, {ahead:,} ahead of you"

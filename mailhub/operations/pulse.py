@@ -160,30 +160,37 @@ def _vendor(vendor: Vendor, queue: Queue, today: dict[str, int], now: datetime, 
     row.ends = ends(eta.of_queue(queue, now), queue.in_line, now) if queue.waiting else "nothing waits"
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     row.stopped = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
-    _healthy(row, now)
+    _healthy(row, queue, now)
     return row
 
 
-def _healthy(row: VendorPulse, now: datetime) -> None:
+def _healthy(row: VendorPulse, queue: Queue, now: datetime) -> None:
     """Whether it takes work, for programs and for our senders."""
-    vendor = row.vendor
-    closed = [login.closed_until for login in vendor.credentials.all() if login.closed_until]
+    status: health.Status | None
     try:
-        status = health.at(settings.REDIS_URL).look(vendor.pk, health.Terms.of(vendor))
+        status = health.at(settings.REDIS_URL).look(row.vendor.pk, health.Terms.of(row.vendor))
+        row.good, row.bad, row.trouble, row.trouble_at = status.good, status.bad, status.trouble, status.trouble_at
     except health.Unreachable:
-        row.accepting, row.open = "unknown: no Redis", False
-        return
-    row.good, row.bad, row.trouble, row.trouble_at = status.good, status.bad, status.trouble, status.trouble_at
+        status = None
+    shut = _shut(row, queue, status, now)
+    row.accepting, row.open = shut or "yes", not shut
+
+
+def _shut(row: VendorPulse, queue: Queue, status: health.Status | None, now: datetime) -> str:
+    """Why it takes none; empty: it does. status: None where Redis cannot tell."""
+    vendor, logins = row.vendor, row.vendor.credentials.all()
+    closed = [login.closed_until for login in logins if login.closed_until]
+    if queue.halted:
+        return f"halted: {queue.halted}"
+    if status is None:
+        return "unknown: no Redis"
     if vendor.paused:
-        row.accepting, row.open = f"paused: {vendor.paused_reason}".rstrip(": "), False
-    elif closed and max(closed) > now:
-        row.accepting, row.open = f"closed until {timezone.localtime(max(closed)):%H:%M:%S}", False
-    elif not status.accepting:
-        row.accepting, row.open = f"503, retry after {status.seconds:.0f} s", False
-    elif row.stopped and len(row.stopped) == len(vendor.credentials.all()):
-        row.accepting, row.open = "paused", False
-    else:
-        row.accepting = "yes"
+        return f"paused: {vendor.paused_reason}".rstrip(": ")
+    if closed and max(closed) > now:
+        return f"closed until {timezone.localtime(max(closed)):%H:%M:%S}"
+    if not status.accepting:
+        return f"503, retry after {status.seconds:.0f} s"
+    return "paused" if row.stopped and len(row.stopped) == len(logins) else ""
 
 
 def _today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:

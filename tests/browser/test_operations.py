@@ -95,7 +95,10 @@ def test_a_store_that_was_taken_over_is_seen_at_once_and_recovered_on_its_page(
     page = desk.open("/admin/")
     expect(page.locator("#pulse")).to_be_visible()
     Store.objects.update(timeline="000000AA", noticed_at=timezone.now())
-    expect(page.get_by_text("the store was taken over")).to_be_visible()  # without a reload
+    expect(page.locator("#halt")).to_contain_text("the store was taken over")  # without a reload
+    row = page.locator("table.vendors tr", has_text="amazingmail")
+    expect(row).to_contain_text("no end: the store was taken over")
+    expect(row.locator(".badge.bad")).to_contain_text("halted: the store was taken over")
     desk.picture(f"taken-over-{width}-{theme}")
     assert not desk.overflows()
     page = desk.open("/admin/campaigns/job/")

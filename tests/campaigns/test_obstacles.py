@@ -14,13 +14,16 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns import nights
-from campaigns.models import Campaign, DispatchRun, Job
+from campaigns.claims import store
+from campaigns.models import Campaign, DispatchRun, Job, Store
 from campaigns.nights import Run
 from tests import factories
 from tests.campaigns.rows import family
+from tests.front.program import Program, desk, forget, fresh, letter
 from vendors import health, readers
 from vendors.models import Credential, Mailcaster, Vendor
 
+__all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
 JOBS = "/admin/campaigns/job/"
 HOUR = timedelta(hours=1)
@@ -105,6 +108,11 @@ def busy(job: Job) -> None:
     readers.tell(settings.REDIS_URL, readers.Reader("one", both, 1), seconds=3600)
 
 
+def taken_over() -> None:
+    """As after a failover: a promotion begins a new timeline."""
+    Store.objects.update(timeline="000000AA")
+
+
 def closed_now() -> dict[str, Any]:
     """Sending hours that begin in two hours and end in three."""
     now = timezone.now()
@@ -124,10 +132,12 @@ def closed_now() -> dict[str, Any]:
         (lambda job: Mailcaster.objects.update(enabled=False), "no mailcaster of the vendor is enabled", None),
         (unread, "no worker reads the queue vendor.", None),
         (busy, "all 1 senders are at work for other vendors", None),
+        (lambda job: taken_over(), store.TAKEN_OVER, None),
+        (lambda job: Store.objects.update(tables=""), store.MIGRATING, None),
         (lambda job: to_campaign(job, send_at=timezone.now() + 30 * HOUR), "waits until", "for a time of their own"),
         (lambda job: to_campaign(job, **closed_now()), "sending hours: from", "for a time of their own"),
     ],
-    ids=["vendor", "credential", "limit", "caster", "process", "sender", "send time", "hours"],
+    ids=["vendor", "credential", "limit", "caster", "process", "sender", "store", "tables", "send time", "hours"],
 )
 def test_an_obstacle_is_told_at_every_door_and_no_end_with_it(
     doors: Any, lay: Callable[[Job], Any], of_job: str, of_vendor: str | None
@@ -139,6 +149,56 @@ def test_an_obstacle_is_told_at_every_door_and_no_end_with_it(
         wanted = of_job if door in ("list", "page", "list_jobs") or of_vendor is None else of_vendor
         assert wanted in words.replace("&#x27;", "'"), (door, words)
         assert not END.search(words), (door, words)
+
+
+@pytest.mark.parametrize("status", ["RENDERED", "READY", "ENQUEUED", "SENDING", "RECOVERING"])
+def test_after_a_takeover_no_job_has_an_end_wherever_it_stands(doors: Any, status: str) -> None:
+    job = waiting(1000)
+    factories.campaign_with_job(5, status=status, of=job.credential, not_before=timezone.now() + HOUR)
+    late = Job.objects.latest("id")
+    taken_over()
+    said = doors(late)
+    assert all(store.TAKEN_OVER in words and not END.search(words) for words in said.values()), said
+
+
+def test_after_a_takeover_each_vendors_row_says_that_it_is_halted(
+    admin_client: Client, capsys: pytest.CaptureFixture
+) -> None:
+    """Idle, busy or paused; in the words of the banner above them."""
+    job, idle = waiting(1000), factories.vendor()
+    paused = factories.vendor(paused=True, paused_reason="invoice 4711")
+    taken_over()
+    call_command("status", json=True)
+    told = {row["vendor"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    call_command("status")
+    shown = capsys.readouterr().out
+    page = admin_client.get("/admin/").content.decode()
+    for vendor in (job.vendor, idle, paused):
+        row = told[vendor.slug]
+        assert (row["accepting"], row["state"]) == (False, f"halted: {store.TAKEN_OVER}")
+        assert (
+            f"halted: {store.TAKEN_OVER}"
+            in admin_client.get(f"/admin/operations/vendors/{vendor.pk}/").content.decode()
+        )
+    assert page.count(f"halted: {store.TAKEN_OVER}") == 3 == shown.count("halted: the store")
+    assert "Nothing is called: the store was taken over" in page and f"Nothing is called: {store.TAKEN_OVER}" in shown
+
+
+def test_after_a_takeover_programs_are_told_no_end_and_why() -> None:
+    vendor = factories.at_work(desk(limits=[(5, 60)]))
+    program, later = Program(), (timezone.now() + HOUR).isoformat()
+
+    def told() -> list[dict[str, Any]]:
+        forget()
+        dry = "/api/v1/messages?dry_run=true"
+        answers = [program.send(letter(vendor, **more), None, dry) for more in ({}, {"send_at": later})]
+        (service,) = program.get("services").json()["data"]
+        return [service["forecast"], *(answer.json()["forecast"] for answer in answers)]
+
+    assert all(one["first_at"] and one["last_at"] for one in told())
+    taken_over()
+    for one in told():
+        assert (one["first_at"], one["last_at"]) == (None, None) and one["basis"].endswith(f"; {store.TAKEN_OVER}")
 
 
 def test_what_waits_for_something_else_holds_nobody_up(doors: Any) -> None:
