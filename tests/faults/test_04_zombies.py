@@ -132,11 +132,11 @@ async def proves_that_it_called_nobody(message_id: int, job: Job) -> None:
     await rows.close()
 
 
-def test_33_a_zombie_with_the_locks_of_a_job_holds_up_nobody_for_long(vendor: Sandbox) -> None:
-    with rounds.driver(TRANSACTION_IDLE_SECONDS="0.5") as driver:
+def test_33_a_zombie_with_the_locks_of_a_job_holds_up_nobody_for_long(vendor: Sandbox, driver: Driver) -> None:
+    with rounds.driver(TRANSACTION_IDLE_SECONDS="3") as impatient:
         mail = rounds.mail(vendor.url)
-        pid = frozen(mail, "mid_finalise:1", driver)
+        pid = frozen(mail, "mid_finalise:1", impatient)
         rounds.finish(mail, driver)  # waits until the database has ended the zombie's transaction
         assert judge(vendor.books()) == []
-        assert driver.wake(pid, failing=True)["end"] == "exit 1"
+        assert impatient.wake(pid, failing=True)["end"] == "exit 1"
         assert judge(vendor.books()) == []

@@ -82,7 +82,7 @@ def test_42_a_window_made_anew_counts_the_segments(sandbox: Sandbox) -> None:
     job = of_two_segments(10, account)
     sender.send(job.pk, job.fence)
     with stores.redis(settings.REDIS_URL) as redis:
-        redis.flushall()
+        redis.flushdb()
         throttle, generation = Throttle(redis), Vendor.objects.get(pk=account.vendor_id).generation
         assert window.rebuild(throttle, account.vendor_id, generation)
         scope = Scope(account.vendor_id, account.pk, generation + 1, (Limit(6, 600.0),))

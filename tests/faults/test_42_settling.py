@@ -68,7 +68,7 @@ def test_42_a_window_made_anew_knows_the_look_ups(sandbox: Sandbox) -> None:
     in_doubt(10, account)
     settle.settle()
     with stores.redis(settings.REDIS_URL) as redis:
-        redis.flushall()
+        redis.flushdb()
         throttle, generation = Throttle(redis), Vendor.objects.get(pk=account.vendor_id).generation
         assert window.rebuild(throttle, account.vendor_id, generation)
         scope = Scope(account.vendor_id, account.pk, generation + 1, (Limit(3, 600.0),))

@@ -25,8 +25,8 @@ from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
-LEASE = timedelta(seconds=4)
-LONGER = 8000.0  # milliseconds
+LEASE = timedelta(seconds=12)  # a machine that stands still for as long would be thought dead, and rightly
+LONGER = 17_000.0  # milliseconds
 
 
 @contextmanager
@@ -46,25 +46,23 @@ def sweeping(lease: timedelta) -> Iterator[None]:
         swept.result()
 
 
-@pytest.mark.parametrize(
-    ("to", "ends"),
-    [("reject", {"refused": CONCURRENCY}), ("ann", {"accepted": CONCURRENCY})],
-    ids=["refused", "accepted"],
-)
 def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_what_they_are(
-    sandbox: Sandbox, settings: Any, to: str, ends: dict[str, int]
+    sandbox: Sandbox, settings: Any
 ) -> None:
     settings.HEARTBEAT_SECONDS = 0.5
     sandbox.settings(latency_ms=LONGER)
-    job = taken([f"{to}+{number}@sandbox.example" for number in range(3 * CONCURRENCY)], login(sandbox.url))
+    odd = {0: "reject", 1: "reject"}
+    to = [f"{odd.get(number, 'ann')}+{number}@sandbox.example" for number in range(3 * CONCURRENCY)]
+    job = taken(to, login(sandbox.url))
     with being_sent(job) as sending, sweeping(LEASE):
         calls(sandbox, CONCURRENCY)
         assert people.stop([job.pk], by="ann")[0].verdict == people.Verdict.DONE
         sending.result()
         wait_until(lambda: Job.objects.get(pk=job.pk).status == "LOGGED", "the job is finalised")
     job.refresh_from_db()
-    assert (job.accepted, job.refused, job.in_doubt) == (ends.get("accepted", 0), ends.get("refused", 0), 0)
-    assert judge(sandbox.books()) == [] and sums() == {**ends, "waiting": 2 * CONCURRENCY}
+    assert (job.accepted, job.refused, job.in_doubt) == (CONCURRENCY - 2, 2, 0)
+    assert judge(sandbox.books()) == []
+    assert sums() == {"accepted": CONCURRENCY - 2, "refused": 2, "waiting": 2 * CONCURRENCY}
 
 
 def test_50_a_sender_that_dies_after_the_stop_is_missed_when_its_lease_ends(sandbox: Sandbox) -> None:

@@ -84,8 +84,8 @@ def house(tmp_path: Path, sandbox: Sandbox) -> Iterator[House]:
         made.end()
 
 
-def under_way(house: House, tmp_path: Path) -> None:
-    """A campaign of which a fifth has been called, and the standby has heard of it."""
+def under_way(house: House, tmp_path: Path) -> int:
+    """A campaign of which a fifth has been called, and the standby has heard of it. Of how many calls, at least."""
     house.manage("migrate", "--verbosity", "0")
     way = [f"url={house.vendor.url}", "concurrency=4", "timeout=5"]
     house.manage("vendor", "add", "v", "--adapter", "http", "--set", *way, "--limit", f"{RATE}/1")
@@ -95,16 +95,18 @@ def under_way(house: House, tmp_path: Path) -> None:
     words = ["--sponsor", "s", "--vendor", "v", "--subject", "Hi", "--body", str(tmp_path / "body"), "--at", "now"]
     house.manage("send_campaign", *words, str(tmp_path / "people.csv"))
     wait_until(lambda: len(house.called()) >= RECIPIENTS // 5, "the mail is under way")
+    known = len(house.called())
     wait_until(house.pair.together, "the standby has followed so far")
+    return known
 
 
 def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what_was_lost_is_in_doubt(
     house: House, tmp_path: Path
 ) -> None:
-    under_way(house, tmp_path)
+    known = under_way(house, tmp_path)
     house.pair.hold()
     at = len(house.called())
-    wait_until(lambda: len(house.called()) >= at + RECIPIENTS // 4, "calls that the standby does not hear of")
+    wait_until(lambda: len(house.called()) >= at + RECIPIENTS // 3, "calls that the standby does not hear of")
     house.pair.fail_over()
     wait_until(lambda: house.said("nothing is called: the store was taken over"), "it is seen")
     before = house.called()
@@ -118,7 +120,8 @@ def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what
     calls = house.called()
     assert {name: times for name, times in calls.items() if times > 1} == {}
     [vendor] = told["vendors"]
-    assert vendor["witnessed"] and RECIPIENTS // 4 <= vendor["messages"] <= vendor["calls"] <= RECIPIENTS // 2 + RATE
+    most = len(before) - known + RATE  # of the last places some were granted and not used any more
+    assert vendor["witnessed"] and RECIPIENTS // 4 <= vendor["messages"] <= vendor["calls"] <= most
     doubts = house.manage("resolve", "--list", "--json").splitlines()
     assert len(calls) >= RECIPIENTS - len(doubts), "whoever is not in doubt was called"
     house.manage("audit")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -16,6 +17,7 @@ from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+MANY = 400  # more than are called before a slow machine has done what is to stop them
 
 
 def execute(statement: str) -> None:
@@ -45,7 +47,7 @@ def test_a_sender_whose_answers_the_schema_refuses_calls_nobody_else_and_keeps_w
 ) -> None:
     """As seen: a migration took the constraint away that RECORD names, and 417 of 20,000 came into doubt."""
     sandbox.settings(latency_ms=500.0)
-    job = taken(60, login(sandbox.url))
+    job = taken(MANY, login(sandbox.url))
     with being_sent(job) as sending:
         calls(sandbox, CONCURRENCY)
         execute("ALTER TABLE vendors_minute DROP CONSTRAINT one_row_a_minute")
@@ -55,16 +57,18 @@ def test_a_sender_whose_answers_the_schema_refuses_calls_nobody_else_and_keeps_w
         finally:
             execute("ALTER TABLE vendors_minute ADD CONSTRAINT one_row_a_minute UNIQUE (at, vendor_id, sponsor, share)")
         assert sending.result().left
-    assert len(sandbox.books().entries) == called == sums()["accepted"]
+    assert called <= len(sandbox.books().entries) <= called + CONCURRENCY, "what was claimed by then, and no other"
+    assert sums()["accepted"] == len(sandbox.books().entries)
     assert Job.objects.get(pk=job.pk).waits_for == store.OTHER_TABLES
+    sandbox.settings(latency_ms=0.0)
     send_the_rest(job)
-    assert judge(sandbox.books()) == [] and sums() == {"accepted": 60}
+    assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
 
 
 @pytest.mark.parametrize("tables", ["", "campaigns.0999_of_tomorrow"])
 def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandbox: Sandbox, tables: str) -> None:
     sandbox.settings(latency_ms=100.0)
-    job, other = taken(60, login(sandbox.url)), factories.campaign_with_job(1, status="DISPATCHED")
+    job, other = taken(MANY, login(sandbox.url)), factories.campaign_with_job(1, status="DISPATCHED")
     ours = store.tables()
     with being_sent(job) as sending:
         calls(sandbox, CONCURRENCY)
@@ -74,6 +78,7 @@ def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandb
     assert Job.objects.get(pk=job.pk).waits_for == (store.OTHER_TABLES if tables else store.MIGRATING)
     assert casting.lock(factories.caster(other.vendor).pk) is None, "nothing is taken either"
     Store.objects.update(tables=ours)
+    sandbox.settings(latency_ms=0.0)
     send_the_rest(job)
     assert judge(sandbox.books(), final=False) == []
 
@@ -82,7 +87,8 @@ def test_what_migrate_writes_down_is_what_the_program_knows() -> None:
     assert Store.objects.get().tables == store.tables() and store.halted() is None
 
 
-def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing() -> None:
+def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing(settings: Any) -> None:
+    settings.LEASE_SECONDS = 600.0  # nobody beats for the job: it is not to run out before it is looked at
     job = taken(5, login("http://127.0.0.1:1"))
     with a_migration_to_do():
         with pytest.raises(CommandError, match="1 job is being sent: end the workers first, or say --wait"):
@@ -95,12 +101,13 @@ def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing() -> None:
 
 def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: Sandbox) -> None:
     sandbox.settings(latency_ms=500.0)
-    job = taken(60, login(sandbox.url))
+    job = taken(MANY, login(sandbox.url))
     with a_migration_to_do(), being_sent(job) as sending:
         calls(sandbox, CONCURRENCY)
         with meanwhile(lambda: migrate(wait=True)) as migrating:
             assert sending.result().left
             migrating.result()
         assert sums()["in doubt"] == 0 and sums()["waiting"] > 0 and store.halted() is None
+    sandbox.settings(latency_ms=0.0)
     send_the_rest(job)
-    assert judge(sandbox.books()) == [] and sums() == {"accepted": 60}
+    assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}

@@ -100,10 +100,12 @@ def test_with_a_thousand_calls_waiting_on_slow_receivers_another_sponsors_event_
 
 @pytest.mark.django_db
 class TestSuspension:
-    @pytest.fixture(autouse=True)
-    def _short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.fixture
+    def short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """For receivers that never answer; the others have the time that they need."""
         monkeypatch.setattr(receivers, "DEADLINE", 0.3)
 
+    @pytest.mark.usefixtures("short")
     def test_a_webhook_that_times_out_again_and_again_is_suspended_and_its_calls_wait_untried(self, receiver) -> None:
         with dripping() as url:
             (hook,) = calls(Program(), url, 1, OF_A_WEBHOOK + 10)
@@ -116,8 +118,9 @@ class TestSuspension:
         assert tried[0] >= 10 - OF_A_WEBHOOK and tried.total() == OF_A_WEBHOOK + 10 and set(tried) <= {0, 1}
         assert webhook_delivery.deliver_due() == 0
 
-    def test_on_trial_one_call_decides_whether_it_goes_on(self, receiver) -> None:
-        with dripping() as url:
+    def test_on_trial_one_call_decides_whether_it_goes_on(self, receiver, monkeypatch) -> None:
+        with dripping() as url, monkeypatch.context() as short:
+            short.setattr(receivers, "DEADLINE", 0.3)
             (hook,) = calls(Program(), url, 1, 5)
             Webhook.objects.update(timeouts=TIMEOUTS, suspended_until=timezone.now())
             assert webhook_delivery.deliver_due() == 1
@@ -129,6 +132,7 @@ class TestSuspension:
         hook.refresh_from_db()
         assert (hook.timeouts, hook.suspended_until) == (0, None)
 
+    @pytest.mark.usefixtures("short")
     def test_a_name_server_that_does_not_answer_is_a_time_out(self, monkeypatch, receiver) -> None:
         over = threading.Event()
         monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: over.wait(60))

@@ -48,7 +48,9 @@ class Demo:
         return self._log.read_text()
 
     def until(self, words: str) -> None:
-        wait_until(lambda: words in self.text() or self.process.poll() is not None, f"the demo to say {words!r}")
+        wait_until(
+            lambda: words in self.text() or self.process.poll() is not None, f"the demo to say {words!r}", DEADLINE
+        )
         assert words in self.text(), self.text()
 
     def end(self, number: int = signal.SIGTERM) -> int:

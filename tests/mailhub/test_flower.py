@@ -14,6 +14,7 @@ import pytest
 
 from campaigns.tasks import ring
 from tests import factories
+from tests.waiting import DEADLINE
 from tests.workers import Process, celery, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,9 +31,9 @@ def flower(home: Path, login: str = LOGIN) -> Iterator[Process]:
 
 def ask(home: Path, path: str, login: str = LOGIN) -> tuple[int, Any]:
     """(0, None) as long as it does not answer."""
-    connection = http.client.HTTPConnection("localhost", timeout=30)
+    connection = http.client.HTTPConnection("localhost", timeout=DEADLINE)
     connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.settimeout(30)
+    connection.sock.settimeout(DEADLINE)
     try:
         connection.sock.connect(f"{home}/socket")
         connection.request("GET", path, headers={"Authorization": "Basic " + b64encode(login.encode()).decode()})
@@ -61,7 +62,7 @@ def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path
         running.until(lambda: ring([vendor.pk]) or f"({vendor.queue})" in seen(tmp_path, "campaigns.tasks.cast"))
         busy.until(lambda: seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"})
         running.process.send_signal(signal.SIGTERM)
-        running.process.wait(60)
+        running.process.wait(DEADLINE)
     with flower(tmp_path) as again:
         again.until(lambda: ask(tmp_path, "/api/tasks")[0] == 200)
         assert seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"}
@@ -69,5 +70,5 @@ def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path
 
 def test_without_a_password_it_does_not_start(tmp_path: Path) -> None:
     with flower(tmp_path, login="") as refused:
-        assert refused.process.wait(120) == 1
+        assert refused.process.wait(DEADLINE) == 1
         assert "does not start open to everybody" in refused.log()

@@ -15,6 +15,7 @@ MEASURE = (  # the time itself is their matter
     "tests/faults/test_04_zombies.py",
     "tests/vendors/test_throttle_processes.py",
 )
+OWN_REDIS = ("tests/chaos/servers.py", "tests/faults/test_16_redis.py", "tests/vendors/test_throttle_loss.py")
 ONCE = """
 import os
 from pathlib import Path
@@ -47,7 +48,7 @@ def run(tmp_path: Path):
             env=clean | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=280,
         )
         return done.returncode, done.stdout
 
@@ -129,6 +130,16 @@ def test_only_the_waiting_module_raises_the_one_exception_that_is_forgiven() -> 
         if isinstance(node, ast.Raise) and node.exc and "DeadlineMissed" in ast.unparse(node.exc)
     }
     assert raising == {"tests/waiting.py"}
+
+
+def test_only_a_redis_of_its_own_is_emptied_by_a_test_for_it_holds_what_the_tests_beside_it_count_on() -> None:
+    emptying = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "flushall"
+    }
+    assert emptying == set(OWN_REDIS)
 
 
 def test_no_test_waits_in_a_loop_of_its_own() -> None:

@@ -20,7 +20,7 @@ from mailhub import embedded
 from mailhub.brokers import celery_url
 from mailhub.embedded import demotion, engines, servers
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 240
 START = "from mailhub import embedded; embedded.ensure(durable=False); print([s.pid for s in embedded.status()])"
 
 

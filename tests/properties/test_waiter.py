@@ -91,7 +91,7 @@ VERBS: list[Callable[[World], None]] = [
 
 
 @pytest.mark.django_db
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(VERBS), max_size=12))
 def test_a_parked_task_runs_once_or_never_if_it_was_cancelled(story: list[Callable[[World], None]]) -> None:
     world = World()
