@@ -80,9 +80,7 @@ class TestDeciding:
     def test_a_job_is_stopped_by_keyboard_and_sent_again(self, desk: Desk, night: None) -> None:
         job = Job.objects.get(status="SENDING", parent=None)
         page = desk.open(JOBS)
-        desk.tab_to(page.get_by_label("Action:"))
-        page.keyboard.type("Stop")  # as a list box is used without a mouse
-        expect(page.get_by_label("Action:")).to_have_value("stop")
+        desk.choose("stop", page.get_by_label("Action:"))
         desk.tab_to(page.get_by_label(f"Select job {job.pk}"))
         page.keyboard.press("Space")
         desk.picture("jobs-keyboard")

@@ -19,7 +19,6 @@ from vendors.models import Credential
 from vendors.outcomes import Accepted, InDoubt, Refused
 
 CONCURRENCY = 4
-pytestmark = [pytest.mark.timeout(240)]
 
 
 class Account(http.server.BaseHTTPRequestHandler):

@@ -14,7 +14,7 @@ from tests.contracts.wild_smtp import WildSmtp, lose
 from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, taken
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @contextmanager

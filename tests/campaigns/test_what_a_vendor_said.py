@@ -12,7 +12,7 @@ from tests.faults.sending import being_sent, calls, login, meanwhile, take_again
 from tests.sandbox import Sandbox
 from vendors.models import Credential
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 LATENCY = 1500.0  # milliseconds, in which the calls stay open while the stream comes to its end
 WRONG_LOGIN: dict[str, Any] = {"unauthorized": True, "latency_ms": LATENCY}

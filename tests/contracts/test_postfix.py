@@ -21,7 +21,6 @@ from vendors.outcomes import Accepted, NotSent
 pytestmark = [
     pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),
     pytest.mark.parametrize("loop", LOOPS),
-    pytest.mark.timeout(300),
 ]
 WAYS = ("none", "starttls", "implicit")
 
