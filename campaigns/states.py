@@ -53,9 +53,7 @@ class Move:
 
 MOVES: dict[str, Move] = {
     # leaf jobs
-    "dispatch": Move(
-        (S.RENDERED, S.READY), S.DISPATCHED, "dispatcher", "its command packet goes on the vendor's queue"
-    ),
+    "dispatch": Move((S.RENDERED, S.READY), S.DISPATCHED, "dispatcher", "the casters of its vendor may take it"),
     "enqueue": Move((S.DISPATCHED, S.RECOVERING), S.ENQUEUED, "mailcaster", "a caster takes it and rings for a sender"),
     "send": Move((S.ENQUEUED,), S.SENDING, "sender", "its messages are copied to ops, ahead of the calls"),
     "put_back": Move(

@@ -1,6 +1,7 @@
 """The bells: what Celery rings. Every task takes ids only and can be lost, doubled or late; the rows decide.
 
-The command packets of document 000 are `cast` (something waits for this vendor) and `send_job` on the vendor's queue.
+The command packets of document 000, on the vendor's queue, are `cast` (something waits for this vendor: one for all
+its jobs) and `send_job` (one for each job that a caster has taken).
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Waiting jobs become command packets: DISPATCHED, or P_QUEUED where they are to be cut. In batches, each a commit."""
+"""Waiting jobs are opened to casters: DISPATCHED, or P_QUEUED where they are to be cut. In batches, each a commit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from django.utils import timezone
 from campaigns import failpoints
 from campaigns.claims.locks import hold
 from campaigns.models import Job, OpsMessage
-from campaigns.states import Status, move
+from campaigns.states import PARENTS, Status, move
 
 SLICE = 20_000
 
@@ -174,11 +174,12 @@ def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str 
 def finish_parent(parent_id: int) -> bool:
     """P_ASSIGNED -> P_FINISHED if all children are logged; its counters are theirs. Called by chord, bell and sweep.
 
-    One that was stopped before it was cut, and of which only a child was sent again, is P_STOPPED again.
+    One that was stopped before it was cut, and of which only a child was sent again, is P_STOPPED again. A leaf is left
+    as it is.
     """
     with transaction.atomic():
         hold([parent_id])
-        parent = Job.objects.filter(pk=parent_id, parent=None).first()
+        parent = Job.objects.filter(pk=parent_id, status__in=PARENTS).first()
         if parent is None or parent.children.exclude(status=Status.LOGGED).exists():
             return False
         sums = parent.children.aggregate(**{name: Sum(name, default=0) for name in (*COUNTERS, "units")})

@@ -1,4 +1,4 @@
-"""Waiting jobs become command packets: which, as what, in which order, and only once."""
+"""Waiting jobs are opened to casters: which, as what, in which order, and only once."""
 
 import json
 from collections.abc import Callable

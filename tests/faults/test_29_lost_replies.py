@@ -1,7 +1,8 @@
 """Faults 29, 30: PostgreSQL has done what it was asked, and its reply is lost; at each statement of a job's life.
 
-The connection is cut behind the statement by a proxy (tests/postgres_proxy.py). Whoever asked fails as its task would;
-then a person stops what is left. Nothing is called after that, so the sweeps alone must bring all to an end.
+The connection is cut behind the statement by a proxy (tests/postgres_proxy.py). Whoever asked fails as its task would.
+Then the sweeps alone must bring all to an end: either a person has stopped the job, so that nothing is called any more,
+or nobody decides anything and the casters and senders go on for whom a sweep rings.
 """
 
 import os
@@ -15,10 +16,12 @@ import psycopg
 import pytest
 from django.db import Error as DjangoError
 from django.db import connection
+from django.utils import timezone
 
 from campaigns import audit, dispatcher, mailcaster, recovery, sender, settle
 from campaigns.claims import finalising, people
-from campaigns.models import Job, OpsMessage
+from campaigns.mailcaster import Claimed
+from campaigns.models import Campaign, Job, Message, OpsMessage
 from campaigns.states import DONE
 from tests import factories
 from tests.faults import rounds
@@ -27,14 +30,13 @@ from tests.faults.sending import login, meanwhile
 from tests.postgres_proxy import PostgresProxy
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
-from vendors.models import Credential
+from vendors.models import Credential, Vendor
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 CONCURRENCY = 2
-TO = [f"{who}@sandbox.example" for who in ("ann", "bounce", "lost", "ben", "error", "cat")]
 NOW = timedelta()
 TRIES = 200  # more statements than any story has
-ROUNDS = 6  # sweeps until all is at its end
+ROUNDS = 10  # sweeps until all is at its end
 
 
 @contextmanager
@@ -61,11 +63,11 @@ def attempt(step: Callable[..., Any], *args: Any) -> Any:
         return None
 
 
-def cast(job: Job) -> None:
+def cast(job: Job) -> Claimed | None:
     """Dispatched, and taken by the vendor's caster."""
     attempt(dispatcher.dispatch_ready, [job.pk])
     Job.objects.filter(pk=job.pk).update(not_before=None)
-    mailcaster.claim(job.vendor.mailcasters.get().pk, job.created_at)
+    return mailcaster.claim(job.vendor.mailcasters.get().pk, job.created_at)
 
 
 def send(job: Job, stopping: Callable[[], bool] = bool) -> None:
@@ -90,15 +92,90 @@ def is_stopped(job: Job, vendor: Sandbox) -> None:
     attempt(finalising.finalise, job.pk)
 
 
-def come_to_an_end() -> None:
-    """By sweeps and settlings, while no sender works."""
+def is_drained(job: Job, vendor: Sandbox) -> None:
+    """By a sender that comes to its end, whole or as a parent's only child; the parent's bell is rung for both."""
+    claimed = attempt(cast, job)
+    if claimed:
+        attempt(sender.send, claimed.job_id, claimed.fence)
+        attempt(finalising.finalise, claimed.job_id)
+        attempt(finalising.finish_parent, job.pk)
+
+
+def is_settled(job: Job, vendor: Sandbox) -> None:
+    """Twice, for what comes back without an answer the first time."""
+    for _ in range(2):
+        attempt(time_passes)
+        attempt(settle.settle)
+
+
+def time_passes() -> None:
+    """What waits for a time of its own has waited."""
+    rounds.an_hour_passes()
+    Job.objects.update(not_before=None)
+    Credential.objects.update(closed_until=None, full_until=None)
+
+
+def sweep() -> None:
+    recovery.sweep(NOW)
+
+
+def sweep_and_send() -> None:
+    """The sweep's bells are heard, as tasks.sweep rings them."""
+    swept = recovery.sweep(NOW)
+    claimed = [(job.pk, job.fence) for job in swept.unanswered]
+    casters = [caster for vendor_id in swept.vendors_with_work for caster in mailcaster.idle_casters(vendor_id)]
+    found = (mailcaster.claim(caster, timezone.now()) for caster in casters)
+    for job_id, fence in [*claimed, *((one.job_id, one.fence) for one in found if one)]:
+        sender.send(job_id, fence)
+
+
+def come_to_an_end(step: Callable[[], None], *, settled: bool) -> None:
+    """By such sweeps, and settlings. settled: until nothing is in doubt."""
     for _ in range(ROUNDS):
-        rounds.an_hour_passes()
-        recovery.sweep(NOW)
+        time_passes()
+        step()
         settle.settle()
-        if not Job.objects.exclude(status__in=DONE).exists() and not OpsMessage.objects.exists():
+        unfinished, doubts = Job.objects.exclude(status__in=DONE), Message.objects.filter(in_doubt_at__isnull=False)
+        if not (unfinished.exists() or OpsMessage.objects.exists() or (settled and doubts.exists())):
             return
-    raise AssertionError(f"stuck: {list(Job.objects.exclude(status__in=DONE).values())}")
+    raise AssertionError(f"stuck: {list(unfinished.values())}, in doubt: {list(doubts.values())}")
+
+
+def each_reply_is_lost(
+    make: Callable[[], Job], story: Callable[[Job, Sandbox], None], after: Callable[[Job], None], vendor: Sandbox
+) -> set[str]:
+    """The story as often as it has statements, each time without the reply to the next one; then once whole.
+
+    after: brings its job to an end; then no promise may be broken. Returns the statements.
+    """
+    lost: set[str] = set()
+    with PostgresProxy(os.environ["DATABASE_URL"]) as proxy:
+        for number in range(TRIES):
+            job = make()
+            with through(proxy):
+                proxy.lose_next(number)
+                story(job, vendor)
+            after(job)
+            broken = [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+            assert broken == [], f"reply {number} was lost: {proxy.lost}"
+            if not proxy.lost:
+                break
+            lost.add(proxy.lost.pop())
+        else:
+            raise AssertionError("there are more statements than tries")
+    assert judge(vendor.books()) == []
+    return lost
+
+
+def to(*names: str) -> list[str]:
+    return [f"{name}@sandbox.example" for name in names]
+
+
+def counters(job: Job) -> dict[str, int]:
+    """Those that are not 0."""
+    job.refresh_from_db()
+    every = {name: getattr(job, name) for name in finalising.COUNTERS}
+    return {name: count for name, count in every.items() if count}
 
 
 @pytest.fixture
@@ -110,26 +187,84 @@ def way(sandbox: Sandbox, settings: Any) -> Credential:
     return of
 
 
+def assert_among(lost: set[str], *parts: str) -> None:
+    for part in parts:
+        assert any(part in statement for statement in lost), part
+
+
 @pytest.mark.parametrize("story", [is_put_back, is_stopped])
 def test_29_30_whichever_reply_is_lost_a_stop_and_the_sweeps_bring_all_to_its_end(
     story: Callable[[Job, Sandbox], None], sandbox: Sandbox, way: Credential
 ) -> None:
-    lost: set[str] = set()
-    with PostgresProxy(os.environ["DATABASE_URL"]) as proxy:
-        for number in range(TRIES):
-            job = factories.campaign_with_job(TO, of=way)
-            with through(proxy):
-                proxy.lose_next(number)
-                story(job, sandbox)
-            people.stop([job.pk], by="ann")
-            come_to_an_end()
-            broken = [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
-            assert broken == [], f"reply {number} was lost: {proxy.lost}"
-            if not proxy.lost:
-                break
-            lost.add(proxy.lost.pop())
-        else:
-            raise AssertionError("there are more statements than tries")
-    assert judge(sandbox.books()) == []
-    for part in ("INSERT INTO vendors_usage", "INSERT INTO vendors_minute", "COMMIT"):  # claims, results, verbs
-        assert any(part in statement for statement in lost), part
+    def after(job: Job) -> None:
+        people.stop([job.pk], by="ann")
+        come_to_an_end(sweep, settled=False)
+
+    recipients = to("ann", "bounce", "lost", "ben", "error", "cat")
+    lost = each_reply_is_lost(lambda: factories.campaign_with_job(recipients, of=way), story, after, sandbox)
+    assert_among(lost, "INSERT INTO vendors_usage", "INSERT INTO vendors_minute", "COMMIT")  # claims, results, verbs
+
+
+def test_29_30_whichever_reply_is_lost_the_sweeps_have_a_large_job_sent_to_its_end(
+    sandbox: Sandbox, way: Credential
+) -> None:
+    Vendor.objects.update(small_audience_threshold=3)
+
+    def after(job: Job) -> None:
+        come_to_an_end(sweep_and_send, settled=True)
+        assert counters(job) == {"accepted": 2, "refused": 1}
+        assert (job.status, job.stopped_at) == ("P_FINISHED", None)
+
+    recipients = to("ann", "bounce", "lost")
+    lost = each_reply_is_lost(lambda: factories.campaign_with_job(recipients, of=way), is_drained, after, sandbox)
+    assert_among(lost, "'SENT'", "'LOGGED'", "'P_FINISHED'")
+
+
+def test_29_30_whichever_reply_is_lost_the_sweeps_have_a_job_expire_whole(sandbox: Sandbox, way: Credential) -> None:
+    def late() -> Job:
+        job = factories.campaign_with_job(to("ann", "ben"), of=way)
+        Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now())
+        return job
+
+    def after(job: Job) -> None:
+        come_to_an_end(sweep_and_send, settled=True)
+        assert counters(job) == {"expired": 2} and job.status == "LOGGED"
+
+    lost = each_reply_is_lost(late, is_drained, after, sandbox)
+    assert_among(lost, "error_code = 'expired'", "'SENT'", "'LOGGED'")
+    assert sandbox.books().entries == []
+
+
+@pytest.mark.parametrize(
+    ("means", "who", "ends"),
+    [
+        ({"lookup": "strong"}, "ann", "accepted"),  # not found, so it is called again
+        ({"lookup": "strong"}, "errorafter", "accepted"),  # its repeat has no answer, but is found
+        ({"lookup": "strong"}, "bounce", "refused"),
+        ({"lookup": "strong"}, "tempfail", "accepted"),  # the vendor asks to wait first
+        ({"dedupe": True}, "ann", "accepted"),
+        ({"dedupe": True}, "errorafter", "accepted"),  # known at its second repeat
+    ],
+    ids=lambda word: word if isinstance(word, str) else "-".join(word),
+)
+def test_29_30_whichever_reply_is_lost_while_a_doubt_is_settled_the_next_settlings_end_it(
+    means: dict[str, Any], who: str, ends: str, sandbox: Sandbox, way: Credential
+) -> None:
+    sandbox.settings(latency_ms=0.0, dedupe=bool(means.get("dedupe")))
+    of = login(sandbox.url, **means)
+
+    def doubted() -> Job:
+        """Its answer was lost; the vendor does not have it."""
+        job = factories.campaign_with_job(to(who), of=of, status="LOGGED", finished_at=timezone.now(), in_doubt=1)
+        now = timezone.now()
+        Message.objects.filter(pk=job.first_message).update(
+            dequeued_at=now, sent_at=now, in_doubt_at=now, settle_at=now
+        )
+        return job
+
+    def after(job: Job) -> None:
+        come_to_an_end(sweep, settled=True)
+        assert counters(job) == {ends: 1}
+
+    lost = each_reply_is_lost(doubted, is_settled, after, sandbox)
+    assert_among(lost, "FOR UPDATE OF m SKIP LOCKED", "INSERT INTO vendors_usage", "COMMIT")
