@@ -38,6 +38,15 @@ class Look:
         """Nothing will be called any more, unless a person retries."""
         return self.job.is_done
 
+    @property
+    def stopped(self) -> bool:
+        """No call starts any more; those in the air may still be answered."""
+        return _stopped(self.job)
+
+
+def _stopped(job: Job) -> bool:
+    return job.status in STILL
+
 
 def plain(word: str) -> str:
     """The word that people see, as programs write it: Needs attention -> needs_attention."""
@@ -75,7 +84,7 @@ def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | No
         return None
     job = session.job
     name = session.references[row.pk - job.first_message] if session.references else None
-    return {"session_id": session.name, **facts(row, hot or row, name, stopped=job.status in STILL)}
+    return {"session_id": session.name, **facts(row, hot or row, name, stopped=_stopped(job))}
 
 
 def tag(job: Job) -> list[Any]:
@@ -100,7 +109,7 @@ def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
     mine = {"id__gte": job.first_message, "id__lt": job.end}
     hot = {row.pk: row for row in OpsMessage.objects.filter(**mine)}
     rows = Message.objects.filter(**mine).order_by("id").defer("params", "recipient")
-    stopped = job.status in STILL
+    stopped = _stopped(job)
     names: Sequence[str | None] = session.references or [None] * job.size
     pairs = zip(rows, names, strict=True)
     return [facts(row, hot.get(row.pk, row), name, stopped=stopped) for row, name in pairs]

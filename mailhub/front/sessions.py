@@ -115,7 +115,7 @@ def _wait(look: Look, seconds: float) -> None:
 
 def _facts(look: Look) -> dict[str, Any]:
     session, sums = look.session, look.sums
-    open_ = "stopped" if look.finished or look.status == "stopped" else "waiting"
+    open_ = "stopped" if look.stopped else "waiting"
     counts = {
         open_: sums.waiting,
         "sending": sums.in_flight,

@@ -1,15 +1,18 @@
 """What became of a request: counts, messages page by page, waiting for the end, stop and retry."""
 
 import threading
+from collections import Counter
 
 import pytest
+from django.core.management import call_command
 from django.db import transaction
 from django.utils import timezone
 
-from campaigns import consumer, results
+from campaigns import consumer, mailcaster, results
 from campaigns.claims import finalising
 from campaigns.models import Job, Message, Session
-from tests.campaigns.rows import accepted, in_doubt, recount, refused
+from tests import factories
+from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
 from tests.front.program import Program, desk, fresh, letter, pointers, problem
 
 __all__ = ["fresh"]
@@ -160,6 +163,38 @@ def test_a_stopped_session_calls_nobody_and_a_retry_sends_it_on():
     assert Job.objects.get().status == "DISPATCHED"
     assert Session.objects.get().finished_at is None, "what was told before is not the last word"
     problem(program.post(links["retry"]), "state-conflict", 409)
+
+
+def test_a_stop_stops_a_child_that_was_sent_again_after_the_stop_before_it():
+    program, vendor = Program(), desk(small_audience_threshold=4)
+    for _ in range(2):
+        factories.caster(vendor, min_size=2, max_size=2)
+    links = program.send(letter(vendor, recipients=people(4))).json()["links"]
+    top = Job.objects.get()
+    for caster in vendor.mailcasters.all():
+        assert mailcaster.claim(caster.pk, timezone.now())
+    one, other = Job.objects.filter(parent=top).order_by("pk")
+    assert "2 child jobs stopped" in program.post(links["stop"]).json()["told"]
+    for child in (one, other):  # of each, the first message was called
+        Message.objects.filter(pk=child.first_message).update(dequeued_at=timezone.now(), **in_doubt())
+        assert finalising.finalise(child.pk)
+    call_command("retry_job", one.pk, yes=True)
+    assert statuses(top, one, other) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
+
+    answer = program.post(links["stop"])
+    assert answer.status_code == 202 and answer.json()["changed"]
+    assert answer.json()["told"] == f"job {top.pk} and 1 child job stopped: no new call starts"
+    assert statuses(top, one, other) == ["P_STOPPED", "STOPPED", "LOGGED"]
+    top.refresh_from_db()
+    one.refresh_from_db()
+    assert top.stopped_by == one.stopped_by == program.key.prefix
+    told = answer.json()["session"]
+    assert (told["status"], told["finished"], told["finished_at"]) == ("needs_attention", False, None)
+    counted = {name: count for name, count in told["counts"].items() if count}
+    assert counted == {"needs_attention": 2, "stopped": 2}
+    assert counted == Counter(row["status"] for row in program.get(links["messages"]).json()["data"])
+    again = program.post(links["stop"]).json()
+    assert (again["changed"], again["told"]) == (False, f"job {top.pk} is stopped already")
 
 
 def test_nothing_that_was_accepted_is_sent_again():
