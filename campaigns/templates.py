@@ -35,6 +35,7 @@ FILTERS = (
     "urlencode",
 )
 # fmt: on
+ENDLESS = Budget()
 Values = Mapping[str, Any]
 Render = Callable[[Values, Meter], str]
 
@@ -67,7 +68,7 @@ class Content:
     def render(self, recipient: str, params: Values, budget: Budget | None = None) -> tuple[str, str]:
         """Subject and body for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
         values = {**params, RECIPIENT: recipient}
-        meter = Meter(values, budget or Budget())
+        meter = Meter(values, budget or ENDLESS)
         try:
             subject, body = self._subject(values, meter), self._body(values, meter)
         except KeyError as error:
@@ -146,8 +147,9 @@ class _Part:
             shown = [values[name] for name in names]
             filled[1::2] = map(show, shown)
             text = "".join(filled)
-            texts = all(isinstance(value, str) for value in shown)
-            meter.spend(len(text) // (steps.OUTPUT if texts else steps.LISTED))
+            if len(text) >= steps.OUTPUT:
+                texts = all(isinstance(value, str) for value in shown)
+                meter.spend(len(text) // (steps.OUTPUT if texts else steps.LISTED))
             return text if len(text) <= MAX_SIZE else _too_long()
 
         return render

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from campaigns.claims import costs, sending
 from campaigns.claims.sending import Claimed
 from campaigns.sender.room import Ticket
-from campaigns.sender.work import Work, letter_in_turn
+from campaigns.sender.work import Work, letters_in_turn
 from vendors.adapters.base import Letter, one_unit
 from vendors.limits import Grant, Scope
 from vendors.outcomes import Refused
@@ -93,10 +93,9 @@ class ByCost:
         if len(self._ahead) < most:
             after = self._ahead[-1].message.id + 1 if self._ahead else cursor
             found = await costs.ahead(connection, self._work.lease, after, self._work.end, most - len(self._ahead))
-            self._ahead.extend([await self._price(message) for message in found])
+            self._ahead.extend(map(self._price, found, await letters_in_turn(self._work, found)))
 
-    async def _price(self, message: Claimed) -> Priced:
-        letter = await letter_in_turn(self._work, message)
+    def _price(self, message: Claimed, letter: Letter | Refused) -> Priced:
         return Priced(message, letter, max(1, self._cost(letter)) if isinstance(letter, Letter) else 0)
 
 

@@ -24,35 +24,35 @@ FROM campaigns_job j LEFT JOIN LATERAL (
 
 
 class EqualRefusals:
-    """Of one job. most: so many in a row are too many; 0: any number is borne.
+    """Of one job. most: so many in a row are too many; 0: any number is borne. over: nothing is counted any more.
 
     waiting: good answers of which it is not decided yet whether they speak for the vendor's health after all.
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._over = most, not most
+        self._most, self.over = most, not most
         self._last: Refused | None = None
         self._length = self.waiting = 0
 
     async def read(self, connection: Any, job_id: int) -> None:
         """What the job's earlier senders heard."""
-        if self._over:
+        if self.over:
             return
         cursor = await connection.execute(SO_FAR, {"job": job_id, "most": self._most})
         for accepted, code, sub_type in reversed(await cursor.fetchall()):
-            self._over = self._over or accepted
+            self.over = self.over or accepted
             if code is not None:
                 self.note(Refused(code, sub_type))
 
     @property
     def too_many(self) -> bool:
-        return not self._over and self._length >= self._most
+        return not self.over and self._length >= self._most
 
     def note(self, outcome: Outcome) -> bool:
         """Does this answer belong to a row of equal refusals?"""
         if isinstance(outcome, Accepted):
-            self._over = True
-        if self._over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
+            self.over = True
+        if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
             return False
         if outcome != self._last:
             self._last, self._length = outcome, 0

@@ -17,7 +17,7 @@ from campaigns import failpoints
 from campaigns.claims.sending import Claimed
 from campaigns.sender.recorder import Answer
 from campaigns.sender.refusals import EqualRefusals
-from campaigns.sender.work import Work, letter_in_turn
+from campaigns.sender.work import Work, letters_in_turn
 from vendors.adapters.base import Letter
 from vendors.adapters.deadlines import Deadlines
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -117,9 +117,10 @@ class Room:
     async def _call(self, batch: list[Ticket]) -> None:
         letters: list[Letter] = []
         called: list[Ticket] = []
-        rendered = [(one, one.letter or await letter_in_turn(self._work, one.message)) for one in batch]
+        made = [one.letter for one in batch if one.letter] if batch[0].letter else []  # all are, or none
+        made = made or await letters_in_turn(self._work, [one.message for one in batch])
         now = time.monotonic()
-        for ticket, letter in rendered:
+        for ticket, letter in zip(batch, made, strict=True):
             if isinstance(letter, Letter) and now <= ticket.latest:
                 letters.append(letter)
                 called.append(ticket)
@@ -174,14 +175,14 @@ class Room:
 
     def _count(self, outcome: Outcome, recipient: str) -> None:
         good = self._work.adapter.is_good(outcome)
-        if self.refusals.note(outcome):
+        if not self.refusals.over and self.refusals.note(outcome):
             self.refusals.waiting += good is True
             good = None if good else good
             if self.refusals.too_many:
                 self.ill += self.refusals.waiting
                 self.refusals.waiting = 0
                 self.refusal = heavier(self.refusal, self.refusals.said())
-        elif isinstance(outcome, Accepted):
+        elif self.refusals.waiting and isinstance(outcome, Accepted):
             self.settle_health()
         self.well += good is True
         self.ill += good is False

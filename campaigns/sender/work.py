@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -46,13 +47,15 @@ class Work:
         return Letter(message.reference, message.recipient, subject, body, message.params, html)
 
 
-async def letter_in_turn(work: Work, message: Claimed) -> Letter | Refused:
-    """The message as the vendor gets it; after one that took long, others have their turn, the heartbeat above all."""
-    began = time.monotonic()
-    letter = work.letter(message)
-    if time.monotonic() - began > LONG:
-        await asyncio.sleep(0)
-    return letter
+async def letters_in_turn(work: Work, messages: Iterable[Claimed]) -> list[Letter | Refused]:
+    """Each as `Work.letter`; after one that took long, others have their turn, the heartbeat above all."""
+    letters = []
+    for message in messages:
+        began = time.monotonic()
+        letters.append(work.letter(message))
+        if time.monotonic() - began > LONG:
+            await asyncio.sleep(0)
+    return letters
 
 
 def load(lease: Lease) -> Work:
