@@ -19,7 +19,7 @@ HOLD = "campaigns/claims/locks.py"
 ALLOWED = {
     # of jobs: in one statement with what they decide, so these may read nothing else that another verb changes
     "campaigns/claims/sending.py:CLAIM": "FOR SHARE of the job itself, read anew after the wait; a message by its row",
-    "campaigns/claims/sending.py:RECORD_AGAIN": "after the job, by its HOLD: the messages' rows, all it reads of others",
+    "campaigns/claims/sending.py:RECORD_AGAIN": "after the job, by its HOLD: the messages' rows, all it reads",
     "campaigns/claims/casting.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
     "campaigns/claims/casting.py:postpone": "SKIP LOCKED: it waits for nobody",
     # of other rows
