@@ -22,7 +22,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from mailhub.celery import app as celery_app
-from mailhub.demo.ground import hear_nothing
+from mailhub.demo.ground import only_end
 from vendors.sandbox import books
 from vendors.sandbox.server import hold_port
 
@@ -118,10 +118,12 @@ class Processes:
             log.write(words)
 
     def start_vendor(self, slug: str, *options: str) -> None:
-        self.vendors[slug] = SandboxVendor(slug, self.home, self.log, *options)
+        with _undisturbed():
+            self.vendors[slug] = SandboxVendor(slug, self.home, self.log, *options)
 
     def start_hub(self, processes: int, password: str) -> Hub:
-        self.hub = Hub(self.log, processes, password)
+        with _undisturbed():
+            self.hub = Hub(self.log, processes, password)
         return self.hub
 
     def open_vendors(self) -> dict[str, str]:
@@ -154,7 +156,7 @@ class Processes:
                 each.check()
 
     def __exit__(self, *_: object) -> None:
-        hear_nothing()
+        only_end()
         with ExitStack() as stack:  # the last one first: calls that are open still find their vendor
             for each in (*self.vendors.values(), self.hub):
                 if each:
@@ -163,7 +165,7 @@ class Processes:
 
 def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[bytes]":
     """In a session of its own: the terminal's Ctrl-C is for the demo, which then ends the others in order."""
-    with _undisturbed(), log.open("ab") as output:
+    with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, *program],
             cwd=settings.BASE_DIR,
@@ -178,7 +180,10 @@ def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[byte
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Signals wait: what their handlers raise while Python forks is shown, not raised, and the demo would go on."""
+    """Signals wait until what is started is known to whoever ends it.
+
+    What their handlers raise while Python forks is shown, not raised, too, and the demo would go on.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield

@@ -1,0 +1,158 @@
+"""The demo's beginning and end without its story: who may have the ground, and what Ctrl-C finds started."""
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mailhub import embedded
+from tests.programs import PROJECT
+from tests.waiting import wait_until
+
+# What manage.py does with the ground; the demo itself takes a minute.
+ON_THE_GROUND = """
+import signal, sys
+from mailhub import embedded
+from mailhub.demo import ground
+try:
+    with ground.own():
+        print("has the ground", flush=True)
+        while True:
+            signal.pause()
+except embedded.EmbeddedError as why:
+    sys.exit(str(why))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+STARTS_A_VENDOR = """
+import os, signal, sys
+import django
+django.setup()
+from pathlib import Path
+from mailhub.demo.processes import Processes
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with Processes(Path(os.environ["MAILHUB_HOME"])) as processes:
+    processes.log.unlink()
+    os.mkfifo(processes.log)  # it is begun to start, and goes on when somebody reads
+    try:
+        print("starts a vendor", flush=True)
+        processes.start_vendor("post")
+        signal.pause()
+    except KeyboardInterrupt:
+        print("and knows:", *processes.vendors, flush=True)
+"""
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="mailhub-demo-"))
+    yield made
+    shutil.rmtree(made)
+
+
+class Script:
+    """A process of the demo's parts, and what it has said so far."""
+
+    def __init__(self, program: str, home: Path, name: str) -> None:
+        self._log = home / f"{name}.said"
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                cwd=PROJECT,
+                env=os.environ | {"MAILHUB_HOME": str(home), "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        return self._log.read_text()
+
+    def until(self, words: str) -> None:
+        wait_until(lambda: words in self.text() or self.process.poll() is not None, f"{words!r}", log=self.text)
+        assert words in self.text(), self.text()
+
+    def ends_with(self, code: int) -> None:
+        assert wait_until(lambda: self.process.poll() is not None, "its end", log=self.text)
+        assert self.process.returncode == code and "Traceback" not in self.text(), self.text()
+
+
+@pytest.fixture
+def start(home: Path) -> Iterator[Callable[[str], Script]]:
+    """Starts a program; killed at the end."""
+    started: list[Script] = []
+
+    def one(program: str) -> Script:
+        started.append(Script(program, home, f"script-{len(started)}"))
+        return started[-1]
+
+    yield one
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+
+
+Start = Callable[[str], Script]
+
+
+def test_a_demo_that_still_ends_is_waited_for_and_the_next_one_goes_on(home: Path, start: Start) -> None:
+    lock = home / "demo" / "demo.lock"
+    first = start(ON_THE_GROUND)
+    first.until("has the ground")
+    with embedded.Home(home / "demo").lock():  # it cannot stop its servers yet
+        first.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "ending" in lock.read_text(), "the first one's end to begin", log=first.text)
+        impatient, patient = start(ON_THE_GROUND), start(ON_THE_GROUND)
+        for one in (impatient, patient):
+            one.until(f"An earlier demo is still ending: waiting for process {first.process.pid}")
+        impatient.process.send_signal(signal.SIGINT)
+        impatient.ends_with(130)
+    first.ends_with(130)
+    patient.until("has the ground")
+    assert patient.text().count("still ending") == 1
+
+
+def test_a_demo_that_runs_is_not_waited_for(start: Start) -> None:
+    first = start(ON_THE_GROUND)
+    first.until("has the ground")
+    second = start(ON_THE_GROUND)
+    second.ends_with(1)
+    assert second.text() == f"The demo runs already: process {first.process.pid}\n"
+    first.process.send_signal(signal.SIGTERM)
+    first.ends_with(143)
+
+
+def test_what_a_killed_demo_started_is_waited_for(home: Path, start: Start) -> None:
+    (home / "demo").mkdir(mode=0o700)
+    with (home / "demo" / "up.lock").open("w") as place:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        demo = start(ON_THE_GROUND)
+        demo.until("What an earlier demo started is still ending: waiting for it")
+    demo.until("has the ground")
+
+
+@linux
+def test_what_was_started_while_ctrl_c_came_is_known_to_the_clean_up(home: Path, start: Start) -> None:
+    demo = start(STARTS_A_VENDOR)
+    demo.until("starts a vendor")
+    wait_until(lambda: held_back(demo.process.pid, signal.SIGINT), "a vendor being started", log=demo.text)
+    demo.process.send_signal(signal.SIGINT)
+    with (home / "demo.log").open():
+        demo.ends_with(0)
+    assert demo.text().splitlines() == ["starts a vendor", "and knows: post"]
+
+
+def held_back(pid: int, number: int) -> bool:
+    """Does the process block that signal?"""
+    found = re.search(r"^SigBlk:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(found and int(found[1], 16) >> (number - 1) & 1)
