@@ -62,7 +62,7 @@ class TestLookingUp:
         desk.picture("jobs-custom-range")
 
     def test_nothing_found_says_so(self, desk: Desk, night: None) -> None:
-        page = desk.open(f"{JOBS}?status=Sent&date=yesterday")
+        page = desk.open(f"{JOBS}?status=RECOVERING&date=yesterday")
         expect(page.get_by_text("No job is like that in this time.")).to_be_visible()
         desk.picture("jobs-empty")
 
