@@ -81,6 +81,10 @@ class Engine:
         make_older(self.login.vendor, seconds)
         self._skips.append((clocks.monotonic(), self._skips[-1][1] + seconds))
 
+    def took(self) -> float:
+        """Seconds of this machine: a slow one is late in each window."""
+        return clocks.monotonic() - self._began
+
     def moments(self) -> list[float]:
         """When the vendor was called, by its own books."""
         return [self._moment(at) for at in self.vendor.books().arrivals()]
@@ -127,7 +131,8 @@ def test_a_thousand_jobs_at_five_in_sixty_seconds_end_after_11940_seconds(amazin
     moments = engine.moments()
     assert len(moments) == 1000 and worst_window(moments, 60) == 5
     whole = moments[-1] - moments[0]
-    assert 11_940 <= whole <= 1.01 * 11_940, "the calls' own time and the margin for clocks come on top"
+    own = engine.took()
+    assert 11_940 <= whole <= 1.01 * 11_940 + own, "the calls' own time and the margin for clocks come on top"
     assert sum(engine.put_back.values()) <= 1.05 * 995 and max(engine.put_back.values()) <= 4, "a job waits once"
     order = [job.pk for job in Job.objects.order_by("started_at")]
     assert order == sorted(order)
