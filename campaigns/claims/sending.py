@@ -180,7 +180,7 @@ async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], st
 RECORDING = """
 WITH held AS ({hold}), answer AS (
     SELECT * FROM unnest(
-        %(ids)s::bigint[], %(kinds)s::text[], %(codes)s::text[], %(notes)s::text[], %(waits)s::float8[]
+        %(ids)s::bigint[], string_to_array(%(kinds)s, NULL), %(codes)s::text[], %(notes)s::text[], %(waits)s::float8[]
     ) AS a(id, kind, code, note, wait)
 ), {before} told AS (
     UPDATE campaigns_opsmessage o SET
@@ -257,9 +257,12 @@ async def _record(
     connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[tuple[int, Outcome]], statement: str
 ) -> set[int]:
     """The messages that it has changed."""
-    rows = [(id, KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
-    columns = (list(column) for column in zip(*rows, strict=True))
-    words: dict[str, Any] = dict(zip(("ids", "kinds", "codes", "notes", "waits"), columns, strict=True))
+    rows = [(str(id), KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
+    ids, kinds, *columns = zip(*rows, strict=True)
+    # Making a list a parameter costs more than all else here; where nothing stands in one, NULL says the same.
+    codes, notes, waits = (list(column) if any(column) else None for column in columns)
+    words: dict[str, Any] = {"ids": f"{{{','.join(ids)}}}", "kinds": "".join(kinds)}
+    words |= {"codes": codes, "notes": notes, "waits": waits}
     words |= {"job": lease.job_id, "jobs": [lease.job_id], "fence": lease.fence}
     row = await (await connection.execute(statement, words)).fetchone()
     return set(row[0] or ()) if row else set()

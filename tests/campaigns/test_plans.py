@@ -90,7 +90,7 @@ def test_a_claim_by_cost_looks_at_what_comes_next_and_reads_as_many_rows_as_it_t
 @pytest.mark.parametrize("statement", [sending.RECORD, sending.RECORD_AGAIN], ids=["RECORD", "RECORD_AGAIN"])
 def test_a_record_reads_as_many_rows_as_it_writes(job: Job, statement: str) -> None:
     ids = list(range(job.first_message, job.first_message + 100))
-    answers = {"kinds": ["a"] * 100, "codes": ["id"] * 100, "notes": [None] * 100, "waits": [None] * 100}
+    answers = {"kinds": "a" * 100, "codes": ["id"] * 100, "notes": [None] * 100, "waits": [None] * 100}
     plan = run(statement, {"job": job.pk, "jobs": [job.pk], "fence": 1, "ids": ids, **answers})
     assert read(plan, "campaigns_opsmessage") == 100
     assert sum(step.get("Rows Removed by Join Filter", 0) for step in plan) == 0
