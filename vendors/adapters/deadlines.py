@@ -21,12 +21,13 @@ class Deadlines:
         self._ends: dict[asyncio.Task[Any], float] = {}  # the first to end stands in front
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that it is used in: to ask each time costs more
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         assert task not in self._ends
-        loop = asyncio.get_running_loop()
         self._ends[task] = end = loop.time() + self._seconds
         if self._timer is None:
             self._timer = loop.call_at(end, self._ring)
@@ -34,7 +35,7 @@ class Deadlines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         if self._ends.pop(task, None) is not None:
             return
