@@ -13,7 +13,7 @@ from collections.abc import Callable
 from benchmarks import recipients
 from benchmarks.capacity import counters, processes
 from benchmarks.results import keep
-from benchmarks.sending import login
+from benchmarks.sending import LOOK, login
 from benchmarks.stage import console, in_turns, numbers, ratio, show, stage
 from tests import programs, sandbox
 
@@ -53,7 +53,7 @@ def deliver(size: int, of: object) -> None:
     job = recipients.job(size, of)  # type: ignore[arg-type]
     dispatcher.dispatch_ready([job.pk])
     ring([job.vendor_id])
-    programs.wait_until(Job.objects.filter(pk=job.pk, status="P_FINISHED").exists, "all is sent", 600)
+    programs.wait_until(Job.objects.filter(pk=job.pk, status="P_FINISHED").exists, "all is sent", 600, every=LOOK)
 
 
 def main() -> None:
