@@ -6,7 +6,6 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from tests.contracts import wild_http, wild_smtp
@@ -128,7 +127,7 @@ class SmtpKind(Kind):
         ends = [f"{end}Bcc: all@example.org" for end in ("\r\n", "\n", "\r", "\0")]
         fair = self.letter("a-1")
         return [
-            replace(fair, **{name: getattr(fair, name) + end})
+            fair._replace(**{name: getattr(fair, name) + end})
             for end in ends
             for name in ("reference", "recipient", "subject")
         ]

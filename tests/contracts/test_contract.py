@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -46,7 +45,7 @@ def test_each_letter_costs_at_least_one_place_and_always_the_same(loop: str, kin
     async def story() -> None:
         async with kind.adapter_at(kind.nowhere()) as adapter:
             cost = adapter.capabilities.cost
-            for letter in (kind.letter("wild"), replace(kind.letter("wild"), body=""), *kind.injections()):
+            for letter in (kind.letter("wild"), kind.letter("wild")._replace(body=""), *kind.injections()):
                 units = cost(letter)
                 assert isinstance(units, int) and units >= 1 and cost(letter) == units
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from vendors.adapters.options import Option, clean
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
@@ -17,15 +18,14 @@ WIND_UP = 1.0
 LookUp = Literal["none", "weak", "strong"]
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(NamedTuple):
     """One message, ready to be called. `reference` is its idempotency key, the same for every attempt."""
 
     reference: str
     recipient: str
     subject: str
     body: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = MappingProxyType({})
     html: bool = False
 
 
