@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from django.db import Error, connection
+from django.db.models import Exists, F, OuterRef
 from kombu.exceptions import OperationalError as BrokerError
 from redis import RedisError
 
@@ -78,9 +79,17 @@ def doubts() -> int:
 
 
 def asked(lines: list[Line]) -> bool:
-    """Nothing is in doubt that the vendor could be asked about; what is, it is asked about now."""
+    """Nothing is in doubt that the vendor could be asked about; what is, it is asked about now.
+
+    A job of which nothing but doubts was left when it was stopped stays stopped, for there is nothing to retry, and
+    nothing is called for it (promise P5): its doubts wait for a person.
+    """
     able = [line.vendor.pk for line in lines if line.can_tell]
+    stopped = Job.objects.filter(campaign=OuterRef("campaign"), stopped_at__isnull=False).filter(
+        first_message__lte=OuterRef("pk"), first_message__gt=OuterRef("pk") - F("size")
+    )
     doubts = Message.objects.filter(in_doubt_at__isnull=False, campaign__credential__vendor__in=able)
+    doubts = doubts.exclude(Exists(stopped))
     ids = list(doubts.values_list("pk", flat=True))
     if ids:
         desk.ask_again(ids)
