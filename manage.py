@@ -80,9 +80,9 @@ def main() -> None:
             new = "DATABASE_URL" not in os.environ and sys.argv[1] not in MAKING_TABLES
             try:
                 if sys.argv[1] == "demo":
-                    from mailhub.demo import ground
+                    from sandbox.demo import home
 
-                    stack.enter_context(ground.own())
+                    stack.enter_context(home.own())
                 os.environ.update(embedded.ensure())
             except embedded.EmbeddedError as why:
                 sys.exit(str(why))

@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "mailhub.apps.MailhubConfig",
     "campaigns.apps.CampaignsConfig",
     "vendors.apps.VendorsConfig",
+    "sandbox.apps.SandboxConfig",
     "django_celery_beat",
     "ninja",  # the files of the API's documentation
     "django.contrib.admin",

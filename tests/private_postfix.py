@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from sandbox.vendor.server import hold_port
 from tests.waiting import DEADLINE, wait_until
-from vendors.sandbox.server import hold_port
 
 PROGRAM = shutil.which("postfix", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 OWNER = "postfix"

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from sandbox.vendor import books
+from sandbox.vendor.server import hold_port
 from tests.waiting import DEADLINE, wait_until
-from vendors.sandbox import books
-from vendors.sandbox.server import hold_port
 
 PROJECT = Path(__file__).parents[1]
 
@@ -38,7 +38,7 @@ class Sandbox:
         files = [f"--books={self.books_path}", f"--url-file={self._url_file}", f"--port={port}"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "vendors.sandbox", "--until-stdin-closes", *files, *self._options],
+                [sys.executable, "-m", "sandbox.vendor", "--until-stdin-closes", *files, *self._options],
                 cwd=PROJECT,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -112,7 +112,7 @@ def _option(name: str, value: Any) -> str:
 
 @contextmanager
 def running(**options: Any) -> Iterator[Sandbox]:
-    """A sandbox vendor with these settings (vendors/sandbox/settings.py) for as long as the block lasts."""
+    """A sandbox vendor with these settings (sandbox/vendor/settings.py) for as long as the block lasts."""
     home = Path(tempfile.mkdtemp(prefix="sandbox-"))
     vendor = Sandbox(home, options)
     try:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from sandbox.vendor.books import Books
 from tests.chaos.crew import PROCESSES
 from tests.chaos.mail import CONCURRENCY, LATENCY_MS, Line, doubted
 from tests.chaos.operators import Operators
 from tests.faults.checker import judge, sums
-from vendors.sandbox.books import Books
 
 SHOWN = 20
 SENDERS = 2 * PROCESSES

@@ -14,7 +14,7 @@ from django.db import connection
 from campaigns import audit
 from campaigns.models import Job, Resolution
 from campaigns.states import DONE, PARENTS
-from vendors.sandbox.books import ACCEPTING, Books, Entry
+from sandbox.vendor.books import ACCEPTING, Books, Entry
 
 # The ops row tells more than the truth as long as there is one, but for an acceptance that came after it.
 ROWS = """

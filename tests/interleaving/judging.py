@@ -7,10 +7,10 @@ from django.db.models import Q
 
 from campaigns.models import Job, Message, OpsMessage, Resolution, Session
 from campaigns.states import DONE, PARENTS, Status
+from sandbox.vendor.books import Books
 from tests.faults.checker import judge
 from tests.interleaving.starts import State
 from tests.interleaving.verbs import Verb
-from vendors.sandbox.books import Books
 
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
 QUIET = (Status.LOGGED, Status.STOPPED, Status.SENT)  # leaves that call nobody

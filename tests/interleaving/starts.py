@@ -12,11 +12,11 @@ from django.utils import timezone
 from campaigns.claims.sending import Lease
 from campaigns.models import Job, Message, OpsMessage, Session
 from campaigns.states import Status as S
+from sandbox.vendor.books import Entry
 from tests import factories
 from tests.campaigns.rows import recount
 from vendors import records
 from vendors.models import Usage, Vendor
-from vendors.sandbox.books import Entry
 
 # Rows that verbs write. Limits come first: taking one away is an edit of the vendor's terms, which follow.
 TABLES = (

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 ON_THE_GROUND = """
 import signal, sys
 from mailhub import embedded
-from mailhub.demo import ground
+from sandbox.demo import ground
 try:
     with ground.own():
         print("has the ground", flush=True)
@@ -37,7 +37,7 @@ import os, signal, sys
 import django
 django.setup()
 from pathlib import Path
-from mailhub.demo.processes import Processes
+from sandbox.demo.processes import Processes
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with Processes(Path(os.environ["MAILHUB_HOME"])) as processes:
     processes.log.unlink()

@@ -25,12 +25,12 @@ from campaigns.models import Campaign, Job, Message, OpsMessage
 from campaigns.sender import standing
 from campaigns.sender.connections import connect
 from campaigns.states import move
+from sandbox.vendor.books import Books, Entry
 from tests import factories
 from tests.faults.checker import judge, sums
 from vendors.adapters.base import Reported
 from vendors.models import Minute
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
-from vendors.sandbox.books import Books, Entry
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"

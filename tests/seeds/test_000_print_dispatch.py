@@ -19,11 +19,11 @@ from campaigns.models import Job
 from campaigns.sender import Sender
 from campaigns.sender.window import LEAD
 from campaigns.states import GROUPS
+from sandbox.vendor.windows import worst_window
 from tests import factories as make
 from tests.ageing import make_older
 from tests.sandbox import Sandbox
 from vendors.models import Credential
-from vendors.sandbox.windows import worst_window
 
 pytestmark = pytest.mark.django_db
 

@@ -3,9 +3,9 @@
 import subprocess
 import sys
 
+from sandbox.vendor import books
+from sandbox.vendor.ledger import PAGE
 from tests.sandbox import DEADLINE, PROJECT, Caller, Sandbox, running
-from vendors.sandbox import books
-from vendors.sandbox.ledger import PAGE
 
 
 def test_a_second_acceptance_is_booked_as_a_duplicate(sandbox: Sandbox, caller: Caller) -> None:
@@ -68,7 +68,7 @@ def test_a_line_cut_by_a_kill_does_not_count_and_is_not_continued(sandbox: Sandb
 
 def test_two_vendors_do_not_write_in_one_book(sandbox: Sandbox) -> None:
     second = subprocess.run(
-        [sys.executable, "-m", "vendors.sandbox", f"--books={sandbox.books_path}"],
+        [sys.executable, "-m", "sandbox.vendor", f"--books={sandbox.books_path}"],
         cwd=PROJECT,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from vendors.sandbox.process import add_options, run
+from sandbox.vendor.process import add_options, run
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal
 
 import orjson
 
-from vendors.sandbox.windows import worst_window
+from sandbox.vendor.windows import worst_window
 
 Verdict = Literal[
     "accepted",  # taken for the first time

@@ -1,4 +1,4 @@
-"""`manage.py demo`: the whole product at work on one screen (the story itself is in mailhub/demo/)."""
+"""`manage.py demo`: the whole product at work on one screen (the story itself is in sandbox/demo/)."""
 
 import secrets
 import shutil
@@ -11,12 +11,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
-from mailhub.demo import books, report, stage
-from mailhub.demo.lines import Lines
-from mailhub.demo.picture import HEIGHT, WIDTH, Picture
-from mailhub.demo.play import play, stay
-from mailhub.demo.processes import Broken, Processes
-from mailhub.demo.story import Story
+from sandbox.demo import report, setup, verify
+from sandbox.demo.plain_output import Lines
+from sandbox.demo.processes import Broken, Processes
+from sandbox.demo.run import play, stay
+from sandbox.demo.scenario import Story
+from sandbox.demo.screen import HEIGHT, WIDTH, Picture
 
 
 class Command(BaseCommand):
@@ -27,12 +27,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="plain lines, and the end when the mail is out")
-        help = f"of job 103; document 003 has {stage.DOCUMENT[103]:,} (default: %(default)s)"
+        help = f"of job 103; document 003 has {setup.DOCUMENT[103]:,} (default: %(default)s)"
         parser.add_argument("--recipients", type=int, default=20_000, metavar="N", help=help)
 
     def handle(self, *args: Any, once: bool, recipients: int, **options: Any) -> None:
-        if recipients < stage.THRESHOLD:
-            raise CommandError(f"job 103 is to be cut: at least {stage.THRESHOLD:,} recipients")
+        if recipients < setup.THRESHOLD:
+            raise CommandError(f"job 103 is to be cut: at least {setup.THRESHOLD:,} recipients")
         self.recipients = recipients
         self.console = Console(highlight=False, markup=False)
         self.console.width = max(self.console.width, WIDTH)  # half a number in the report would be of no use
@@ -64,25 +64,25 @@ class Command(BaseCommand):
             stay(processes)
         return good
 
-    def _set_up(self, processes: Processes, password: str) -> stage.Jobs:
+    def _set_up(self, processes: Processes, password: str) -> setup.Jobs:
         self._say("Starting three sandbox vendors, and a PostgreSQL and a Redis of the demo's own")
-        for slug in stage.TERMS:
-            processes.start_vendor(slug, *stage.sandbox_options(slug))
-        self._say(f"Starting web, Flower, beat and workers with {stage.SLOTS} senders")
-        processes.start_hub(stage.SLOTS, password)
+        for slug in setup.TERMS:
+            processes.start_vendor(slug, *setup.sandbox_options(slug))
+        self._say(f"Starting web, Flower, beat and workers with {setup.SLOTS} senders")
+        processes.start_hub(setup.SLOTS, password)
         processes.wait_for_tables()
-        stage.make_vendors(processes.open_vendors())
-        stage.make_user(password)
+        setup.make_vendors(processes.open_vendors())
+        setup.make_user(password)
         self._say("Loading the lists")
-        jobs = stage.load_lists(self.recipients)
+        jobs = setup.load_lists(self.recipients)
         processes.wait_for_hub()
         return jobs
 
     def _report(self, processes: Processes) -> bool:
-        accounts = [books.compare(slug, vendor.books()) for slug, vendor in processes.vendors.items()]
-        children, breaches = books.children(), books.audit()
+        accounts = [verify.compare(slug, vendor.books()) for slug, vendor in processes.vendors.items()]
+        children, breaches = verify.children(), verify.audit()
         self.console.print(report.table(accounts), report.verdict(accounts, children, breaches, self.recipients))
-        return all(one.agrees for one in accounts) and books.as_in_the_document() and not breaches
+        return all(one.agrees for one in accounts) and verify.as_in_the_document() and not breaches
 
     def _has_room(self) -> bool:
         found = shutil.get_terminal_size()

@@ -18,9 +18,9 @@ from uuid import uuid4
 import orjson
 from standardwebhooks import Webhook as Signer
 
-from vendors.sandbox.books import Entry
-from vendors.sandbox.plans import magic_word
-from vendors.sandbox.settings import Settings
+from sandbox.vendor.books import Entry
+from sandbox.vendor.plans import magic_word
+from sandbox.vendor.settings import Settings
 
 MOST = 500  # receipts in a report
 PATIENCE = 10.0  # seconds for an answer

@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vendors.sandbox.settings import Settings
+from sandbox.vendor.settings import Settings
 
 DOMAIN = "@sandbox.example"
 

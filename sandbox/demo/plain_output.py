@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from mailhub.demo import stage
-from mailhub.demo.facts import Facts
+from sandbox.demo import setup
+from sandbox.demo.snapshot import Facts
 
 EVERY = 5.0  # seconds
 
@@ -13,7 +13,7 @@ EVERY = 5.0  # seconds
 class Lines:
     """A context manager, as the picture is."""
 
-    def __init__(self, write: Callable[[str], object], jobs: stage.Jobs) -> None:
+    def __init__(self, write: Callable[[str], object], jobs: setup.Jobs) -> None:
         self._write, self._jobs = write, jobs
         self._began = self._shown = time.monotonic()
 
@@ -33,7 +33,7 @@ class Lines:
 
     def _words(self, facts: Facts) -> str:
         letters = sum(facts.jobs[id].done for id in self._jobs.letters)
-        bulk = (f"{id} {facts.jobs[id].answered:,}/{facts.jobs[id].size:,}" for id in stage.DOCUMENT)
+        bulk = (f"{id} {facts.jobs[id].answered:,}/{facts.jobs[id].size:,}" for id in setup.DOCUMENT)
         post = (facts.jobs[id] for id in (self._jobs.spring, self._jobs.members))
         mail = (f"{job.name} {job.answered:,}/{job.size:,}" for job in post)
         return f"({', '.join([f'letters {letters}/{len(self._jobs.letters)}', *bulk, *mail])})"

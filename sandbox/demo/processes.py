@@ -22,9 +22,9 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from mailhub.celery import app as celery_app
-from mailhub.demo.ground import only_end
-from vendors.sandbox import books
-from vendors.sandbox.server import hold_port
+from sandbox.demo.home import only_end
+from sandbox.vendor import books
+from sandbox.vendor.server import hold_port
 
 START_SECONDS = 240.0
 STOP_SECONDS = 45.0  # `up` gives its processes 30
@@ -47,7 +47,7 @@ class SandboxVendor:
         for old in (self._books, self._urls):
             old.unlink(missing_ok=True)
         files = [f"--books={self._books}", f"--url-file={self._urls}"]
-        self.process = _start(["-m", "vendors.sandbox", "--until-stdin-closes", *files, *options], log)
+        self.process = _start(["-m", "sandbox.vendor", "--until-stdin-closes", *files, *options], log)
 
     def open(self) -> None:
         """Wait until it answers. Raises Broken."""

@@ -9,16 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mailhub.demo import stage
-from mailhub.demo.books import Account
-from mailhub.demo.processes import Processes
-from mailhub.demo.story import CHILDREN
+from sandbox.demo import setup
+from sandbox.demo.processes import Processes
+from sandbox.demo.scenario import CHILDREN
+from sandbox.demo.verify import Account
 
 TRY = (
-    f"list_jobs --vendor {stage.BULK}",
-    f"vendor limit {stage.POST} 10/1",
-    f"send_campaign mailhub/demo/spring-news.csv --vendor {stage.POST} --sponsor {stage.SPONSOR} "
-    "--subject Again --body mailhub/demo/news.txt --at now --wait",
+    f"list_jobs --vendor {setup.BULK}",
+    f"vendor limit {setup.POST} 10/1",
+    f"send_campaign sandbox/demo/spring-news.csv --vendor {setup.POST} --sponsor {setup.SPONSOR} "
+    "--subject Again --body sandbox/demo/news.txt --at now --wait",
     "audit",
 )
 COLUMNS = ("vendor", "recipients", "accepted", "booked", "refused", "twice", "lost", "fullest window", "agree")
@@ -41,8 +41,8 @@ def table(accounts: Sequence[Account]) -> Table:
 def verdict(accounts: Sequence[Account], children: dict[int, int], breaches: str, last: int) -> RenderableType:
     """Whether everything came out as promised, point by point. last: recipients of job 103."""
     sizes = " ".join(map(str, children.values()))
-    smaller = f"job 103 has {last:,} recipients, not {stage.DOCUMENT[103]:,}; " if last < stage.DOCUMENT[103] else ""
-    window = f"the printer's window is {stage.TERMS[stage.PRINT].seconds:g} s, not 60 s"
+    smaller = f"job 103 has {last:,} recipients, not {setup.DOCUMENT[103]:,}; " if last < setup.DOCUMENT[103] else ""
+    window = f"the printer's window is {setup.TERMS[setup.PRINT].seconds:g} s, not 60 s"
     return Group(
         _point(all(one.agrees for one in accounts), "The books agree", "THE BOOKS DISAGREE"),
         _point(

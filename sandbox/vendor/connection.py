@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import httptools
 
-from vendors.sandbox.desk import Answer, respond
+from sandbox.vendor.responder import Answer, respond
 
 if TYPE_CHECKING:
-    from vendors.sandbox.server import Server
+    from sandbox.vendor.server import Server
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: the caller sees a reset, not an orderly end
 BODY_MAX = 16 * 1024 * 1024  # bytes; no letter is longer, and a vendor does not fill its memory for anybody

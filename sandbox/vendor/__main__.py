@@ -1,9 +1,9 @@
-"""`python -m vendors.sandbox`: the sandbox vendor without Django, for whoever wants it up quickly."""
+"""`python -m sandbox.vendor`: the sandbox vendor without Django, for whoever wants it up quickly."""
 
 import argparse
 import sys
 
-from vendors.sandbox.process import add_options, run
+from sandbox.vendor.process import add_options, run
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from campaigns.models import Job
 from campaigns.states import DONE, PARENTS
-from mailhub.demo import stage
-from mailhub.demo.processes import SandboxVendor
+from sandbox.demo import setup
+from sandbox.demo.processes import SandboxVendor
 
 NAMES = (
     "id", "parent_id", "status", "size", "remaining", "accepted", "refused", "in_doubt", "vendor__slug",
@@ -96,7 +96,7 @@ def _summed(row: Seen, children: list[Seen]) -> Seen:
 
 
 def _desk(vendor: SandboxVendor, before: Facts, now: float) -> Desk:
-    seconds = stage.TERMS[vendor.slug].seconds
+    seconds = setup.TERMS[vendor.slug].seconds
     told = vendor.ledger(seconds)
     last = before.desks.get(vendor.slug)
     speed = (told["calls"] - last.calls) / (now - before.at) if last and now > before.at else 0.0

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Protocol
 
-from mailhub.demo.facts import Facts, look
-from mailhub.demo.processes import Broken, Processes
-from mailhub.demo.story import Story
+from sandbox.demo.processes import Broken, Processes
+from sandbox.demo.scenario import Story
+from sandbox.demo.snapshot import Facts, look
 
 BEAT = 0.2  # seconds between two looks
 PATIENCE = 180.0  # seconds without any change

@@ -9,10 +9,10 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from vendors.sandbox.connection import Connection
-from vendors.sandbox.desk import Answer, Desk, respond
-from vendors.sandbox.ledger import Ledger
-from vendors.sandbox.settings import Settings
+from sandbox.vendor.connection import Connection
+from sandbox.vendor.ledger import Ledger
+from sandbox.vendor.responder import Answer, Desk, respond
+from sandbox.vendor.settings import Settings
 
 # Lets a socket listen on a port that another one of ours holds without listening.
 SHARE_HELD_PORT = socket.SO_REUSEADDR if sys.platform == "linux" else socket.SO_REUSEPORT

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from vendors.sandbox.books import ACCEPTING, Entry, parse, whole_lines
-from vendors.sandbox.windows import WorstWindow
+from sandbox.vendor.books import ACCEPTING, Entry, parse, whole_lines
+from sandbox.vendor.windows import WorstWindow
 
 PAGE = 1000  # entries in an answer of GET /ledger/entries, and between two marks of the index
 

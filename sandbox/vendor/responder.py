@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from vendors.sandbox.books import Entry, Verdict
-from vendors.sandbox.ledger import Ledger
-from vendors.sandbox.plans import TEMPFAIL, Plan, Planner
-from vendors.sandbox.reporter import Reporter
-from vendors.sandbox.settings import Settings, Throttle
+from sandbox.vendor.books import Entry, Verdict
+from sandbox.vendor.ledger import Ledger
+from sandbox.vendor.plans import TEMPFAIL, Plan, Planner
+from sandbox.vendor.reporter import Reporter
+from sandbox.vendor.settings import Settings, Throttle
 
 HTML = b"<!doctype html><title>Welcome</title><h1>It works</h1>"
 REASONS = {

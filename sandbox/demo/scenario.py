@@ -13,8 +13,8 @@ from campaigns import desk, mailcaster
 from campaigns.claims import people
 from campaigns.models import DispatchRun
 from campaigns.tasks import ring, send_job, settle_doubts
-from mailhub.demo import stage
-from mailhub.demo.facts import Facts, Seen
+from sandbox.demo import setup
+from sandbox.demo.snapshot import Facts, Seen
 from vendors.models import Mailcaster, Vendor
 
 NIGHT_SECONDS = 2.0
@@ -31,7 +31,7 @@ Tale = Iterator[None]
 class Story:
     """tell: says a sentence to whoever watches. facts: set anew before each step."""
 
-    def __init__(self, jobs: stage.Jobs, tell: Callable[[str], None]) -> None:
+    def __init__(self, jobs: setup.Jobs, tell: Callable[[str], None]) -> None:
         self.jobs, self.tell = jobs, tell
         self.facts = Facts(time.monotonic())
 
@@ -40,10 +40,10 @@ class Story:
 
     def _night(self) -> Tale:
         """Document 000: in the evening all rendered jobs go out, as fast as the printer takes them."""
-        terms = stage.TERMS[stage.PRINT]
-        due = stage.open_night(NIGHT_SECONDS)
+        terms = setup.TERMS[setup.PRINT]
+        due = setup.open_night(NIGHT_SECONDS)
         self.tell(f"{len(self.jobs.letters)} letters are rendered; the nightly dispatch is due at {due:%H:%M:%S} UTC")
-        runs = DispatchRun.objects.filter(vendor__slug=stage.PRINT, finished_at__isnull=False)
+        runs = DispatchRun.objects.filter(vendor__slug=setup.PRINT, finished_at__isnull=False)
         while not (run := runs.first()):
             yield
         self.tell(f"The night has dispatched {run.dispatched} letters; {terms.units} go in any {terms.seconds:g} s")
@@ -65,16 +65,16 @@ class Story:
         self._wake("MC6")
         yield from self._until_done(101, 102)
         self.tell(f"Job 101 is finished: {sum(CHILDREN.values()):,} in {len(CHILDREN)} children")
-        Mailcaster.objects.filter(vendor__slug=stage.BULK).update(enabled=True)
-        ring(Vendor.objects.filter(slug=stage.BULK).values_list("pk", flat=True))
+        Mailcaster.objects.filter(vendor__slug=setup.BULK).update(enabled=True)
+        ring(Vendor.objects.filter(slug=setup.BULK).values_list("pk", flat=True))
         self.tell("Now the casters stay awake: the workers cut and send job 103 by themselves")
         yield from self._until_done(103)
-        yield from self._until_sure(*stage.DOCUMENT)
+        yield from self._until_sure(*setup.DOCUMENT)
         self.tell(f"Job 103 is finished, in {len(self.facts.children(103))} children")
 
     def _wake(self, name: str) -> None:
         """The caster looks for a job once, by the rules that a worker follows, and sleeps; a worker sends the job."""
-        casters = Mailcaster.objects.filter(vendor__slug=stage.BULK, name=name)
+        casters = Mailcaster.objects.filter(vendor__slug=setup.BULK, name=name)
         with transaction.atomic():  # nobody else sees it awake, or a worker might be faster than the document
             casters.update(enabled=True)
             claimed = mailcaster.claim(casters.get().pk, timezone.now())
@@ -90,7 +90,7 @@ class Story:
     def _post(self) -> Tale:
         """Document 001: a job is stopped in the middle and sends the rest later; refusals and doubts are told apart."""
         members, spring = self.jobs.members, self.jobs.spring
-        stage.open_post_office()
+        setup.open_post_office()
         while self._job(members).answered < STOP_AT and not self._job(members).done:
             yield
         people.stop([members], by="demo")

@@ -6,9 +6,9 @@ from io import StringIO
 from django.core.management import CommandError, call_command
 
 from campaigns.models import Job, Message
-from mailhub.demo import stage
-from mailhub.demo.story import CHILDREN
-from vendors.sandbox.books import Books
+from sandbox.demo import setup
+from sandbox.demo.scenario import CHILDREN
+from sandbox.vendor.books import Books
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def compare(slug: str, theirs: Books) -> Account:
         else:
             open_ += 1
     booked = {reference: entry.id for reference, entry in theirs.accepted.items()}
-    terms = stage.TERMS[slug]
+    terms = setup.TERMS[slug]
     return Account(
         vendor=slug,
         recipients=len(ours) + refused + open_,

@@ -11,9 +11,9 @@ from typing import Any
 
 import uvloop
 
-from vendors.sandbox import settings
-from vendors.sandbox.ledger import Ledger
-from vendors.sandbox.server import Server
+from sandbox.vendor import settings
+from sandbox.vendor.ledger import Ledger
+from sandbox.vendor.server import Server
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from campaigns.states import GROUPS
-from mailhub.demo import stage
-from mailhub.demo.facts import Facts, Seen
+from sandbox.demo import setup
+from sandbox.demo.snapshot import Facts, Seen
 
 WIDTH, HEIGHT = 100, 36  # what it needs
 SENTENCES = 6
@@ -28,7 +28,7 @@ GROUP = {str(status): name for name, statuses in GROUPS.items() for status in st
 class Picture:
     """A context manager; redraws itself in place."""
 
-    def __init__(self, console: Console, jobs: stage.Jobs) -> None:
+    def __init__(self, console: Console, jobs: setup.Jobs) -> None:
         self._jobs, self._began = jobs, time.monotonic()
         self._told: deque[Text] = deque(maxlen=SENTENCES)
         self._live = Live(console=console, auto_refresh=False)
@@ -47,7 +47,7 @@ class Picture:
         self._live.update(self._draw(facts), refresh=True)
 
     def _draw(self, facts: Facts) -> RenderableType:
-        bulk = stage.TERMS[stage.BULK]
+        bulk = setup.TERMS[setup.BULK]
         return Group(
             Columns(
                 [
@@ -56,7 +56,7 @@ class Picture:
                 ],
                 padding=(0, 1),
             ),
-            _panel(f"Letters: the night, then {_pace(stage.PRINT)}", self._letters(facts), 99),
+            _panel(f"Letters: the night, then {_pace(setup.PRINT)}", self._letters(facts), 99),
             _panel("E-mail: bounces, lost answers, stop and resume", self._post(facts), 99),
             _panel("What the vendors say", _desks(facts), 99),
             _panel(f"Story {_clock(self._began)}", Group(*self._told), 99, height=SENTENCES + 2),
@@ -79,20 +79,20 @@ class Picture:
 
 def _casters(facts: Facts) -> Group:
     grid = _grid(3, 14, 11, 4, 10)
-    for name, kind, low, high in stage.CASTERS:
-        job = facts.caster(stage.BULK, name)
+    for name, kind, low, high in setup.CASTERS:
+        job = facts.caster(setup.BULK, name)
         sizes = f"{low:,}–{high:,}"
         if job:
             grid.add_row(name, kind, Text(sizes, "grey50"), str(job.id), _bar(job, 10))
         else:
             grid.add_row(name, kind, Text(sizes, "grey50"), "", Text("no job", "grey50"))
-    rule = f"A child: {stage.PERCENTAGE} % of what remains of its parent,\nwithin the caster's minimum and maximum."
-    return Group(grid, Text(f"\n{rule}\nJobs below {stage.THRESHOLD:,} are small: nobody cuts them.", "grey50"))
+    rule = f"A child: {setup.PERCENTAGE} % of what remains of its parent,\nwithin the caster's minimum and maximum."
+    return Group(grid, Text(f"\n{rule}\nJobs below {setup.THRESHOLD:,} are small: nobody cuts them.", "grey50"))
 
 
 def _document(facts: Facts) -> Table:
     grid = _grid(5, 12, 7, 15)
-    for id in stage.DOCUMENT:
+    for id in setup.DOCUMENT:
         if job := facts.jobs.get(id):
             children = facts.children(id)
             grid.add_row(str(id), _status(job), f"{job.size:,}", _bar(job, 15))
@@ -107,7 +107,7 @@ def _document(facts: Facts) -> Table:
 def _desks(facts: Facts) -> Table:
     grid = _grid(13, 15, 14, 28, 14)
     for slug, desk in facts.desks.items():
-        terms = stage.TERMS[slug]
+        terms = setup.TERMS[slug]
         full = Text(f"fullest {terms.seconds:g} s: {desk.worst:,} of {terms.units:,}")
         full.stylize("green" if desk.worst <= terms.units else "bold red")
         grid.add_row(slug, f"{desk.calls:,} calls", f"{desk.speed:,.0f} a second", full, f"{desk.violations} too fast")
@@ -134,7 +134,7 @@ def _panel(title: str, body: RenderableType, width: int, height: int | None = No
 
 
 def _pace(slug: str) -> str:
-    terms = stage.TERMS[slug]
+    terms = setup.TERMS[slug]
     return f"{terms.units} in any {terms.seconds:g} s (in document 000: 60 s)"
 
 
