@@ -33,7 +33,7 @@ def dispatch(rows: int) -> None:
     from django.db import connection
     from django.utils import timezone
 
-    from campaigns import nights
+    from campaigns.dispatch import nightly
     from campaigns.models import Job
     from tests import factories
 
@@ -49,7 +49,7 @@ def dispatch(rows: int) -> None:
         Job.objects.bulk_create(Job(**words, first_message=1 + n, created_at=early) for n in numbers)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE campaigns_job")
-    timed("nightly dispatch", rows, lambda: nights.run(vendor, timezone.now()).jobs)
+    timed("nightly dispatch", rows, lambda: nightly.run(vendor, timezone.now()).jobs)
 
 
 COPIES = """

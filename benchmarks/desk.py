@@ -53,10 +53,10 @@ def look(client: Any, address: str, words: Words) -> tuple[float, int]:
 
 def pages() -> Iterator[tuple[str, str, list[Words]]]:
     """(name, address, the words of all its looks)."""
-    from campaigns.admin.look import BY, SPANS, TABS
+    from campaigns.admin.job_filter import BY, SPANS, TABS
     from campaigns.admin.messages import SHAPES
+    from campaigns.lifecycle import GROUPS, Status
     from campaigns.models import Campaign, Sponsor
-    from campaigns.states import GROUPS, Status
     from vendors.models import Vendor
 
     common, rare, vendor = Sponsor.objects.earliest("pk"), Sponsor.objects.latest("pk"), Vendor.objects.earliest("pk")

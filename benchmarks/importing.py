@@ -30,7 +30,8 @@ def write(path: Path, rows: int) -> None:
 def run(path: Path) -> None:
     from django.core.management import call_command
 
-    from campaigns import intake, templates
+    from campaigns import intake
+    from campaigns.content import templates
     from campaigns.models import Message, Sponsor
     from vendors.models import Credential, Vendor
 

@@ -76,14 +76,14 @@ class Round:
         return asyncio.run(self._enqueue())
 
     async def _enqueue(self) -> float:
-        from campaigns.claims import sending
-        from campaigns.sender.connections import connect
-        from campaigns.sender.stream import SLICE
+        from campaigns.claiming import claims
+        from campaigns.sending.connections import connect
+        from campaigns.sending.stream import SLICE
 
-        rows, lease = await connect(), sending.Lease(self.job.pk, 1)
+        rows, lease = await connect(), claims.Lease(self.job.pk, 1)
         began = time.perf_counter()
         for low in range(self.job.first_message, self.job.end, SLICE):
-            assert await sending.enqueue(rows, lease, low, min(low + SLICE, self.job.end))
+            assert await claims.enqueue(rows, lease, low, min(low + SLICE, self.job.end))
         rate = self.rows / (time.perf_counter() - began)
         await rows.close()
         return rate
@@ -102,9 +102,9 @@ class Round:
         type(self.job).objects.filter(pk=self.job.pk).update(status="SENT", accepted=self.rows)
 
     def finalise(self) -> float:
-        from campaigns.claims import finalising
+        from campaigns.finishing import finalizer
 
-        return timed(self.rows, lambda: finalising.finalise(self.job.pk))
+        return timed(self.rows, lambda: finalizer.finalise(self.job.pk))
 
     def update(self) -> float:
         return timed(self.rows, lambda: execute(UPDATE) is None)
@@ -125,7 +125,8 @@ def copy(ready: bytes) -> bool:
 
 def keep(ready: bytes, rows: int) -> tuple[float, float]:
     """Importing those recipients as a campaign: with their check, and the storing alone."""
-    from campaigns import intake, templates
+    from campaigns import intake
+    from campaigns.content import templates
     from campaigns.models import Sponsor
 
     credential = login("http://nobody.invalid")

@@ -46,7 +46,7 @@ def spent(vendor: sandbox.Sandbox, group: int) -> dict[str, float]:
 
 
 def deliver(size: int, of: object) -> None:
-    from campaigns import dispatcher
+    from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import ring
 

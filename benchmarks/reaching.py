@@ -23,7 +23,7 @@ def ideal(jobs: int) -> float:
 
 
 def seconds(jobs: int, casters: int) -> float:
-    from campaigns import dispatcher
+    from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import ring
     from tests import factories

@@ -48,7 +48,7 @@ def sent(campaigns: int, each: int) -> tuple[int, int]:
 
 
 def reported(first: int, end: int) -> float:
-    from campaigns import receipts
+    from campaigns import delivery_reports
     from campaigns.models import Message
     from vendors.adapters.base import Reported
 
@@ -59,7 +59,7 @@ def reported(first: int, end: int) -> float:
 
     def take(low: int) -> None:
         part = told[low : low + MOST]
-        assert receipts.take(row.campaign.credential.vendor_id, part).changed == len(part)
+        assert delivery_reports.take(row.campaign.credential.vendor_id, part).changed == len(part)
 
     return rate(len(told), take)
 

@@ -34,7 +34,7 @@ def pace(vendor: sandbox.Sandbox, messages: int) -> float:
 
 def begin(job: "Job", url: str) -> float:
     """Points its vendor there, opens it and rings; Unix seconds of the bell."""
-    from campaigns import dispatcher
+    from campaigns.dispatch import dispatcher
     from campaigns.tasks import ring
 
     job.vendor.settings["url"] = url
@@ -109,7 +109,7 @@ def one(vendor: sandbox.Sandbox, messages: int) -> "list[Job]":
 
 def send(jobs: "list[Job]") -> None:
     """Real workers, until all are logged."""
-    from campaigns import dispatcher
+    from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import ring
 

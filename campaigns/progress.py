@@ -7,8 +7,8 @@ from typing import Any
 from django.db import connection
 from django.db.models import Q
 
+from campaigns.lifecycle import DONE, GROUPS, Status
 from campaigns.models import Job
-from campaigns.states import DONE, GROUPS, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,15 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import audit as promises
-from campaigns import consumer, dispatcher, failpoints, mailcaster, nights, recovery, sender, settle, webhook_delivery
-from campaigns.claims import finalising
+from campaigns import failpoints, sending
+from campaigns.casting import mailcaster
+from campaigns.dispatch import dispatcher, nightly
+from campaigns.doubts import reconciler
+from campaigns.finishing import finalizer
+from campaigns.finishing import sweep as recovery
 from campaigns.models import Job
+from campaigns.results import writer
+from campaigns.webhooks import delivery
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
@@ -39,7 +45,7 @@ _stopping = multiprocessing.RawValue("b", 0)
 
 
 # In a process that a pool has for one task after the other; elsewhere each job has a sender of its own.
-_kept: sender.Sender | None = None
+_kept: sending.Sender | None = None
 
 
 def _is_stopping() -> bool:
@@ -110,8 +116,8 @@ def _shown(words: str) -> dict[str, Any]:
 @shared_task(ignore_result=False)
 def send_job(job_id: int, fence: int) -> None:
     """Sends a leaf job that a caster claimed under this fence, then looks for the vendor's next work at once."""
-    sent = (_kept or sender).send(job_id, fence, _is_stopping)
-    if finalising.finalise(job_id):
+    sent = (_kept or sending).send(job_id, fence, _is_stopping)
+    if finalizer.finalise(job_id):
         announce([job_id])
     if not sent.ours or _is_stopping():
         return
@@ -129,20 +135,20 @@ def send_job(job_id: int, fence: int) -> None:
 @shared_task(ignore_result=False)
 def finish_parent(parent_id: int) -> None:
     """The chord's body: decides from the rows, so it may run early, twice or never."""
-    if finalising.finish_parent(parent_id):
+    if finalizer.finish_parent(parent_id):
         announce([parent_id])
 
 
 def announce(job_ids: Iterable[int]) -> None:
     """The results of these jobs' sessions are written soon (document 002); a lost bell is rung again by the sweep."""
-    for session_id in consumer.finished(job_ids):
+    for session_id in writer.finished(job_ids):
         _ring(consume_session, str(session_id))
 
 
 @shared_task
 def consume_session(session_id: str) -> None:
     """Acknowledged only when result and session are written, or dropped after a few tries."""
-    if consumer.consume(UUID(session_id)):
+    if writer.consume(UUID(session_id)):
         ring_webhooks()
 
 
@@ -158,8 +164,8 @@ def ring_webhooks(eta: datetime | None = None) -> None:
 @shared_task
 def deliver_webhooks() -> None:
     """Posts the events that are due, and comes back for those that are due soon."""
-    webhook_delivery.deliver_due(_is_stopping)
-    due = webhook_delivery.next_due()
+    delivery.deliver_due(_is_stopping)
+    due = delivery.next_due()
     if due and due < timezone.now() + SOON:
         ring_webhooks(eta=due)
 
@@ -167,10 +173,10 @@ def deliver_webhooks() -> None:
 @shared_task
 def sweep_sessions() -> None:
     """Results that nobody wrote and events that nobody posted."""
-    for session_id in consumer.left_behind():
+    for session_id in writer.left_behind():
         _ring(consume_session, str(session_id), expires=60)
-    webhook_delivery.give_up()
-    due = webhook_delivery.next_due()
+    delivery.give_up()
+    due = delivery.next_due()
     if due and due <= timezone.now():
         ring_webhooks()
 
@@ -198,7 +204,7 @@ def dispatch_one(job_id: int) -> None:
 def dispatch_night(vendor_id: int) -> None:
     """Beat's trigger of document 000's evening; the DispatchRun row makes it once."""
     vendor = Vendor.objects.get(pk=vendor_id)
-    went = nights.run(vendor, timezone.now())
+    went = nightly.run(vendor, timezone.now())
     if went.jobs:
         log.info("vendor %s: the night dispatched %s jobs, %s of them to be cut", vendor, went.jobs, went.parents)
         ring(went.vendors)
@@ -221,7 +227,7 @@ def sweep() -> None:
 @shared_task
 def settle_doubts() -> None:
     """Asks the vendors about messages in doubt."""
-    settle.settle()
+    reconciler.settle()
 
 
 def settle_soon() -> None:
@@ -252,7 +258,7 @@ def _shut_down(**_: Any) -> None:
 @signals.worker_process_init.connect
 def _in_a_pool(**_: Any) -> None:
     global _kept
-    _kept = sender.Sender()
+    _kept = sending.Sender()
     # What is loaded by now is never garbage: looking through it again and again was a quarter of what a message cost.
     gc.collect()
     gc.freeze()

@@ -28,13 +28,13 @@ def _prepare(connection: Any, **_: Any) -> None:
 
     And it compiles no statement: of a page that takes 20 ms, that took 30 more. And it notes where the session is.
     """
-    from campaigns.claims import store
+    from campaigns.failover import guard
 
-    words = {"idle": str(round(settings.TRANSACTION_IDLE_SECONDS * 1000)), "tables": store.tables()}
+    words = {"idle": str(round(settings.TRANSACTION_IDLE_SECONDS * 1000)), "tables": guard.tables()}
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false), "
-            f"set_config('jit', 'off', false), {store.NOTED}",
+            f"set_config('jit', 'off', false), {guard.NOTED}",
             words,
         )
 
@@ -42,7 +42,7 @@ def _prepare(connection: Any, **_: Any) -> None:
 def _on_migrate(using: str, **_: Any) -> None:
     from django.db import connections
 
-    from campaigns.claims import store
+    from campaigns.failover import guard
     from mailhub import roles, schedule
 
     # migrate may have been given one app only
@@ -50,7 +50,7 @@ def _on_migrate(using: str, **_: Any) -> None:
     if needed <= set(connections[using].introspection.table_names()):
         schedule.sync()
         roles.create()
-        store.migrated()
+        guard.migrated()
 
 
 def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:

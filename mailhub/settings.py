@@ -85,7 +85,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 LOGIN_URL = "admin:login"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
 WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # of a door, in which Django runs
-# Steps (campaigns/steps.py) that the templates of one sponsor may take a minute, some ten seconds of a processor.
+# Steps (campaigns/content/cost.py) that one sponsor's templates may take a minute, some ten seconds of a processor.
 RENDER_STEPS = int(environment.number("RENDER_STEPS", 40_000_000, most=1e12))
 BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # in which a body arrives; a large one at a minimal rate
 

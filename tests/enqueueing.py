@@ -2,26 +2,26 @@
 
 import asyncio
 
-from campaigns.claims import sending
+from campaigns.claiming import claims
 from campaigns.models import Job
-from campaigns.sender.connections import connect
+from campaigns.sending.connections import connect
 
 
-def enqueue(lease: sending.Lease, low: int, high: int) -> bool:
+def enqueue(lease: claims.Lease, low: int, high: int) -> bool:
     """On a connection of its own, as a sender's."""
 
     async def run() -> bool:
         rows = await connect()
         try:
-            return await sending.enqueue(rows, lease, low, high)
+            return await claims.enqueue(rows, lease, low, high)
         finally:
             await rows.close()
 
     return asyncio.run(run())
 
 
-def started(job: Job) -> sending.Lease:
+def started(job: Job) -> claims.Lease:
     """The bell was heard; all messages are in ops, none is called."""
-    lease = sending.take(job.pk, job.fence)
-    assert lease and sending.start(lease) and enqueue(lease, job.first_message, job.end)
+    lease = claims.take(job.pk, job.fence)
+    assert lease and claims.start(lease) and enqueue(lease, job.first_message, job.end)
     return lease

@@ -13,9 +13,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import references
-from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor
-from campaigns.states import RUNNING, Status
+from campaigns.lifecycle import RUNNING, Status
+from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor, references
 from vendors import readers
 from vendors.casters import default_set
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor

@@ -36,13 +36,13 @@ MUTANTS = (
     ),
     Mutant(
         "CLAIM does not look at the fence",
-        "campaigns/claims/sending.py",
+        "campaigns/claiming/claims.py",
         (("AND fence = %(fence)s AND status = 'SENDING' FOR SHARE", "AND status = 'SENDING' FOR SHARE"),),
         "tests/faults/test_04_zombies.py::test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds",
     ),
     Mutant(
         "RECORD does not look at the fence",
-        "campaigns/claims/sending.py",
+        "campaigns/claiming/claims.py",
         (("o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered", "o.sent_at IS NOT NULL AND o.delivered"),),
         "tests/faults/test_04_zombies.py::test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one",
     ),
@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         "finalising does not look whose rows they are",
-        "campaigns/claims/finalising.py",
+        "campaigns/finishing/finalizer.py",
         (
             (
                 "id >= %(low)s AND id < %(high)s AND job_id = %(job)s RETURNING *",
@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retry takes what is in doubt along",
-        "campaigns/claims/people.py",
+        "campaigns/decisions.py",
         (
             ("AND m.message_id IS NULL AND m.in_doubt_at IS NULL", "AND m.message_id IS NULL"),
             ("AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)", ""),
@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stop is answered from the parent",
-        "campaigns/claims/people.py",
+        "campaigns/decisions.py",
         (
             (
                 ' and not running:\n        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job is locked and its messages are read in one statement",
-        "campaigns/claims/locks.py",
+        "campaigns/locks.py",
         (
             (
                 'await connection.execute(HOLD_AROUND, {"messages": list(messages)})',
@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a letter costs is ignored",
-        "campaigns/sender/claimers.py",
+        "campaigns/sending/claimers.py",
         (("ByCount() if work.adapter.capabilities.cost is one_unit else ByCost(work)", "ByCount()"),),
         "tests/faults/test_42_cost.py",
     ),

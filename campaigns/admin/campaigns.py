@@ -10,10 +10,10 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from campaigns import progress, scope, words
+from campaigns import labels, progress
 from campaigns.admin.dates import CreatedFilter
 from campaigns.admin.scoped import Scoped
-from campaigns.models import Campaign, Sponsor
+from campaigns.models import Campaign, Sponsor, scope
 from vendors.listing import OwnLookups
 
 MOST_CHOICES = 500
@@ -74,7 +74,7 @@ class CampaignAdmin(Scoped):
     def in_words(self, campaign: Any) -> str:
         known = hasattr(campaign, "sums")
         sums = campaign.sums if known else progress.of_campaigns([campaign.pk])[campaign.pk]
-        return words.of_sum(sums) + words.reported(sums)
+        return labels.of_sum(sums) + labels.reported(sums)
 
     @admin.display(description="look at")
     def look(self, campaign: Campaign) -> SafeString:

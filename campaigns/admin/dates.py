@@ -9,7 +9,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from campaigns import filters
+from campaigns.operators import filters
 
 
 class CreatedFilter(admin.ListFilter):

@@ -12,12 +12,13 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import path
 from django.utils import timezone
 
-from campaigns import eta, progress, scope, words
-from campaigns.admin.decisions import Decisions
-from campaigns.admin.look import BY, NAMES, SPANS, Look, Pages, states
+from campaigns import labels, progress
+from campaigns.admin.actions import Decisions
+from campaigns.admin.job_filter import BY, NAMES, SPANS, Look, Pages, states
 from campaigns.admin.scoped import Scoped
-from campaigns.filters import DATES
-from campaigns.models import Campaign, DispatchRun, Job, Sponsor
+from campaigns.forecast import eta
+from campaigns.models import Campaign, DispatchRun, Job, Sponsor, scope
+from campaigns.operators.filters import DATES
 from campaigns.progress import Progress
 from vendors.listing import ReadOnly
 from vendors.models import Vendor
@@ -89,7 +90,7 @@ def told(rows: list[Any]) -> list[Any]:
     prospects = eta.of_jobs(rows, sums, now)
     for job in rows:
         job.sums, prospect = sums[job.pk], prospects[job.pk]
-        job.word = words.of_sum(job.sums)
+        job.word = labels.of_sum(job.sums)
         job.next, job.ends = prospect.next, prospect.ends
     return rows
 
@@ -154,12 +155,12 @@ class JobAdmin(Decisions, Scoped):
 
     @admin.display(description="in words")
     def in_words(self, job: Job) -> str:
-        return words.of_sum(_sums(job))
+        return labels.of_sum(_sums(job))
 
     @admin.display(description="accepted / refused / in doubt")
     def so_far(self, job: Job) -> str:
         sums = _sums(job)
-        more = words.reported(sums) + words.cost(sums)
+        more = labels.reported(sums) + labels.cost(sums)
         return f"{sums.accepted:,} / {sums.refused:,} / {sums.in_doubt:,} of {sums.size:,}{more}"
 
     @admin.display(description="next")

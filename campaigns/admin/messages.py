@@ -10,22 +10,22 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.urls import path
 
-from campaigns import scope, words
-from campaigns.admin import attention
+from campaigns import labels
+from campaigns.admin import doubts
 from campaigns.admin.scoped import Scoped
-from campaigns.models import Campaign, Job, Message, OpsMessage, Receipt, Resolution
-from campaigns.states import PARENTS, Status
+from campaigns.lifecycle import PARENTS, Status
+from campaigns.models import Campaign, Job, Message, OpsMessage, Receipt, Resolution, scope
 from vendors.listing import CappedPaginator
 
 FINAL = (Status.STOPPED, Status.LOGGED)
 # By the ground truth; what is in ops right now is Waiting or Sending.
 SHAPES = {
-    words.SENT: Q(message_id__isnull=False, receipt=None),
-    words.DELIVERED: Q(receipt=Receipt.DELIVERED),
-    words.BOUNCED: Q(receipt=Receipt.BOUNCED),
-    words.FAILED: Q(error_code__isnull=False) & ~Q(error_code="expired"),
-    words.EXPIRED: Q(error_code="expired"),
-    words.ATTENTION: Q(in_doubt_at__isnull=False),
+    labels.SENT: Q(message_id__isnull=False, receipt=None),
+    labels.DELIVERED: Q(receipt=Receipt.DELIVERED),
+    labels.BOUNCED: Q(receipt=Receipt.BOUNCED),
+    labels.FAILED: Q(error_code__isnull=False) & ~Q(error_code="expired"),
+    labels.EXPIRED: Q(error_code="expired"),
+    labels.ATTENTION: Q(in_doubt_at__isnull=False),
     "Without an end": Q(message_id=None, error_code=None, in_doubt_at=None),
 }
 
@@ -102,7 +102,7 @@ def in_words(rows: list[Any]) -> None:
     still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
     for row in rows:
         stopped = any(row.pk in span for span in still)
-        row.word = words.of_message(ops.get(row.pk, row), stopped, row.receipt)
+        row.word = labels.of_message(ops.get(row.pk, row), stopped, row.receipt)
 
 
 @admin.register(Message)
@@ -132,22 +132,22 @@ class MessageAdmin(Scoped):
             return queryset, False
         if search_term.isdecimal() and len(search_term) < 19:
             return queryset.filter(pk=int(search_term)), False
-        if request.GET.get("campaign") and words.sees_recipients(request.user):
+        if request.GET.get("campaign") and labels.sees_recipients(request.user):
             return queryset.filter(recipient__icontains=search_term), False
         self.message_user(request, "Choose a campaign first: recipients are found within one.", messages.WARNING)
         return queryset.none(), False
 
     def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view(lambda request: attention.page(request, self.admin_site))
+        view = self.admin_site.admin_view(lambda request: doubts.page(request, self.admin_site))
         return [path("attention/", view, name="attention"), *super().get_urls()]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         """The column of recipients is the viewer's: masked or whole."""
-        seen = words.sees_recipients(request.user)
+        seen = labels.sees_recipients(request.user)
 
         @admin.display(description="recipient")
         def to(row: Message) -> str:
-            return words.recipient(row.recipient, seen)
+            return labels.recipient(row.recipient, seen)
 
         return [to if name == "recipient" else name for name in self.list_display]
 

@@ -4,7 +4,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from campaigns import scope, words
+from campaigns import labels
+from campaigns.models import scope
 from vendors.listing import ReadOnly
 
 
@@ -19,7 +20,7 @@ class Scoped(ReadOnly):
         return rows.order_by(*ordering) if ordering else rows
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [] if words.sees_recipients(request.user) else list(self.telling)
+        return [] if labels.sees_recipients(request.user) else list(self.telling)
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         hidden = self.get_exclude(request)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from campaigns.audit.conditions import Question
 from campaigns.audit.questions import QUESTIONS
-from campaigns.claims.truth import GIVE_UP
+from campaigns.ground_truth import GIVE_UP
 from campaigns.models import Audited
 from vendors import adapters
 from vendors.models import Vendor

@@ -1,7 +1,7 @@
 """What is asked about calls: how many, in which window, under which stop (promises P4 and P5)."""
 
 from campaigns.audit.conditions import FRESH, KNOWN, LEAF, SLICE, Question, among
-from campaigns.states import DONE
+from campaigns.lifecycle import DONE
 
 # Lines of the ledger are kept for an hour at least. Of calls before the store was taken over it may have lost some.
 SINCE = "greatest(now() - interval '50 minutes', (SELECT max(s.adopted_at) FROM campaigns_store s))"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from campaigns.states import DONE, PARENTS, Status
+from campaigns.lifecycle import DONE, PARENTS, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from campaigns.audit.calls import P4, P5
 from campaigns.audit.conditions import ANSWERED, DAY, FRESH, LEAF, PATIENCE, SLICE, STARTED, WAITING, Question, among
-from campaigns.claims import store
-from campaigns.states import DONE, RUNNING
+from campaigns.failover import guard
+from campaigns.lifecycle import DONE, RUNNING
 
 P1 = [
     Question(
@@ -55,7 +55,7 @@ P1 = [
     Question(
         "P1",
         "the rows are in the PostgreSQL that wrote them (else: recover_store)",
-        f"SELECT format('the store was taken over: %%s', s.system) FROM campaigns_store s WHERE NOT {store.SAME}",
+        f"SELECT format('the store was taken over: %%s', s.system) FROM campaigns_store s WHERE NOT {guard.SAME}",
     ),
 ]
 P2 = [

@@ -4,12 +4,12 @@ table, files: CSV. addresses, duplicates, checks: what a good list is. when: tim
 """
 
 from campaigns.intake.addresses import reader
-from campaigns.intake.checks import check
-from campaigns.intake.files import CheckedTable, check_table
+from campaigns.intake.checking import check
+from campaigns.intake.csv_reader import Table
+from campaigns.intake.csv_recipients import CheckedTable, check_table
 from campaigns.intake.problems import BadInput, Problem
-from campaigns.intake.store import Recipients, accept, allocate
-from campaigns.intake.table import Table
-from campaigns.intake.when import At, Hours
+from campaigns.intake.storage import Recipients, accept, allocate
+from campaigns.intake.times import At, Hours
 
 __all__ = [
     "At",

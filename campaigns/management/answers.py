@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from campaigns.claims.people import Answer, Verdict
+from campaigns.decisions import Answer, Verdict
 from vendors.management.output import write_json
 
 NOT_YET = 3

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db.models import Q, QuerySet
 
-from campaigns import filters
 from campaigns.models import Job, Sponsor
+from campaigns.operators import filters
 from vendors.management import arguments
 
 KNOWN = 20  # sponsors that are named to who has misspelt one

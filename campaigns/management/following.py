@@ -6,10 +6,10 @@ from time import monotonic, sleep
 from django.core.management.base import CommandError
 from django.db.models import Q
 
+from campaigns.lifecycle import DONE, Status
 from campaigns.management.bars import Bars
 from campaigns.models import Job
 from campaigns.progress import Progress, of_jobs
-from campaigns.states import DONE, Status
 
 POLL_SECONDS = 0.5
 REST = 4  # times as long as a look took: a hundred thousand jobs are not looked at all the time

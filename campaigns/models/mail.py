@@ -5,9 +5,9 @@ from django.db import models
 from django.db.models import F, Func, Q
 from django.utils import timezone
 
+from campaigns.lifecycle import DONE, PARENTS, RUNNING, Status
+from campaigns.models.scope import OfSponsors
 from campaigns.models.times import TIMED
-from campaigns.scope import OfSponsors
-from campaigns.states import DONE, PARENTS, RUNNING, Status
 from vendors.models import Credential, Mailcaster, Vendor, known_zone
 
 
@@ -101,7 +101,7 @@ REPORTED = Q(receipt=None) | Q(message_id__isnull=False, receipt_at__isnull=Fals
 class Message(Delivery):
     """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps.
 
-    uuid: carries the id, so that a receipt finds its message (campaigns/references.py). receipt: what the vendor
+    uuid: carries the id, so that a receipt finds its message (campaigns/models/references.py). receipt: what the vendor
     reported last, receipt_at: when that happened by its clock, receipt_no: of which sending, receipt_note: its words.
     """
 

@@ -5,7 +5,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from campaigns.models.mail import Job, Sponsor
-from campaigns.scope import OfSponsors
+from campaigns.models.scope import OfSponsors
 
 
 class Session(models.Model):

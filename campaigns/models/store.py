@@ -5,7 +5,7 @@ from django.db.models.functions import Now
 
 
 class Store(models.Model):
-    """One row. Calls start only where it says what is so (campaigns/claims/store.py).
+    """One row. Calls start only where it says what is so (campaigns/failover/guard.py).
 
     system: the cluster and the database in it; relation: this very table; timeline: of the write-ahead log. One of
     them differs after a failover, a restore or a move. adoptions: how often people said that all is well again.

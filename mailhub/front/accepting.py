@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import psycopg
 from django.conf import settings
 
-from campaigns.claims import accepting
-from campaigns.claims.accepting import Request, Stored
+from campaigns.intake import requests as accepting
+from campaigns.intake.requests import Request, Stored
 from campaigns.models import Session
 from campaigns.tasks import dispatch_later
 from mailhub.front import bells, pace

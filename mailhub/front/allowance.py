@@ -1,6 +1,6 @@
-"""What the templates of one request may cost to render, all recipients together (campaigns/steps.py)."""
+"""What the templates of one request may cost to render, all recipients together (campaigns/content/cost.py)."""
 
-from campaigns.steps import Budget, OverBudget
+from campaigns.content.cost import Budget, OverBudget
 from mailhub.front import pace
 from mailhub.front.problems import Problem, error, invalid
 

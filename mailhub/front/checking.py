@@ -7,12 +7,12 @@ from typing import Any
 
 from django.utils import timezone
 
-from campaigns import templates
+from campaigns.content import templates
+from campaigns.content.cost import Budget, OverBudget
+from campaigns.content.templates import Content, TemplateError
 from campaigns.intake import BadInput, reader
-from campaigns.intake.checks import faults
-from campaigns.intake.when import FARTHEST, check_moment
-from campaigns.steps import Budget, OverBudget
-from campaigns.templates import Content, TemplateError
+from campaigns.intake.checking import faults
+from campaigns.intake.times import FARTHEST, check_moment
 from mailhub.front.allowance import Allowance, refused
 from mailhub.front.keys import Caller
 from mailhub.front.orders import Order

@@ -9,11 +9,11 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from campaigns import eta, queues
-from campaigns.eta import Eta
-from campaigns.queues import Queue
+from campaigns.forecast import eta, queues
+from campaigns.forecast.eta import Eta
+from campaigns.forecast.queues import Queue
+from campaigns.forecast.windows import forecast
 from mailhub.front.roster import Desk
-from vendors.forecast import forecast
 
 FRESH = 1.0  # seconds
 SHARE = 100

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from campaigns import receiver
+from campaigns.results import reader
 from mailhub.front import accepting, bodies, checking, pace
 from mailhub.front.accepting import Receipt
 from mailhub.front.bodies import JSON
@@ -108,7 +108,7 @@ def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
     """As the page of its session tells it."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     found = NAME.fullmatch(message_id)
-    facts = receiver.message(int(found[1]), caller.sponsor_id, caller.test) if found else None
+    facts = reader.message(int(found[1]), caller.sponsor_id, caller.test) if found else None
     if facts is None:
         raise Problem("not-found", "You have no such message.")
     return facts

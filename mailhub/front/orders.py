@@ -12,8 +12,8 @@ from uuid import UUID
 
 import orjson
 
-from campaigns.claims.accepting import Request
 from campaigns.intake import allocate
+from campaigns.intake.requests import Request
 from mailhub.front.forecasts import Forecast
 from mailhub.front.keys import Caller
 from mailhub.front.roster import Desk

@@ -4,7 +4,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Router, Status
 
-from campaigns import receipts, tasks
+from campaigns import delivery_reports, tasks
 from mailhub.front.problems import Problem, invalid, located
 from mailhub.front.schemas import ProblemOut, ReceiptsOut
 from vendors import adapters, receipt_keys
@@ -29,7 +29,7 @@ BODY = {"content": {"application/json": {"schema": {"$ref": "#/components/schema
 def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     """Signed with the vendor's secret (manage.py vendor receipts). Posting the same again changes nothing."""
     vendor_id, reported = _reported(request, vendor)
-    taken = receipts.take(vendor_id, reported)
+    taken = delivery_reports.take(vendor_id, reported)
     if taken.calls:
         tasks.ring_webhooks()
     return Status(202, ReceiptsOut(changed=taken.changed, unknown=list(taken.unknown)))

@@ -9,10 +9,11 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router, Status
 
-from campaigns import desk, receiver
-from campaigns.claims import people
-from campaigns.claims.people import Answer, Verdict
-from campaigns.receiver import Look
+from campaigns import decisions
+from campaigns.decisions import Answer, Verdict
+from campaigns.operators import actions
+from campaigns.results import reader
+from campaigns.results.reader import Look
 from mailhub.front.keys import Caller, Key
 from mailhub.front.orders import SESSIONS, links, session_name
 from mailhub.front.problems import Problem
@@ -62,7 +63,7 @@ def get_messages(
     cursor: str = Query("", pattern=r"^(msg_\d{1,18})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
     """In the order in which they were given, each with what became of it."""
-    rows = receiver.messages(_look(session_id, request.auth))  # type: ignore[attr-defined]
+    rows = reader.messages(_look(session_id, request.auth))  # type: ignore[attr-defined]
     after = int(cursor[4:] or 0)
     mine = [row for row in rows if int(row["id"][4:]) > after and status in ("", row["status"])]
     here = f"{SESSIONS}/{session_id}/messages?limit={limit}" + (f"&status={status}" if status else "")
@@ -77,7 +78,7 @@ def stop_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]
     """No new call starts; what is in the air is finished and recorded. Stopping twice changes nothing."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     look = _look(session_id, caller)
-    (answer,) = people.stop([look.job.pk], by=caller.prefix)
+    (answer,) = decisions.stop([look.job.pk], by=caller.prefix)
     return _changed(answer, session_id, caller)
 
 
@@ -91,7 +92,7 @@ def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any
     """Never what was accepted or may have been. Asked for twice, it is done once."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     look = _look(session_id, caller)
-    (answer,) = desk.retry([look.job.pk])
+    (answer,) = actions.retry([look.job.pk])
     if answer.verdict == Verdict.BUSY:
         raise Problem("state-conflict", answer.told)
     return _changed(answer, session_id, caller)
@@ -100,7 +101,7 @@ def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any
 def _look(name: str, caller: Caller) -> Look:
     """Raises Problem for what is not there and, in the same words, for what is not yours."""
     found = NAME.fullmatch(name)
-    look = receiver.look(UUID(found[1]), caller.sponsor_id, caller.test) if found else None
+    look = reader.look(UUID(found[1]), caller.sponsor_id, caller.test) if found else None
     if look is None:
         raise Problem("not-found", "You have no such session.")
     return look
@@ -109,7 +110,7 @@ def _look(name: str, caller: Caller) -> Look:
 def _wait(look: Look, seconds: float) -> None:
     """Until something has happened to it."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end and not receiver.changed(look):
+    while time.monotonic() < end and not reader.changed(look):
         time.sleep(min(LOOK_AGAIN, max(0.0, end - time.monotonic())))
 
 

@@ -9,8 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 from ninja.responses import NinjaJSONEncoder
 
-from campaigns import tasks, webhooks
+from campaigns import tasks
 from campaigns.models import Webhook, WebhookCall
+from campaigns.webhooks import events
 from mailhub.front import bodies, repeats
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
@@ -60,10 +61,10 @@ def create_webhook(request: HttpRequest) -> HttpResponse:
 
 def _create(caller: Caller, asked: WebhookIn) -> Created:
     try:
-        hook, secret = webhooks.add(caller.sponsor_id, asked.url, list(dict.fromkeys(asked.events)), caller.test)
+        hook, secret = events.add(caller.sponsor_id, asked.url, list(dict.fromkeys(asked.events)), caller.test)
     except Forbidden as why:
         raise invalid([error("/url", "url", str(why))]) from why
-    except webhooks.TooMany as why:
+    except events.TooMany as why:
         raise Problem("state-conflict", str(why)) from why
     told = WebhookSecretOut.model_validate(_facts(hook) | {"secret": secret})
     return Created(f"{HERE}/whk_{hook.pk}", json.dumps(told.model_dump(), cls=NinjaJSONEncoder))
@@ -78,7 +79,7 @@ def get_webhook(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
 @router.delete("/webhooks/{webhook_id}", auth=Key("ops"), response={204: None, **PROBLEMS}, summary="Remove a webhook")
 def delete_webhook(request: HttpRequest, webhook_id: str) -> Status[None]:
     """With all that is known of its calls; nothing is posted any more."""
-    webhooks.remove(_hook(webhook_id, request.auth).pk)  # type: ignore[attr-defined]
+    events.remove(_hook(webhook_id, request.auth).pk)  # type: ignore[attr-defined]
     return Status(204, None)
 
 
@@ -92,7 +93,7 @@ def rotate_secret(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
     """Shown once. For a day each event is signed with the old and with the new one."""
     hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
     try:
-        return _facts(hook) | {"secret": webhooks.rotate(hook.pk)}
+        return _facts(hook) | {"secret": events.rotate(hook.pk)}
     except Webhook.DoesNotExist:
         raise Problem("not-found", NOT_YOURS) from None  # deleted meanwhile
 
@@ -131,7 +132,7 @@ def redeliver(request: HttpRequest, webhook_id: str, event_id: str) -> Status[di
     call = WebhookCall.objects.filter(webhook=hook, event=UUID(found[1])).first() if found else None
     if call is None:
         raise Problem("not-found", "This webhook has no such event.")
-    if not webhooks.again(call.pk):
+    if not events.again(call.pk):
         raise Problem("state-conflict", f"The webhook is switched off: {hook.disabled_reason}")
     tasks.ring_webhooks()
     return Status(202, _call(WebhookCall.objects.filter(pk=call.pk).first() or call))

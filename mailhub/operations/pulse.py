@@ -10,11 +10,12 @@ from django.db.models import Count, Q, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
-from campaigns import eta, obstacles, progress, queues
-from campaigns.eta import Eta
+from campaigns import progress
+from campaigns.forecast import eta, obstacles, queues
+from campaigns.forecast.eta import Eta
+from campaigns.forecast.queues import Queue, Sponsors
+from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
-from campaigns.queues import Queue, Sponsors
-from campaigns.states import RUNNING
 from mailhub.models import ParkedTask
 from mailhub.operations.meters import Meter, meters
 from vendors import health

@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 
-from campaigns import scope, takeover
-from campaigns.models import Store
+from campaigns.failover import recovery
+from campaigns.models import Store, scope
 from vendors.records import Person
 
 MAY = ("campaigns.add_resolution", scope.ALL)  # messages of all sponsors go into doubt
@@ -27,24 +27,24 @@ def page(request: HttpRequest) -> HttpResponse:
         return _ask(request)
     by = Person(user.get_username(), user.pk)
     try:
-        losses = takeover.recover(by, reason, shown=request.POST.get("shown", ""))
-    except takeover.Changed as error:
+        losses = recovery.recover(by, reason, shown=request.POST.get("shown", ""))
+    except recovery.Changed as error:
         messages.error(request, str(error))
         return _ask(request, reason)
-    messages.success(request, f"Done. {takeover.in_words(losses)}. Calls start again.")
+    messages.success(request, f"Done. {recovery.in_words(losses)}. Calls start again.")
     return redirect("operations-recover")
 
 
 def _ask(request: HttpRequest, reason: str = "") -> HttpResponse:
-    halt = takeover.halt()
-    losses = takeover.preview() if halt and halt.taken_over else []
+    halt = recovery.halt()
+    losses = recovery.preview() if halt and halt.taken_over else []
     context = {
         **admin.site.each_context(request),
         "title": "Recover the store",
         "halt": halt,
         "losses": losses,
         "doubts": sum(loss.messages for loss in losses),
-        "shown": takeover.picture(losses),
+        "shown": recovery.picture(losses),
         "reason": reason,
         "decided": _decided(),
     }

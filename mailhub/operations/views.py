@@ -13,8 +13,10 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
 
-from campaigns import audit, eta, queues, scope
-from campaigns.queues import Queue
+from campaigns import audit
+from campaigns.forecast import eta, queues
+from campaigns.forecast.queues import Queue
+from campaigns.models import scope
 from mailhub.operations import plot, pulse, recovery, workers
 from vendors.limits import Limit
 from vendors.models import Vendor

@@ -6,22 +6,23 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from campaigns import takeover, words
+from campaigns import labels
+from campaigns.failover import recovery as takeover
 from campaigns.progress import Progress
 from mailhub.operations import recovery
 
 register = template.Library()
 LOOKS = {
-    words.SENT: "good",
-    words.DELIVERED: "good",
-    words.SENDING: "going",
-    words.WAITING: "idle",
-    words.STOPPED: "idle",
-    words.PARTLY_SENT: "warn",
-    words.ATTENTION: "warn",
-    words.FAILED: "bad",
-    words.BOUNCED: "bad",
-    words.EXPIRED: "bad",
+    labels.SENT: "good",
+    labels.DELIVERED: "good",
+    labels.SENDING: "going",
+    labels.WAITING: "idle",
+    labels.STOPPED: "idle",
+    labels.PARTLY_SENT: "warn",
+    labels.ATTENTION: "warn",
+    labels.FAILED: "bad",
+    labels.BOUNCED: "bad",
+    labels.EXPIRED: "bad",
 }
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from django.db import transaction
 from django.utils import timezone
 
-from campaigns import desk, mailcaster
-from campaigns.claims import people
+from campaigns import decisions
+from campaigns.casting import mailcaster
 from campaigns.models import DispatchRun
+from campaigns.operators import actions
 from campaigns.tasks import ring, send_job, settle_doubts
 from sandbox.demo import setup
 from sandbox.demo.snapshot import Facts, Seen
@@ -93,7 +94,7 @@ class Story:
         setup.open_post_office()
         while self._job(members).answered < STOP_AT and not self._job(members).done:
             yield
-        people.stop([members], by="demo")
+        decisions.stop([members], by="demo")
         while not self._job(members).done:
             yield
         sent = self._job(members).answered
@@ -101,7 +102,7 @@ class Story:
         yield from self._pause(REST)
         idle = self._job(members).answered == sent
         self.tell(f"{'Nothing moved' if idle else 'Late answers came in'} meanwhile; Members goes on")
-        while desk.retry([members])[0].verdict is people.Verdict.BUSY:
+        while actions.retry([members])[0].verdict is decisions.Verdict.BUSY:
             yield
         yield from self._until_done(members, spring)
         refused, doubts = self._job(spring).refused, self._job(spring).in_doubt

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from campaigns.states import GROUPS
+from campaigns.lifecycle import GROUPS
 from sandbox.demo import setup
 from sandbox.demo.snapshot import Facts, Seen
 

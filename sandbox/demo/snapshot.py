@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from campaigns.lifecycle import DONE, PARENTS
 from campaigns.models import Job
-from campaigns.states import DONE, PARENTS
 from sandbox.demo import setup
 from sandbox.demo.processes import SandboxVendor
 

@@ -63,7 +63,7 @@ def test_a_jobs_status_is_written_in_one_file_only():
         for path in CODE
         if not {"vendors", "sandbox"}.intersection(path.parts) and writes_status(ast.parse(path.read_text()))
     }
-    assert writers == {"campaigns/states.py"}
+    assert writers == {"campaigns/lifecycle.py"}
 
 
 @pytest.mark.parametrize(

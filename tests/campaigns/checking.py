@@ -15,7 +15,7 @@ def high_water() -> int:
 
 
 def main(rows: int) -> int:
-    from campaigns import templates
+    from campaigns.content import templates
     from campaigns.intake import Table, check_table
 
     content = templates.compile("Hello {{ name }}", "Dear {{ name }}", html=False)

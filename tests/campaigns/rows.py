@@ -5,8 +5,8 @@ from typing import Any
 
 from django.utils import timezone
 
+from campaigns.lifecycle import Status
 from campaigns.models import Job, Message
-from campaigns.states import Status
 from tests import factories
 
 

@@ -13,11 +13,13 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from campaigns import audit, dispatcher, sender, tasks
+from campaigns import audit, decisions, ground_truth, tasks
+from campaigns import sending as sender
 from campaigns.audit.questions import QUESTIONS
-from campaigns.claims import finalising, people, truth
+from campaigns.dispatch import dispatcher
+from campaigns.finishing import finalizer
+from campaigns.lifecycle import move
 from campaigns.models import Campaign, DispatchRun, Job, Message, OpsMessage, Resolution, Store
-from campaigns.states import move
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, recount, refused
 from tests.sandbox import Sandbox
@@ -184,7 +186,7 @@ def call_outside_of_the_ledger() -> str:
 def call_after_the_stop() -> str:
     job = factories.campaign_with_job(1, status="SENDING")
     called(job.vendor, 1)
-    people.stop([job.pk])
+    decisions.stop([job.pk])
     OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now() + timedelta(seconds=1))
     return f"message {job.first_message} of job {job.pk}"
 
@@ -392,7 +394,7 @@ def test_an_acceptance_that_comes_while_a_message_waits_again_is_no_call_of_now(
         job = logged(1, [], stopped_at=timezone.now())
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(0.01)")  # only the database's clock tells what comes after the stop
-        cursor.execute(truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
+        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
     assert Message.objects.get(id=job.first_message).message_id == "v-1"
     assert broken() == {}
 
@@ -424,9 +426,9 @@ def test_while_mail_goes_out_nothing_is_broken(sandbox: Sandbox) -> None:
         try:
             for job in jobs:
                 one(job)
-            people.stop([jobs[0].pk])
+            decisions.stop([jobs[0].pk])
             for job in jobs:
-                people.retry([job.pk])
+                decisions.retry([job.pk])
                 dispatcher.dispatch_ready([job.pk])
                 one(job)
         finally:
@@ -436,7 +438,7 @@ def test_while_mail_goes_out_nothing_is_broken(sandbox: Sandbox) -> None:
         mine = Job.objects.filter(pk=job.pk)
         move(mine, "enqueue", fence=F("fence") + 1, heartbeat_at=Now())
         sender.send(job.pk, mine.get().fence)
-        finalising.finalise(job.pk)
+        finalizer.finalise(job.pk)
 
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(send)

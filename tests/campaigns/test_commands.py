@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claims import finalising
+from campaigns.finishing import finalizer
 from campaigns.models import Job
 from tests import factories
 from tests.campaigns.rows import accepted, logged, refused
@@ -63,7 +63,7 @@ class TestWait:
         run = Running("stop_job", job.pk, wait=True, json=True)
         wait_until(lambda: Job.objects.filter(pk=job.pk, status="STOPPED").exists(), "stopped")
         assert run.thread.is_alive()
-        assert finalising.finalise(job.pk)
+        assert finalizer.finalise(job.pk)
         stopped, ended = run.end()
         assert (stopped["verdict"], ended["waiting"], run.code) == ("done", 3, 0)
 

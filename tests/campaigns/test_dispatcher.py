@@ -10,10 +10,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from campaigns import dispatcher
-from campaigns.claims.dispatching import in_batches
+from campaigns.dispatch import dispatcher
+from campaigns.dispatch.queries import in_batches
+from campaigns.lifecycle import S
 from campaigns.models import Campaign, Job
-from campaigns.states import S
 from tests import factories as make
 
 NOW = datetime(2026, 3, 2, 18, 0, tzinfo=UTC)

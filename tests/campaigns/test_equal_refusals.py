@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from campaigns import dispatcher, sender
-from campaigns.claims import finalising, people
+from campaigns import decisions, sending
+from campaigns.dispatch import dispatcher
+from campaigns.finishing import finalizer
 from campaigns.models import Job
-from campaigns.sender.refusals import EqualRefusals
+from campaigns.sending.refusals import EqualRefusals
 from tests.ageing import make_older
 from tests.faults.sending import login, take_again, taken
 from vendors.health import Terms, at
@@ -66,7 +67,7 @@ def resume(account: Credential) -> None:
 def test_the_list_waits_the_reason_is_told_and_health_suffers(vendor: Any, settings: Any) -> None:
     account = login(vendor.url)
     job = taken(200, account)
-    assert sender.send(job.pk, job.fence).left
+    assert sending.send(job.pk, job.fence).left
     assert "in a row were refused with the same words: suspended account: check the account" in paused(account)
     job.refresh_from_db()
     assert 20 <= job.refused <= 20 + CONCURRENCY and job.accepted == 0 and vendor.calls == job.refused
@@ -74,14 +75,14 @@ def test_the_list_waits_the_reason_is_told_and_health_suffers(vendor: Any, setti
     assert (health.good, health.bad) == (0, job.refused) and not health.accepting
     vendor.suspended = False
     resume(account)
-    assert not sender.send(job.pk, take_again(job).fence).left
-    assert finalising.finalise(job.pk)
+    assert not sending.send(job.pk, take_again(job).fence).left
+    assert finalizer.finalise(job.pk)
     job.refresh_from_db()
     assert job.accepted == 200 - job.refused
-    people.retry([job.pk])
+    decisions.retry([job.pk])
     dispatcher.dispatch_ready([job.pk])
-    assert not sender.send(job.pk, take_again(job).fence).left
-    assert finalising.finalise(job.pk)
+    assert not sending.send(job.pk, take_again(job).fence).left
+    assert finalizer.finalise(job.pk)
     job.refresh_from_db()
     assert (job.accepted, job.refused) == (200, 0)
 
@@ -91,10 +92,10 @@ def test_it_is_counted_over_all_senders_of_a_job_at_five_a_minute(vendor: Any) -
     account = login(vendor.url, (5, 60))
     job = taken(40, account)
     for _ in range(3):
-        assert sender.send(job.pk, job.fence).left and not paused(account)
+        assert sending.send(job.pk, job.fence).left and not paused(account)
         make_older(account.vendor, 70)
         job = take_again(job)
-    assert sender.send(job.pk, job.fence).left and vendor.calls == 20
+    assert sending.send(job.pk, job.fence).left and vendor.calls == 20
     assert paused(account).startswith("20 messages in a row")
 
 
@@ -102,9 +103,9 @@ def test_it_is_counted_over_all_senders_of_a_job_at_five_a_minute(vendor: Any) -
 def test_whoever_resumes_it_gives_the_job_as_many_again(vendor: Any) -> None:
     account = login(vendor.url, concurrency=1)
     job = taken(60, account)
-    assert sender.send(job.pk, job.fence).left and vendor.calls == 20
+    assert sending.send(job.pk, job.fence).left and vendor.calls == 20
     resume(account)
-    assert sender.send(job.pk, take_again(job).fence).left and vendor.calls == 40
+    assert sending.send(job.pk, take_again(job).fence).left and vendor.calls == 40
     assert paused(account).startswith("20 messages in a row")
 
 
@@ -113,7 +114,7 @@ def test_whoever_resumes_it_gives_the_job_as_many_again(vendor: Any) -> None:
 def test_a_short_list_and_one_with_an_acceptance_are_refused_one_by_one(recipients: Any, vendor: Any) -> None:
     account = login(vendor.url, concurrency=1)
     job = taken(recipients, account)
-    assert not sender.send(job.pk, job.fence).left and not paused(account)
+    assert not sending.send(job.pk, job.fence).left and not paused(account)
     assert Job.objects.get(pk=job.pk).refused == (19 if recipients == 19 else 60)
 
 
@@ -122,7 +123,7 @@ def test_zero_in_the_settings_bears_any_number(vendor: Any, settings: Any) -> No
     settings.EQUAL_REFUSALS = 0
     account = login(vendor.url)
     job = taken(40, account)
-    assert not sender.send(job.pk, job.fence).left and not paused(account)
+    assert not sending.send(job.pk, job.fence).left and not paused(account)
 
 
 def test_what_counts_is_equal_in_a_row_and_not_of_one_recipient() -> None:

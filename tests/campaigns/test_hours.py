@@ -5,11 +5,12 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import sender
-from campaigns.claims import finalising, sending
-from campaigns.hours import closes_at, opens_at
-from campaigns.mailcaster import Claimed, claim
+from campaigns import sending as sender
+from campaigns.casting.mailcaster import Claimed, claim
+from campaigns.claiming import claims as sending
+from campaigns.finishing import finalizer
 from campaigns.models import Campaign, Message
+from campaigns.sending_hours import closes_at, opens_at
 from tests import factories
 from tests.faults.sending import login, taken
 from tests.sandbox import Sandbox
@@ -74,7 +75,7 @@ def test_no_call_starts_after_the_deadline_by_the_databases_clock_nor_by_the_ven
     deadline = timezone.now() + timedelta(seconds=3.5)
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=deadline)
     assert not sender.send(job.pk, job.fence).left
-    assert finalising.finalise(job.pk)
+    assert finalizer.finalise(job.pk)
     job.refresh_from_db()
     assert job.accepted + job.expired == 200 and job.expired
     called = list(Message.objects.filter(sent_at__isnull=False).values_list("sent_at", flat=True))
@@ -89,7 +90,7 @@ def test_no_call_starts_after_the_deadline_by_the_databases_clock_nor_by_the_ven
 def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
     import asyncio
 
-    from campaigns.sender.connections import connect
+    from campaigns.sending.connections import connect
 
     job = factories.campaign_with_job(2, status="SENDING")
     words = {

@@ -13,9 +13,10 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from campaigns import intake, references, templates
-from campaigns.models import Campaign, Job, Message
-from campaigns.states import S
+from campaigns import intake
+from campaigns.content import templates
+from campaigns.lifecycle import S
+from campaigns.models import Campaign, Job, Message, references
 from tests import factories as make
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns import templates
+from campaigns.content import templates
 from campaigns.intake import BadInput, Problem, Table, check_table
 
 PLAIN = templates.compile("Hello", "Dear {{ name }}", html=False)

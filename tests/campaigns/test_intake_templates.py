@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns import templates
-from campaigns.intake import checks
-from campaigns.steps import Budget, Meter
-from campaigns.templates import MAX_SIZE, TemplateError
+from campaigns.content import templates
+from campaigns.content.cost import Budget, Meter
+from campaigns.content.templates import MAX_SIZE, TemplateError
+from campaigns.intake import checking
 
 text = st.text(max_size=30)
 literal = text.filter(lambda t: "{" not in t and "}" not in t)
@@ -42,16 +42,16 @@ def test_the_quick_look_lets_nothing_through_that_a_closer_look_would_object_to(
         content = templates.compile(subject, body, html)
     except TemplateError:
         return
-    assert not checks._sound("a@b.example", fields, content) or not list(
-        checks._looked_closely("a@b.example", fields, content)
+    assert not checking._sound("a@b.example", fields, content) or not list(
+        checking._looked_closely("a@b.example", fields, content)
     )
 
 
 def test_the_quick_look_knows_how_much_a_field_grows_in_html():
     content = templates.compile("", "{{ name }}" * 100, html=True)
     longest = MAX_SIZE // 100 // len("&#34;") - len("a@b.example")
-    assert checks._sound("a@b.example", {"name": '"' * longest}, content)
-    assert not checks._sound("a@b.example", {"name": '"' * (longest + 1)}, content)
+    assert checking._sound("a@b.example", {"name": '"' * longest}, content)
+    assert not checking._sound("a@b.example", {"name": '"' * (longest + 1)}, content)
     assert len(content.render("a@b.example", {"name": '"' * longest})[1]) <= MAX_SIZE
 
 

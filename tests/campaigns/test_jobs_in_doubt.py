@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import desk
 from campaigns.models import Job, Message, Resolution
+from campaigns.operators import actions
 from mailhub import roles
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
 from vendors.records import Person
@@ -170,7 +170,7 @@ def test_a_thousand_doubts_take_no_more_statements_than_two() -> None:
         rows.update(dequeued_at=timezone.now(), **in_doubt())
         recount(job)
         with CaptureQueriesContext(connection) as seen:
-            desk.settle_jobs([job.pk], "resend", by, "asked")
+            actions.settle_jobs([job.pk], "resend", by, "asked")
         taken.append(len(seen))
     assert statuses(*jobs) == ["DISPATCHED"] * 3
     assert taken[1] == taken[2]

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from campaigns.claims.lines import Lines
+from campaigns.intake.connection_pool import Lines
 
 
 @pytest.fixture

@@ -15,10 +15,12 @@ from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
-from campaigns import audit
-from campaigns.claims import finalising, locks, people, resolve, sending, truth
+from campaigns import audit, decisions, ground_truth, locks
+from campaigns.claiming import claims
+from campaigns.doubts import resolve
+from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.sender.connections import connect
+from campaigns.sending.connections import connect
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged, recount, statuses
 from tests.enqueueing import started
@@ -73,10 +75,12 @@ def breaches() -> list[str]:
 
 
 @pytest.mark.parametrize("decision", ["failed", "sent", "resend"])
-@pytest.mark.parametrize("verb", [truth.accept, truth.refuse])
+@pytest.mark.parametrize("verb", [ground_truth.accept, ground_truth.refuse])
 def test_an_answer_that_waits_for_a_persons_decision_counts_no_doubt_twice(verb: Any, decision: str) -> None:
     job = logged(1, [in_doubt()])
-    answer = (job.first_message, "v-1") if verb is truth.accept else (job.first_message, "bounce", "no such person")
+    answer = (
+        (job.first_message, "v-1") if verb is ground_truth.accept else (job.first_message, "bounce", "no such person")
+    )
     with while_it_waits(over_a_connection_of_its_own, verb, [answer]):
         resolve.resolve([job.first_message], decision, "they rang", "ann")
     told = counters(job)
@@ -94,7 +98,7 @@ def test_a_decision_that_waits_for_an_answer_finds_nothing_to_decide() -> None:
 
     with while_it_waits(decide), connection.cursor() as cursor:
         locks.hold_around([job.first_message])
-        cursor.execute(truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
+        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
     assert (*counters(job), Message.objects.get().message_id) == (1, 0, 0, "v-1")
 
 
@@ -104,8 +108,8 @@ def test_an_answer_that_waits_for_the_recovery_of_its_job_takes_the_doubt_back(a
     lease = started(job)
     OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now(), fence=lease.fence)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
-    with while_it_waits(over_a_connection_of_its_own, sending.record, lease, [(job.first_message, answer)]):
-        assert finalising.recover(job.pk, timedelta(minutes=1))
+    with while_it_waits(over_a_connection_of_its_own, claims.record, lease, [(job.first_message, answer)]):
+        assert finalizer.recover(job.pk, timedelta(minutes=1))
     rows = OpsMessage.objects.filter(job=job)
     found = [rows.filter(**{f"{column}__isnull": False}).count() for column in ("message_id", "error_code")]
     assert counters(job) == (*found, rows.filter(in_doubt_at__isnull=False).count())
@@ -162,6 +166,6 @@ def test_a_family_is_held_from_the_parent_on_whoever_of_it_is_named() -> None:
 
 def test_a_stop_that_waits_for_a_child_to_be_sent_again_stops_it() -> None:
     top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED"])
-    with while_it_waits(people.stop, [top.pk]):
-        assert people.retry([cut[0].pk])[0].ready == (cut[0].pk,)
+    with while_it_waits(decisions.stop, [top.pk]):
+        assert decisions.retry([cut[0].pk])[0].ready == (cut[0].pk,)
     assert statuses(top, *cut) == ["P_STOPPED", "STOPPED"]

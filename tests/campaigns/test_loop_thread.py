@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from campaigns.sender.loop import LoopThread
+from campaigns.event_loop import LoopThread
 
 
 class Interrupted(BaseException):

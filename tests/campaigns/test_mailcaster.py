@@ -8,10 +8,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import recovery
-from campaigns.mailcaster import Claimed, claim, idle_casters
+from campaigns.casting.mailcaster import Claimed, claim, idle_casters
+from campaigns.finishing import sweep
+from campaigns.lifecycle import RUNNING, S, Status, move
 from campaigns.models import Campaign, Job
-from campaigns.states import RUNNING, S, Status, move
 from tests import factories as make
 from vendors.models import Credential, Mailcaster, Vendor
 
@@ -129,13 +129,13 @@ def test_what_is_overdue_is_claimed_to_expire_also_while_the_vendor_and_the_cred
     one = caster(login)
     for row in (login.vendor, login):
         type(row).objects.filter(pk=row.pk).update(paused=True)
-    assert recovery._vendors_with_work() == {login.vendor_id}
+    assert sweep._vendors_with_work() == {login.vendor_id}
     assert idle_casters(login.vendor_id) == [one.pk]
     assert claim(one.pk, NOW) == Claimed(overdue.pk, 1, None)
     assert claim(caster(login).pk, NOW) is None
     fresh.refresh_from_db()
     assert fresh.status == S.DISPATCHED
-    assert recovery._vendors_with_work() == set(), "nobody is rung for what only waits"
+    assert sweep._vendors_with_work() == set(), "nobody is rung for what only waits"
 
 
 @pytest.mark.django_db

@@ -14,10 +14,10 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import nights
-from campaigns.claims import store
+from campaigns.dispatch import nightly
+from campaigns.dispatch.nightly import Run
+from campaigns.failover import guard
 from campaigns.models import Campaign, DispatchRun, Job, Store
-from campaigns.nights import Run
 from tests import factories
 from tests.campaigns.rows import family
 from tests.front.program import Program, desk, forget, fresh, letter
@@ -133,8 +133,8 @@ def closed_now() -> dict[str, Any]:
         (lambda job: Mailcaster.objects.update(enabled=False), "no mailcaster of the vendor is enabled", None),
         (unread, "no worker reads the queue vendor.", None),
         (busy, "all 1 senders are at work for other vendors", None),
-        (lambda job: taken_over(), store.TAKEN_OVER, None),
-        (lambda job: Store.objects.update(tables=""), store.MIGRATING, None),
+        (lambda job: taken_over(), guard.TAKEN_OVER, None),
+        (lambda job: Store.objects.update(tables=""), guard.MIGRATING, None),
         (lambda job: to_campaign(job, send_at=timezone.now() + 30 * HOUR), "waits until", "for a time of their own"),
         (lambda job: to_campaign(job, **closed_now()), "sending hours: from", "for a time of their own"),
     ],
@@ -159,7 +159,7 @@ def test_after_a_takeover_no_job_has_an_end_wherever_it_stands(doors: Any, statu
     late = Job.objects.latest("id")
     taken_over()
     said = doors(late)
-    assert all(store.TAKEN_OVER in words and not END.search(words) for words in said.values()), said
+    assert all(guard.TAKEN_OVER in words and not END.search(words) for words in said.values()), said
 
 
 def test_after_a_takeover_each_vendors_row_says_that_it_is_halted(
@@ -176,13 +176,13 @@ def test_after_a_takeover_each_vendors_row_says_that_it_is_halted(
     page = admin_client.get("/admin/").content.decode()
     for vendor in (job.vendor, idle, paused):
         row = told[vendor.slug]
-        assert (row["accepting"], row["state"]) == (False, f"halted: {store.TAKEN_OVER}")
+        assert (row["accepting"], row["state"]) == (False, f"halted: {guard.TAKEN_OVER}")
         assert (
-            f"halted: {store.TAKEN_OVER}"
+            f"halted: {guard.TAKEN_OVER}"
             in admin_client.get(f"/admin/operations/vendors/{vendor.pk}/").content.decode()
         )
-    assert page.count(f"halted: {store.TAKEN_OVER}") == 3 == shown.count("halted: the store")
-    assert "Nothing is called: the store was taken over" in page and f"Nothing is called: {store.TAKEN_OVER}" in shown
+    assert page.count(f"halted: {guard.TAKEN_OVER}") == 3 == shown.count("halted: the store")
+    assert "Nothing is called: the store was taken over" in page and f"Nothing is called: {guard.TAKEN_OVER}" in shown
 
 
 def test_after_a_takeover_programs_are_told_no_end_and_why() -> None:
@@ -199,7 +199,7 @@ def test_after_a_takeover_programs_are_told_no_end_and_why() -> None:
     assert all(one["first_at"] and one["last_at"] for one in told())
     taken_over()
     for one in told():
-        assert (one["first_at"], one["last_at"]) == (None, None) and one["basis"].endswith(f"; {store.TAKEN_OVER}")
+        assert (one["first_at"], one["last_at"]) == (None, None) and one["basis"].endswith(f"; {guard.TAKEN_OVER}")
 
 
 def test_what_waits_for_something_else_holds_nobody_up(doors: Any) -> None:
@@ -269,28 +269,28 @@ class TestNights:
         vendor, day = self.vendor(), date(2026, 3, 10)
         done = Run(day, self.NOW - HOUR, finished=True, missed=False)
         monday = Run(date(2026, 3, 9), self.NOW, finished=True, missed=False)
-        assert nights.coming(vendor, [monday], self.NOW) == nights.Night(day, datetime(2026, 3, 10, 20, tzinfo=UTC))
-        moved = nights.coming(vendor, [monday, done], self.NOW)
-        assert moved == nights.Night(date(2026, 3, 11), datetime(2026, 3, 11, 20, tzinfo=UTC), done)
+        assert nightly.coming(vendor, [monday], self.NOW) == nightly.Night(day, datetime(2026, 3, 10, 20, tzinfo=UTC))
+        moved = nightly.coming(vendor, [monday, done], self.NOW)
+        assert moved == nightly.Night(date(2026, 3, 11), datetime(2026, 3, 11, 20, tzinfo=UTC), done)
 
     def test_a_night_that_was_missed_is_named(self) -> None:
         vendor = self.vendor(dispatch_at=time(1))
         missed = Run(date(2026, 3, 10), None, finished=False, missed=True)
         for known in ([missed], []):  # flagged, or about to be
-            night = nights.coming(vendor, known, self.NOW)
+            night = nightly.coming(vendor, known, self.NOW)
             assert night and (night.day, night.lost) == (date(2026, 3, 11), missed)
 
     def test_what_is_due_and_not_over_is_the_next_one(self) -> None:
         vendor = self.vendor(dispatch_at=time(18))
-        assert nights.coming(vendor, [], self.NOW) == nights.Night(date(2026, 3, 10), self.NOW - HOUR)
+        assert nightly.coming(vendor, [], self.NOW) == nightly.Night(date(2026, 3, 10), self.NOW - HOUR)
 
     def test_days_without_a_night_are_left_out_and_a_vendor_may_have_none(self) -> None:
         friday = datetime(2026, 3, 13, 21, tzinfo=UTC)
         done = Run(date(2026, 3, 13), friday, finished=True, missed=False)
-        assert nights.coming(self.vendor(), [done], friday) == nights.Night(
+        assert nightly.coming(self.vendor(), [done], friday) == nightly.Night(
             date(2026, 3, 16), datetime(2026, 3, 16, 20, tzinfo=UTC)
         )
-        assert nights.coming(self.vendor(weekdays=[]), [], friday) is None
+        assert nightly.coming(self.vendor(weekdays=[]), [], friday) is None
 
     def test_the_date_is_told_where_the_hour_was_moved_or_missed(self, doors: Any) -> None:
         with time_machine.travel(timezone.now().replace(hour=12)):

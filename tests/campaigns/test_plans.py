@@ -7,10 +7,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claims import casting, costs, sending
-from campaigns.claims.sending import Lease
+from campaigns.casting import queries as casting_queries
+from campaigns.claiming import claims, cost_claims
+from campaigns.claiming.claims import Lease
+from campaigns.lifecycle import Status
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.states import Status
 from tests import factories
 
 ROWS = 5000
@@ -22,8 +23,8 @@ def job(db: None) -> Job:
     made = factories.campaign_with_job(ROWS, status="READY")
     lease = {"status": "ENQUEUED", "fence": 1, "heartbeat_at": timezone.now()}
     Job.objects.filter(pk=made.pk).update(**lease)
-    assert sending.start(Lease(made.pk, 1))
-    run(sending.ENQUEUE, slice_of(made, made.size))
+    assert claims.start(Lease(made.pk, 1))
+    run(claims.ENQUEUE, slice_of(made, made.size))
     return made
 
 
@@ -35,7 +36,7 @@ def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [node, *(step for part in node.get("Plans", ()) for step in steps(part))]
 
 
-def run(statement: str, words: dict[str, Any], settings: str = sending.BY_KEY) -> list[dict[str, Any]]:
+def run(statement: str, words: dict[str, Any], settings: str = claims.BY_KEY) -> list[dict[str, Any]]:
     """The steps of the plan as a sender's connection, or one with these settings, made and ran it."""
     with connection.cursor() as cursor:
         cursor.execute(settings)
@@ -54,14 +55,14 @@ def read(plan: list[dict[str, Any]], table: str) -> int:
 
 
 def test_enqueueing_a_slice_reads_the_slice_only(job: Job) -> None:
-    plan = run(sending.ENQUEUE, slice_of(job, 100))
+    plan = run(claims.ENQUEUE, slice_of(job, 100))
     assert read(plan, "campaigns_message") == 100
 
 
 def test_how_far_a_job_is_enqueued_is_known_by_one_row_of_each_table(job: Job) -> None:
     Message.objects.filter(id__gte=job.first_message + 4000).update(dequeued_at=None)
     OpsMessage.objects.filter(id__gte=job.first_message + 4000).delete()
-    plan = run(sending.REACHED, {"job": job.pk, "first": job.first_message, "end": job.end})
+    plan = run(claims.REACHED, {"job": job.pk, "first": job.first_message, "end": job.end})
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 1
 
 
@@ -75,19 +76,19 @@ def to_claim(job: Job, **more: Any) -> dict[str, Any]:
 
 
 def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
-    plan = run(sending.CLAIM, to_claim(job, most=100))
+    plan = run(claims.CLAIM, to_claim(job, most=100))
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100
 
 
 def test_a_claim_by_cost_looks_at_what_comes_next_and_reads_as_many_rows_as_it_takes(job: Job) -> None:
-    plan = run(costs.AHEAD, {"job": job.pk, "after": job.first_message, "end": job.end, "most": 100})
+    plan = run(cost_claims.AHEAD, {"job": job.pk, "after": job.first_message, "end": job.end, "most": 100})
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100
     ids = list(range(job.first_message, job.first_message + 50))
-    plan = run(costs.CLAIM_THESE, to_claim(job, ids=ids, units=[2] * 50))
+    plan = run(cost_claims.CLAIM_THESE, to_claim(job, ids=ids, units=[2] * 50))
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 50
 
 
-@pytest.mark.parametrize("statement", [sending.RECORD, sending.RECORD_AGAIN], ids=["RECORD", "RECORD_AGAIN"])
+@pytest.mark.parametrize("statement", [claims.RECORD, claims.RECORD_AGAIN], ids=["RECORD", "RECORD_AGAIN"])
 def test_a_record_reads_as_many_rows_as_it_writes(job: Job, statement: str) -> None:
     ids = list(range(job.first_message, job.first_message + 100))
     answers = {"kinds": "a" * 100, "codes": ["id"] * 100, "notes": [None] * 100, "waits": [None] * 100}
@@ -102,7 +103,7 @@ def test_a_pick_reads_the_oldest_of_the_waiting_jobs_only() -> None:
     of = {"campaign_id": job.campaign_id, "sponsor_id": job.sponsor_id, "vendor_id": job.vendor_id}
     row = {"credential_id": job.credential_id, "status": job.status, "first_message": job.first_message, "size": 1}
     Job.objects.bulk_create(Job(**of, **row) for _ in range(2000))
-    statement = casting.PICK.format(rank=casting.Rank((Status.DISPATCHED,)).condition, passed_over="")
+    statement = casting_queries.PICK.format(rank=casting_queries.Rank((Status.DISPATCHED,)).condition, passed_over="")
     words = {"vendor": job.vendor_id, "now": timezone.now(), "soon": timezone.now()}
     analysed = "ANALYZE campaigns_job, campaigns_campaign, vendors_credential, vendors_vendor"
     assert read(run(statement, words, analysed), "campaigns_job") == 1

@@ -12,10 +12,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit, receipts, references
-from campaigns.claims import finalising, sending
-from campaigns.models import Job, Message, OpsMessage
-from campaigns.sender.connections import connect
+from campaigns import audit, delivery_reports
+from campaigns.claiming import claims
+from campaigns.finishing import finalizer
+from campaigns.models import Job, Message, OpsMessage, references
+from campaigns.sending.connections import connect
 from tests import factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
 from vendors.adapters.base import Reported
@@ -25,9 +26,11 @@ pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def take(job: Job, *told: tuple[str, Any, int]) -> receipts.Taken:
+def take(job: Job, *told: tuple[str, Any, int]) -> delivery_reports.Taken:
     """(reference, kind, minutes after noon), ..."""
-    return receipts.take(job.vendor_id, [Reported(name, kind, NOON + timedelta(minutes=at)) for name, kind, at in told])
+    return delivery_reports.take(
+        job.vendor_id, [Reported(name, kind, NOON + timedelta(minutes=at)) for name, kind, at in told]
+    )
 
 
 def stored(job: Job) -> list[str | None]:
@@ -111,7 +114,7 @@ def record(job: Job, answers: Sequence[tuple[int, Outcome]]) -> None:
     async def store() -> None:
         rows = await connect()
         try:
-            await sending.record(rows, sending.Lease(job.pk, 1), answers)
+            await claims.record(rows, claims.Lease(job.pk, 1), answers)
         finally:
             await rows.close()
 
@@ -120,7 +123,7 @@ def record(job: Job, answers: Sequence[tuple[int, Outcome]]) -> None:
 
 def ended(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(status="SENT")
-    assert finalising.finalise(job.pk)
+    assert finalizer.finalise(job.pk)
 
 
 class TestSentAgain:
@@ -148,7 +151,7 @@ class TestSentAgain:
         for shape in (accepted(), refused(), in_doubt(), None):
             job, first, second = self.again(shape)
             before = counters(job)
-            assert take(job, (first, "bounced", 1)) == receipts.Taken(0, (), ())
+            assert take(job, (first, "bounced", 1)) == delivery_reports.Taken(0, (), ())
             assert stored(job) == [None] and counters(job) == before
             take(job, (second, "delivered", 1), (first, "bounced", 2))
             assert stored(job) == ["delivered"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import uvloop
 
-from campaigns.claims.sending import Claimed
-from campaigns.sender.room import Room, Ticket
+from campaigns.claiming.claims import Claimed
+from campaigns.sending.call_pool import Room, Ticket
 from vendors.adapters.base import Capabilities, Letter
 from vendors.outcomes import Accepted
 

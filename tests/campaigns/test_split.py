@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaigns.split import child_size
+from campaigns.casting.splitting import child_size
 
 
 @pytest.mark.parametrize(

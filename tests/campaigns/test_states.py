@@ -9,9 +9,9 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
+from campaigns.lifecycle import GROUPS, MOVES, Status
 from campaigns.management.commands.states import COLUMNS, SHAPES, row_of, word_of
 from campaigns.models import Message, OpsMessage
-from campaigns.states import GROUPS, MOVES, Status
 from tests import factories
 
 WORDS = ["Waiting", "Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired"]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from campaigns import steps, templates
-from campaigns.steps import MAX_STEPS, Budget, OverBudget
-from campaigns.templates import MAX_TOKENS, TemplateError
+from campaigns.content import cost as steps
+from campaigns.content import templates
+from campaigns.content.cost import MAX_STEPS, Budget, OverBudget
+from campaigns.content.templates import MAX_TOKENS, TemplateError
 
 ORDER = (
     "Dear {{ name }},\n{% for line in lines %}{{ loop.index }}. {{ line.what|trim }}: {{ line.price|round(2) }}"

@@ -7,10 +7,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit, desk, sender
-from campaigns.claims import finalising, people
+from campaigns import audit, decisions
+from campaigns import sending as sender
+from campaigns.finishing import finalizer
+from campaigns.lifecycle import move
 from campaigns.models import Job, Message
-from campaigns.states import move
+from campaigns.operators import actions
 from tests import factories
 from tests.waiting import DEADLINE, wait_until
 
@@ -46,10 +48,10 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     sandbox.settings(latency_ms=1000)  # four at a time: the whole would take half a minute
     thread = sending(job)
     wait_until(lambda: len(sandbox.books().accepted) >= 4, "the first four are accepted")
-    (answer,) = people.stop([job.pk], by="ann")
-    assert answer.verdict == people.Verdict.DONE
+    (answer,) = decisions.stop([job.pk], by="ann")
+    assert answer.verdict == decisions.Verdict.DONE
     thread.join(DEADLINE)
-    assert finalising.finalise(job.pk)
+    assert finalizer.finalise(job.pk)
     early = len(sandbox.books().accepted)
     job.refresh_from_db()
     assert (job.status, job.accepted, job.in_doubt) == ("LOGGED", early, 0)
@@ -57,11 +59,11 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     assert Message.objects.filter(campaign=campaign, sent_at__gt=job.stopped_at).count() == 0
     assert [check for check in audit.run() if not check.ok] == []
 
-    (answer,) = desk.retry([job.pk])
+    (answer,) = actions.retry([job.pk])
     assert (answer.messages, Job.objects.get(pk=job.pk).status) == (SIZE - early, "DISPATCHED")
     sandbox.settings(latency_ms=0)
     sending(Job.objects.get(pk=job.pk)).join(DEADLINE)
-    assert finalising.finalise(job.pk)
+    assert finalizer.finalise(job.pk)
     books = sandbox.books()
     assert (len(books.recipients), books.duplicates()) == (SIZE, {})
     assert Job.objects.get(pk=job.pk).accepted == SIZE

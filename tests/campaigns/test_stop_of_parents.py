@@ -10,11 +10,13 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import desk, dispatcher, recovery
-from campaigns.claims import finalising, people
-from campaigns.claims.people import Verdict
+from campaigns import decisions
+from campaigns.decisions import Verdict
+from campaigns.dispatch import dispatcher
+from campaigns.finishing import finalizer, sweep
+from campaigns.lifecycle import move
 from campaigns.models import Job, Message
-from campaigns.states import move
+from campaigns.operators import actions
 from mailhub import roles
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, recount, statuses
@@ -28,10 +30,10 @@ JOBS = "/admin/campaigns/job/"
 def stopped_family(remaining: int) -> tuple[Job, list[Job]]:
     """Two children of two messages: in each one is in doubt, the other was never called. What remains was not cut."""
     top, cut = family(parent="P_ASSIGNING", remaining=remaining, children=["DISPATCHED", "DISPATCHED"], each=2)
-    assert people.stop([top.pk], by="ann")[0].verdict == Verdict.DONE
+    assert decisions.stop([top.pk], by="ann")[0].verdict == Verdict.DONE
     for child in cut:
         Message.objects.filter(pk=child.first_message).update(dequeued_at=timezone.now(), **in_doubt())
-        assert finalising.finalise(child.pk)
+        assert finalizer.finalise(child.pk)
         recount(Job.objects.get(pk=child.pk))
     return top, cut
 
@@ -42,16 +44,16 @@ def send_again_what_is_in_doubt(top: Job, child: Job) -> None:
         dequeued_at=timezone.now(), sent_at=timezone.now(), delivered_at=timezone.now(), message_id="v-1"
     )
     recount(Job.objects.get(pk=child.pk))
-    (answer,) = desk.settle_jobs([top.pk], "resend", ANN, "they asked for it")
+    (answer,) = actions.settle_jobs([top.pk], "resend", ANN, "they asked for it")
     assert answer.verdict == Verdict.DONE, answer.told
 
 
 def send_a_child_again(top: Job, child: Job) -> None:
-    assert desk.retry([child.pk], by=ANN)[0].verdict == Verdict.DONE
+    assert actions.retry([child.pk], by=ANN)[0].verdict == Verdict.DONE
 
 
 def by_the_desk(top: Job) -> None:
-    assert desk.stop([top.pk], ANN)[0].verdict == Verdict.DONE
+    assert actions.stop([top.pk], ANN)[0].verdict == Verdict.DONE
 
 
 def by_the_command(top: Job) -> None:
@@ -85,7 +87,7 @@ def test_a_child_that_is_sent_again_after_a_stop_is_stopped_by_the_next_stop(
     assert statuses(top, *cut) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
     door(top)
     assert statuses(top, *cut) == ["P_STOPPED", "STOPPED", "LOGGED"]
-    assert people.stop([top.pk])[0].told == f"job {top.pk} is stopped already"
+    assert decisions.stop([top.pk])[0].told == f"job {top.pk} is stopped already"
 
 
 def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopped() -> None:
@@ -93,11 +95,11 @@ def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopp
     send_a_child_again(top, cut[0])
     assert dispatcher.dispatch_ready().jobs == 0
     move(Job.objects.filter(pk=cut[0].pk), "stop")  # the shortest way to its end
-    assert finalising.finalise(cut[0].pk)
-    recovery.sweep(timedelta(minutes=1))
+    assert finalizer.finalise(cut[0].pk)
+    sweep.sweep(timedelta(minutes=1))
     top.refresh_from_db()
     assert (top.status, top.remaining, top.stopped_by) == ("P_STOPPED", 5, "ann")
-    assert people.retry([top.pk])[0].verdict == Verdict.DONE
+    assert decisions.retry([top.pk])[0].verdict == Verdict.DONE
     assert Job.objects.get(pk=top.pk).status == "P_ASSIGNING"
 
 
@@ -105,7 +107,7 @@ def test_where_nothing_remains_to_be_cut_the_parent_of_a_child_that_is_sent_agai
     top, cut = stopped_family(remaining=0)
     send_a_child_again(top, cut[0])
     move(Job.objects.filter(pk=cut[0].pk), "stop")
-    assert finalising.finalise(cut[0].pk) and finalising.finish_parent(top.pk)
+    assert finalizer.finalise(cut[0].pk) and finalizer.finish_parent(top.pk)
     top.refresh_from_db()
     assert (top.status, top.stopped_at) == ("P_FINISHED", None)
 
@@ -126,9 +128,9 @@ def test_what_has_called_everything_stays_so_but_goes_on_no_more_after_a_stop() 
     """A zombie proves afterwards that a call was never made: without the stop, its job would be READY again."""
     top, cut = family(parent="P_ASSIGNING", remaining=5, children=["SENT"], each=1)
     Message.objects.filter(pk=cut[0].first_message).update(dequeued_at=None)
-    people.stop([top.pk], by="ann")
+    decisions.stop([top.pk], by="ann")
     assert statuses(top, *cut) == ["P_STOPPED", "SENT"]
-    assert finalising.finalise(cut[0].pk)
+    assert finalizer.finalise(cut[0].pk)
     assert statuses(top, *cut) == ["P_STOPPED", "LOGGED"]
 
 

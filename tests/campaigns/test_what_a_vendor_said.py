@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns.claims import people
+from campaigns import decisions
 from campaigns.models import Campaign, Job
 from tests.faults.sending import being_sent, calls, login, meanwhile, take_again, taken
 from tests.sandbox import Sandbox
@@ -20,7 +20,7 @@ TOO_FAST: dict[str, Any] = {"throttle": "1/3000", "latency_ms": LATENCY}
 
 
 def send(job: Job) -> Any:
-    from campaigns import sender
+    from campaigns import sending as sender
 
     return sender.send(job.pk, job.fence)
 
@@ -54,7 +54,7 @@ def test_at_five_a_minute_the_first_answers_are_enough_and_nobody_tries_again(
 def test_it_is_heeded_when_the_process_is_asked_to_end_meanwhile(said: dict[str, Any], sandbox: Sandbox) -> None:
     import threading
 
-    from campaigns import sender
+    from campaigns import sending as sender
 
     sandbox.settings(**said)
     account = login(sandbox.url)
@@ -74,7 +74,7 @@ def test_it_is_heeded_when_a_person_stops_the_job_meanwhile(said: dict[str, Any]
     job = taken(20, account)
     with being_sent(job) as sending:
         calls(sandbox, 2)
-        people.stop([job.pk])
+        decisions.stop([job.pk])
         sending.result(120)
     assert heeded(account, said)
 
@@ -116,7 +116,7 @@ def test_it_is_heeded_when_every_message_is_in_a_call(said: dict[str, Any], sand
 
 
 def test_a_refused_login_outranks_a_failed_connection_that_was_heard_after_it(sandbox: Sandbox) -> None:
-    from campaigns.sender.room import heavier
+    from campaigns.sending.call_pool import heavier
     from vendors.outcomes import NotSent
 
     login_refused = NotSent("http 401", scope="credential", pause=True)

@@ -7,9 +7,10 @@ from django.db.models import Exists, F, OuterRef
 from kombu.exceptions import OperationalError as BrokerError
 from redis import RedisError
 
-from campaigns import desk, dispatcher
+from campaigns.dispatch import dispatcher
+from campaigns.lifecycle import DONE
 from campaigns.models import Job, Message
-from campaigns.states import DONE
+from campaigns.operators import actions
 from campaigns.tasks import ring
 from tests import factories
 from tests.sandbox import Sandbox
@@ -92,7 +93,7 @@ def asked(lines: list[Line]) -> bool:
     doubts = doubts.exclude(Exists(stopped))
     ids = list(doubts.values_list("pk", flat=True))
     if ids:
-        desk.ask_again(ids)
+        actions.ask_again(ids)
     return not ids
 
 

@@ -5,10 +5,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from campaigns import desk, references
-from campaigns.claims.people import Verdict
-from campaigns.models import Job, Message
-from campaigns.states import DONE, PARENTS, Status
+from campaigns.decisions import Verdict
+from campaigns.lifecycle import DONE, PARENTS, Status
+from campaigns.models import Job, Message, references
+from campaigns.operators import actions
 from tests.chaos.crew import FREEZE
 from tests.chaos.mail import Line
 from vendors.records import Person
@@ -48,7 +48,7 @@ class Operators:
         if not jobs:
             return
         job = self.by.choice(jobs)
-        (answer,) = desk.stop([job.pk], WHO, "storm")
+        (answer,) = actions.stop([job.pk], WHO, "storm")
         if answer.verdict != Verdict.DONE:
             return
         now = time.time()
@@ -65,7 +65,7 @@ class Operators:
     def _retry(self, stop: Stop) -> None:
         self._look_for_calls(stop)
         before = time.time()
-        (answer,) = desk.retry([stop.job_id], by=WHO, reason="storm")
+        (answer,) = actions.retry([stop.job_id], by=WHO, reason="storm")
         if answer.verdict == Verdict.BUSY:  # not finalised yet
             return
         self.done["retries"] += answer.verdict == Verdict.DONE
@@ -89,7 +89,7 @@ class Operators:
             mine = set(doubts.values_list("pk", flat=True))
             for ids, decision in ((mine & accepted, "sent"), (mine - accepted, "resend")):
                 if ids:
-                    desk.settle(ids, decision, "the vendor's report", WHO.name)
+                    actions.settle(ids, decision, "the vendor's report", WHO.name)
             told += len(mine)
         return told
 

@@ -12,8 +12,8 @@ from typing import Any
 from django.db import connection
 
 from campaigns import audit
+from campaigns.lifecycle import DONE, PARENTS
 from campaigns.models import Job, Resolution
-from campaigns.states import DONE, PARENTS
 from sandbox.vendor.books import ACCEPTING, Books, Entry
 
 # The ops row tells more than the truth as long as there is one, but for an acceptance that came after it.

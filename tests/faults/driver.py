@@ -17,7 +17,8 @@ import django
 
 def work(stopping: bool) -> None:
     """One round: the sweep, the dispatch, the casters, every claimed job, doubts; the sweep again for what ended."""
-    from campaigns import dispatcher, tasks
+    from campaigns import tasks
+    from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from vendors.models import Vendor
 

@@ -15,8 +15,8 @@ from typing import IO, Any
 from django.db.models import F
 from django.utils import timezone
 
+from campaigns.lifecycle import DONE
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.states import DONE
 from tests import factories
 from tests.programs import PROJECT, environment
 from vendors.models import Vendor

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import sender
-from campaigns.claims import finalising
+from campaigns import sending as sender
+from campaigns.finishing import finalizer
+from campaigns.lifecycle import move
 from campaigns.models import Job
-from campaigns.sender.sending import Sent
-from campaigns.states import move
+from campaigns.sending.sender import Sent
 from tests import factories
 from tests.programs import wait_until
 from tests.sandbox import Sandbox
@@ -46,7 +46,7 @@ def take_again(job: Job) -> Job:
 def sent(job: Job) -> Job:
     """To its end in the log."""
     sender.send(job.pk, job.fence)
-    assert finalising.finalise(job.pk), Job.objects.values("status", "waits_for").get(pk=job.pk)
+    assert finalizer.finalise(job.pk), Job.objects.values("status", "waits_for").get(pk=job.pk)
     job.refresh_from_db()
     return job
 
@@ -54,7 +54,7 @@ def sent(job: Job) -> Job:
 def send_the_rest(job: Job) -> Job:
     """Whatever state a fault has left it in; the time that it is to wait is waited."""
     for _ in range(20):
-        finalising.finalise(job.pk)
+        finalizer.finalise(job.pk)
         job.refresh_from_db()
         if job.status == "LOGGED":
             return job
@@ -64,7 +64,7 @@ def send_the_rest(job: Job) -> Job:
         if job.status == "ENQUEUED":
             sender.send(job.pk, job.fence)
         else:
-            finalising.recover(job.pk, timedelta())
+            finalizer.recover(job.pk, timedelta())
     raise AssertionError(f"job {job.pk} comes to no end: {job.status}, {job.waits_for}")
 
 

@@ -10,12 +10,14 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import dispatcher, sender
-from campaigns.claims import finalising, sending
+from campaigns import sending as sender
+from campaigns.claiming import claims as sending
+from campaigns.claiming import limits
+from campaigns.dispatch import dispatcher
+from campaigns.finishing import finalizer
 from campaigns.models import Job, OpsMessage
-from campaigns.sender import standing
-from campaigns.sender.connections import connect
-from campaigns.sender.stream import SLACK
+from campaigns.sending.connections import connect
+from campaigns.sending.stream import SLACK
 from tests.enqueueing import started
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
@@ -73,15 +75,15 @@ def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_t
     job = taken(3, login(vendor.url))
     lost = asyncio.run(claims_one(job, started(job)))
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
-    assert finalising.recover(job.pk, timedelta(minutes=1))
+    assert finalizer.recover(job.pk, timedelta(minutes=1))
     sender.send(job.pk, take_again(job).fence)
     assert Job.objects.get(pk=job.pk).status == "SENT" and sums() == {"accepted": 2, "in doubt": 1}
     asyncio.run(proves_that_it_called_nobody(lost, job))
-    assert not finalising.finalise(job.pk)
+    assert not finalizer.finalise(job.pk)
     assert Job.objects.get(pk=job.pk).status == "READY" and not OpsMessage.objects.exists()
     dispatcher.dispatch_ready()
     sender.send(job.pk, take_again(job).fence)
-    assert finalising.finalise(job.pk)
+    assert finalizer.finalise(job.pk)
     assert judge(vendor.books()) == [] and sums() == {"accepted": 3}
 
 
@@ -90,7 +92,7 @@ def test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one(vendor: 
     job = taken(1, login(vendor.url))
     message = asyncio.run(claims_one(job, started(job)))
     asyncio.run(proves_that_it_called_nobody(message, job))
-    finalising.recover(job.pk, timedelta())
+    finalizer.recover(job.pk, timedelta())
     assert asyncio.run(claims_one(job, started(take_again(job)))) == message
     before = OpsMessage.objects.values().get()
     asyncio.run(proves_that_it_called_nobody(message, job))
@@ -101,7 +103,7 @@ def test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds(vendor: Sand
     """It knows today's limits and generation, and the job is being sent; only its fence is an older one."""
     job = taken(2, login(vendor.url))
     old = started(job)
-    finalising.recover(job.pk, timedelta())
+    finalizer.recover(job.pk, timedelta())
     holder = started(take_again(job))
     assert asyncio.run(claims(job, old)) == [] and rounds.open_calls() == 0
     assert asyncio.run(claims(job, holder)) == [job.first_message]
@@ -115,7 +117,7 @@ async def claims_one(job: Job, lease: sending.Lease) -> int:
 async def claims(job: Job, lease: sending.Lease) -> list[int]:
     """As a sender does, up to the moment before the call; one message at most."""
     rows = await connect()
-    world = await standing.read(rows, lease, job.vendor_id, job.credential_id)
+    world = await limits.read(rows, lease, job.vendor_id, job.credential_id)
     words = {
         "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": world.terms, "hold": 5.0,
         "credential": job.credential_id, "generation": world.scope.generation,

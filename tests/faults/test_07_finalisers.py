@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from campaigns import sender
-from campaigns.claims import finalising
+from campaigns import sending
+from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
 from tests import factories
 from tests.faults.checker import judge, sums
@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
 def test_07_of_many_finalisers_one_logs(vendor: Sandbox) -> None:
     job = taken(["ann@x.example", "lost@sandbox.example", "bounce@sandbox.example"], login(vendor.url))
-    sender.send(job.pk, job.fence)
+    sending.send(job.pk, job.fence)
     together = Barrier(6)
 
     def finalise(_: int) -> bool:
         try:
             together.wait()
-            return finalising.finalise(job.pk)
+            return finalizer.finalise(job.pk)
         finally:
             connection.close()
 
@@ -45,12 +45,12 @@ def test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign(ve
     campaign = factories.campaign(["lost@sandbox.example", *"bcdef"], of=login(vendor.url))
     first = campaign.first_message
     ours, other = (take_again(factories.job(campaign, "DISPATCHED", first_message=first + at, size=3)) for at in (0, 3))
-    sender.send(other.pk, other.fence)
-    sender.send(ours.pk, ours.fence)
+    sending.send(other.pk, other.fence)
+    sending.send(ours.pk, ours.fence)
     before = rows(other)
-    assert finalising.finalise(ours.pk)
+    assert finalizer.finalise(ours.pk)
     assert rows(other) == before and len(before[1]) == 3
-    assert finalising.finalise(other.pk)
+    assert finalizer.finalise(other.pk)
     assert judge(vendor.books()) == []
 
 

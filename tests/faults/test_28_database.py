@@ -12,8 +12,8 @@ import pytest
 from django.db import connection
 from psycopg import sql
 
-from campaigns import sender
-from campaigns.claims import sending
+from campaigns import sending as sender
+from campaigns.claiming import claims as sending
 from campaigns.models import Job
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, taken

@@ -18,11 +18,16 @@ from django.db import Error as DjangoError
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit, dispatcher, mailcaster, recovery, sender, settle
-from campaigns.claims import finalising, people
-from campaigns.mailcaster import Claimed
+from campaigns import audit, decisions
+from campaigns import sending as sender
+from campaigns.casting import mailcaster
+from campaigns.casting.mailcaster import Claimed
+from campaigns.dispatch import dispatcher
+from campaigns.doubts import reconciler
+from campaigns.finishing import finalizer
+from campaigns.finishing import sweep as recovery
+from campaigns.lifecycle import DONE
 from campaigns.models import Campaign, Job, Message, OpsMessage
-from campaigns.states import DONE
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge
@@ -88,8 +93,8 @@ def is_stopped(job: Job, vendor: Sandbox) -> None:
     attempt(cast, job)
     with meanwhile(attempt, send, job) as sending:
         wait_until(lambda: sending.done() or len(vendor.books().entries) > before, "a call is made")
-        attempt(people.stop, [job.pk])
-    attempt(finalising.finalise, job.pk)
+        attempt(decisions.stop, [job.pk])
+    attempt(finalizer.finalise, job.pk)
 
 
 def is_drained(job: Job, vendor: Sandbox) -> None:
@@ -97,15 +102,15 @@ def is_drained(job: Job, vendor: Sandbox) -> None:
     claimed = attempt(cast, job)
     if claimed:
         attempt(sender.send, claimed.job_id, claimed.fence)
-        attempt(finalising.finalise, claimed.job_id)
-        attempt(finalising.finish_parent, job.pk)
+        attempt(finalizer.finalise, claimed.job_id)
+        attempt(finalizer.finish_parent, job.pk)
 
 
 def is_settled(job: Job, vendor: Sandbox) -> None:
     """Twice, for what comes back without an answer the first time."""
     for _ in range(2):
         attempt(time_passes)
-        attempt(settle.settle)
+        attempt(reconciler.settle)
 
 
 def time_passes() -> None:
@@ -134,7 +139,7 @@ def come_to_an_end(step: Callable[[], None], *, settled: bool) -> None:
     for _ in range(ROUNDS):
         time_passes()
         step()
-        settle.settle()
+        reconciler.settle()
         unfinished, doubts = Job.objects.exclude(status__in=DONE), Message.objects.filter(in_doubt_at__isnull=False)
         if not (unfinished.exists() or OpsMessage.objects.exists() or (settled and doubts.exists())):
             return
@@ -174,7 +179,7 @@ def to(*names: str) -> list[str]:
 def counters(job: Job) -> dict[str, int]:
     """Those that are not 0."""
     job.refresh_from_db()
-    every = {name: getattr(job, name) for name in finalising.COUNTERS}
+    every = {name: getattr(job, name) for name in finalizer.COUNTERS}
     return {name: count for name, count in every.items() if count}
 
 
@@ -197,7 +202,7 @@ def test_29_30_whichever_reply_is_lost_a_stop_and_the_sweeps_bring_all_to_its_en
     story: Callable[[Job, Sandbox], None], sandbox: Sandbox, way: Credential
 ) -> None:
     def after(job: Job) -> None:
-        people.stop([job.pk], by="ann")
+        decisions.stop([job.pk], by="ann")
         come_to_an_end(sweep, settled=False)
 
     recipients = to("ann", "bounce", "lost", "ben", "error", "cat")

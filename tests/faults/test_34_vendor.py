@@ -8,7 +8,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import mailcaster, sender, settle
+from campaigns import sending
+from campaigns.casting import mailcaster
+from campaigns.doubts import reconciler
 from campaigns.models import Job
 from tests import factories
 from tests.faults.checker import judge, sums
@@ -25,7 +27,7 @@ AFTER = 2 * CONCURRENCY  # calls under way, or claimed, while the first refusal 
 def settled() -> None:
     """The vendor is asked once more, much later."""
     an_hour_passes()
-    settle.settle()
+    reconciler.settle()
 
 
 def test_34_answers_that_never_come_are_in_doubt_and_not_called_again(sandbox: Sandbox) -> None:
@@ -53,13 +55,13 @@ def test_37_a_429_is_waited_for_by_the_whole_credential_and_refuses_nothing(sand
     account = login(sandbox.url)
     caster = factories.caster(account.vendor)
     one, other = taken(8, account), factories.campaign_with_job(8, of=account, status="DISPATCHED")
-    left = sender.send(one.pk, one.fence)
+    left = sending.send(one.pk, one.fence)
     assert left.until and left.until > timezone.now() + timedelta(minutes=30)
     at_most = 3 + AFTER
     assert len(sandbox.books().entries) <= at_most
     assert mailcaster.claim(caster.pk, timezone.now()) is None
     other = take_again(other)
-    assert sender.send(other.pk, other.fence).left  # another sender that was at it already
+    assert sending.send(other.pk, other.fence).left  # another sender that was at it already
     assert len(sandbox.books().entries) <= at_most
     sandbox.settings(throttle="")
     Credential.objects.update(closed_until=None)
@@ -72,7 +74,7 @@ def test_37_a_429_is_waited_for_by_the_whole_credential_and_refuses_nothing(sand
 def test_38_a_burst_of_5xx_is_doubt_unless_the_contract_calls_it_safe(safe: bool, sandbox: Sandbox) -> None:
     sandbox.settings(down="503")
     job = taken(8, login(sandbox.url, lookup="strong", **({"safe_statuses": "503"} if safe else {})))
-    sender.send(job.pk, job.fence)
+    sending.send(job.pk, job.fence)
     assert sums() == ({"waiting": 8} if safe else {"in doubt": 8})
     assert len(sandbox.books().entries) <= (AFTER if safe else 8)
     sandbox.settings(down="")
@@ -86,7 +88,7 @@ def test_39_a_refused_login_pauses_the_credential_and_refuses_no_message(sandbox
     sandbox.settings(unauthorized=True)
     account = login(sandbox.url)
     job = taken(20, account)
-    assert sender.send(job.pk, job.fence).left
+    assert sending.send(job.pk, job.fence).left
     account.refresh_from_db()
     assert account.paused and "401" in account.paused_reason
     assert sums() == {"waiting": 20} and len(sandbox.books().entries) <= AFTER
@@ -100,14 +102,14 @@ def test_40_a_redirect_after_the_letter_was_taken_pauses_and_is_doubt(sandbox: S
     """It answers 303 to what it has taken; whoever resumes the credential sends nothing again."""
     account = login(sandbox.url, lookup="strong")
     job = taken([f"moved+{number}@sandbox.example" for number in range(20)], account)
-    assert sender.send(job.pk, job.fence).left
+    assert sending.send(job.pk, job.fence).left
     account.refresh_from_db()
     assert account.paused and "http 303" in account.paused_reason
     called = len(sandbox.books().entries)
     assert 1 <= called <= AFTER and sums() == {"in doubt": called, "waiting": 20 - called}
     while Credential.objects.filter(paused=True).update(paused=False):
         take_again(job)
-        sender.send(job.pk, job.fence)
+        sending.send(job.pk, job.fence)
     send_the_rest(job)
     settled()
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 20}

@@ -13,11 +13,13 @@ from threading import Barrier
 import pytest
 from django.db import connection, transaction
 
-from campaigns import settle
-from campaigns.claims import draining, finalising, people, sending
-from campaigns.claims.people import Verdict
+from campaigns import decisions
+from campaigns.claiming import claims as sending
+from campaigns.decisions import Verdict
+from campaigns.doubts import reconciler
+from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.sender import connections
+from campaigns.sending import connections, draining
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
@@ -48,7 +50,7 @@ def waiting_for_locks() -> int:
 
 
 def stop(job: Job) -> Verdict:
-    return people.stop([job.pk])[0].verdict
+    return decisions.stop([job.pk])[0].verdict
 
 
 def test_49_a_stop_while_the_messages_are_enqueued_wins_and_nothing_is_called(sandbox: Sandbox) -> None:
@@ -60,7 +62,7 @@ def test_49_a_stop_while_the_messages_are_enqueued_wins_and_nothing_is_called(sa
         verdict = both.enter_context(meanwhile(stop, job))
         wait_until(lambda: waiting_for_locks() == 2, "the stop waits for the sender")
     assert verdict.result() == Verdict.DONE and answer.result()
-    assert finalising.finalise(job.pk) and judge(sandbox.books()) == []
+    assert finalizer.finalise(job.pk) and judge(sandbox.books()) == []
 
 
 def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of_it() -> None:
@@ -80,7 +82,7 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
         assert stop(job) == Verdict.DONE
     expiring.result()
     assert not OpsMessage.objects.exclude(error_code=None).exists()
-    assert finalising.finalise(job.pk) and sums() == {"waiting": 5}
+    assert finalizer.finalise(job.pk) and sums() == {"waiting": 5}
 
 
 def test_50_after_a_stop_has_committed_no_new_call_starts(sandbox: Sandbox) -> None:
@@ -93,7 +95,7 @@ def test_50_after_a_stop_has_committed_no_new_call_starts(sandbox: Sandbox) -> N
             stop(job)
         assert not sending.result().left
     assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
-    assert finalising.finalise(job.pk)
+    assert finalizer.finalise(job.pk)
     assert not OpsMessage.objects.exists()
     assert judge(sandbox.books()) == []
 
@@ -104,7 +106,7 @@ def test_50_what_was_stopped_stays_stopped_however_many_workers_are_started(
     """Postman sent 90 more messages. Doubts are asked about, but not called again."""
     mail = rounds.mail(vendor.url, dedupe=True)
     driver.round("before_done:1")
-    people.stop([mail.parent.pk, mail.small.pk])
+    decisions.stop([mail.parent.pk, mail.small.pk])
     before = [entry.seq for entry in vendor.books().entries]
     for _ in range(3):
         rounds.an_hour_passes()
@@ -118,7 +120,7 @@ def test_50_doubts_of_a_stopped_job_are_looked_up_but_not_called(sandbox: Sandbo
     job = sent(taken(["lost@sandbox.example", "error@sandbox.example"], login(sandbox.url, lookup="strong")))
     Job.objects.filter(pk=job.pk).update(stopped_at=job.finished_at)
     rounds.an_hour_passes()
-    settle.settle()
+    reconciler.settle()
     assert sums() == {"accepted": 1, "in doubt": 1} and len(sandbox.books().entries) == 2
 
 
@@ -138,7 +140,7 @@ def pressed_at_once(job: Job) -> list[Verdict]:
     def press(verb: str) -> Verdict:
         try:
             both.wait()
-            return getattr(people, verb)([job.pk], revision=job.revision)[0].verdict
+            return getattr(decisions, verb)([job.pk], revision=job.revision)[0].verdict
         finally:
             connection.close()
 
@@ -151,7 +153,7 @@ def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
 
     def resume(_: int) -> Verdict:
         try:
-            return people.retry([job.pk], revision=job.revision)[0].verdict
+            return decisions.retry([job.pk], revision=job.revision)[0].verdict
         finally:
             connection.close()
 
@@ -162,7 +164,7 @@ def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
 
 def test_52_doubts_are_not_sent_again_by_a_retry(sandbox: Sandbox) -> None:
     job = sent(taken(["lost@sandbox.example", "bounce@sandbox.example"], login(sandbox.url)))
-    (answer,) = people.retry([job.pk])
+    (answer,) = decisions.retry([job.pk])
     assert (answer.verdict, answer.messages) == (Verdict.DONE, 1)
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
     sent(take_again(job))

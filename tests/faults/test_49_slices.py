@@ -5,10 +5,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import desk, sender
-from campaigns.claims import finalising, people
+from campaigns import decisions
+from campaigns import sending as sender
+from campaigns.finishing import finalizer
 from campaigns.models import Campaign, Message, OpsMessage
-from campaigns.sender import stream
+from campaigns.operators import actions
+from campaigns.sending import stream
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
@@ -47,14 +49,14 @@ def test_a_stop_between_two_slices_leaves_the_rest_waiting_and_a_retry_sends_it(
     job = taken(20 * SLICE, login(sandbox.url))
     with being_sent(job) as sending:
         calls(sandbox, 8)
-        assert people.stop([job.pk])[0].verdict == people.Verdict.DONE
+        assert decisions.stop([job.pk])[0].verdict == decisions.Verdict.DONE
         assert not sending.result().left
-    assert waiting() > 0 and finalising.finalise(job.pk)
+    assert waiting() > 0 and finalizer.finalise(job.pk)
     job.refresh_from_db()
     assert job.status == "LOGGED" and not OpsMessage.objects.exists()
     assert job.accepted + waiting() == 20 * SLICE and judge(sandbox.books()) == []
     sandbox.settings(latency_ms=0.0)
-    assert desk.retry([job.pk])[0].verdict == people.Verdict.DONE
+    assert actions.retry([job.pk])[0].verdict == decisions.Verdict.DONE
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 20 * SLICE}
 
@@ -90,7 +92,7 @@ def test_what_was_sent_before_a_retry_is_passed_over(sandbox: Sandbox) -> None:
     job = taken([f"{odd.get(n, 'ann')}+{n}@sandbox.example" for n in range(5 * SLICE)], login(sandbox.url))
     send_the_rest(job)
     for _ in range(2):
-        desk.retry([job.pk])
+        actions.retry([job.pk])
         send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 5 * SLICE - 3, "refused": 3}
     assert len(sandbox.books().entries) == 5 * SLICE + 2 * 3
@@ -122,7 +124,7 @@ def test_a_sender_that_was_thought_dead_enqueues_nothing_when_it_wakes_up(vendor
     of = mail(vendor.url)
     told = driver.round("before_enqueue:2:STOP")
     assert told["end"] == "frozen"
-    finalising.recover(of.small.pk, timedelta())
+    finalizer.recover(of.small.pk, timedelta())
     before = waiting()
     assert before == stream.SLICE + 100
     Mailcaster.objects.update(enabled=False)  # else its caster takes the job anew, and that enqueues

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import recovery, tasks
-from campaigns.claims import finalising, people
+from campaigns import decisions, tasks
+from campaigns.finishing import finalizer
+from campaigns.finishing import sweep as recovery
 from campaigns.models import Job
 from tests import factories
 from tests.enqueueing import started
@@ -56,7 +57,7 @@ def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_
     job = taken(to, login(sandbox.url))
     with being_sent(job) as sending, sweeping(LEASE):
         calls(sandbox, CONCURRENCY)
-        assert people.stop([job.pk], by="ann")[0].verdict == people.Verdict.DONE
+        assert decisions.stop([job.pk], by="ann")[0].verdict == decisions.Verdict.DONE
         sending.result()
         wait_until(lambda: Job.objects.get(pk=job.pk).status == "LOGGED", "the job is finalised")
     job.refresh_from_db()
@@ -68,9 +69,9 @@ def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_
 def test_50_a_sender_that_dies_after_the_stop_is_missed_when_its_lease_ends(sandbox: Sandbox) -> None:
     job = taken(2, login(sandbox.url))
     asyncio.run(claims_one(job, started(job)))
-    people.stop([job.pk])
-    assert not finalising.silent(LEASE)
-    assert not finalising.finalise(job.pk)
+    decisions.stop([job.pk])
+    assert not finalizer.silent(LEASE)
+    assert not finalizer.finalise(job.pk)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - LEASE - timedelta(seconds=1))
     swept = recovery.sweep(LEASE)
     assert (swept.recovered, swept.finalised) == ([job.pk], [job.pk])
@@ -86,7 +87,7 @@ def test_50_after_a_stop_the_caster_looks_for_its_next_job_at_once(sandbox: Sand
     after = factories.campaign_with_job(3, of=to, status="DISPATCHED")
     with meanwhile(tasks.send_job, job.pk, job.fence) as sending:
         calls(sandbox, 1)
-        people.stop([job.pk])
+        decisions.stop([job.pk])
         sending.result()
     after.refresh_from_db()
     assert (after.status, after.mailcaster) == ("ENQUEUED", caster)

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import sender
-from campaigns.claims import draining, finalising, people, sending
+from campaigns import decisions
+from campaigns import sending as sender
+from campaigns.claiming import claims, limits
+from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.sender import standing
-from campaigns.sender.connections import connect
+from campaigns.sending import draining
+from campaigns.sending.connections import connect
 from tests.enqueueing import started
 from tests.faults.checker import judge
 from tests.faults.sending import login, sent, take_again, taken
@@ -53,10 +55,10 @@ def test_p1_a_blind_requeue_of_what_was_in_flight(vendor: Sandbox) -> None:
 
 def test_p1_a_retry_that_takes_the_doubts_along(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     job = sent(taken(["ann@x.example", "lost@sandbox.example"], login(vendor.url)))
-    planted(monkeypatch, people, "FREE", "AND m.in_doubt_at IS NULL", "")
-    planted(monkeypatch, people, "FREE", "OR m.sent_at IS NULL", "OR m.delivered_at IS NULL")
-    planted(monkeypatch, people, "FREE", "delivered_at = NULL,", "delivered_at = NULL, in_doubt_at = NULL,")
-    assert people.retry([job.pk])[0].verdict == people.Verdict.DONE
+    planted(monkeypatch, decisions, "FREE", "AND m.in_doubt_at IS NULL", "")
+    planted(monkeypatch, decisions, "FREE", "OR m.sent_at IS NULL", "OR m.delivered_at IS NULL")
+    planted(monkeypatch, decisions, "FREE", "delivered_at = NULL,", "delivered_at = NULL, in_doubt_at = NULL,")
+    assert decisions.retry([job.pk])[0].verdict == decisions.Verdict.DONE
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
     sent(take_again(job))
     assert "P1" in broken(vendor)
@@ -66,8 +68,8 @@ def test_p2_a_job_that_is_logged_while_calls_are_open(vendor: Sandbox, monkeypat
     job = taken(3, login(vendor.url))
     sender.send(job.pk, job.fence)
     OpsMessage.objects.filter(id=job.first_message).update(delivered_at=None, message_id=None)
-    planted(monkeypatch, finalising, "OPEN", "AND sent_at IS NOT NULL", "AND false")
-    assert finalising.finalise(job.pk)
+    planted(monkeypatch, finalizer, "OPEN", "AND sent_at IS NOT NULL", "AND false")
+    assert finalizer.finalise(job.pk)
     assert "P2" in broken(vendor)
 
 
@@ -79,8 +81,8 @@ def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.Monke
     late = (job.first_message, Refused("timeout"))
     told(job, late)
     assert broken(vendor, final=False) == set()
-    planted(monkeypatch, sending, "RECORD", guard, "")
-    planted(monkeypatch, sending, "RECORD", "AND o.message_id IS NULL", "")
+    planted(monkeypatch, claims, "RECORD", guard, "")
+    planted(monkeypatch, claims, "RECORD", "AND o.message_id IS NULL", "")
     told(job, late)
     assert "P3" in broken(vendor, final=False)
 
@@ -88,7 +90,7 @@ def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.Monke
 def told(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
     async def tell() -> None:
         rows = await connect()
-        await sending.record(rows, sending.Lease(job.pk, 1), answers)
+        await claims.record(rows, claims.Lease(job.pk, 1), answers)
         await rows.close()
 
     asyncio.run(tell())
@@ -112,14 +114,14 @@ def test_p4_places_that_are_given_back_as_soon_as_the_call_is_over(
 
 def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     job = taken(3, login(vendor.url))
-    lease = sending.take(job.pk, job.fence)
+    lease = claims.take(job.pk, job.fence)
     assert lease
-    people.stop([job.pk])
-    planted(monkeypatch, sending, "ENQUEUE", "AND status = 'SENDING'", "")
-    planted(monkeypatch, sending, "CLAIM", "AND status = 'SENDING'", "")
-    planted(monkeypatch, standing, "READ", "j.status", "'SENDING' AS status")
-    monkeypatch.setattr(sending, "take", lambda *_: lease)
-    monkeypatch.setattr(sending, "start", lambda _: True)
+    decisions.stop([job.pk])
+    planted(monkeypatch, claims, "ENQUEUE", "AND status = 'SENDING'", "")
+    planted(monkeypatch, claims, "CLAIM", "AND status = 'SENDING'", "")
+    planted(monkeypatch, limits, "READ", "j.status", "'SENDING' AS status")
+    monkeypatch.setattr(claims, "take", lambda *_: lease)
+    monkeypatch.setattr(claims, "start", lambda _: True)
     drained = iter([False, True])
     monkeypatch.setattr(draining, "drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)
@@ -131,7 +133,7 @@ def test_p7_finalising_without_a_look_at_whose_rows_they_are(vendor: Sandbox, mo
     ours, other = taken(2, login(vendor.url)), taken(2, login(vendor.url))
     started(other)
     OpsMessage.objects.filter(id=other.first_message).update(sent_at=timezone.now())
-    planted(monkeypatch, finalising, "BACK", "id >= %(low)s AND id < %(high)s AND job_id = %(job)s", "true")
+    planted(monkeypatch, finalizer, "BACK", "id >= %(low)s AND id < %(high)s AND job_id = %(job)s", "true")
     before = list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at"))
     sent(ours)
     assert list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at")) != before

@@ -3,8 +3,7 @@
 import pytest
 from django.utils import timezone
 
-from campaigns import sender
-from campaigns.claims import people
+from campaigns import decisions, sending
 from campaigns.models import Job
 from tests import factories
 from tests.faults.rounds import Driver
@@ -23,10 +22,10 @@ def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minu
     frozen = driver.round("after_grant:1:STOP")
     assert frozen["end"] == "frozen", "with all places of the window"
     second = take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED"))
-    assert sender.send(second.pk, second.fence).left
+    assert sending.send(second.pk, second.fence).left
     account.refresh_from_db()
     assert account.full_until and account.full_until > timezone.now()
-    people.stop([first.pk])
+    decisions.stop([first.pk])
     driver.wake(frozen["pid"])  # claims nothing, and cancels its places
     account.refresh_from_db()
     assert account.full_until is None
@@ -41,7 +40,7 @@ def test_a_job_of_one_letter_takes_one_place(vendor: Sandbox, driver: Driver) ->
     first = factories.campaign_with_job(1, of=account, status="DISPATCHED")
     frozen = driver.round("after_grant:1:STOP")
     others = [take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED")) for _ in range(3)]
-    assert not any(sender.send(job.pk, job.fence).left for job in others), "three places were left"
+    assert not any(sending.send(job.pk, job.fence).left for job in others), "three places were left"
     driver.wake(frozen["pid"])
     first.refresh_from_db()
     too_late = first.waits_for == "no place in the vendor's window"  # it was frozen for longer than a grant is good for

@@ -13,10 +13,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from campaigns import desk, takeover
-from campaigns.claims import store
-from campaigns.claims.takeover import notice
+from campaigns.failover import guard, recovery
+from campaigns.failover.queries import notice
 from campaigns.models import Job, Store
+from campaigns.operators import actions
 from mailhub import roles
 from tests import factories
 from tests.campaigns.test_locks import while_it_waits
@@ -86,10 +86,10 @@ def test_the_numbers_are_shown_and_a_persons_word_puts_in_doubt_what_the_rows_do
     told = operator.get(PAGE)
     assert [(loss.calls, loss.messages) for loss in told.context["losses"]] == [(12, 12)]
     assert "12 messages will be in doubt" in words(told) and "Redis remembers" in words(told)
-    assert store.halted() == store.TAKEN_OVER and sums() == {"accepted": 2, "waiting": 22}, "numbers only"
+    assert guard.halted() == guard.TAKEN_OVER and sums() == {"accepted": 2, "waiting": 22}, "numbers only"
     after = operator.post(PAGE, form(told), follow=True)
     assert "12 calls that the rows do not know" in words(after) and "Calls start again" in words(after)
-    assert store.halted() is None and sums() == {"accepted": 2, "in doubt": 12, "waiting": 10}
+    assert guard.halted() is None and sums() == {"accepted": 2, "in doubt": 12, "waiting": 10}
     [(who, what)] = decided()
     assert who == "olga" and what.endswith("in doubt: 12 messages. Reason: the disk died")
     assert "Decided before" in words(after) and "olga" in words(after)
@@ -112,7 +112,7 @@ def test_of_two_that_recover_at_once_the_second_does_nothing() -> None:
     Store.objects.update(timeline="000000AA")
     adoptions = Store.objects.get().adoptions
     with pytest.raises(CommandError, match="in the meantime"), while_it_waits(by_command):
-        takeover.recover(Person("olga"), "the disk died")
+        recovery.recover(Person("olga"), "the disk died")
     assert Store.objects.get().adoptions == adoptions + 1 and len(decided()) == 1
 
 
@@ -129,20 +129,20 @@ def test_numbers_that_have_changed_since_are_shown_anew_and_nothing_is_done(
         restore(name)
         told = operator.get(PAGE)
         assert "There is no witness" in words(told) and "27 messages will be in doubt" in words(told)
-        desk.stop([jobs[1].pk], Person("ann"))
+        actions.stop([jobs[1].pk], Person("ann"))
         stale = operator.post(PAGE, form(told, "power failed"))
         assert "The numbers have changed" in words(stale) and "20 messages will be in doubt" in words(stale)
         assert 'value="power failed"' in stale.content.decode(), "nobody types it twice"
-        assert store.halted() == store.TAKEN_OVER and sums() == {"waiting": 27} and decided() == []
+        assert guard.halted() == guard.TAKEN_OVER and sums() == {"waiting": 27} and decided() == []
         operator.post(PAGE, form(stale))
-        assert store.halted() is None and sums() == {"in doubt": 20, "waiting": 7}
+        assert guard.halted() is None and sums() == {"in doubt": 20, "waiting": 7}
 
 
 def test_without_a_reason_or_the_numbers_nothing_is_done(restored: Job, operator: Client) -> None:
     told = form(operator.get(PAGE))
     assert "say why" in words(operator.post(PAGE, told | {"reason": "  "}))
     assert "have changed" in words(operator.post(PAGE, {"reason": "by a script"}))
-    assert store.halted() == store.TAKEN_OVER and decided() == []
+    assert guard.halted() == guard.TAKEN_OVER and decided() == []
 
 
 @pytest.mark.parametrize("groups", [("viewer", "all sponsors"), ("operator",), ("vendor admin", "all sponsors")])
@@ -159,7 +159,7 @@ def test_who_may_not_settle_doubts_of_all_sponsors_is_told_and_can_do_nothing(gr
     shown = may.get(PAGE).context["shown"]
     assert some.get(PAGE).status_code == 403
     assert some.post(PAGE, {"shown": shown, "reason": "I want to"}).status_code == 403
-    assert store.halted() == store.TAKEN_OVER and decided() == []
+    assert guard.halted() == guard.TAKEN_OVER and decided() == []
 
 
 def test_a_halt_of_another_kind_is_told_and_has_nothing_to_decide(operator: Client) -> None:
@@ -168,7 +168,7 @@ def test_a_halt_of_another_kind_is_told_and_has_nothing_to_decide(operator: Clie
     told = operator.get(PAGE)
     assert "nothing to decide" in words(told)
     operator.post(PAGE, form(told))
-    assert store.halted() == store.MIGRATING and decided() == []
+    assert guard.halted() == guard.MIGRATING and decided() == []
 
 
 @pytest.mark.parametrize("path", FRONT)

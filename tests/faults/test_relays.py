@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from django.conf import settings
 
-from campaigns import sender
+from campaigns import sending
 from campaigns.models import Campaign
 from tests import factories, private_postfix
 from tests.contracts.certificates import authority
@@ -36,7 +36,7 @@ def test_long_mails_of_a_job_go_at_the_first_try(postfix: PrivatePostfix) -> Non
     job = taken([f"reader{number}@example.org" for number in range(5)], account)
     Campaign.objects.update(body="A newsletter of an ordinary size.\n" * 5_000, html=True)
     before = postfix.log().count("lost connection")
-    assert not sender.send(job.pk, job.fence).left
+    assert not sending.send(job.pk, job.fence).left
     send_the_rest(job)
     assert sums() == {"accepted": 5} and postfix.log().count("lost connection") == before
 
@@ -45,7 +45,7 @@ def test_a_wrong_relay_burns_no_list_and_the_list_goes_when_it_is_mended(postfix
     known = {"host": "127.0.0.1", "port": postfix.foreign, "tls": "none", "sender": "us@example.org", "concurrency": 4}
     account = factories.credential(factories.vendor(adapter="smtp", settings=known, min_requests=1))
     job = taken([f"somebody{number}@elsewhere.example" for number in range(50)], account)
-    assert sender.send(job.pk, job.fence).left
+    assert sending.send(job.pk, job.fence).left
     account.refresh_from_db()
     assert account.paused and "Relay access denied" in account.paused_reason
     assert sums() == {"waiting": 50}

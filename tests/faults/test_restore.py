@@ -15,10 +15,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit, dispatcher, sender
-from campaigns.claims import store
+from campaigns import audit
+from campaigns import sending as sender
+from campaigns.dispatch import dispatcher
+from campaigns.doubts.reconciler import settle
+from campaigns.failover import guard
 from campaigns.models import Job, Message
-from campaigns.settle import settle
 from tests import factories
 from tests.copies import backup, restore
 from tests.faults.checker import judge, sums
@@ -59,17 +61,17 @@ def test_nothing_is_called_before_a_person_has_said_so(sandbox: Sandbox) -> None
     job = factories.campaign_with_job(5, of=login(sandbox.url), status="DISPATCHED")
     with backup() as name:
         restore(name)
-        assert store.halted() == store.TAKEN_OVER
+        assert guard.halted() == guard.TAKEN_OVER
         assert any(not check.ok and "recover_store" in check.question for check in audit.run())
         take_again(job)
         assert sender.send(job.pk, job.fence).left and sandbox.books().entries == []
-        assert Job.objects.get(pk=job.pk).waits_for == store.TAKEN_OVER
+        assert Job.objects.get(pk=job.pk).waits_for == guard.TAKEN_OVER
         with pytest.raises(CommandError, match="add --yes"):
             recover(yes=False)
         before = recover(dry_run=True)
-        assert store.halted() == store.TAKEN_OVER, "numbers only"
+        assert guard.halted() == guard.TAKEN_OVER, "numbers only"
         assert recover() == before | {"dry_run": False}
-        assert store.halted() is None and recover() == {"taken_over": False}
+        assert guard.halted() is None and recover() == {"taken_over": False}
 
 
 def test_what_redis_let_through_since_is_in_doubt_and_nothing_else(sandbox: Sandbox) -> None:

@@ -8,7 +8,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from campaigns.claims import casting, store
+from campaigns.casting import queries as casting_queries
+from campaigns.failover import guard
 from campaigns.models import Job, Store
 from tests import factories
 from tests.faults.checker import judge, sums
@@ -59,7 +60,7 @@ def test_a_sender_whose_answers_the_schema_refuses_calls_nobody_else_and_keeps_w
         assert sending.result().left
     assert called <= len(sandbox.books().entries) <= called + CONCURRENCY, "what was claimed by then, and no other"
     assert sums()["accepted"] == len(sandbox.books().entries)
-    assert Job.objects.get(pk=job.pk).waits_for == store.OTHER_TABLES
+    assert Job.objects.get(pk=job.pk).waits_for == guard.OTHER_TABLES
     sandbox.settings(latency_ms=0.0)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
@@ -69,14 +70,14 @@ def test_a_sender_whose_answers_the_schema_refuses_calls_nobody_else_and_keeps_w
 def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandbox: Sandbox, tables: str) -> None:
     sandbox.settings(latency_ms=100.0)
     job, other = taken(MANY, login(sandbox.url)), factories.campaign_with_job(1, status="DISPATCHED")
-    ours = store.tables()
+    ours = guard.tables()
     with being_sent(job) as sending:
         calls(sandbox, CONCURRENCY)
         Store.objects.update(tables=tables)
         assert sending.result().left
     assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
-    assert Job.objects.get(pk=job.pk).waits_for == (store.OTHER_TABLES if tables else store.MIGRATING)
-    assert casting.lock(factories.caster(other.vendor).pk) is None, "nothing is taken either"
+    assert Job.objects.get(pk=job.pk).waits_for == (guard.OTHER_TABLES if tables else guard.MIGRATING)
+    assert casting_queries.lock(factories.caster(other.vendor).pk) is None, "nothing is taken either"
     Store.objects.update(tables=ours)
     sandbox.settings(latency_ms=0.0)
     send_the_rest(job)
@@ -84,7 +85,7 @@ def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandb
 
 
 def test_what_migrate_writes_down_is_what_the_program_knows() -> None:
-    assert Store.objects.get().tables == store.tables() and store.halted() is None
+    assert Store.objects.get().tables == guard.tables() and guard.halted() is None
 
 
 def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing(settings: Any) -> None:
@@ -93,10 +94,10 @@ def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing(settings: 
     with a_migration_to_do():
         with pytest.raises(CommandError, match="1 job is being sent: end the workers first, or say --wait"):
             migrate()
-        assert store.halted() is None
+        assert guard.halted() is None
         Job.objects.filter(pk=job.pk).update(heartbeat_at="2000-01-01T00:00Z")
         migrate()
-    assert store.halted() is None
+    assert guard.halted() is None
 
 
 def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: Sandbox) -> None:
@@ -107,7 +108,7 @@ def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: San
         with meanwhile(lambda: migrate(wait=True)) as migrating:
             assert sending.result().left
             migrating.result()
-        assert sums()["in doubt"] == 0 and sums()["waiting"] > 0 and store.halted() is None
+        assert sums()["in doubt"] == 0 and sums()["waiting"] > 0 and guard.halted() is None
     sandbox.settings(latency_ms=0.0)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}

@@ -2,8 +2,8 @@
 
 import pytest
 
+from campaigns.content.cost import MAX_STEPS
 from campaigns.models import Message
-from campaigns.steps import MAX_STEPS
 from mailhub.front.allowance import REQUEST_STEPS
 from tests.front.program import Program, desk, fresh, letter, pointers, problem
 

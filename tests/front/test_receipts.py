@@ -9,8 +9,10 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns import audit, consumer, webhook_delivery, webhooks
+from campaigns import audit
 from campaigns.models import Job, Message, Session, WebhookCall
+from campaigns.results import writer
+from campaigns.webhooks import delivery, events
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused
 from tests.front.program import Program, desk, fresh, letter, pointers, problem
 from tests.front.test_sessions import end
@@ -64,7 +66,7 @@ def test_a_result_on_its_server_is_not_believed_after_a_receipt():
     program, vendor = Program(), reporting()
     links, names = finished(program, vendor.row, [accepted(), accepted()])
     vendor.tell((names[0], "delivered", 1), (names[1], "bounced", 1))
-    consumer.consume(Session.objects.get().pk)
+    writer.consume(Session.objects.get().pk)
     vendor.tell((names[0], "bounced", 2), (names[1], "delivered", 2))  # the counts are as before
     rows = program.get(links["messages"]).json()["data"]
     assert [row["status"] for row in rows] == ["bounced", "delivered"]
@@ -72,14 +74,14 @@ def test_a_result_on_its_server_is_not_believed_after_a_receipt():
 
 def test_programs_are_told_once_however_often_the_vendor_reports(receiver: Receiver):
     program, vendor = Program(), reporting()
-    _, secret = webhooks.create(program.sponsor, receiver.url, [], test=False)
-    webhooks.create(program.sponsor, receiver.url, [], test=True)
+    _, secret = events.create(program.sponsor, receiver.url, [], test=False)
+    events.create(program.sponsor, receiver.url, [], test=True)
     _, names = finished(program, vendor.row, [accepted("v-0"), accepted("v-1")])
     for _ in range(2):
         vendor.post([receipt(names[0]), receipt(names[1], "bounced", reason="unknown")])
     calls = WebhookCall.objects.order_by("kind")
     assert [call.kind for call in calls] == ["message.bounced", "message.delivered"]
-    webhook_delivery.deliver_due()
+    delivery.deliver_due()
     told = [Signer(secret).verify(body, headers) for headers, body, _ in receiver.got]
     bounced, delivered = (one["data"] for one in sorted(told, key=itemgetter("type")))
     assert (delivered["reference"], delivered["status"], delivered["vendor_message_id"]) == ("r0", "delivered", "v-0")
@@ -90,13 +92,13 @@ def test_programs_are_told_once_however_often_the_vendor_reports(receiver: Recei
 
 def test_a_letter_that_is_delivered_before_its_session_ends_was_sent_as_well(receiver: Receiver):
     program, vendor = Program(), reporting()
-    webhooks.create(program.sponsor, receiver.url, [], test=False)
+    events.create(program.sponsor, receiver.url, [], test=False)
     _, (name,) = finished(program, vendor.row, [accepted()])
     vendor.tell((name,))
     session = Session.objects.get()
-    assert len(consumer.consume(session.pk)) == 2
+    assert len(writer.consume(session.pk)) == 2
     vendor.tell((name, "bounced", 3))
-    assert consumer.consume(session.pk) == [], "the session's end is told once"
+    assert writer.consume(session.pk) == [], "the session's end is told once"
     kinds = ["message.bounced", "message.delivered", "message.sent", "session.finished"]
     assert sorted(WebhookCall.objects.values_list("kind", flat=True)) == kinds
 
@@ -105,7 +107,7 @@ def test_a_letter_that_is_delivered_before_its_session_ends_was_sent_as_well(rec
 @pytest.mark.timeout(600)
 def test_workers_post_the_news(receiver: Receiver):
     program, vendor = Program(), reporting()
-    webhooks.create(program.sponsor, receiver.url, ["message.delivered"], test=False)
+    events.create(program.sponsor, receiver.url, ["message.delivered"], test=False)
     _, names = finished(program, vendor.row, [accepted(), accepted()])
     with worker(queues="webhooks,celery", WEBHOOK_NETWORKS="127.0.0.0/8"):
         vendor.tell(*((name,) for name in names))

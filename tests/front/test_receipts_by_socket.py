@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import audit, dispatcher
+from campaigns import audit
+from campaigns.dispatch import dispatcher
 from campaigns.models import Job, Message
 from campaigns.tasks import ring
 from tests import factories

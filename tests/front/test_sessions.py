@@ -8,9 +8,11 @@ from django.core.management import call_command
 from django.db import transaction
 from django.utils import timezone
 
-from campaigns import consumer, mailcaster, results
-from campaigns.claims import finalising
+from campaigns.casting import mailcaster
+from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, Session
+from campaigns.results import store as result_store
+from campaigns.results import writer
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
 from tests.front.program import Program, desk, fresh, letter, pointers, problem
@@ -109,23 +111,23 @@ def test_the_answer_is_the_same_from_the_result_server_and_from_the_rows():
     links, _ = sent(program, [accepted("v-1"), refused()])
     from_rows = program.get(links["messages"]).json()
     session = Session.objects.get()
-    consumer.consume(session.pk)
+    writer.consume(session.pk)
     session.refresh_from_db()
-    assert session.shard == results.shard_of(session.pk) and session.finished_at
-    assert results.get(session.shard, session.pk)["messages"][0]["vendor_message_id"] == "v-1"
+    assert session.shard == result_store.shard_of(session.pk) and session.finished_at
+    assert result_store.get(session.shard, session.pk)["messages"][0]["vendor_message_id"] == "v-1"
     assert program.get(links["messages"]).json() == from_rows
 
 
 def test_a_result_from_before_a_late_acceptance_is_not_believed():
     program = Program()
     links, job = sent(program, [in_doubt()])
-    consumer.consume(Session.objects.get().pk)
+    writer.consume(Session.objects.get().pk)
     news = {"message_id": "late", "delivered_at": timezone.now(), "in_doubt_at": None, "error_sub_type": None}
     Message.objects.filter(id=job.first_message).update(**news)
     Job.objects.filter(pk=job.pk).update(accepted=1, in_doubt=0)
     assert program.get(links["messages"]).json()["data"][0]["status"] == "sent"
     assert program.get(links["self"]).json()["status"] == "sent"
-    assert consumer.left_behind() == [Session.objects.get().pk], "and its result is written again"
+    assert writer.left_behind() == [Session.objects.get().pk], "and its result is written again"
 
 
 @pytest.mark.parametrize("name", ["ses_0", "x", "ses_" + "0" * 32, "ses_" + "G" * 32, "0" * 32])
@@ -155,8 +157,8 @@ def test_a_stopped_session_calls_nobody_and_a_retry_sends_it_on():
     job = Job.objects.get()
     assert job.stopped_by == program.key.prefix
     problem(program.post(links["retry"]), "state-conflict", 409)  # until it is finalised
-    assert finalising.finalise(job.pk)
-    consumer.consume(Session.objects.get().pk)
+    assert finalizer.finalise(job.pk)
+    writer.consume(Session.objects.get().pk)
     assert program.get(f"{links['messages']}?status=stopped").json()["data"][1]["reference"] == "r1"
     again = program.post(links["retry"])
     assert again.status_code == 202 and again.json()["changed"] and again.json()["session"]["status"] == "waiting"
@@ -177,7 +179,7 @@ def test_a_stop_stops_a_child_that_was_sent_again_after_the_stop_before_it():
     assert "2 child jobs stopped" in program.post(links["stop"]).json()["told"]
     for child in (one, other):  # of each, the first message was called
         Message.objects.filter(pk=child.first_message).update(dequeued_at=timezone.now(), **in_doubt())
-        assert finalising.finalise(child.pk)
+        assert finalizer.finalise(child.pk)
     call_command("retry_job", one.pk, yes=True)
     assert statuses(top, one, other) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
 

@@ -11,10 +11,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import webhook_delivery, webhooks
 from campaigns.models import Session, Webhook, WebhookCall
 from campaigns.tasks import ring_webhooks, sweep_sessions
-from campaigns.webhook_delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, Candidate, share
+from campaigns.webhooks import delivery, events
+from campaigns.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, Candidate, share
 from tests.campaigns.rows import accepted
 from tests.front.program import Program, fresh
 from tests.front.test_webhooks import deliver, finished, listening, receiver
@@ -63,15 +63,13 @@ def calls(program: Program, url: str, hooks: int, each: int) -> list[Webhook]:
     if session is None:
         finished(program, [accepted()])
         session = Session.objects.filter(sponsor=program.sponsor).get()
-    made = [webhooks.create(program.sponsor, url, [], test=False)[0] for _ in range(hooks)]
+    made = [events.create(program.sponsor, url, [], test=False)[0] for _ in range(hooks)]
     for hook in made:
         rows = [
-            webhooks._row(
-                hook, session, webhooks.uuid5(webhooks.SPACE, f"{hook.pk} {n}"), webhooks.Event.MESSAGE_SENT, {}
-            )
+            events._row(hook, session, events.uuid5(events.SPACE, f"{hook.pk} {n}"), events.Event.MESSAGE_SENT, {})
             for n in range(each)
         ]
-        webhooks.store(rows)
+        events.store(rows)
     return made
 
 
@@ -109,26 +107,26 @@ class TestSuspension:
     def test_a_webhook_that_times_out_again_and_again_is_suspended_and_its_calls_wait_untried(self, receiver) -> None:
         with dripping() as url:
             (hook,) = calls(Program(), url, 1, OF_A_WEBHOOK + 10)
-            webhook_delivery.deliver_due()
+            delivery.deliver_due()
         hook.refresh_from_db()
         assert hook.timeouts == TIMEOUTS, "calls in flight when it was suspended do not prolong that"
         left = hook.suspended_until - timezone.now()
         assert timedelta() < left <= timedelta(seconds=SUSPENDED[0])
         tried = Counter(hook.calls.values_list("tries", flat=True))
         assert tried[0] >= 10 - OF_A_WEBHOOK and tried.total() == OF_A_WEBHOOK + 10 and set(tried) <= {0, 1}
-        assert webhook_delivery.deliver_due() == 0
+        assert delivery.deliver_due() == 0
 
     def test_on_trial_one_call_decides_whether_it_goes_on(self, receiver, monkeypatch) -> None:
         with dripping() as url, monkeypatch.context() as short:
             short.setattr(receivers, "DEADLINE", 0.3)
             (hook,) = calls(Program(), url, 1, 5)
             Webhook.objects.update(timeouts=TIMEOUTS, suspended_until=timezone.now())
-            assert webhook_delivery.deliver_due() == 1
+            assert delivery.deliver_due() == 1
             hook.refresh_from_db()
             assert hook.suspended_until - timezone.now() > timedelta(seconds=SUSPENDED[0])
         Webhook.objects.update(url=receiver.url, suspended_until=timezone.now())
         WebhookCall.objects.update(next_at=timezone.now())
-        assert webhook_delivery.deliver_due() == 5
+        assert delivery.deliver_due() == 5
         hook.refresh_from_db()
         assert (hook.timeouts, hook.suspended_until) == (0, None)
 
@@ -138,7 +136,7 @@ class TestSuspension:
         monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: over.wait(60))
         (hook,) = calls(Program(), "https://slow.example/", 1, 1)
         try:
-            assert webhook_delivery.deliver_due() == 1
+            assert delivery.deliver_due() == 1
         finally:
             over.set()
         assert hook.calls.get().told == "no answer within 0.3 s"
@@ -146,12 +144,12 @@ class TestSuspension:
     def test_what_waits_for_days_for_a_suspended_webhook_is_given_up_and_can_be_redelivered(self, receiver) -> None:
         (hook,) = calls(Program(), receiver.url, 1, 1)
         Webhook.objects.update(timeouts=9, suspended_until=timezone.now() + timedelta(hours=1))
-        assert webhook_delivery.give_up() == 0
+        assert delivery.give_up() == 0
         WebhookCall.objects.update(created_at=timezone.now() - timedelta(days=5))
         sweep_sessions()
         call = hook.calls.get()
         assert call.next_at is None and "given up" in call.told
-        assert webhooks.again(call.pk) and deliver(call.pk) is None
+        assert events.again(call.pk) and deliver(call.pk) is None
         assert hook.calls.exclude(taken_at=None).exists()
 
 
@@ -175,7 +173,7 @@ def test_two_processes_never_take_the_same_call(receiver) -> None:
     made: list[int] = []
 
     def run() -> None:
-        made.append(webhook_delivery.deliver_due())
+        made.append(delivery.deliver_due())
         connection.close()
 
     threads = [threading.Thread(target=run) for _ in range(2)]

@@ -17,9 +17,10 @@ from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
-from campaigns import consumer, webhook_delivery, webhooks
 from campaigns.models import Job, Message, Session, Webhook, WebhookCall
+from campaigns.results import writer
 from campaigns.tasks import WEBHOOKS, deliver_webhooks, sweep_sessions
+from campaigns.webhooks import delivery, events
 from mailhub.celery import app
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, refused
@@ -79,7 +80,7 @@ def receiver(settings) -> Iterator[Receiver]:
 
 def deliver(call_id: int) -> object:
     """All that is due is posted; when the next try of this call is."""
-    webhook_delivery.deliver_due()
+    delivery.deliver_due()
     return WebhookCall.objects.filter(pk=call_id).values_list("next_at", flat=True).first()
 
 
@@ -88,12 +89,12 @@ def finished(program, shapes, **members):
     people = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
     program.send(letter(desk(), recipients=people, **members))
     end(Job.objects.latest("id"), shapes)
-    return consumer.consume(Session.objects.latest("id").pk)
+    return writer.consume(Session.objects.latest("id").pk)
 
 
 def test_what_became_of_a_session_is_posted_and_signed(receiver):
     program = Program()
-    hook, secret = webhooks.create(program.sponsor, receiver.url, [], test=False)
+    hook, secret = events.create(program.sponsor, receiver.url, [], test=False)
     calls = finished(program, [accepted(), refused(), in_doubt()], metadata={"run": "7"})
     assert all(deliver(call) is None for call in calls)
     told = {}
@@ -117,14 +118,14 @@ def test_what_became_of_a_session_is_posted_and_signed(receiver):
 
 def test_an_event_is_one_call_however_often_it_is_found_and_a_settled_doubt_is_news(receiver):
     program = Program()
-    webhooks.create(program.sponsor, receiver.url, [], test=False)
+    events.create(program.sponsor, receiver.url, [], test=False)
     assert len(finished(program, [in_doubt()])) == 2
     session, job = Session.objects.get(), Job.objects.get()
-    assert consumer.consume(session.pk) == [] and WebhookCall.objects.count() == 2
+    assert writer.consume(session.pk) == [] and WebhookCall.objects.count() == 2
     news = {"message_id": "late", "delivered_at": timezone.now(), "in_doubt_at": None, "error_sub_type": None}
     Message.objects.filter(id=job.first_message).update(**news)
     Job.objects.filter(pk=job.pk).update(accepted=1, in_doubt=0)
-    assert len(consumer.consume(session.pk)) == 2
+    assert len(writer.consume(session.pk)) == 2
     assert sorted(WebhookCall.objects.values_list("kind", flat=True)) == [
         "message.needs_attention",
         "message.sent",
@@ -135,9 +136,9 @@ def test_an_event_is_one_call_however_often_it_is_found_and_a_settled_doubt_is_n
 
 def test_each_webhook_gets_its_own_sponsors_events_of_its_kinds_and_its_mode(receiver):
     program, stranger = Program(), Program()
-    wanted, _ = webhooks.create(program.sponsor, receiver.url, ["message.failed"], test=False)
-    webhooks.create(program.sponsor, receiver.url, [], test=True)
-    webhooks.create(stranger.sponsor, receiver.url, [], test=False)
+    wanted, _ = events.create(program.sponsor, receiver.url, ["message.failed"], test=False)
+    events.create(program.sponsor, receiver.url, [], test=True)
+    events.create(stranger.sponsor, receiver.url, [], test=False)
     finished(program, [accepted(), refused()])
     assert [(call.webhook_id, call.kind) for call in WebhookCall.objects.all()] == [(wanted.pk, "message.failed")]
 
@@ -164,7 +165,7 @@ class TestTries:
     def call(self, receiver):
         """A call that is due."""
         program = Program()
-        webhooks.create(program.sponsor, receiver.url, ["session.finished"], test=False)
+        events.create(program.sponsor, receiver.url, ["session.finished"], test=False)
         (call_id,) = finished(program, [accepted()])
         return call_id
 
@@ -176,9 +177,9 @@ class TestTries:
             next_at = deliver(call)
             waits.append(next_at and (next_at - before).total_seconds())
         assert waits.pop() is None
-        for wait, least in zip(waits, webhook_delivery.WAITS, strict=True):
+        for wait, least in zip(waits, delivery.WAITS, strict=True):
             assert least <= wait <= least * 1.1 + 60
-        assert timedelta(days=3) < timedelta(seconds=sum(webhook_delivery.WAITS)) < timedelta(days=4)
+        assert timedelta(days=3) < timedelta(seconds=sum(delivery.WAITS)) < timedelta(days=4)
         assert len({headers["webhook-id"] for headers, _, _ in receiver.got}) == 1, "the receiver can tell a repeat"
         row = WebhookCall.objects.get(pk=call)
         assert (row.tries, row.next_at, row.http_status, row.told) == (10, None, 500, "HTTP 500")
@@ -207,7 +208,7 @@ class TestTries:
         hook = Webhook.objects.get()
         assert not hook.enabled and "410" in hook.disabled_reason
         assert WebhookCall.objects.get(pk=call).next_at is None
-        assert not webhooks.again(call), "it has to be switched on first"
+        assert not events.again(call), "it has to be switched on first"
 
     def test_a_receiver_that_is_away_is_tried_again(self, call):
         with socket.socket() as closed:
@@ -296,7 +297,7 @@ def test_a_dead_receiver_holds_up_no_mail(sandbox, settings):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # takes connections and never answers
-        webhooks.create(program.sponsor, f"http://127.0.0.1:{silent.getsockname()[1]}/", [], test=False)
+        events.create(program.sponsor, f"http://127.0.0.1:{silent.getsockname()[1]}/", [], test=False)
         with worker(queues=f"hub,{vendor.queue}", processes=1, WEBHOOK_NETWORKS="127.0.0.0/8"), sweeping():
             for number in range(3):
                 assert program.send(letter(vendor, f"p{number}@sandbox.example")).status_code == 202

@@ -10,8 +10,9 @@ from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
-from campaigns import receipts, webhooks
+from campaigns import delivery_reports
 from campaigns.models import Job, Message, Webhook, WebhookCall
+from campaigns.webhooks import events
 from mailhub.models import KeptAnswer
 from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, fresh, pointers, problem
@@ -72,7 +73,7 @@ def test_a_key_is_good_for_one_body_and_for_one_sponsors_world():
 
 def test_what_was_refused_may_be_asked_again_with_the_same_key():
     program = Program()
-    for _ in range(webhooks.MOST_OF_A_PROGRAM):
+    for _ in range(events.MOST_OF_A_PROGRAM):
         assert create(program).status_code == 201
     problem(program.send({"url": URL}, key="one", path=HOOKS), "state-conflict", 409)
     Webhook.objects.first().delete()
@@ -117,7 +118,7 @@ def test_what_cannot_be_is_named(members, pointer, settings):
 
 def test_a_program_has_so_many_webhooks_and_no_more():
     program = Program()
-    for _ in range(webhooks.MOST_OF_A_PROGRAM):
+    for _ in range(events.MOST_OF_A_PROGRAM):
         assert create(program).status_code == 201
     problem(create(program), "state-conflict", 409)
     assert create(Program()).status_code == 201, "the others are not concerned"
@@ -129,7 +130,7 @@ def test_a_program_has_so_many_webhooks_and_no_more():
 
 def test_during_a_rotation_both_secrets_sign_and_after_a_day_the_new_one_alone(receiver):
     program = Program()
-    hook, old = webhooks.create(program.sponsor, receiver.url, ["session.finished"], test=False)
+    hook, old = events.create(program.sponsor, receiver.url, ["session.finished"], test=False)
     new = program.post(f"{HOOKS}/whk_{hook.pk}/rotate").json()["secret"]
     assert old != new
     (call,) = finished(program, [accepted()])
@@ -137,7 +138,7 @@ def test_during_a_rotation_both_secrets_sign_and_after_a_day_the_new_one_alone(r
     ((headers, body, _),) = receiver.got
     assert Signer(old).verify(body, headers) == Signer(new).verify(body, headers)
     with time_machine.travel(timezone.now() + timedelta(hours=25)):
-        assert webhooks.again(call)
+        assert events.again(call)
         deliver(call)
         _, (headers, body, _) = receiver.got
         assert Signer(new).verify(body, headers)
@@ -147,7 +148,7 @@ def test_during_a_rotation_both_secrets_sign_and_after_a_day_the_new_one_alone(r
 
 def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
     program = Program()
-    hook, _ = webhooks.create(program.sponsor, receiver.url, [], test=False)
+    hook, _ = events.create(program.sponsor, receiver.url, [], test=False)
     for call in finished(program, [accepted(), refused()]):
         deliver(call)
     path, seen = f"{HOOKS}/whk_{hook.pk}/calls?limit=2", []
@@ -161,7 +162,7 @@ def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
     assert (again.status_code, again.json()["id"], again.json()["tries"]) == (202, seen[0]["id"], 0)
     deliver(WebhookCall.objects.get(kind="session.finished").pk)
     assert [headers["webhook-id"] for headers, _, _ in receiver.got].count(seen[0]["id"]) == 2
-    webhooks.disable(hook, "the receiver answered 410 Gone")
+    events.disable(hook, "the receiver answered 410 Gone")
     found = problem(program.post(f"{HOOKS}/whk_{hook.pk}/calls/{seen[0]['id']}/redeliver"), "state-conflict", 409)
     assert "410 Gone" in found["detail"]
 
@@ -170,7 +171,7 @@ def test_the_calls_come_page_by_page_and_an_event_is_posted_again(receiver):
 class TestRemovedMeanwhile:
     def test_while_a_vendors_report_is_stored_that_report_is_stored(self):
         program = Program()
-        hook, _ = webhooks.create(program.sponsor, URL, ["message.delivered"], test=False)
+        hook, _ = events.create(program.sponsor, URL, ["message.delivered"], test=False)
         finished(program, [accepted()])
         row, job = Message.objects.get(), Job.objects.get()
         answers = []
@@ -181,19 +182,19 @@ class TestRemovedMeanwhile:
 
         thread = threading.Thread(target=remove)
         with transaction.atomic():
-            taken = receipts.take(job.vendor_id, [Reported(row.reference, "delivered", timezone.now())])
+            taken = delivery_reports.take(job.vendor_id, [Reported(row.reference, "delivered", timezone.now())])
             thread.start()
             wait_until(lambda: answers or waiting_for_a_lock(), "it is removed, or waits")
         thread.join()
         assert answers == [204] and len(taken.calls) == 1
         assert not Webhook.objects.exists() and not WebhookCall.objects.exists()
         assert Message.objects.get().receipt == "delivered"
-        again = receipts.take(job.vendor_id, [Reported(row.reference, "bounced", timezone.now())])
+        again = delivery_reports.take(job.vendor_id, [Reported(row.reference, "bounced", timezone.now())])
         assert (again.changed, again.calls) == (1, ())
 
     def test_while_it_is_called_the_call_ends_quietly(self, receiver):
         program = Program()
-        webhooks.create(program.sponsor, receiver.url, ["session.finished"], test=False)
+        events.create(program.sponsor, receiver.url, ["session.finished"], test=False)
         (call,) = finished(program, [accepted()])
         answer = receiver.answer
 

@@ -5,8 +5,9 @@ An endpoint that is added is found here by itself. If it has a parameter that is
 
 from dataclasses import dataclass
 
-from campaigns import consumer, webhooks
 from campaigns.models import Job, Session, WebhookCall
+from campaigns.results import writer
+from campaigns.webhooks import events
 from mailhub.front.api import api
 from tests.campaigns.rows import accepted
 from tests.front.program import Program, letter
@@ -37,13 +38,13 @@ class World:
 
 def everything(program: Program, vendor) -> World:
     """A finished session with a message, a webhook, and an event that waits to be posted."""
-    hook, _ = webhooks.create(program.sponsor, URL, [], test=False)
+    hook, _ = events.create(program.sponsor, URL, [], test=False)
     people = [{"to": "ann@sandbox.example", "reference": REFERENCE}]
     sent = program.send(letter(vendor, recipients=people, metadata={"run": RUN}), "very-own-key")
     assert sent.status_code == 202, sent.content
     job = Job.objects.get(session=Session.objects.get(sponsor=program.sponsor))
     end(job, [accepted("very-own-id")])
-    consumer.consume(job.session.pk)
+    writer.consume(job.session.pk)
     call = WebhookCall.objects.filter(webhook=hook, kind="message.sent").get()
     return World(
         {

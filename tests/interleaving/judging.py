@@ -5,8 +5,8 @@ from typing import Any
 
 from django.db.models import Q
 
+from campaigns.lifecycle import DONE, PARENTS, Status
 from campaigns.models import Job, Message, OpsMessage, Resolution, Session
-from campaigns.states import DONE, PARENTS, Status
 from sandbox.vendor.books import Books
 from tests.faults.checker import judge
 from tests.interleaving.starts import State

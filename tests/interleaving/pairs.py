@@ -8,11 +8,15 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import consumer, mailcaster, recovery
-from campaigns.claims import draining, people, sending, truth
-from campaigns.claims.resolve import CannotResolve
+from campaigns import decisions, ground_truth
+from campaigns.casting import mailcaster
+from campaigns.claiming import claims
+from campaigns.doubts.resolve import CannotResolve
+from campaigns.finishing import sweep
+from campaigns.lifecycle import DONE, Status
 from campaigns.models import Job, Message
-from campaigns.states import DONE, Status
+from campaigns.results import writer
+from campaigns.sending import draining
 from tests.interleaving import judging
 from tests.interleaving.starts import STARTS, Snapshots, State
 from tests.interleaving.verb_thread import DEADLINE, Hangs, VerbThread, blocked
@@ -118,22 +122,22 @@ def to_the_end(state: State, thread: VerbThread) -> None:
     """The sweep comes by, casters take what waits, senders send it; doubts are looked up; who stopped resumes."""
     _round_by_round(state, thread)
     for job in Job.objects.filter(parent=None):
-        people.retry([job.pk])
+        decisions.retry([job.pk])
     _round_by_round(state, thread)
-    for session_id in consumer.left_behind():
-        consumer.consume(session_id)
+    for session_id in writer.left_behind():
+        writer.consume(session_id)
 
 
 def _round_by_round(state: State, thread: VerbThread) -> None:
     for _ in range(ROUNDS):
         Vendor.objects.filter(paused=True).update(paused=False)
         Job.objects.filter(not_before__isnull=False).update(not_before=None)
-        recovery.sweep(NEVER)
+        sweep.sweep(NEVER)
         for caster_id in mailcaster.idle_casters(state.vendor_id):
             mailcaster.claim(caster_id, timezone.now())
         for job in Job.objects.filter(status=Status.ENQUEUED):
             _send(state, thread, job)
-        recovery.sweep(NEVER)
+        sweep.sweep(NEVER)
         open_jobs = Job.objects.exclude(status__in=(*DONE, Status.P_STOPPED))
         if not open_jobs.exists():
             return _settle(state, thread)
@@ -142,19 +146,19 @@ def _round_by_round(state: State, thread: VerbThread) -> None:
 
 
 def _send(state: State, thread: VerbThread, job: Job) -> None:
-    lease = sending.take(job.pk, job.fence)
-    if lease is None or not sending.start(lease):
+    lease = claims.take(job.pk, job.fence)
+    if lease is None or not claims.start(lease):
         return
 
     async def enqueue(rows: Any) -> None:
-        low = await sending.reached(rows, lease, job.first_message, job.end)
-        await sending.enqueue(rows, lease, low, job.end)
+        low = await claims.reached(rows, lease, job.first_message, job.end)
+        await claims.enqueue(rows, lease, low, job.end)
 
     thread.run(enqueue)
     claimed = claim_all(state, lease, thread)
     answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in claimed]
     if answers:
-        thread.run(lambda rows: sending.record(rows, lease, answers))
+        thread.run(lambda rows: claims.record(rows, lease, answers))
     draining.drain(thread.raw(), lease, job.first_message, job.end)
 
 
@@ -162,7 +166,7 @@ def _settle(state: State, thread: VerbThread) -> None:
     doubts = Message.objects.filter(in_doubt_at__isnull=False)
     found = [(one.pk, id) for one in doubts if (id := state.has(one.reference))]
     if found:
-        thread.run(lambda rows: truth.accept(rows, found))
+        thread.run(lambda rows: ground_truth.accept(rows, found))
 
 
 def _fate(one: str, two: str) -> str | None:

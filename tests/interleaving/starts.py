@@ -9,9 +9,9 @@ from uuid import uuid4
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claims.sending import Lease
+from campaigns.claiming.claims import Lease
+from campaigns.lifecycle import Status as S
 from campaigns.models import Job, Message, OpsMessage, Session
-from campaigns.states import Status as S
 from sandbox.vendor.books import Entry
 from tests import factories
 from tests.campaigns.rows import recount

@@ -7,10 +7,15 @@ from typing import Any
 
 from django.utils import timezone
 
-from campaigns import consumer, desk, dispatcher, mailcaster, receipts
-from campaigns.claims import draining, finalising, sending, truth
+from campaigns import delivery_reports, ground_truth
+from campaigns.casting import mailcaster
+from campaigns.claiming import claims, limits
+from campaigns.dispatch import dispatcher
+from campaigns.finishing import finalizer
 from campaigns.models import Session
-from campaigns.sender import standing
+from campaigns.operators import actions
+from campaigns.results import writer
+from campaigns.sending import draining
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread
 from vendors.adapters.base import Reported
@@ -81,15 +86,15 @@ def cast(state: State, thread: VerbThread) -> Any:
 
 @verb("enqueued", of="claims")
 def take(state: State, thread: VerbThread) -> Any:
-    lease = sending.take(state.leaf, state.lease.fence)
-    return lease and sending.start(lease)
+    lease = claims.take(state.leaf, state.lease.fence)
+    return lease and claims.start(lease)
 
 
 @verb("assigning sending stopped", of="claims")
 def enqueue(state: State, thread: VerbThread) -> Any:
     async def step(rows: Any) -> Any:
-        low = await sending.reached(rows, state.lease, state.first, state.end)
-        return await sending.enqueue(rows, state.lease, low, state.end)
+        low = await claims.reached(rows, state.lease, state.first, state.end)
+        return await claims.enqueue(rows, state.lease, low, state.end)
 
     return thread.run(step)
 
@@ -100,9 +105,9 @@ def claim(state: State, thread: VerbThread) -> Any:
     return claim_all(state, state.lease, thread)
 
 
-def claim_all(state: State, lease: sending.Lease, thread: Any) -> list[sending.Claimed]:
+def claim_all(state: State, lease: claims.Lease, thread: Any) -> list[claims.Claimed]:
     async def step(rows: Any) -> Any:
-        seen = await standing.read(rows, lease, state.vendor_id, state.credential_id)
+        seen = await limits.read(rows, lease, state.vendor_id, state.credential_id)
         job = await (
             await rows.execute("SELECT first_message + size FROM campaigns_job WHERE id = %s", [lease.job_id])
         ).fetchone()
@@ -111,9 +116,9 @@ def claim_all(state: State, lease: sending.Lease, thread: Any) -> list[sending.C
             "credential": state.credential_id, "generation": seen.scope.generation,
             "adoptions": seen.adoptions, "cursor": 0, "end": job[0], "most": 10,
         }  # fmt: skip
-        return await sending.claim(rows, words)
+        return await claims.claim(rows, words)
 
-    claimed: list[sending.Claimed] = thread.run(step)
+    claimed: list[claims.Claimed] = thread.run(step)
     for message in claimed:
         state.call(message.reference)
     return claimed
@@ -121,7 +126,7 @@ def claim_all(state: State, lease: sending.Lease, thread: Any) -> list[sending.C
 
 @verb(HELD)
 def heartbeat(state: State, thread: VerbThread) -> Any:
-    return thread.run(lambda rows: sending.heartbeat(rows, state.lease))
+    return thread.run(lambda rows: claims.heartbeat(rows, state.lease))
 
 
 # -- what calls come to
@@ -132,7 +137,7 @@ ANSWERED = "assigning sending drained sent stopped"
 
 def _record(state: State, thread: VerbThread, outcome: Outcome) -> None:
     message = state.called or state.doubt
-    thread.run(lambda rows: sending.record(rows, state.lease, [(message, outcome)]))
+    thread.run(lambda rows: claims.record(rows, state.lease, [(message, outcome)]))
     if isinstance(outcome, Accepted):
         state.reported.add(message)
 
@@ -162,7 +167,7 @@ def record_in_doubt(state: State, thread: VerbThread) -> None:
 
 @verb("assigning enqueued sending drained stopped", fates=NOT_MADE, of="lets go")
 def put_back(state: State, thread: VerbThread) -> Any:
-    return finalising.put_back(state.leaf, state.lease.fence)
+    return finalizer.put_back(state.leaf, state.lease.fence)
 
 
 @verb("drained sending", of="lets go")
@@ -180,23 +185,23 @@ def expire(state: State, thread: VerbThread) -> Any:
 
 @verb("assigning enqueued sending drained sent proved stopped")
 def recover(state: State, thread: VerbThread) -> Any:
-    return finalising.recover(state.leaf, NEVER)
+    return finalizer.recover(state.leaf, NEVER)
 
 
 @verb("drained sent proved stopped")
 def finalise(state: State, thread: VerbThread) -> Any:
-    return finalising.finalise(state.leaf)
+    return finalizer.finalise(state.leaf)
 
 
 @verb("sent finished")
 def finish_parent(state: State, thread: VerbThread) -> Any:
-    return finalising.finish_parent(state.top)
+    return finalizer.finish_parent(state.top)
 
 
 @verb("logged finished sent")
 def consume(state: State, thread: VerbThread) -> Any:
     """The result of the session is written."""
-    return consumer.consume(Session.objects.get(job=state.top).pk)
+    return writer.consume(Session.objects.get(job=state.top).pk)
 
 
 # -- people
@@ -204,42 +209,42 @@ def consume(state: State, thread: VerbThread) -> Any:
 
 @verb("ready queued logged drained " + CHILD, stops=lambda state: state.top)
 def stop(state: State, thread: VerbThread) -> Any:
-    return desk.stop([state.top], ANN)
+    return actions.stop([state.top], ANN)
 
 
 @verb(CHILD, stops=lambda state: state.leaf)
 def stop_child(state: State, thread: VerbThread) -> Any:
-    return desk.stop([state.leaf], ANN)
+    return actions.stop([state.leaf], ANN)
 
 
 @verb("sent " + ENDED, frees=True)
 def retry(state: State, thread: VerbThread) -> Any:
-    return desk.retry([state.top], by=ANN)
+    return actions.retry([state.top], by=ANN)
 
 
 @verb("sent finished halfway", frees=True)
 def retry_child(state: State, thread: VerbThread) -> Any:
-    return desk.retry([state.leaf], by=ANN, expired=True)
+    return actions.retry([state.leaf], by=ANN, expired=True)
 
 
 @verb(ENDED)
 def resolve_sent(state: State, thread: VerbThread) -> Any:
-    return desk.settle([state.doubt], "sent", "seen at the vendor", "ann")
+    return actions.settle([state.doubt], "sent", "seen at the vendor", "ann")
 
 
 @verb(ENDED)
 def resolve_failed(state: State, thread: VerbThread) -> Any:
-    return desk.settle([state.doubt], "failed", "given up", "ann")
+    return actions.settle([state.doubt], "failed", "given up", "ann")
 
 
 @verb(ENDED, frees=True)
 def resend(state: State, thread: VerbThread) -> Any:
-    return desk.settle([state.doubt], "resend", "not there", "ann")
+    return actions.settle([state.doubt], "resend", "not there", "ann")
 
 
 @verb(ENDED, frees=True)
 def resend_job(state: State, thread: VerbThread) -> Any:
-    return desk.settle_jobs([state.top], "resend", ANN, "not there")
+    return actions.settle_jobs([state.top], "resend", ANN, "not there")
 
 
 @verb("assigning sending dispatched")
@@ -260,7 +265,7 @@ def _reports(state: State, kind: Any) -> Any:
     message = state.called or state.doubt
     at = datetime(2026, 3, 1, 12, 1 if kind == "bounced" else 0, tzinfo=UTC)
     reported = Reported(state.reference(message), kind, at, vendor_id=f"v-{message}")
-    taken = receipts.take(state.vendor_id, [reported])
+    taken = delivery_reports.take(state.vendor_id, [reported])
     assert taken.unknown == (), "a reference of ours is unknown"
     if kind == "delivered":
         state.reported.add(message)
@@ -280,14 +285,14 @@ def bounced(state: State, thread: VerbThread) -> Any:
 @verb("sent " + ENDED, fates=TAKEN)
 def look_up(state: State, thread: VerbThread) -> None:
     found = [(state.doubt, f"v-{state.doubt}")]
-    thread.run(lambda rows: truth.accept(rows, found))
+    thread.run(lambda rows: ground_truth.accept(rows, found))
     state.reported.add(state.doubt)
 
 
 @verb(ENDED, fates=REFUSED)
 def refused_at_look_up(state: State, thread: VerbThread) -> None:
     answers = [(state.doubt, "bounce", "look-up")]
-    thread.run(lambda rows: truth.refuse(rows, answers))
+    thread.run(lambda rows: ground_truth.refuse(rows, answers))
 
 
 @verb(ENDED, fates=TAKEN | NOT_MADE)
@@ -297,12 +302,12 @@ def repeat(state: State, thread: VerbThread) -> Any:
 
 
 async def _repeat(state: State, rows: Any) -> Any:
-    scope = await standing.read_vendor(rows, state.vendor_id, state.credential_id)
+    scope = await limits.read_vendor(rows, state.vendor_id, state.credential_id)
     if scope is None:
         return None
-    due = await truth.due(rows, state.credential_id, 1, 300.0)
+    due = await ground_truth.due(rows, state.credential_id, 1, 300.0)
     for doubt in due:
-        if await truth.repeat(rows, scope, doubt, 1.0, units=1, young=truth.FOR_EVER, closes=None):
+        if await ground_truth.repeat(rows, scope, doubt, 1.0, units=1, young=ground_truth.FOR_EVER, closes=None):
             await _take(state, rows, doubt)
     return due
 
@@ -314,19 +319,19 @@ def repeat_what_is_not_there(state: State, thread: VerbThread) -> Any:
 
 
 async def _repeat_what_is_not_there(state: State, rows: Any) -> Any:
-    scope = await standing.read_vendor(rows, state.vendor_id, state.credential_id)
+    scope = await limits.read_vendor(rows, state.vendor_id, state.credential_id)
     if scope is None:
         return None
-    due = await truth.due(rows, state.credential_id, 1, 300.0)
+    due = await ground_truth.due(rows, state.credential_id, 1, 300.0)
     for doubt in due:
-        if await truth.look_up(rows, scope, doubt, 1.0) and not state.has(doubt.reference):
-            await truth.disprove(rows, doubt)
-            if await truth.repeat(rows, scope, doubt, 1.0, units=1, young=None, closes=None):
+        if await ground_truth.look_up(rows, scope, doubt, 1.0) and not state.has(doubt.reference):
+            await ground_truth.disprove(rows, doubt)
+            if await ground_truth.repeat(rows, scope, doubt, 1.0, units=1, young=None, closes=None):
                 await _take(state, rows, doubt)
     return due
 
 
-async def _take(state: State, rows: Any, doubt: truth.Doubt) -> None:
+async def _take(state: State, rows: Any, doubt: ground_truth.Doubt) -> None:
     id = state.call(doubt.reference)
-    await truth.accept(rows, [(doubt.id, id)])
+    await ground_truth.accept(rows, [(doubt.id, id)])
     state.reported.add(doubt.id)

@@ -11,7 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import queues, tasks
+from campaigns import tasks
+from campaigns.forecast import queues
 from campaigns.models import Job
 from mailhub.operations import plot, pulse, workers
 from tests import factories

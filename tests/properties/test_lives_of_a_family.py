@@ -26,12 +26,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from campaigns import desk, dispatcher, mailcaster, receipts, recovery
-from campaigns.claims import draining, finalising, sending, truth
-from campaigns.claims.resolve import CannotResolve
+from campaigns import delivery_reports, ground_truth
+from campaigns.casting import mailcaster
+from campaigns.claiming import claims, limits
+from campaigns.dispatch import dispatcher
+from campaigns.doubts.resolve import CannotResolve
+from campaigns.finishing import finalizer, sweep
 from campaigns.models import Campaign, Job, Message, OpsMessage, Resolution
-from campaigns.sender import standing
-from campaigns.sender.connections import connect
+from campaigns.operators import actions
+from campaigns.sending import draining
+from campaigns.sending.connections import connect
 from tests import factories
 from tests.interleaving import judging
 from tests.interleaving.pairs import to_the_end
@@ -52,7 +56,7 @@ FATES = ["accepted", "lost", "refused", "not sent", "error"]
 class Sender:
     """What a sender has in its hands: messages that it claimed, by reference, and how far it has let go."""
 
-    lease: sending.Lease
+    lease: claims.Lease
     first: int
     end: int
     claimed: dict[int, str] = field(default_factory=dict)
@@ -107,8 +111,8 @@ class Family(RuleBasedStateMachine):
         claimed = mailcaster.claim(self.casters[which % 2], timezone.now())
         if claimed is None:
             return
-        lease, job = sending.take(claimed.job_id, claimed.fence), Job.objects.get(pk=claimed.job_id)
-        if lease and sending.start(lease):
+        lease, job = claims.take(claimed.job_id, claimed.fence), Job.objects.get(pk=claimed.job_id)
+        if lease and claims.start(lease):
             sender = Sender(lease, job.first_message, job.end)
             self.senders.append(sender)
             for _ in range(slices):
@@ -116,18 +120,18 @@ class Family(RuleBasedStateMachine):
             self._claim(sender, most)
 
     async def _enqueue(self, rows: Any, sender: Sender) -> None:
-        low = await sending.reached(rows, sender.lease, sender.first, sender.end)
-        await sending.enqueue(rows, sender.lease, low, min(low + 1, sender.end))
+        low = await claims.reached(rows, sender.lease, sender.first, sender.end)
+        await claims.enqueue(rows, sender.lease, low, min(low + 1, sender.end))
 
     def _claim(self, sender: Sender, most: int) -> None:
-        async def step(rows: Any) -> list[sending.Claimed]:
-            seen = await standing.read(rows, sender.lease, self.state.vendor_id, self.state.credential_id)
+        async def step(rows: Any) -> list[claims.Claimed]:
+            seen = await limits.read(rows, sender.lease, self.state.vendor_id, self.state.credential_id)
             words = {
                 "job": sender.lease.job_id, "fence": sender.lease.fence, "vendor": self.state.vendor_id, "hold": 1.0,
                 "terms": seen.terms, "credential": self.state.credential_id, "generation": seen.scope.generation,
                 "adoptions": seen.adoptions, "cursor": 0, "end": sender.end, "most": most,
             }  # fmt: skip
-            return await sending.claim(rows, words)
+            return await claims.claim(rows, words)
 
         sender.claimed |= {one.id: one.reference for one in self.here.run(step)} if most else {}
 
@@ -144,7 +148,7 @@ class Family(RuleBasedStateMachine):
         id, reference = sender.claimed.popitem()
         outcome = self._call(reference, fate)
         for _ in range(1 + twice):
-            self.here.run(lambda rows: sending.record(rows, sender.lease, [(id, outcome)]))
+            self.here.run(lambda rows: claims.record(rows, sender.lease, [(id, outcome)]))
         if isinstance(outcome, Accepted):
             self.state.reported.add(id)
 
@@ -165,34 +169,34 @@ class Family(RuleBasedStateMachine):
         if how == "expires":
             self.here.run(lambda rows: draining.expire(rows, sender.lease, sender.first, sender.end))
         if how == "is put back" or not draining.drain(self.here.raw(), sender.lease, sender.first, sender.end):
-            finalising.put_back(sender.lease.job_id, sender.lease.fence)
+            finalizer.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
     def the_sweep_comes_by(self) -> None:
         """Long after everybody was heard of last."""
-        recovery.sweep(NEVER)
+        sweep.sweep(NEVER)
 
     @rule(which=ANY)
     def one_is_finalised(self, which: int) -> None:
         job_id = self.job(which)
-        finalising.finalise(job_id)
-        finalising.finish_parent(job_id)
+        finalizer.finalise(job_id)
+        finalizer.finish_parent(job_id)
 
     @rule(which=ANY, verb=st.sampled_from(["stop", "retry", "retry expired"]))
     def a_person_decides_about_a_job(self, which: int, verb: str) -> None:
         if verb == "stop":
-            desk.stop([self.job(which)], ANN)
+            actions.stop([self.job(which)], ANN)
         else:
-            desk.retry([self.job(which)], by=ANN, expired=verb == "retry expired")
+            actions.retry([self.job(which)], by=ANN, expired=verb == "retry expired")
 
     @rule(which=ANY, decision=st.sampled_from(["sent", "failed", "resend"]), whole=st.booleans())
     def a_person_settles_doubts(self, which: int, decision: str, whole: bool) -> None:
         doubts = self._doubts()
         try:
             if whole:
-                desk.settle_jobs([self.job(which)], decision, ANN, "so I say")
+                actions.settle_jobs([self.job(which)], decision, ANN, "so I say")
             elif doubts:
-                desk.settle([doubts[which % len(doubts)].pk], decision, "so I say", "ann")
+                actions.settle([doubts[which % len(doubts)].pk], decision, "so I say", "ann")
         except CannotResolve:
             pass
 
@@ -203,7 +207,7 @@ class Family(RuleBasedStateMachine):
     def doubts_are_settled(self, verb: str) -> None:
         found = [(one.pk, id) for one in self._doubts() if (id := self.state.has(one.reference))]
         if verb == "look up" and found:
-            self.here.run(lambda rows: truth.accept(rows, found))
+            self.here.run(lambda rows: ground_truth.accept(rows, found))
             self.state.reported |= {id for id, _ in found}
         elif verb != "look up":
             VERBS[verb].act(self.state, self.here)
@@ -213,7 +217,7 @@ class Family(RuleBasedStateMachine):
         letters = [one.reference for one in self.state.letters if one.verdict == "accepted"]
         if letters:
             reported = Reported(letters[which % len(letters)], kind, datetime(2026, 3, 1, 12, minute, tzinfo=UTC))
-            assert receipts.take(self.state.vendor_id, [reported]).unknown == ()
+            assert delivery_reports.take(self.state.vendor_id, [reported]).unknown == ()
 
     @rule(paused=st.booleans(), units=st.integers(1000, 1001))
     def terms_are_edited(self, paused: bool, units: int) -> None:

@@ -19,12 +19,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from campaigns import audit, dispatcher, receipts
-from campaigns.claims import draining, finalising, people, sending, truth
+from campaigns import audit, decisions, delivery_reports, ground_truth
+from campaigns.claiming import claims, limits
+from campaigns.dispatch import dispatcher
+from campaigns.finishing import finalizer
+from campaigns.lifecycle import move
 from campaigns.models import Campaign, Job, Message, OpsMessage
-from campaigns.sender import standing
-from campaigns.sender.connections import connect
-from campaigns.states import move
+from campaigns.sending import draining
+from campaigns.sending.connections import connect
 from sandbox.vendor.books import Books, Entry
 from tests import factories
 from tests.faults.checker import judge, sums
@@ -44,7 +46,7 @@ FATES = ["accepted", "lost", "refused", "not sent", "error", "later"]
 class Sender:
     """What a sender has in its hands: messages that it claimed, outcomes not stored yet, outcomes stored before."""
 
-    lease: sending.Lease
+    lease: claims.Lease
     claimed: dict[int, str] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     told: dict[int, Outcome] = field(default_factory=dict)
@@ -72,12 +74,12 @@ class Lives(RuleBasedStateMachine):
     @rule(most=st.integers(0, 2), slices=st.integers(0, RECIPIENTS))
     def another_sender(self, most: int, slices: int) -> None:
         """Claims, but has called nobody yet. Whoever had the job is thought dead; he may be only slow, and is kept."""
-        finalising.recover(self.job.pk, NEVER)
+        finalizer.recover(self.job.pk, NEVER)
         dispatcher.dispatch_ready()
         waiting = Job.objects.filter(pk=self.job.pk)
         move(waiting, "enqueue", fence=F("fence") + 1, heartbeat_at=Now())
-        lease = sending.take(self.job.pk, waiting.get().fence)
-        if lease and sending.start(lease):
+        lease = claims.take(self.job.pk, waiting.get().fence)
+        if lease and claims.start(lease):
             self.senders.append(Sender(lease))
             for _ in range(slices):
                 self.enqueue(len(self.senders) - 1)
@@ -89,9 +91,9 @@ class Lives(RuleBasedStateMachine):
         """A slice of one message, by whoever has the job or thinks so."""
         self.loop.run_until_complete(self._enqueue(self.senders[which % len(self.senders)].lease))
 
-    async def _enqueue(self, lease: sending.Lease) -> None:
-        low = await sending.reached(self.rows, lease, self.job.first_message, self.job.end)
-        await sending.enqueue(self.rows, lease, low, min(low + 1, self.job.end))
+    async def _enqueue(self, lease: claims.Lease) -> None:
+        low = await claims.reached(self.rows, lease, self.job.first_message, self.job.end)
+        await claims.enqueue(self.rows, lease, low, min(low + 1, self.job.end))
 
     @precondition(lambda self: self.senders)
     @rule(which=ANY, fates=st.lists(st.sampled_from(FATES), min_size=1, max_size=2), tell=st.booleans())
@@ -105,16 +107,16 @@ class Lives(RuleBasedStateMachine):
         if tell:
             self._record(sender)
 
-    async def _claim(self, lease: sending.Lease, most: int) -> list[sending.Claimed]:
+    async def _claim(self, lease: claims.Lease, most: int) -> list[claims.Claimed]:
         job = self.job
-        world = await standing.read(self.rows, lease, job.vendor_id, job.credential_id)
+        world = await limits.read(self.rows, lease, job.vendor_id, job.credential_id)
         words = {
             "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": world.terms, "hold": 1.0,
             "credential": job.credential_id, "generation": world.scope.generation,
             "adoptions": world.adoptions, "cursor": 0, "end": job.end,
             "most": most,
         }  # fmt: skip
-        return await sending.claim(self.rows, words)
+        return await claims.claim(self.rows, words)
 
     def _call(self, sender: Sender, fate: str) -> None:
         """Its call reaches the vendor now, however long ago it was allowed; or it proves that it never called."""
@@ -150,7 +152,7 @@ class Lives(RuleBasedStateMachine):
         sender.told |= sender.outcomes
         sender.outcomes.clear()
         if sender.told:
-            self.loop.run_until_complete(sending.record(self.rows, sender.lease, list(sender.told.items())))
+            self.loop.run_until_complete(claims.record(self.rows, sender.lease, list(sender.told.items())))
 
     @precondition(lambda self: any(sender.idle for sender in self.senders))
     @rule(which=ANY, drained=st.booleans())
@@ -158,7 +160,7 @@ class Lives(RuleBasedStateMachine):
         idle = [sender for sender in self.senders if sender.idle]
         sender = idle[which % len(idle)]
         if not (drained and draining.drain(raw(), sender.lease, self.job.first_message, self.job.end)):
-            finalising.put_back(sender.lease.job_id, sender.lease.fence)
+            finalizer.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
     def the_rest_goes_out(self) -> None:
@@ -179,22 +181,22 @@ class Lives(RuleBasedStateMachine):
     @rule(recovered=st.booleans())
     def finalise(self, recovered: bool) -> None:
         if recovered:
-            finalising.recover(self.job.pk, NEVER)
-        finalising.finalise(self.job.pk)
+            finalizer.recover(self.job.pk, NEVER)
+        finalizer.finalise(self.job.pk)
 
     @rule(verb=st.sampled_from(["stop", "retry", "look up"]))
     def a_person(self, verb: str) -> None:
         if verb == "look up":
             self._look_up()
         else:
-            getattr(people, verb)([self.job.pk])
+            getattr(decisions, verb)([self.job.pk])
 
     def _look_up(self) -> None:
         found = {entry.reference: entry.id for entry in self.vendor if entry.verdict == "accepted"}
         doubts = Message.objects.filter(in_doubt_at__isnull=False)
         hits = [(message.pk, found[message.reference]) for message in doubts if message.reference in found]
         if hits:
-            self.loop.run_until_complete(truth.accept(self.rows, hits))
+            self.loop.run_until_complete(ground_truth.accept(self.rows, hits))
 
     @rule(which=ANY, kind=st.sampled_from(["delivered", "bounced"]), minute=st.integers(0, 3))
     def the_vendor_reports(self, which: int, kind: Any, minute: int) -> None:
@@ -203,7 +205,7 @@ class Lives(RuleBasedStateMachine):
         if letters:
             at = datetime(2026, 3, 1, 12, minute, tzinfo=UTC)
             reported = Reported(letters[which % len(letters)], kind, at)
-            assert receipts.take(self.job.vendor_id, [reported]).unknown == ()
+            assert delivery_reports.take(self.job.vendor_id, [reported]).unknown == ()
 
     def teardown(self) -> None:
         """In the middle of everything nothing is wrong; and everything comes to an end."""

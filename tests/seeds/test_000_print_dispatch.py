@@ -13,12 +13,13 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 from django.utils import timezone
 
-from campaigns import dispatcher, mailcaster, nights
-from campaigns.claims import finalising
+from campaigns.casting import mailcaster
+from campaigns.dispatch import dispatcher, nightly
+from campaigns.finishing import finalizer
+from campaigns.lifecycle import GROUPS
 from campaigns.models import Job
-from campaigns.sender import Sender
-from campaigns.sender.window import LEAD
-from campaigns.states import GROUPS
+from campaigns.sending import Sender
+from campaigns.sending.permits import LEAD
 from sandbox.vendor.windows import worst_window
 from tests import factories as make
 from tests.ageing import make_older
@@ -59,13 +60,13 @@ def test_every_evening_all_rendered_jobs_are_dispatched_and_the_three_look_ups_f
     velmas = rendered(3, amazing_mail)
     rendered(1, amazing_mail, sponsor="somebody else")
     assert look_up("Rendered") == velmas
-    assert not nights.run(amazing_mail.vendor, EVENING - timedelta(minutes=1)).jobs, "not before the evening"
-    assert nights.run(amazing_mail.vendor, EVENING).jobs == 4
+    assert not nightly.run(amazing_mail.vendor, EVENING - timedelta(minutes=1)).jobs, "not before the evening"
+    assert nightly.run(amazing_mail.vendor, EVENING).jobs == 4
     assert look_up("Dispatched") == velmas and not look_up("Rendered")
     caster = mailcaster.idle_casters(amazing_mail.vendor_id)[0]
     claimed = mailcaster.claim(caster, EVENING)
     assert claimed and look_up("Sending") == {claimed.job_id}, "on its way to Amazing Mail"
-    assert nights.run(amazing_mail.vendor, EVENING + timedelta(minutes=5)).jobs == 0, "once a night"
+    assert nightly.run(amazing_mail.vendor, EVENING + timedelta(minutes=5)).jobs == 0, "once a night"
 
 
 class Engine:
@@ -101,7 +102,7 @@ class Engine:
                 claimed = [mailcaster.claim(c, timezone.now()) for c in mailcaster.idle_casters(self.login.vendor_id)]
                 for claim in filter(None, claimed):
                     self.put_back[claim.job_id] += sender.send(claim.job_id, claim.fence).left
-                    finalising.finalise(claim.job_id)
+                    finalizer.finalise(claim.job_id)
                 if not any(claimed):
                     return self._closed_for()
         finally:
@@ -123,7 +124,7 @@ HOUR = 3600.0
 def test_a_thousand_jobs_at_five_in_sixty_seconds_end_after_11940_seconds(amazing_mail, sandbox):
     type(amazing_mail.vendor).objects.update(settings={"url": sandbox.url})
     rendered(1000, amazing_mail)
-    assert nights.run(amazing_mail.vendor, EVENING).jobs == 1000
+    assert nightly.run(amazing_mail.vendor, EVENING).jobs == 1000
     engine = Engine(amazing_mail, sandbox)
     while seconds := engine.run():
         engine.skip(seconds + LEAD)

@@ -11,9 +11,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import desk, dispatcher, mailcaster, sender
-from campaigns.claims import finalising, people
+from campaigns import decisions, sending
+from campaigns.casting import mailcaster
+from campaigns.dispatch import dispatcher
+from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
+from campaigns.operators import actions
 from tests import factories as make
 from tests.enqueueing import started
 from tests.programs import wait_until
@@ -56,12 +59,12 @@ def test_six_states_from_ready_to_logged(twilio, sandbox):
     lease = started(Job.objects.get(pk=job.pk))
     assert OpsMessage.objects.count() == 2 and not Message.objects.filter(dequeued_at=None).exists()
     assert status(job) == "SENDING"
-    assert finalising.put_back(job.pk, lease.fence), "the worker is replaced by another one"
+    assert finalizer.put_back(job.pk, lease.fence), "the worker is replaced by another one"
     claimed = pick(twilio)
-    assert claimed and not sender.send(job.pk, claimed.fence).left
+    assert claimed and not sending.send(job.pk, claimed.fence).left
     assert status(job) == "SENT", "all are picked off; the logger has not been there yet"
     assert Message.objects.filter(sent_at=None).count() == 2, "the results are in the ops table"
-    assert finalising.finalise(job.pk) and status(job) == "LOGGED"
+    assert finalizer.finalise(job.pk) and status(job) == "LOGGED"
     assert not OpsMessage.objects.exists(), "written back, then deleted"
     ann, bounce = Message.objects.order_by("pk")
     assert ann.message_id and ann.sent_at and ann.delivered_at and not ann.error_code
@@ -95,9 +98,9 @@ def test_a_credential_serves_one_campaign_at_a_time_but_several_jobs_of_it(twili
     assert {claimed.job_id for claimed in picked if claimed} == {first.pk, second.pk}
     for claimed in filter(None, picked):
         assert pick(twilio) is None, "the other campaign waits for the credential"
-        sender.send(claimed.job_id, claimed.fence)
+        sending.send(claimed.job_id, claimed.fence)
         assert pick(twilio) is None, "also while results are not logged yet"
-        finalising.finalise(claimed.job_id)
+        finalizer.finalise(claimed.job_id)
     claimed = pick(twilio)
     assert claimed and claimed.job_id == stranger.pk
 
@@ -106,18 +109,18 @@ def test_a_retry_sends_only_what_failed_in_the_same_row(twilio, sandbox):
     sandbox.settings(reject_rate=1.0)
     old = ready(["ann@sandbox.example", "bob@sandbox.example"], twilio)
     claimed = pick(twilio)
-    sender.send(old.pk, claimed.fence)
-    assert people.retry([old.pk])[0].verdict == people.Verdict.BUSY, "not before it is logged"
-    finalising.finalise(old.pk)
+    sending.send(old.pk, claimed.fence)
+    assert decisions.retry([old.pk])[0].verdict == decisions.Verdict.BUSY, "not before it is logged"
+    finalizer.finalise(old.pk)
     assert Job.objects.get(pk=old.pk).refused == 2
     newer = ready(1, twilio)
     sandbox.settings(reject_rate=0.0)
-    assert desk.retry([old.pk])[0].verdict == people.Verdict.DONE
+    assert actions.retry([old.pk])[0].verdict == decisions.Verdict.DONE
     claimed = pick(twilio)
     assert claimed.job_id == old.pk < newer.pk, "an older job that is retried comes before a newer one"
-    sender.send(old.pk, claimed.fence)
-    finalising.finalise(old.pk)
-    assert desk.retry([old.pk])[0].verdict == people.Verdict.ALREADY, "nothing is left that failed"
+    sending.send(old.pk, claimed.fence)
+    finalizer.finalise(old.pk)
+    assert actions.retry([old.pk])[0].verdict == decisions.Verdict.ALREADY, "nothing is left that failed"
     job = Job.objects.get(pk=old.pk)
     assert (job.accepted, job.refused) == (2, 0)
     assert not sandbox.books().duplicates()
@@ -132,25 +135,25 @@ def test_a_job_is_stopped_and_resumed_in_the_middle(twilio, sandbox):
 
     def stop_in_the_middle() -> None:
         wait_until(lambda: len(sandbox.books().accepted) >= 20, "twenty are accepted")
-        people.stop([job.pk])
+        decisions.stop([job.pk])
         connection.close()
 
     person = threading.Thread(target=stop_in_the_middle)
     person.start()
-    sender.send(job.pk, claimed.fence)
+    sending.send(job.pk, claimed.fence)
     person.join(60)
     assert status(job) == "STOPPED"
     stopped_at = Job.objects.get(pk=job.pk).stopped_at
     assert not OpsMessage.objects.filter(sent_at__gt=stopped_at).exists(), "no call starts after the stop"
-    assert finalising.finalise(job.pk), "every message with sent_at has its answer"
+    assert finalizer.finalise(job.pk), "every message with sent_at has its answer"
     halfway = Job.objects.get(pk=job.pk)
     assert halfway.status == "LOGGED" and 20 <= halfway.accepted < 200
     assert Message.objects.filter(dequeued_at=None).count() == 200 - halfway.accepted
     sandbox.settings(latency_ms=0)
-    assert desk.retry([job.pk])[0].verdict == people.Verdict.DONE, "resuming is the same as retrying"
+    assert actions.retry([job.pk])[0].verdict == decisions.Verdict.DONE, "resuming is the same as retrying"
     claimed = pick(twilio)
-    sender.send(job.pk, claimed.fence)
-    finalising.finalise(job.pk)
+    sending.send(job.pk, claimed.fence)
+    finalizer.finalise(job.pk)
     assert Job.objects.get(pk=job.pk).accepted == 200
     books = sandbox.books()
     assert len(books.recipients) == 200 and not books.duplicates()
@@ -160,12 +163,12 @@ def test_finalising_one_campaign_touches_no_row_of_another(twilio, sandbox):
     other = make.credential(make.vendor(settings={"url": sandbox.url}, casters=["small-only"]))
     done, under_way = ready(3, twilio), ready(3, other)
     claimed = pick(twilio)
-    sender.send(done.pk, claimed.fence)
+    sending.send(done.pk, claimed.fence)
     pick(other)
     started(Job.objects.get(pk=under_way.pk))
     mine = Message.objects.filter(campaign=under_way.campaign).order_by("pk")
     before = list(mine.values()), list(OpsMessage.objects.filter(job=under_way).order_by("pk").values())
-    finalising.finalise(done.pk)
+    finalizer.finalise(done.pk)
     after = list(mine.values()), list(OpsMessage.objects.filter(job=under_way).order_by("pk").values())
     assert before == after and len(after[1]) == 3
 

@@ -15,9 +15,12 @@ from django.db import connection
 from django.utils import timezone
 from kombu import Connection
 
-from campaigns import consumer, mailcaster, results, sender
-from campaigns.claims import finalising
+from campaigns import sending
+from campaigns.casting import mailcaster
+from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, Session
+from campaigns.results import store as result_store
+from campaigns.results import writer
 from campaigns.tasks import cast
 from mailhub.brokers import celery_url
 from tests import factories
@@ -84,19 +87,19 @@ class TestDetailedTransaction:
         program = Program()
         links = program.send(letter(service, THREE)).json()["links"]
         job_id, fence = picked(service)
-        sender.send(job_id, fence)  # 4: a worker does it and has the result back
-        assert finalising.finalise(job_id)
-        (session_id,) = consumer.finished([job_id])  # 5: the consumer picks the jobs that are done
-        consumer.consume(session_id)  # 6: it pushes the result, then writes the server's number to the session
+        sending.send(job_id, fence)  # 4: a worker does it and has the result back
+        assert finalizer.finalise(job_id)
+        (session_id,) = writer.finished([job_id])  # 5: the consumer picks the jobs that are done
+        writer.consume(session_id)  # 6: it pushes the result, then writes the server's number to the session
         session = Session.objects.get()
         other = 1 - session.shard
-        assert session.shard == results.shard_of(session_id)
-        assert results.get(session.shard, session_id) and not results.get(other, session_id)
-        assert not consumer.finished([job_id]) and not consumer.left_behind(), "the job is removed from the queue"
+        assert session.shard == result_store.shard_of(session_id)
+        assert result_store.get(session.shard, session_id) and not result_store.get(other, session_id)
+        assert not writer.finished([job_id]) and not writer.left_behind(), "the job is removed from the queue"
         status = status_of(service)  # 7: a bounced letter is a good response: the service works
         assert (status.good, status.bad) == (3, 0)
         result_servers[other].restart(keep=False)
-        stored = results.get(session.shard, session_id)["messages"]
+        stored = result_store.get(session.shard, session_id)["messages"]
         assert program.get(links["messages"]).json()["data"][0]["id"] == stored[0]["id"]  # 9 and 10
         told = program.get(links["self"]).json()
         assert (told["status"], told["counts"]["sent"], told["counts"]["failed"]) == ("partly_sent", 2, 1)
@@ -115,7 +118,7 @@ def test_sessions_are_spread_over_the_result_servers(settings):
     settings.RESULT_URLS = ["a", "b", "c"]
     from mailhub.front.orders import new_session
 
-    shards = [results.shard_of(new_session()) for _ in range(300)]
+    shards = [result_store.shard_of(new_session()) for _ in range(300)]
     assert {shards.count(shard) > 50 for shard in (0, 1, 2)} == {True}
 
 
@@ -192,24 +195,24 @@ class TestFailureScenarios:
     def test_7_a_result_database_that_cannot_be_reached_loses_the_result_and_the_rows_answer(
         self, service, settings, monkeypatch
     ):
-        monkeypatch.setattr(consumer, "PAUSES", (0.01, 0.01))
+        monkeypatch.setattr(writer, "PAUSES", (0.01, 0.01))
         program = Program()
         links = program.send(letter(service)).json()["links"]
         job_id, fence = picked(service)
-        sender.send(job_id, fence)
-        finalising.finalise(job_id)
+        sending.send(job_id, fence)
+        finalizer.finalise(job_id)
         settings.RESULT_URLS = ["redis://127.0.0.1:1/0"]
-        consumer.consume(Session.objects.get().pk)
+        writer.consume(Session.objects.get().pk)
         session = Session.objects.get()
         assert session.finished_at and session.shard is None, "the result is dropped, the work leaves the queue"
-        assert not consumer.finished([job_id]) and not consumer.left_behind()
+        assert not writer.finished([job_id]) and not writer.left_behind()
         assert program.get(links["messages"]).json()["data"][0]["status"] == "sent"
 
     def test_7_a_session_database_that_cannot_be_reached_drops_the_result_until_the_sweep(self, service):
         Program().send(letter(service))
         job_id, fence = picked(service)
-        sender.send(job_id, fence)
-        finalising.finalise(job_id)
+        sending.send(job_id, fence)
+        finalizer.finalise(job_id)
         session = Session.objects.get()
         script = "import django; django.setup(); from uuid import UUID; from campaigns import consumer;"
         script += f"consumer.PAUSES = (0.01,); print(consumer.consume(UUID('{session.pk}')))"
@@ -219,8 +222,8 @@ class TestFailureScenarios:
         told = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, env=away, capture_output=True, timeout=120)
         assert told.stdout.decode().strip() == "[]", told.stderr.decode()
         assert Session.objects.get().finished_at is None
-        assert consumer.left_behind() == [session.pk], "a lost bell is rung again"
-        consumer.consume(session.pk)
+        assert writer.left_behind() == [session.pk], "a lost bell is rung again"
+        writer.consume(session.pk)
         assert Session.objects.get().finished_at
 
     def test_a_transaction_can_be_retried_by_the_user(self, service, sandbox):
@@ -228,15 +231,15 @@ class TestFailureScenarios:
         sandbox.settings(reject_rate=1.0)
         links = program.send(letter(service)).json()["links"]
         job_id, fence = picked(service)
-        sender.send(job_id, fence)
-        finalising.finalise(job_id)
+        sending.send(job_id, fence)
+        finalizer.finalise(job_id)
         assert program.get(links["self"]).json()["status"] == "failed"
         sandbox.settings(reject_rate=0.0)
         forget()
         assert program.post(links["retry"]).json()["changed"]
         job_id, fence = picked(service)
-        sender.send(job_id, fence)
-        finalising.finalise(job_id)
+        sending.send(job_id, fence)
+        finalizer.finalise(job_id)
         told = program.get(links["messages"]).json()["data"][0]
         assert (told["status"], told["attempt"]) == ("sent", 2)
 

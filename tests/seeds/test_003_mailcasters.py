@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 import pytest
 from django.db import connection
 
-from campaigns import dispatcher
-from campaigns.claims.finalising import finish_parent
-from campaigns.mailcaster import Claimed, claim
+from campaigns.casting.mailcaster import Claimed, claim
+from campaigns.dispatch import dispatcher
+from campaigns.finishing.finalizer import finish_parent
+from campaigns.lifecycle import S, move
 from campaigns.models import Job
-from campaigns.states import S, move
 from tests import factories as make
 from vendors.models import Credential, Mailcaster
 

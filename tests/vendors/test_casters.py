@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaigns.mailcaster import ORDER, idle_casters
+from campaigns.casting.mailcaster import ORDER, idle_casters
 from tests import factories as make
 from vendors.casters import default_set
 from vendors.models import Mailcaster

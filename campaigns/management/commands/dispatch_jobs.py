@@ -6,11 +6,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from campaigns import dispatcher
-from campaigns.claims.dispatching import Dispatched
-from campaigns.management import deciding, flags, following
+from campaigns.dispatch import dispatcher
+from campaigns.dispatch.queries import Dispatched
+from campaigns.lifecycle import Status
+from campaigns.management import flags, following, job_commands
 from campaigns.models import Job
-from campaigns.states import Status
 from campaigns.tasks import ring
 from vendors.models import Vendor
 
@@ -18,13 +18,13 @@ from vendors.models import Vendor
 class Command(BaseCommand):
     help = (
         "Dispatches the jobs that wait for the night, now: all, or those that are named. It asks on a terminal only: "
-        "nothing goes out that the night would not send. " + deciding.CODES
+        "nothing goes out that the night would not send. " + job_commands.CODES
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="*", type=int, metavar="ID")
         flags.add(parser)
-        deciding.deciding(parser)
+        job_commands.deciding(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         jobs = flags.jobs(options)
@@ -34,14 +34,14 @@ class Command(BaseCommand):
         if options["dry_run"]:
             self._tell(found, options)
             return
-        if found.jobs and deciding.somebody_there():
-            deciding.confirm(f"This dispatches {_words(found)}", options)
+        if found.jobs and job_commands.somebody_there():
+            job_commands.confirm(f"This dispatches {_words(found)}", options)
         waited = list(jobs.filter(status=Status.RENDERED).values_list("pk", flat=True)) if options["wait"] else []
         done = dispatcher.dispatch(jobs)
         ring(done.vendors)
         self._tell(done, options)
         gone = Job.objects.filter(pk__in=waited).exclude(status=Status.RENDERED)
-        deciding.wait(self, list(gone.values_list("pk", flat=True)), options, following.OVER)
+        job_commands.wait(self, list(gone.values_list("pk", flat=True)), options, following.OVER)
 
     def _tell(self, done: Dispatched, options: dict[str, Any]) -> None:
         if options["json"]:

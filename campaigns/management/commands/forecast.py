@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from campaigns import eta, obstacles, queues
-from campaigns.eta import Eta
-from campaigns.queues import Queue
+from campaigns.forecast import eta, obstacles, queues
+from campaigns.forecast.eta import Eta
+from campaigns.forecast.queues import Queue
 from vendors.management import arguments
 from vendors.management.output import tell
 from vendors.models import Vendor

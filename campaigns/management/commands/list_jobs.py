@@ -7,7 +7,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from campaigns import eta, progress, words
+from campaigns import labels, progress
+from campaigns.forecast import eta
 from campaigns.management import flags
 from campaigns.models import Job
 from vendors.management.output import write_rows
@@ -64,7 +65,7 @@ def _of(job: Job, sums: progress.Progress, prospect: eta.Prospect) -> dict[str, 
         "campaign": job.campaign.name,
         "vendor": job.vendor.slug,
         "status": job.status,
-        "in_words": words.of_sum(sums),
+        "in_words": labels.of_sum(sums),
         "size": job.size,
         **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED, "units")},
         "created_at": job.created_at.isoformat(),

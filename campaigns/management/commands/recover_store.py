@@ -6,8 +6,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
 
-from campaigns import takeover
-from campaigns.management.deciding import confirm
+from campaigns.failover import recovery
+from campaigns.management.job_commands import confirm
 from vendors.management.history import person
 from vendors.management.output import tell
 from vendors.records import Person
@@ -39,20 +39,20 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         since, without = _time(options["since"]), options["without"]
-        if takeover.needed() is None and since is None:
+        if recovery.needed() is None and since is None:
             tell(self.stdout, "the store is the one that it was: nothing to do", {"taken_over": False}, options["json"])
             return
-        losses = takeover.preview(since, without)
+        losses = recovery.preview(since, without)
         if not options["dry_run"]:
-            confirm(f"{takeover.in_words(losses)}. Calls start again after this", options)
-            by, shown = Person(options["by"] or person()), None if options["yes"] else takeover.picture(losses)
+            confirm(f"{recovery.in_words(losses)}. Calls start again after this", options)
+            by, shown = Person(options["by"] or person()), None if options["yes"] else recovery.picture(losses)
             try:
-                losses = takeover.recover(by, options["reason"], since, without, shown)
-            except takeover.Changed as error:
+                losses = recovery.recover(by, options["reason"], since, without, shown)
+            except recovery.Changed as error:
                 raise CommandError(str(error)) from error
         told = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
-        facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [takeover.facts(one) for one in losses]}
-        tell(self.stdout, takeover.in_words(losses) + told, facts, options["json"])
+        facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [recovery.facts(one) for one in losses]}
+        tell(self.stdout, recovery.in_words(losses) + told, facts, options["json"])
 
 
 def _time(word: str | None) -> datetime | None:

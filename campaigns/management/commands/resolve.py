@@ -4,14 +4,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Q, QuerySet
 
-from campaigns import desk, doubts
-from campaigns.claims import people
-from campaigns.claims.people import Verdict
-from campaigns.claims.resolve import As, CannotResolve, Resolved, pictures
-from campaigns.management import deciding, flags, following
+from campaigns import decisions
+from campaigns.decisions import Verdict
+from campaigns.doubts import listing
+from campaigns.doubts.resolve import As, CannotResolve, Resolved, pictures
+from campaigns.lifecycle import Status
+from campaigns.management import flags, following, job_commands
 from campaigns.management.answers import NOT_YET, report
 from campaigns.models import Job
-from campaigns.states import Status
+from campaigns.operators import actions
 from vendors.management.history import person
 from vendors.management.output import tell, write_rows
 from vendors.records import Person
@@ -24,7 +25,7 @@ class Command(BaseCommand):
     help = (
         "Messages in doubt: the vendor may have them, its answer is lost. Lists them, or settles them as a person "
         "found out: those that are named, all or none, or those of jobs that have ended, by --job, --vendor and the "
-        "like. " + deciding.CODES
+        "like. " + job_commands.CODES
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -38,14 +39,14 @@ class Command(BaseCommand):
         parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
         parser.add_argument("--job", type=int, metavar="ID", help="of this job")
         flags.add(parser)
-        deciding.deciding(parser)
+        job_commands.deciding(parser)
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
 
     def handle(self, *args: Any, **options: Any) -> None:
         jobs = _jobs(options)
         if options["list"]:
-            self._list(doubts.doubts(jobs=jobs), options)
+            self._list(listing.doubts(jobs=jobs), options)
             return
         decided, named = options["decision"] and options["reason"].strip(), bool(options["messages"])
         if not decided or named == (jobs is not None):
@@ -57,7 +58,7 @@ class Command(BaseCommand):
             self._settle_jobs(jobs, options)
 
     def _list(self, rows: QuerySet[Any], options: dict[str, Any]) -> None:
-        shown = map(doubts.facts, rows.iterator() if options["json"] else rows[:SHOWN])
+        shown = map(listing.facts, rows.iterator() if options["json"] else rows[:SHOWN])
         write_rows(self.stdout, shown, options["json"], COLUMNS)
         if not options["json"] and (total := rows.count()) > SHOWN:
             self.stdout.write(f"the first {SHOWN} of {total:,}; --json lists all")
@@ -65,33 +66,33 @@ class Command(BaseCommand):
     def _settle(self, options: dict[str, Any]) -> None:
         ids, decision, by = options["messages"], options["decision"], options["by"] or person()
         if options["dry_run"]:
-            named = list(map(doubts.facts, doubts.doubts().filter(pk__in=ids)))
+            named = list(map(listing.facts, listing.doubts().filter(pk__in=ids)))
             self._would(len(named), len({row["job"] for row in named}), options)
             return
         try:
-            done = desk.settle(ids, decision, options["reason"], by)
+            done = actions.settle(ids, decision, options["reason"], by)
         except CannotResolve as error:
             raise CommandError(str(error), returncode=NOT_YET if error.later else 1) from None
         facts = {"messages": done.messages, "as": decision, "sent_again": done.ready, "held": done.held}
         tell(self.stdout, sentence(done, decision), facts, options["json"])
         if options["wait"]:
-            deciding.wait(self, list(done.ready), options, following.OVER)
+            job_commands.wait(self, list(done.ready), options, following.OVER)
 
     def _settle_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> None:
         """One leaf job after the other; a parent's children are found by the same look-ups."""
         ended = jobs.filter(status=Status.LOGGED, in_doubt__gt=0).order_by("pk")
         ids = list(ended.values_list("pk", flat=True))
-        seen, number = pictures(ids), doubts.doubts(jobs=ended).count()
+        seen, number = pictures(ids), listing.doubts(jobs=ended).count()
         if options["dry_run"]:
             self._would(number, len(ids), options)
             return
-        deciding.confirm(_words(number, len(ids), options), options)
+        job_commands.confirm(_words(number, len(ids), options), options)
         how = options["decision"], Person(options["by"] or person()), options["reason"]
-        answers = [answer for one in ids for answer in desk.settle_jobs([one], *how, seen[one])]
+        answers = [answer for one in ids for answer in actions.settle_jobs([one], *how, seen[one])]
         report(self.stdout, answers, options["json"])
         if options["wait"]:
             sending = [job_id for one in answers if one.verdict == Verdict.DONE for job_id in one.ready]
-            deciding.wait(self, sending, options, following.OVER)
+            job_commands.wait(self, sending, options, following.OVER)
 
     def _would(self, number: int, jobs: int, options: dict[str, Any]) -> None:
         facts = {"dry_run": True, "messages": number, "jobs": jobs, "as": options["decision"]}
@@ -109,12 +110,12 @@ def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
 
 def _words(number: int, jobs: int, options: dict[str, Any]) -> str:
     decision = As(options["decision"]).label
-    return f"this settles {people.count(number, 'message')} of {people.count(jobs, 'job')} as {decision}"
+    return f"this settles {decisions.count(number, 'message')} of {decisions.count(jobs, 'job')} as {decision}"
 
 
 def sentence(done: Resolved, decision: str) -> str:
     """What came of it, for people."""
-    words = [f"{people.count(done.messages, 'message')}: {As(decision).label}"]
+    words = [f"{decisions.count(done.messages, 'message')}: {As(decision).label}"]
     words += [f"job {', '.join(map(str, done.ready))} sends again"] if done.ready else []
     words += [f"job {', '.join(map(str, done.held))} was stopped: retry_job sends them"] if done.held else []
     return "; ".join(words)

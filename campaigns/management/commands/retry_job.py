@@ -4,20 +4,21 @@ from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
-from campaigns import desk, progress
-from campaigns.claims.people import Answer
-from campaigns.management import deciding, flags
+from campaigns import progress
+from campaigns.decisions import Answer
+from campaigns.lifecycle import DONE, Status
+from campaigns.management import flags, job_commands
 from campaigns.models import Job
-from campaigns.states import DONE, Status
+from campaigns.operators import actions
 from vendors.records import Person
 
 ANSWERED = F("accepted") + F("in_doubt")  # these are never sent again
 
 
-class Command(deciding.Deciding):
+class Command(job_commands.Deciding):
     help = (
         "Sends again what was refused or never called, in the same job; resumes a stopped one. Never what was "
-        "accepted or is in doubt. 3 means that the job is under way or still being finalised. " + deciding.CODES
+        "accepted or is in doubt. 3 means that the job is under way or still being finalised. " + job_commands.CODES
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,4 +37,4 @@ class Command(deciding.Deciding):
         return words, {"refused": sums.refused, "waiting": sums.waiting}
 
     def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[Answer]:
-        return desk.retry(ids, expired=options["expired"], by=by, reason=options["reason"])
+        return actions.retry(ids, expired=options["expired"], by=by, reason=options["reason"])

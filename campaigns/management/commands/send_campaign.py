@@ -16,14 +16,16 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
-from campaigns import dispatcher, intake, templates
-from campaigns.hours import in_words, opens_at
+from campaigns import intake
+from campaigns.content import templates
+from campaigns.dispatch import dispatcher
 from campaigns.intake import At, Hours
-from campaigns.intake.when import check_times, parse_at, parse_hours, parse_moment
+from campaigns.intake.times import check_times, parse_at, parse_hours, parse_moment
+from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.management.bars import Bars
 from campaigns.models import Job, Sponsor
-from campaigns.states import Status
+from campaigns.sending_hours import in_words, opens_at
 from campaigns.tasks import ring
 from vendors.models import Credential, Vendor
 

@@ -4,9 +4,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from campaigns import words
+from campaigns import labels
+from campaigns.lifecycle import GROUPS, MOVES, PARENTS, Move
 from campaigns.models import Message, Receipt
-from campaigns.states import GROUPS, MOVES, PARENTS, Move
 
 # A message's state is which of these are set; the CHECK constraints of the model admit no other shape.
 COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "receipt")
@@ -23,7 +23,7 @@ SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 HEAD = """# States
 
-Made by `manage.py states` from campaigns/states.py and the models; a test keeps it fresh. Every status is written by
+Made by `manage.py states` from campaigns/lifecycle.py and the models; a test keeps it fresh. Every status is written by
 one function, `states.move`, as a conditional UPDATE of this table."""
 
 
@@ -49,8 +49,8 @@ def page() -> str:
         _table(("Word", "Statuses"), ([group, ", ".join(statuses)] for group, statuses in GROUPS.items())),
         "## Messages (document 001)",
         _table(("State", *COLUMNS, "People see"), map(_shape, SHAPES)),
-        f"What was not called when its job was stopped is shown as {words.STOPPED}; what the vendor reported as "
-        f"bounced, as {words.BOUNCED}.",
+        f"What was not called when its job was stopped is shown as {labels.STOPPED}; what the vendor reported as "
+        f"bounced, as {labels.BOUNCED}.",
     ]
     return "\n\n".join(parts)
 
@@ -68,7 +68,7 @@ def _shape(shape: tuple[str, tuple[str, ...]]) -> list[str]:
 
 
 def word_of(row: Message, stopped: bool = False) -> str:
-    return words.of_message(row, stopped, row.receipt)
+    return labels.of_message(row, stopped, row.receipt)
 
 
 def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:

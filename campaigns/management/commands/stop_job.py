@@ -3,28 +3,29 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from campaigns import desk, progress
-from campaigns.claims import people
-from campaigns.claims.people import Answer
-from campaigns.management import deciding, following
+from campaigns import decisions, progress
+from campaigns.decisions import Answer
+from campaigns.management import following, job_commands
 from campaigns.models import Job
+from campaigns.operators import actions
 from vendors.records import Person
 
 
-class Command(deciding.Deciding):
+class Command(job_commands.Deciding):
     help = (
         "Stops jobs: no new call starts, what is in flight is finished and recorded; retry_job resumes. "
-        "A parent is stopped with its children. With --wait: until what was in flight is recorded. " + deciding.CODES
+        "A parent is stopped with its children. With --wait: until what was in flight is recorded. "
+        + job_commands.CODES
     )
     over = following.RECORDED
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Those that could be stopped, without the children of parents."""
-        return jobs.filter(people.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
+        return jobs.filter(decisions.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
         return f"this stops {len(jobs):,} jobs with {waiting:,} messages waiting", {"waiting": waiting}
 
     def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[Answer]:
-        return desk.stop(ids, by, options["reason"])
+        return actions.stop(ids, by, options["reason"])

@@ -5,10 +5,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns import webhooks
 from campaigns.models import Sponsor, Webhook, WebhookCall
 from campaigns.models.webhooks import Event
 from campaigns.tasks import ring_webhooks
+from campaigns.webhooks import events
 from vendors.management.output import tell, write_rows
 from vendors.receivers import Forbidden
 
@@ -49,7 +49,7 @@ class Command(BaseCommand):
     def do_add(self, **options: Any) -> None:
         sponsor = _sponsor(options["sponsor"])
         try:
-            row, secret = webhooks.create(sponsor, options["url"], options["event"], options["test"])
+            row, secret = events.create(sponsor, options["url"], options["event"], options["test"])
         except Forbidden as error:
             raise CommandError(f"{options['url']}: {error}") from error
         sentence = f"webhook {row.pk}; its secret is shown once: {secret}"
@@ -66,17 +66,17 @@ class Command(BaseCommand):
         self._tell("enabled", options)
 
     def do_disable(self, **options: Any) -> None:
-        webhooks.disable(_hook(options["id"]), "by hand")
+        events.disable(_hook(options["id"]), "by hand")
         self._tell("disabled", options)
 
     def do_rotate(self, **options: Any) -> None:
         row = _hook(options["id"])
-        secret = webhooks.rotate(row.pk)
+        secret = events.rotate(row.pk)
         sentence = f"webhook {row.pk}; its new secret is shown once: {secret}"
         tell(self.stdout, sentence, {**_facts(row), "secret": secret}, options["json"])
 
     def do_remove(self, **options: Any) -> None:
-        webhooks.remove(_hook(options["id"]).pk)
+        events.remove(_hook(options["id"]).pk)
         facts = {"id": options["id"], "removed": True}
         tell(self.stdout, f"webhook {options['id']}: removed", facts, options["json"])
 
@@ -88,7 +88,7 @@ class Command(BaseCommand):
 
     def do_redeliver(self, **options: Any) -> None:
         call = options["call"]
-        if not webhooks.again(call):
+        if not events.again(call):
             raise CommandError(f"there is no call {call}, or its webhook is disabled")
         ring_webhooks()
         tell(self.stdout, f"call {call}: will be posted again", {"call": call}, options["json"])

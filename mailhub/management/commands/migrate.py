@@ -9,7 +9,7 @@ from django.core.management.commands import migrate
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
-from campaigns.claims import store
+from campaigns.failover import guard
 
 LOOK_SECONDS = 0.5
 
@@ -32,19 +32,19 @@ class Command(migrate.Command):
         if options["plan"] or options["check_unapplied"] or not _something_to_do(options):
             super().handle(*args, **options)
             return
-        before = store.close()
+        before = guard.close()
         try:
             if not options["force"]:
                 self._until_nobody_sends(options["wait"])
         except BaseException:
-            store.reopen(before)
+            guard.reopen(before)
             raise
         super().handle(*args, **options)
 
     def _until_nobody_sends(self, patient: bool) -> None:
         """Senders see within a second that nothing may be claimed, finish what is open and put the rest back."""
         told = 0
-        while jobs := store.alive(settings.LEASE_SECONDS):
+        while jobs := guard.alive(settings.LEASE_SECONDS):
             if not patient:
                 raise CommandError(
                     f"{'1 job is' if jobs == 1 else f'{jobs} jobs are'} being sent: end the workers first, or say "

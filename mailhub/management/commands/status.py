@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from campaigns.claims import store
+from campaigns.failover import guard
 from mailhub.operations import plot, pulse, workers
 from vendors.management.output import PIPE_WIDTH, write_json
 
@@ -72,7 +72,7 @@ def _picture(found: workers.Workers, width: int) -> RenderableType:
         told = [*row.stopped, *([f"last error: {row.trouble}"] if row.trouble else [])]
         state.append("".join(f"\n{words}" for words in told), style="default")
         table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", ends, state, *wide)
-    halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := store.halted()) else []
+    halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
     return Group(*halted, Text(_headline(seen, found)), table)
 
 

@@ -1,0 +1,159 @@
+"""Dispatch now, stop, send the rest again, settle what is in doubt.
+
+First what it would do, in numbers; then the deed, on what was shown.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+
+from campaigns import labels, progress
+from campaigns.decisions import Answer, Verdict
+from campaigns.doubts.resolve import As, CannotResolve, pictures
+from campaigns.lifecycle import DONE, MOVES, S, Status
+from campaigns.models import Job
+from campaigns.operators import actions as desk
+from campaigns.progress import Progress
+from vendors.records import Person
+
+AT_ONCE = 200  # jobs that one confirmation can hold
+LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
+TITLES = {
+    "dispatch": "Dispatch now",
+    "stop": "Stop",
+    "retry": "Send the rest again",
+    "resend": "Send again those in doubt",
+    "sent": "Mark those in doubt as sent",
+}
+NAMES = {"dispatch": "dispatch_now", "stop": "stop", "retry": "retry", "resend": "resend", "sent": "mark_sent"}
+LEGAL: dict[str, tuple[Status, ...]] = {
+    "dispatch": MOVES["dispatch"].sources,
+    "stop": MOVES["stop"].sources + MOVES["stop_parent"].sources,
+    "retry": (*DONE, S.STOPPED, S.P_STOPPED),
+    "resend": (*DONE, S.P_STOPPED),
+    "sent": (*DONE, S.P_STOPPED),
+}
+DOUBTS = {"resend": As.RESEND, "sent": As.SENT}  # decisions about what is in doubt
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job as the confirmation shows it. seen: its picture; legal: the decision can do something to it."""
+
+    job: Job
+    word: str
+    sums: Progress
+    seen: int
+    legal: bool
+
+
+class Decisions(admin.ModelAdmin):
+    """The actions of the jobs' list and of a job's page. By POST only, confirmed, with a reason that is kept."""
+
+    actions = list(NAMES.values())
+
+    @admin.action(description=TITLES["dispatch"], permissions=["change"])
+    def dispatch_now(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+        return self._decide(request, jobs, "dispatch")
+
+    @admin.action(description=TITLES["stop"], permissions=["change"])
+    def stop(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+        return self._decide(request, jobs, "stop")
+
+    @admin.action(description=TITLES["retry"], permissions=["change"])
+    def retry(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+        return self._decide(request, jobs, "retry")
+
+    @admin.action(description=TITLES["resend"], permissions=["resolve"])
+    def resend(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+        return self._decide(request, jobs, "resend")
+
+    @admin.action(description=TITLES["sent"], permissions=["resolve"])
+    def mark_sent(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+        return self._decide(request, jobs, "sent")
+
+    def has_resolve_permission(self, request: HttpRequest) -> bool:
+        """Who may settle single messages may settle a job's."""
+        return bool(request.user.has_perm("campaigns.add_resolution"))
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """A job's page offers what is legal now, to those who may."""
+        job: Any = kwargs.get("obj")
+        sums = progress.of_jobs([job])[job.pk] if job else Progress()
+        may, may_resolve = self.has_change_permission(request), self.has_resolve_permission(request)
+        legal = [one for one in LEGAL if job and _legal(one, job, sums) and (may_resolve if one in DOUBTS else may)]
+        context["offered"] = [(NAMES[one], TITLES[one]) for one in legal]
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def _decide(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> TemplateResponse | None:
+        if "confirmed" not in request.POST:
+            return self._ask(request, jobs, action)
+        allowed = set(jobs.values_list("pk", flat=True))
+        try:
+            for job_id, seen in _shown(request):
+                for answer in _act(request, action, job_id, seen) if job_id in allowed else ():
+                    self.message_user(request, answer.told, LEVELS.get(answer.verdict, messages.ERROR))
+        except CannotResolve as error:  # without a reason
+            self.message_user(request, str(error), messages.ERROR)
+        return None
+
+    def _ask(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> TemplateResponse | None:
+        rows = list(jobs.select_related("campaign", "sponsor", "vendor")[: AT_ONCE + 1])
+        if len(rows) > AT_ONCE:
+            self.message_user(request, f"Choose at most {AT_ONCE} jobs at once.", messages.ERROR)
+            return None
+        seen = _seen(action, rows)  # before the sums: what changes between is found by the deed
+        sums = progress.of_jobs(rows)
+        told = [_row(action, job, sums[job.pk], seen[job.pk]) for job in rows]
+        meant = [row for row in told if row.legal]
+        context = {
+            **self.admin_site.each_context(request),
+            "title": TITLES[action],
+            "opts": self.opts,
+            "action": request.POST["action"],
+            "decision": action,
+            "meant": meant,
+            "left": [row for row in told if not row.legal],
+            "about_doubts": action in DOUBTS,
+            "total": sum((row.sums for row in meant), start=Progress()),
+        }
+        return TemplateResponse(request, "admin/campaigns/job/decide.html", context)
+
+
+def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[Answer]:
+    by, reason = Person(request.user.get_username(), request.user.pk), request.POST.get("reason", "")
+    if action in DOUBTS:
+        return desk.settle_jobs([job_id], DOUBTS[action], by, reason, seen)
+    if action == "retry":
+        return desk.retry([job_id], seen, "expired" in request.POST, by, reason)
+    return (desk.stop if action == "stop" else desk.dispatch)([job_id], by, reason, seen)
+
+
+def _row(action: str, job: Job, sums: Progress, seen: int) -> Row:
+    return Row(job, labels.of_sum(sums), sums, seen, _legal(action, job, sums))
+
+
+def _legal(action: str, job: Job, sums: Progress) -> bool:
+    """Doubts: those of a job that has ended with all its children. A stop: whatever has a live child, too."""
+    if action == "stop" and job.is_parent and sums.moving:
+        return True
+    ended = sums.in_doubt > 0 and sums.parts == sums.parts_done
+    return job.status in LEGAL[action] and (ended or action not in DOUBTS)
+
+
+def _seen(action: str, jobs: list[Job]) -> Mapping[int, int]:
+    """What tells a stale page, by job."""
+    return pictures(job.pk for job in jobs) if action in DOUBTS else {job.pk: job.revision for job in jobs}
+
+
+def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:
+    """(job, its picture) as the confirmation page showed them."""
+    for shown in request.POST.getlist("shown"):
+        job_id, _, seen = shown.partition(":")
+        if job_id.isdecimal() and seen.isdecimal():
+            yield int(job_id), int(seen)

@@ -1,0 +1,188 @@
+"""What the jobs' page was asked for: its address as a look-up of document 000."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.exceptions import EmptyResultSet
+from django.db import connection
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.functional import cached_property
+
+from campaigns import labels
+from campaigns.lifecycle import DONE, GROUPS, Status
+from campaigns.models import Job
+from campaigns.operators import filters
+from vendors.listing import CappedPaginator
+from vendors.models import Vendor
+
+TABS = ("Rendered", "Dispatched", "Sending", labels.FAILED, labels.ATTENTION, "")  # "": all
+SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
+BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
+# Which statuses have such a date at all: no database need search a million jobs to find that out.
+DATED = {"created": set(Status), "dispatched": set(Status) - {Status.RENDERED}, "sent": set(DONE)}
+LISTED = 2000  # jobs that can be paged through; the filters lead further
+TAB_COUNTED = 1000  # jobs; a tab with more says so
+NAMES = ("sponsor", "status", "channel", "vendor", "campaign", "date", "by", "from", "to")
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """Words, address, how many in words, whether it is the chosen one."""
+
+    name: str
+    query: str
+    count: str
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The values as they stand in the address; what is not understood is told in faults and filters nothing.
+
+    of_channel: the vendors of the channel that is asked for.
+    """
+
+    sponsor: str = ""
+    status: str = ""
+    channel: str = ""
+    vendor: str = ""
+    campaign: str = ""
+    date: str = ""
+    by: str = "created"
+    first: str = ""
+    last: str = ""
+    faults: tuple[str, ...] = ()
+    of_channel: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, typed: Mapping[str, str], channels: Mapping[str, Collection[int]]) -> "Look":
+        """A look-up without a date looks back three days; one for a campaign or by search looks at all."""
+        values: dict[str, Any] = {name: str(typed.get(name, "")).strip() for name in NAMES}
+        first, last = values.pop("from"), values.pop("to")
+        date = "range" if first or last else values["date"]
+        if date not in (*SPANS, "any"):
+            date = "any" if values["campaign"] else "3"
+        by = values["by"] if values["by"] in BY else "created"
+        vendors = frozenset(channels.get(values["channel"], ()))
+        look = cls(**{**values, "date": date, "by": by, "first": first, "last": last, "of_channel": vendors})
+        return replace(look, faults=tuple(look._faults()))
+
+    def _faults(self) -> list[str]:
+        found = []
+        for check in (self._status, self._span):
+            try:
+                check()
+            except (ValueError, OverflowError) as error:
+                found.append(str(error))
+        return found
+
+    def _status(self, word: str | None = None) -> Q:
+        """Parents hold their children; who asks for a single state or an end of messages sees the children too."""
+        asked = self.status if word is None else word
+        if not asked:
+            return Q(parent=None)
+        if end := filters.end(asked):
+            return end
+        by = Q(status__in=[one for one in filters.statuses(asked) if one in DATED[self.by]])
+        return by & Q(parent=None) if asked in GROUPS else by
+
+    def _span(self) -> tuple[Any, Any]:
+        """Half-open, in the current zone."""
+        today = timezone.localdate()
+        back = {"today": 0, "yesterday": 1, "3": 2, "7": 6}
+        if self.date in back:
+            first = today - timedelta(days=back[self.date])
+            return filters.days(first.isoformat(), (first if self.date == "yesterday" else today).isoformat())
+        return filters.days(self.first, self.last) if self.date == "range" else (None, None)
+
+    def jobs(self, jobs: "QuerySet[Job]", status: str | None = None) -> "QuerySet[Job]":
+        """Those that were asked for; status: instead of the one asked for."""
+        if self.by != "created":
+            jobs = jobs.exclude(**{filters.DATES[self.by]: None})
+        since, until = _quiet(self._span) or (None, None)
+        jobs = filters.within(self._chosen(jobs), since, until, self.by)
+        shown = _quiet(lambda: self._status(status))
+        return jobs.filter(shown if shown is not None else Q(parent=None))
+
+    @property
+    def anywhere(self) -> str:
+        """The same, at any time."""
+        return self.query(**{"date": "any", "from": "", "to": ""})
+
+    def _chosen(self, jobs: "QuerySet[Job]") -> "QuerySet[Job]":
+        for name in ("sponsor", "campaign"):
+            if (value := getattr(self, name)).isdecimal():
+                jobs = jobs.filter(**{f"{name}_id": int(value[:18])})
+        one = {int(self.vendor[:18])} if self.vendor.isdecimal() else None
+        if self.channel not in Vendor.Channel.values:
+            return jobs.filter(vendor_id__in=one) if one else jobs
+        return jobs.filter(vendor_id__in=self.of_channel & one if one else self.of_channel)
+
+    def query(self, **changes: str) -> str:
+        """The address of this look-up with these changes."""
+        values = {name: getattr(self, name) for name in ("sponsor", "status", "channel", "vendor", "campaign", "date")}
+        values |= {"by": self.by if self.by != "created" else "", "from": self.first, "to": self.last} | changes
+        if values["date"] == "range":
+            values["date"] = ""
+        return "?" + urlencode({name: value for name, value in values.items() if value})
+
+
+class Pages(CappedPaginator):
+    """Counts the page's jobs and those of every tab in one statement; none of them further than is worth knowing."""
+
+    def __init__(self, *args: Any, look: Look, everything: Any, listed: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.look, self.everything, self.listed = look, everything, listed
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        return counts([(self.listed, LISTED), *((self.look.jobs(self.everything, tab), TAB_COUNTED) for tab in TABS)])
+
+    @cached_property
+    def count(self) -> int:
+        return min(LISTED, self._counts[0])
+
+    @property
+    def tabs(self) -> list[Tab]:
+        return [
+            Tab(tab or "All", self.look.query(status=tab), _capped(count), tab == self.look.status)
+            for tab, count in zip(TABS, self._counts[1:], strict=True)
+        ]
+
+
+def _capped(count: int) -> str:
+    return f"{TAB_COUNTED:,}+" if count > TAB_COUNTED else f"{count:,}"
+
+
+def counts(asked: "Sequence[tuple[QuerySet[Any], int]]") -> list[int]:
+    """How many rows each has, counted up to its number and one more, all in one statement."""
+    parts: list[str] = []
+    params: list[Any] = []
+    for rows, most in asked:
+        try:
+            statement, values = rows.order_by().values("pk")[: most + 1].query.sql_with_params()
+        except EmptyResultSet:  # Django sees that there can be none
+            parts.append("0")
+            continue
+        parts.append(f"(SELECT count(*) FROM ({statement}) AS capped)")
+        params += values
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(parts), params)
+        return list(cursor.fetchone())
+
+
+def _quiet(asked: Any) -> Any:
+    """What was not understood stands in the faults already."""
+    try:
+        return asked()
+    except (ValueError, OverflowError):
+        return None
+
+
+def states() -> list[tuple[str, list[str]]]:
+    """The choices of the status: people's words, then the states."""
+    return [("", [*GROUPS, *filters.ENDS]), ("States", list(Status.values))]

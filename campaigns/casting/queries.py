@@ -1,0 +1,192 @@
+"""What a mailcaster does to rows: lock itself, pick, take a leaf, cut a child from a parent (document 003).
+
+Locks are taken in one order: the caster, the job, its exclusive credential. Rows that another claim holds are passed
+over, so claims do not wait for each other, but for an exclusive credential and for the last parent there is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
+
+from django.db import connection
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce, Now
+
+from campaigns import failpoints
+from campaigns.failover import guard
+from campaigns.lifecycle import RUNNING, S, Status, move
+from campaigns.models import HOLDING, Campaign, Job
+from vendors.models import Credential, Mailcaster
+
+# So long everything waits that was just put back. What is overdue but could not even be made to expire would be taken
+# again at once, without end and before all younger jobs.
+SOON = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One step of a priority order: jobs in these states; leaf jobs either small ones or children."""
+
+    statuses: tuple[Status, ...]
+    children: bool = False
+
+    @property
+    def condition(self) -> str:
+        """On rows j of a vendor; its states stand in the statement, so that the planner walks job_pick in order."""
+        parent = "NOT NULL" if self.children else "NULL"
+        return f"j.vendor_id = %(vendor)s AND j.status IN {_words(self.statuses)} AND j.parent_id IS {parent}"
+
+
+def _words(statuses: Sequence[Status]) -> str:
+    return f"({', '.join(repr(str(status)) for status in statuses)})"
+
+
+BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {_words(RUNNING)})"
+IDLE = f"SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}"
+LOCK = f"""SELECT * FROM vendors_mailcaster WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN})
+FOR NO KEY UPDATE SKIP LOCKED"""
+
+
+def idle(vendor_id: int) -> list[tuple[int, str]]:
+    """The vendor's enabled casters without a running job, with their names."""
+    with connection.cursor() as cursor:
+        cursor.execute(IDLE, {"vendor": vendor_id})
+        return list(cursor.fetchall())
+
+
+def lock(caster_id: int) -> Mailcaster | None:
+    """The caster, locked, if it is enabled, nobody is at it, and calls may start at all."""
+    return next(iter(Mailcaster.objects.raw(LOCK, {"caster": caster_id})), None)
+
+
+class Sight(NamedTuple):
+    """What a free caster sees: those of its ranks that have any job at all; has its vendor exclusive credentials?"""
+
+    ranks: list[Rank]
+    exclusive: bool
+
+
+def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Sight | None:
+    """For a locked caster, in one statement; None: it has a running job. Most ranks have none."""
+    with connection.cursor() as cursor:
+        cursor.execute(_sight(ranks), {"caster": caster.pk, "vendor": caster.vendor_id})
+        busy, exclusive, *some = cursor.fetchone()
+    return None if busy else Sight([rank for rank, any_job in zip(ranks, some, strict=True) if any_job], exclusive)
+
+
+@cache
+def _sight(ranks: tuple[Rank, ...]) -> str:
+    seen = [BUSY, "EXISTS (SELECT FROM vendors_credential WHERE vendor_id = m.vendor_id AND exclusive)"]
+    seen += [f"EXISTS (SELECT FROM campaigns_job j WHERE {rank.condition})" for rank in ranks]
+    return f"SELECT {', '.join(seen)} FROM vendors_mailcaster m WHERE m.id = %(caster)s"
+
+
+# What is past its deadline has no call to wait for, and must be seen to expire. Without joins: of their result the
+# planner may believe that it is one row, and then sorts all jobs that wait instead of walking to the first one.
+PICK = """
+SELECT j.*, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
+    (SELECT c.send_at IS NOT NULL OR c.hours_from IS NOT NULL FROM campaigns_campaign c WHERE c.id = j.campaign_id)
+        AS timed
+FROM campaigns_job j
+WHERE {rank} AND NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0) {passed_over} AND (
+    SELECT (coalesce(j.not_before <= %(now)s, true) OR c.deadline <= %(now)s AND j.not_before > %(soon)s)
+        AND (c.deadline <= %(now)s OR NOT v.paused AND NOT l.paused
+            AND coalesce(l.closed_until <= %(now)s, true) AND coalesce(l.full_until <= %(now)s, true))
+    FROM campaigns_campaign c, vendors_credential l, vendors_vendor v
+    WHERE c.id = j.campaign_id AND l.id = j.credential_id AND v.id = j.vendor_id
+)
+ORDER BY j.id LIMIT 1 FOR NO KEY UPDATE OF j
+"""
+
+
+class Picked(NamedTuple):
+    """A locked job. exclusive: its credential is; timed: its campaign has a send time or sending hours."""
+
+    job: Job
+    exclusive: bool
+    timed: bool
+
+
+def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False) -> Picked | None:
+    """The oldest job of the rank that may go now, locked.
+
+    holders: exclusive credentials in use, and the campaign whose jobs they still take. wait: for a row that somebody
+    holds, too, instead of passing it over.
+    """
+    held = (f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
+    statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
+    words = {"vendor": vendor_id, "now": now, "soon": now + SOON}
+    found: Any = next(iter(Job.objects.raw(statement, words)), None)
+    return Picked(found, found.exclusive, found.timed) if found else None
+
+
+def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
+    """Which campaign holds which of these exclusive credentials (document 001).
+
+    Started jobs come before parents that are between two children: a parent that a person retries while another
+    campaign is being sent waits for it, and of two such parents the older one goes on.
+    """
+    jobs = Job.objects.filter(HOLDING, credential__in=credentials.filter(exclusive=True))
+    jobs = jobs.annotate(between=Q(status__in=(S.P_ASSIGNING, S.P_ASSIGNED)))
+    rows = jobs.order_by("credential_id", "between", "id").distinct("credential_id")
+    return dict(rows.values_list("credential_id", "campaign_id"))
+
+
+def admits(job: Job) -> bool:
+    """Locks the job's exclusive credential: does it take this job? Of two claims, one sees what the other did."""
+    login = Credential.objects.filter(pk=job.credential_id)
+    login.select_for_update(no_key=True).values_list("pk").get()
+    return holders(login).get(job.credential_id, job.campaign_id) == job.campaign_id
+
+
+def take(job: Job, caster: Mailcaster, now: datetime) -> int:
+    """A leaf job becomes the caster's; returns the fence of this claim."""
+    move(
+        Job.objects.filter(pk=job.pk),
+        "enqueue",
+        fence=F("fence") + 1,
+        heartbeat_at=Now(),
+        mailcaster=caster,
+        started_at=Coalesce("started_at", now),
+        not_before=None,
+        waits_for="",
+    )
+    failpoints.here("after_pick")
+    return job.fence + 1
+
+
+def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
+    """The next messages of a locked parent become a child, which is the caster's at once (fence 1)."""
+    child = Job.objects.create(
+        campaign_id=parent.campaign_id,
+        sponsor_id=parent.sponsor_id,
+        vendor_id=parent.vendor_id,
+        credential_id=parent.credential_id,
+        parent=parent,
+        mailcaster=caster,
+        status=S.ENQUEUED,
+        first_message=parent.end - parent.remaining,
+        size=size,
+        fence=1,
+        heartbeat_at=Now(),
+        created_at=now,
+        dispatched_at=now,
+        started_at=now,
+    )
+    mine = Job.objects.filter(pk=parent.pk)
+    if parent.status == S.P_QUEUED:
+        move(mine, "assign", started_at=now)
+    mine.update(remaining=parent.remaining - size, not_before=None, waits_for="")
+    if size == parent.remaining:
+        move(mine, "assigned")
+    failpoints.here("after_cut")
+    return child
+
+
+def postpone(campaign: Campaign, statuses: Sequence[Status], until: datetime, reason: str) -> int:
+    """All jobs of a campaign in these states wait until then. Jobs that somebody holds are passed over."""
+    jobs = Job.objects.filter(campaign=campaign, status__in=statuses).exclude(not_before__gt=until)
+    mine = jobs.order_by("id").select_for_update(no_key=True, skip_locked=True).values("pk")
+    return Job.objects.filter(pk__in=mine).update(not_before=until, waits_for=reason[:255])

@@ -1,0 +1,54 @@
+"""The throttle's window, rebuilt from the ledger of claims when Redis has lost it (promise P4)."""
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, Max
+from django.db.models.functions import Now
+
+from campaigns import failpoints
+from campaigns.failover import guard
+from vendors.limits import Lost
+from vendors.models import Minute, RateLimit, Usage, Vendor
+from vendors.throttle import Throttle, Unreachable
+
+PLOTTED = timedelta(days=8)  # as long as the plots of the operations page may look back
+
+
+def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
+    """Writes the window anew under the next generation; False if somebody else just did.
+
+    The vendor's row is locked: claims under the old generation are committed and in the ledger, or they claim
+    nothing. If the transaction fails after Redis was written, the generations differ and the next one rebuilds.
+    Raises Unreachable if Redis is away or its clock is off, or the store was taken over.
+    """
+    with transaction.atomic():
+        if why := guard.halted():  # its ledger may lack the last calls
+            raise Unreachable(why)
+        vendor = Vendor.objects.select_for_update().get(pk=vendor_id)
+        if vendor.generation != generation:
+            return False
+        longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"] or 0.0
+        recent = Usage.objects.filter(vendor=vendor, until__gt=Now() - timedelta(seconds=longest + 1))
+        rows = recent.annotate(left=F("until") - Now()).values_list("credential_id", "left", "units")
+        entries = [(credential, left.total_seconds(), units) for credential, left, units in rows.iterator()]
+        vendor.generation = F("generation") + 1
+        vendor.save(update_fields=["generation"])
+        failpoints.here("before_rebuild")
+        answer = throttle.rebuild(vendor_id, generation + 1, longest, entries)
+        failpoints.here("mid_rebuild")
+        if answer is not None and not isinstance(answer, Lost):
+            raise Unreachable(f"its clock differs by {answer.seconds:.1f} s")
+        if isinstance(answer, Lost):  # as new a generation stands there: ours in the database was behind
+            Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
+    failpoints.here("after_rebuild")
+    return True
+
+
+def forget(older_than: timedelta) -> int:
+    """Deletes lines of the ledger that no window reaches any more, and minutes that no plot does."""
+    Minute.objects.filter(at__lt=Now() - PLOTTED).delete()
+    longest = RateLimit.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0
+    reach = timedelta(seconds=longest) + older_than
+    vendors = list(Vendor.objects.values_list("pk", flat=True))  # the index starts with them
+    return Usage.objects.filter(vendor__in=vendors, until__lt=Now() - reach).delete()[0]

@@ -1,0 +1,221 @@
+"""What a campaign says to each recipient: Jinja2 cut down to what a letter needs, and fast where it is plain.
+
+A template may show fields, choose and repeat; it can neither calculate, call nor include, so that nothing in it grows
+without bound or reaches outside. Values are never rendered again. `recipient` is a name of its own in every template.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NoReturn
+
+from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import SandboxedEnvironment
+from markupsafe import escape
+
+from campaigns.content import cost
+from campaigns.content.cost import Budget, Meter, OverBudget, TooManySteps
+
+MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
+ESCAPED = 5  # characters that HTML makes of one, at most: &#34;
+MAX_TOKENS = 5_000  # names, signs and stretches of text that a template consists of
+RECIPIENT = "recipient"
+LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+# fmt: off
+NODES = {
+    "Template", "Output", "TemplateData", "If", "For", "Name", "Const", "Tuple", "List", "Keyword", "Getattr",
+    "Getitem", "Slice", "Filter", "Test", "CondExpr", "Compare", "Operand", "And", "Or", "Not", "Concat",
+}
+FILTERS = (
+    "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "int", "items", "last",
+    "length", "list", "lower", "reverse", "round", "sort", "string", "title", "trim", "truncate", "unique", "upper",
+    "urlencode",
+)
+# fmt: on
+ENDLESS = Budget()
+Values = Mapping[str, Any]
+Render = Callable[[Values, Meter], str]
+
+
+class TemplateError(ValueError):
+    """The template is not one, or it cannot be rendered for a recipient. The text says why, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A campaign's compiled subject and body.
+
+    fields: names that each recipient's params must have; required: those of them that must not be empty either,
+    because they are shown as they are, unconditionally; subject_fields: those of the subject. safe: so many characters
+    of printable fields, all there, cannot but be rendered; -1 unless all templates only put fields in their places.
+    """
+
+    fields: frozenset[str]
+    required: frozenset[str]
+    subject_fields: frozenset[str]
+    safe: int
+    _subject: Render
+    _body: Render
+
+    @property
+    def plain(self) -> bool:
+        """It only puts fields in their places, which takes hardly a step."""
+        return self.safe >= 0
+
+    def render(self, recipient: str, params: Values, budget: Budget | None = None) -> tuple[str, str]:
+        """Subject and body for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
+        values = {**params, RECIPIENT: recipient}
+        meter = Meter(values, budget or ENDLESS)
+        try:
+            subject, body = self._subject(values, meter), self._body(values, meter)
+        except KeyError as error:
+            raise TemplateError(f"the field {error.args[0]!r} is missing") from error
+        except TooManySteps as error:
+            raise TemplateError(str(error)) from error
+        if LINE_BREAK.search(subject):
+            raise TemplateError("the subject has a line break in it")
+        return subject, body
+
+
+def compile(subject: str, body: str, html: bool, budget: Budget | None = None) -> Content:
+    """Compile once, render often. With html, fields are escaped in the body. Raises as render does."""
+    if LINE_BREAK.search(subject):
+        raise TemplateError("the subject has a line break in it")
+    parts = _Part("subject", subject, autoescape=False), _Part("body", body, autoescape=html)
+    if budget:
+        budget.spend(cost.TOKEN * sum(part.tokens for part in parts))
+    fields = parts[0].fields | parts[1].fields
+    return Content(
+        fields=fields - {RECIPIENT},
+        required=(parts[0].shown | parts[1].shown) - {RECIPIENT},
+        subject_fields=parts[0].fields - {RECIPIENT},
+        safe=min(part.safe for part in parts),
+        _subject=parts[0].renderer(),
+        _body=parts[1].renderer(),
+    )
+
+
+class _Part:
+    """One parsed and checked template."""
+
+    def __init__(self, what: str, source: str, autoescape: bool) -> None:
+        if len(source) > MAX_SIZE:
+            raise TemplateError(f"the {what} is longer than {MAX_SIZE:,} characters")
+        self.what = what
+        self.environment = _environment(autoescape)
+        with _in_words(what):
+            self.tokens = _count_tokens(self.environment, source)
+            self.tree = self.environment.parse(source)
+            for node in self.tree.find_all(nodes.Node):
+                _permit(node)
+            self.fields = frozenset(meta.find_undeclared_variables(self.tree))
+        outputs = [node for node in self.tree.body if isinstance(node, nodes.Output)]
+        pieces = [piece for output in outputs for piece in output.nodes]
+        self.pieces = [piece for piece in pieces if isinstance(piece, nodes.TemplateData | nodes.Name)]
+        self.shown = frozenset(piece.name for piece in self.pieces if isinstance(piece, nodes.Name))
+        self.plain = len(outputs) == len(self.tree.body) and len(self.pieces) == len(pieces)
+
+    @property
+    def safe(self) -> int:
+        """Characters of fields that surely fit where they are shown."""
+        if not self.plain:
+            return -1
+        literals = sum(len(piece.data) for piece in self.pieces if isinstance(piece, nodes.TemplateData))
+        places = sum(isinstance(piece, nodes.Name) for piece in self.pieces)
+        return (MAX_SIZE - literals) // (ESCAPED * max(1, places))
+
+    def renderer(self) -> Render:
+        with _in_words(self.what):
+            return self._splice() if self.plain else self._jinja()
+
+    def _splice(self) -> Render:
+        """Literals and fields by turns, as Jinja would put them together, without Jinja."""
+        parts, names = [""], []
+        for piece in self.pieces:
+            if isinstance(piece, nodes.Name):
+                names.append(piece.name)
+                parts += ["", ""]
+            else:
+                parts[-1] += piece.data
+        show: Callable[[Any], str] = escape if self.environment.autoescape else str
+
+        def render(values: Values, meter: Meter) -> str:
+            filled = parts.copy()
+            shown = [values[name] for name in names]
+            filled[1::2] = map(show, shown)
+            text = "".join(filled)
+            if len(text) >= cost.OUTPUT:
+                texts = all(isinstance(value, str) for value in shown)
+                meter.spend(len(text) // (cost.OUTPUT if texts else cost.LISTED))
+            return text if len(text) <= MAX_SIZE else _too_long()
+
+        return render
+
+    def _jinja(self) -> Render:
+        once = sum(map(cost.weight, self.tree.body))
+        cost.count(self.tree)
+        code = self.environment.compile(self.tree, filename=f"<{self.what}>")
+        template = Template.from_code(self.environment, code, {})
+
+        def render(values: Values, meter: Meter) -> str:
+            chunks, size = [], 0
+            try:
+                meter.spend(once)
+                for chunk in template.generate({**values, cost.METER: meter}):
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > MAX_SIZE:
+                        _too_long()
+                meter.spend(size // cost.OUTPUT)
+            except (TemplateError, OverBudget):
+                raise
+            except Exception as error:  # whatever a filter makes of a value
+                raise TemplateError(f"{error}") from error
+            return "".join(chunks)
+
+        return render
+
+
+@cache
+def _environment(autoescape: bool) -> Environment:
+    made = SandboxedEnvironment(undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True)
+    made.globals.clear()
+    made.filters = {name: made.filters[name] for name in FILTERS} | cost.FILTERS
+    return made
+
+
+def _permit(node: nodes.Node) -> None:
+    """Raises TemplateError for what only a program needs."""
+    name = getattr(node, "name", None) or getattr(node, "attr", None)
+    if type(node).__name__ not in NODES or getattr(node, "recursive", False):
+        raise TemplateError(f"{type(node).__name__.lower()!r} is not for templates (line {node.lineno})")
+    if isinstance(name, str) and (name.startswith("_") or name in ("self", "super")):
+        raise TemplateError(f"the name {name!r} is not for templates (line {node.lineno})")
+
+
+def _count_tokens(environment: Environment, source: str) -> int:
+    """Raises TemplateError as soon as there are too many; the parser takes far longer for each than this."""
+    count = 0
+    for count, _ in enumerate(environment.lexer.tokeniter(source, None), start=1):
+        if count > MAX_TOKENS:
+            raise TemplateError(f"it has more than {MAX_TOKENS:,} parts")
+    return count
+
+
+def _too_long() -> NoReturn:
+    raise TemplateError(f"the result is longer than {MAX_SIZE:,} characters")
+
+
+@contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    try:
+        yield
+    except TemplateSyntaxError as error:
+        raise TemplateError(f"the {what}, line {error.lineno}: {error.message}") from error
+    except TemplateError as error:
+        raise TemplateError(f"the {what}: {error}") from error
+    except (RecursionError, SyntaxError, MemoryError) as error:
+        raise TemplateError(f"the {what} is nested too deeply") from error

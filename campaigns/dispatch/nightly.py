@@ -1,0 +1,156 @@
+"""The nightly dispatch: one run per vendor and local date, whatever triggers it and however often (promise P6).
+
+Document 000: every evening all rendered jobs go out. Clocks change: a time that a date does not have is the first
+moment after the gap, a time that it has twice is the first one, and a date that a zone left out has no run.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from django.db.models import Q
+
+from campaigns.dispatch.queries import BATCH, Dispatched, in_batches
+from campaigns.lifecycle import Status
+from campaigns.models import DispatchRun, Job
+from vendors.models import Vendor
+
+log = logging.getLogger(__name__)
+A_WEEK_AND_A_BIT = 9  # days to look back for the last run that was due: all weekdays, and a date left out
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is known of the run of one local date: when it began (None: not yet), is it over, was it missed."""
+
+    day: date
+    started_at: datetime | None
+    finished: bool
+    missed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """The run that takes what is rendered now: its date, its moment (UTC); lost: a date that it was to go on before."""
+
+    day: date
+    at: datetime
+    lost: Run | None = None
+
+
+def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> Night | None:
+    """The next run that is not over; None: the vendor has no nights. Pure, from the runs since a week and a bit.
+
+    A date has one run (promise P6): where it has been, an hour that was moved to later that day is the next day's.
+    """
+    zone, known = ZoneInfo(vendor.time_zone), {run.day: run for run in runs}
+    latest = due(vendor, now)
+    lost: Run | None = None
+    if latest:
+        run = known.get(latest[0])
+        if (run and not run.missed and not run.finished) or (run is None and now - latest[1] <= vendor.catch_up):
+            return Night(*latest)
+        if run is None or run.missed:
+            lost = run or Run(latest[0], None, finished=False, missed=True)
+    today = now.astimezone(zone).date()
+    for ahead in range(A_WEEK_AND_A_BIT):
+        day = today + timedelta(days=ahead)
+        at = moment(day, vendor.dispatch_at, zone)
+        if at is None or at <= now or day.isoweekday() not in vendor.weekdays:
+            continue
+        if run := known.get(day):
+            lost = lost or run  # it went at another hour
+        else:
+            return Night(day, at, lost)
+    return None
+
+
+def due(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:
+    """The vendor's latest run that is due: its local date and its moment (UTC). Pure.
+
+    None: nothing was due in the last week, or not since the vendor is known.
+    """
+    zone = ZoneInfo(vendor.time_zone)
+    # From tomorrow on: where clocks go back at midnight, tomorrow's midnight has been once already.
+    latest = now.astimezone(zone).date() + timedelta(days=1)
+    for back in range(A_WEEK_AND_A_BIT):
+        day = latest - timedelta(days=back)
+        at = moment(day, vendor.dispatch_at, zone)
+        if at is not None and at <= now and day.isoweekday() in vendor.weekdays:
+            return None if vendor.created_at and at < vendor.created_at else (day, at)
+    return None
+
+
+def moment(day: date, at: time, zone: ZoneInfo) -> datetime | None:
+    """When it is that time on that date, in UTC; None if the zone has no such date (Apia, 30 December 2011)."""
+    if _first(day, time.min, zone).astimezone(zone).date() != day:
+        return None
+    return _first(day, at, zone)
+
+
+def _first(day: date, at: time, zone: ZoneInfo) -> datetime:
+    """The first moment with this local time, or the first one after the gap that it falls into."""
+    local = datetime.combine(day, at)
+    found = local.replace(tzinfo=zone).astimezone(UTC)  # fold=0: the first of two
+    if found.astimezone(zone).replace(tzinfo=None) == local:
+        return found
+    before, after = local.replace(tzinfo=zone, fold=1).astimezone(UTC), found
+    while after - before > timedelta(seconds=1):  # the clocks change somewhere between the two readings
+        middle = before + (after - before) // 2
+        if middle.astimezone(zone).replace(tzinfo=None) < local:
+            before = middle
+        else:
+            after = middle
+    return after.replace(microsecond=0)
+
+
+def start(vendor: Vendor, now: datetime) -> DispatchRun | None:
+    """The vendor's oldest run that is begun and not finished, after the one that is due was begun. None: none is.
+
+    A run that nothing began within the vendor's catch-up time is flagged as missed, once, and never begun: its jobs
+    go out the next night, or by hand.
+    """
+    latest = due(vendor, now)
+    if latest:
+        _begin(vendor, *latest, now)
+    return (
+        DispatchRun.objects.filter(vendor=vendor, started_at__isnull=False, finished_at=None)
+        .order_by("local_date")
+        .first()
+    )
+
+
+def _begin(vendor: Vendor, day: date, at: datetime, now: datetime) -> None:
+    runs = DispatchRun.objects.filter(vendor=vendor, local_date=day)
+    if not runs.exists():
+        new = DispatchRun(vendor=vendor, local_date=day, due_at=at)
+        DispatchRun.objects.bulk_create([new], ignore_conflicts=True)
+    untouched = runs.filter(started_at=None, missed=False)
+    if now - at <= vendor.catch_up:
+        untouched.update(started_at=now)
+    elif untouched.update(missed=True):
+        log.warning("the nightly dispatch of %s on %s was missed: due %s, now %s", vendor, day, at, now)
+
+
+def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
+    """Begins, or goes on with, the run that is due; all jobs rendered before it began go out, oldest first.
+
+    Each batch and its count are one transaction, so a crash leaves whole batches and the next trigger does the rest.
+    """
+    done = Dispatched()
+    while begun := start(vendor, now):
+        waiting = Job.objects.filter(status=Status.RENDERED, created_at__lte=begun.started_at)
+        done = sum(in_batches(waiting, vendor, now, batch, begun), start=done)
+        DispatchRun.objects.filter(pk=begun.pk, finished_at=None).update(finished_at=now)
+    return done
+
+
+def is_due(vendor: Vendor, now: datetime) -> bool:
+    """Is there a run that should be begun, finished or flagged? Changes nothing."""
+    latest = due(vendor, now)
+    if latest is None:
+        return False
+    ended = Q(finished_at__isnull=False) | Q(missed=True)
+    return not DispatchRun.objects.filter(ended, vendor=vendor, local_date=latest[0]).exists()

@@ -1,0 +1,195 @@
+"""Doubt is settled in this order: a safe repeat with the same key, a look-up, a person. Never by a guess.
+
+Receipts come first where a vendor sends them (campaigns.ground_truth.accept). What each adapter can do, it declares.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any, cast
+
+import uvloop
+from django.conf import settings
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+
+from campaigns import failpoints, ground_truth, sending_hours
+from campaigns.content import templates
+from campaigns.doubts.calls import Answer, Shut, SingleCalls
+from campaigns.ground_truth import GIVE_UP, Doubt
+from campaigns.models import Campaign, Message
+from campaigns.sending.connections import connect
+from vendors import adapters, stores
+from vendors.adapters.base import Adapter, Letter
+from vendors.limits import Scope
+from vendors.models import Credential
+from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
+from vendors.throttle import AsyncThrottle
+
+log = logging.getLogger(__name__)
+
+MOST = 50  # doubts a credential and a run
+LEASE = 300.0  # seconds that they are ours, on top of those after which a call is over and can be looked up
+MARGIN = 60.0  # seconds before a key's end from which it is not trusted any more
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One credential's means to settle."""
+
+    adapter: Adapter
+    calls: SingleCalls
+    rows: Any
+
+    @property
+    def known_after(self) -> float:
+        """Seconds after the start of a call from which the vendor can be asked about it."""
+        return self.calls.hold + self.adapter.capabilities.settle_delay
+
+
+def settle() -> int:
+    """Settles what is due, credential by credential. Returns how many were looked at."""
+    now = timezone.now()
+    due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now, campaign__credential=OuterRef("pk"))
+    is_open = Q(closed_until=None) | Q(closed_until__lte=now)
+    logins = Credential.objects.filter(is_open, Exists(due), paused=False, vendor__paused=False)
+    return sum(_one(login) for login in logins.select_related("vendor"))
+
+
+def _one(login: Credential) -> int:
+    """What goes wrong with one credential holds up no other."""
+    try:
+        return uvloop.run(_credential(login))
+    except Exception:
+        log.exception("doubts of credential %s cannot be settled", login)
+        return 0
+
+
+async def _credential(login: Credential) -> int:
+    vendor: Any = login.vendor
+    rows = await connect()
+    redis = stores.async_redis(settings.REDIS_URL)
+    adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
+    calls = SingleCalls(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
+    try:
+        await adapter.open()
+        return await _run(Case(adapter, calls, rows), login)
+    finally:
+        await adapter.close()
+        await redis.aclose()
+        await rows.close()
+
+
+async def _run(case: Case, login: Credential) -> int:
+    """Ends where the credential may not be called any more; what is left stays due."""
+    doubts = await ground_truth.due(case.rows, login.pk, MOST, LEASE + case.known_after)
+    failpoints.here("after_due")
+    for number, doubt in enumerate(doubts):
+        try:
+            await _settle(case, doubt)
+        except Shut as error:
+            reason, rest = str(error), doubts[number:]
+        else:
+            reason, rest = case.calls.over, doubts[number + 1 :]
+        if reason:
+            log.info("credential %s: %s doubts wait: %s", login, len(rest), reason)
+            await ground_truth.still_due(case.rows, rest)
+            return len(doubts) - len(rest)
+    return len(doubts)
+
+
+async def _settle(case: Case, doubt: Doubt) -> None:
+    can = case.adapter.capabilities
+    over = case.known_after - doubt.age  # until then the first call may still be running
+    if over > 0:
+        await ground_truth.later(case.rows, doubt, over + 1, None)
+    elif can.dedupe and _young(can.dedupe_ttl) > doubt.age and (doubt.repeatable or can.lookup == "none"):
+        await _repeat(case, doubt, young=_young(can.dedupe_ttl))
+    elif can.lookup == "strong" and doubt.disproved:
+        await _repeat(case, doubt, young=None)
+    elif can.lookup != "none":
+        await _look_up(case, doubt)
+    else:
+        await ground_truth.later(case.rows, doubt, None, None)
+
+
+def _young(ttl: float | None) -> float:
+    """How many seconds after a call the vendor surely still knows its key."""
+    return ground_truth.FOR_EVER if ttl is None else ttl - MARGIN
+
+
+async def _look_up(case: Case, doubt: Doubt) -> None:
+    found = await case.calls.call(
+        1,
+        lambda scope: ground_truth.look_up(case.rows, scope, doubt, case.calls.hold),
+        lambda: case.adapter.look_up(doubt.reference),
+    )
+    match found:
+        case Accepted(vendor_id):
+            await ground_truth.accept(case.rows, [(doubt.id, vendor_id)])
+        case None if case.adapter.capabilities.lookup == "strong":
+            await ground_truth.disprove(case.rows, doubt)
+            await _repeat(case, doubt, young=None)  # the vendor does not have it: the call may be made again
+        case None:
+            await _later(case, doubt, "look-up: not found, which proves nothing")
+        case _:
+            await _unsettled(case, doubt, found, "look-up")
+
+
+async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
+    """young: as truth.repeat has it; None: the answer of this call is the whole truth."""
+    campaign, now = await ground_truth.campaign(case.rows, doubt)
+    if opening := sending_hours.opens_at(campaign, now):
+        return await ground_truth.later(case.rows, doubt, (opening - now).total_seconds(), None)
+    letter = _letter(campaign, doubt)
+    if letter is None:
+        return await _later(case, doubt, None)
+    cost, closes = max(1, case.adapter.capabilities.cost(letter)), sending_hours.closes_at(campaign, now)
+
+    async def start() -> Answer:
+        failpoints.here("before_repeat")
+        outcome = (await case.adapter.send([letter]))[0]
+        failpoints.here("after_repeat")
+        return outcome
+
+    async def allow(scope: Scope) -> bool | None:
+        hold = case.calls.hold
+        return await ground_truth.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes)
+
+    outcome = await case.calls.call(cost, allow, start)
+    failpoints.here("before_settle")
+    match outcome:
+        case Accepted(vendor_id):
+            await ground_truth.accept(case.rows, [(doubt.id, vendor_id)])
+        case Refused(code, sub_type) if young is None:
+            await ground_truth.refuse(case.rows, [(doubt.id, code, sub_type)])
+        case Refused(code):
+            await _later(case, doubt, f"repeat refused ({code}), the first call is still in doubt")
+        case _:
+            await _unsettled(case, doubt, outcome, "repeat")
+    failpoints.here("after_settle")
+    return None
+
+
+def _letter(campaign: Campaign, doubt: Doubt) -> Letter | None:
+    content = templates.compile(campaign.subject, campaign.body, html=campaign.html)
+    try:
+        subject, body = content.render(doubt.recipient, doubt.params)
+    except templates.TemplateError:
+        return None
+    return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html)
+
+
+async def _unsettled(case: Case, doubt: Doubt, answer: Answer, what: str) -> None:
+    """What is said of the whole credential says nothing of the doubt, however old that is."""
+    match answer:
+        case NotSent(reason, retry_after, scope="credential"):
+            await ground_truth.later(case.rows, doubt, retry_after or 0.0, f"{what}: {reason}")
+        case NotSent(reason, retry_after):
+            await _later(case, doubt, f"{what}: {reason}", at_least=retry_after or 0.0)
+        case InDoubt(reason):
+            await _later(case, doubt, f"{what}: {reason}", at_least=case.known_after)
+
+
+async def _later(case: Case, doubt: Doubt, note: str | None, *, at_least: float = 10.0) -> None:
+    wait = max(min(3600.0, max(10.0, doubt.age / 4)), at_least)
+    await ground_truth.later(case.rows, doubt, None if doubt.age > GIVE_UP else wait, note)

@@ -1,0 +1,204 @@
+"""What a person decides about messages in doubt, when nothing else could settle them (promise P1: recorded)."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, Sum
+from django.db.models.functions import Now
+
+from campaigns import decisions, locks
+from campaigns.decisions import Answer, Verdict
+from campaigns.lifecycle import PARENTS, Status
+from campaigns.models import Job, Message, Resolution
+
+As = Resolution.As
+SHOWN = 10  # ids in one sentence
+
+
+class CannotResolve(Exception):
+    """Nothing was changed; the text says which messages stand in the way. later: it may work in a moment."""
+
+    def __init__(self, told: str, later: bool = False) -> None:
+        super().__init__(told)
+        self.later = later
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """How many messages; ready: the jobs that wait for the dispatcher now; held: stopped jobs that were left so."""
+
+    messages: int
+    ready: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
+
+
+@transaction.atomic
+def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> Resolved:
+    """sent: the vendor has it. failed: it has not, and it is given up. resend: call again, under a new reference.
+
+    All of them or none. Only what is in doubt in the truth, so its job has been finalised; to be sent again, the job
+    must be logged now. A job that was stopped half-way is not started by this: its messages wait for a retry. Raises
+    CannotResolve. The caller dispatches the jobs in `ready`.
+    """
+    ids = sorted(set(message_ids))
+    if not reason.strip():
+        raise CannotResolve("say why: a reason is kept with every decision")
+    locks.hold_around(ids)
+    jobs = _leaves(ids)
+    _all_in_doubt(ids, _lock_doubts(ids))
+    if decision == As.RESEND:
+        _all_logged(set(jobs.values()))
+    with connection.cursor() as cursor:
+        cursor.execute(KEEP, {"ids": ids, "decision": decision, "reason": reason, "by": by[:150]})
+    _settle(ids, decision, reason, by)
+    return _count(jobs, decision)
+
+
+@transaction.atomic
+def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> Answer:
+    """The same for all that is in doubt in a job that has ended, a parent with its children.
+
+    seen: the decision was made on this picture of the job (`pictures`), and loses if another was faster. Fewer doubts
+    than were in the picture are no harm; more there cannot be until somebody sends again.
+    """
+    job = decisions.hold(job_id)
+    if job is None:
+        return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    if why := decisions.busy(job, decisions.leaves_of(job)):
+        return Answer(job_id, Verdict.BUSY, why)
+    if seen not in (None, pictures([job_id])[job_id]):
+        return decisions.stale(job_id)
+    doubts = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, in_doubt_at__isnull=False)
+    ids = list(doubts.values_list("pk", flat=True))
+    if not ids:
+        return Answer(job_id, Verdict.ALREADY, f"job {job_id} has no message in doubt")
+    done = resolve(ids, decision, reason, by)
+    told = f"job {job_id}: {decisions.count(done.messages, 'message')} in doubt settled as {As(decision).label}"
+    told += f"; stopped half-way, so they wait for a retry: job {_list(done.held)}" if done.held else ""
+    return Answer(job_id, Verdict.DONE, told, done.messages, done.ready)
+
+
+def pictures(job_ids: Iterable[int]) -> Counter[int]:
+    """By job: a number that grows with every decision by which it, or a child of it, is sent again."""
+    asked = list(job_ids)
+    own = dict(Job.objects.filter(pk__in=asked).values_list("pk", "revision"))
+    children = Job.objects.filter(parent__in=asked).order_by().values_list("parent").annotate(Sum("revision"))
+    return Counter(own) + Counter(dict(children))
+
+
+def ask_again(message_ids: Iterable[int]) -> int:
+    """The vendor is asked about these by the next settling; how many of them are in doubt. A second look does no harm:
+    of two who prove the same call, one repeats it."""
+    return Message.objects.filter(pk__in=list(message_ids), in_doubt_at__isnull=False).update(settle_at=Now())
+
+
+def _leaves(ids: Sequence[int]) -> dict[int, int]:
+    """The leaf job of each message."""
+    with connection.cursor() as cursor:
+        cursor.execute(LEAVES, {"ids": list(ids), "parents": list(PARENTS)})
+        return dict(cursor.fetchall())
+
+
+LEAVES = """
+SELECT m.id, j.id FROM campaigns_message m JOIN campaigns_job j ON j.campaign_id = m.campaign_id
+    AND m.id >= j.first_message AND m.id < j.first_message + j.size AND j.status <> ALL(%(parents)s)
+WHERE m.id = ANY(%(ids)s)
+"""
+
+
+def _lock_doubts(ids: Sequence[int]) -> set[int]:
+    """Those of the messages that are in doubt, locked."""
+    with connection.cursor() as cursor:
+        cursor.execute(DOUBTS, {"ids": list(ids)})
+        return {message_id for (message_id,) in cursor.fetchall()}
+
+
+DOUBTS = """
+SELECT id FROM campaigns_message WHERE id = ANY(%(ids)s) AND in_doubt_at IS NOT NULL ORDER BY id FOR UPDATE
+"""
+# Before the message changes, because what had been seen of the call is kept with the decision.
+KEEP = """
+INSERT INTO campaigns_resolution (message_id, decision, reason, decided_by, evidence, created_at)
+SELECT id, %(decision)s, %(reason)s, %(by)s, 'called ' || to_char(sent_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+    || ' UTC: ' || coalesce(nullif(error_sub_type, ''), 'nothing was seen'), now()
+FROM campaigns_message WHERE id = ANY(%(ids)s) ORDER BY id
+"""
+
+
+def _all_in_doubt(ids: Sequence[int], doubted: set[int]) -> None:
+    if len(ids) == len(doubted):
+        return
+    known = set(Message.objects.filter(pk__in=ids).values_list("pk", flat=True))
+    faults = (("no such message", set(ids) - known), ("not in doubt", known - doubted))
+    told = [f"{verb}: {_list(missing)}" for verb, missing in faults if missing]
+    raise CannotResolve("; ".join(told) + "; nothing was changed")
+
+
+def _all_logged(job_ids: set[int]) -> None:
+    running = Job.objects.filter(pk__in=job_ids).exclude(status=Status.LOGGED).values_list("pk", flat=True)
+    if running:
+        raise CannotResolve(f"still being sent or finalised: job {_list(running)}; try again in a moment", later=True)
+
+
+def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
+    rows = Message.objects.filter(pk__in=ids)
+    if decision == As.SENT:
+        rows.update(
+            message_id=f"person:{by}"[:255], delivered_at=Now(), in_doubt_at=None, settle_at=None, error_sub_type=None
+        )
+    elif decision == As.FAILED:
+        rows.update(
+            error_code="person", error_sub_type=reason[:255], delivered_at=Now(), in_doubt_at=None, settle_at=None
+        )
+    else:
+        rows.update(
+            resend_no=F("resend_no") + 1,
+            dequeued_at=None,
+            sent_at=None,
+            in_doubt_at=None,
+            settle_at=None,
+            error_sub_type=None,
+        )
+
+
+def _count(jobs: dict[int, int], decision: str) -> Resolved:
+    """The counters of the jobs follow; jobs without other open messages are sent again."""
+    numbers = Counter(jobs.values())
+    settled: dict[str, Any] = {
+        "jobs": list(numbers),
+        "numbers": list(numbers.values()),
+        "sent": int(decision == As.SENT),
+        "failed": int(decision == As.FAILED),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT, settled)
+    if decision != As.RESEND:
+        return Resolved(len(jobs))
+    complete: list[int] = []
+    held: list[int] = []
+    for job in Job.objects.filter(pk__in=numbers).order_by("pk"):
+        open_messages = job.size - job.accepted - job.refused - job.expired - job.in_doubt
+        (complete if open_messages == numbers[job.pk] else held).append(job.pk)
+    decisions.reopen(Job.objects.filter(pk__in=complete))
+    return Resolved(len(jobs), tuple(complete), tuple(held))
+
+
+# A parent's counters are the sums of its children's.
+COUNT = """
+WITH settled AS (SELECT unnest(%(jobs)s::bigint[]) AS id, unnest(%(numbers)s::int[]) AS number)
+UPDATE campaigns_job j SET in_doubt = greatest(j.in_doubt - n.number, 0),
+    accepted = j.accepted + n.number * %(sent)s, refused = j.refused + n.number * %(failed)s
+FROM (
+    SELECT id, number FROM settled
+    UNION ALL SELECT c.parent_id, sum(s.number)::int FROM settled s JOIN campaigns_job c USING (id)
+        WHERE c.parent_id IS NOT NULL GROUP BY c.parent_id
+) n WHERE j.id = n.id
+"""
+
+
+def _list(ids: Iterable[int]) -> str:
+    ordered = sorted(ids)
+    return ", ".join(map(str, ordered[:SHOWN])) + (f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else "")

@@ -1,0 +1,118 @@
+"""After a failover or a restore: what the rows do not know of the last calls is put in doubt, and the store is adopted.
+
+Doubt takes a message out of ops, as finalising does. It is dated by the earliest moment at which the call can have been
+made, and no later than a stop of its job, for no call starts after one.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from campaigns import locks
+from campaigns.failover import guard
+from campaigns.models import Job, Store
+
+NEVER_CALLED = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND (m.error_code IS NULL AND m.sent_at IS NULL
+    AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND (o.sent_at IS NOT NULL
+        OR o.message_id IS NOT NULL OR o.error_code IS NOT NULL OR o.in_doubt_at IS NOT NULL)))"""
+# A job that had ended by then was sent again: what had failed was called.
+AGAIN = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.error_code IS NOT NULL AND EXISTS (
+    SELECT FROM campaigns_job j WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message
+        AND m.id < j.first_message + j.size AND j.status = 'LOGGED' AND j.finished_at < %(at)s)"""
+DOUBT = """
+WITH picked AS ({picked}), gone AS (
+    DELETE FROM campaigns_opsmessage o USING picked WHERE o.id = picked.id
+), doubted AS (
+    UPDATE campaigns_message m SET dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
+        sent_at = least(%(at)s, (SELECT min(j.stopped_at) FROM campaigns_job j WHERE j.campaign_id = m.campaign_id
+            AND m.id >= j.first_message AND m.id < j.first_message + j.size)),
+        in_doubt_at = clock_timestamp(), settle_at = clock_timestamp(), delivered_at = NULL, error_code = NULL,
+        error_sub_type = 'may have been called before the store was taken over'
+    FROM picked WHERE m.id = picked.id
+    RETURNING m.id, m.campaign_id, picked.error
+), counted AS (
+    UPDATE campaigns_job j SET in_doubt = j.in_doubt + s.doubts, refused = greatest(0, j.refused - s.refused),
+        expired = greatest(0, j.expired - s.expired)
+    FROM (
+        SELECT k.id, count(*) AS doubts, count(*) FILTER (WHERE d.error <> 'expired') AS refused,
+            count(*) FILTER (WHERE d.error = 'expired') AS expired
+        FROM doubted d JOIN campaigns_job k ON k.campaign_id = d.campaign_id AND d.id >= k.first_message
+            AND d.id < k.first_message + k.size
+        GROUP BY k.id
+    ) s WHERE j.id = s.id
+)
+SELECT count(*) FROM doubted
+"""
+# The stream claims the first that wait from where it is on, at most to where it asked again (`upto`); those that its
+# vendor has put off it may pass over.
+GRANTED = DOUBT.format(
+    picked=f"""
+    SELECT m.id, m.error_code AS error FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+    WHERE m.id >= %(first)s AND m.id < %(end)s AND c.created_at <= %(at)s + interval '2 seconds'
+        AND ({NEVER_CALLED} OR {AGAIN})
+    ORDER BY m.id LIMIT greatest(%(units)s, %(upto)s - %(first)s) + (
+        SELECT count(*) FROM campaigns_opsmessage o WHERE o.id >= %(first)s AND o.id < %(end)s AND o.sent_at IS NULL
+            AND o.put_off_at IS NOT NULL)"""
+)
+WHOLE = DOUBT.format(
+    picked=f"""
+    SELECT DISTINCT m.id, m.error_code AS error FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id
+    JOIN campaigns_message m ON m.campaign_id = j.campaign_id AND m.id >= j.first_message
+        AND m.id < j.first_message + j.size
+    WHERE j.vendor_id = %(vendor)s AND j.finished_at IS NULL AND j.stopped_at IS NULL AND NOT j.id = ANY(%(without)s)
+        AND coalesce(c.send_at <= clock_timestamp(), true)
+        AND c.created_at <= coalesce(%(noticed)s, clock_timestamp()) AND {NEVER_CALLED}"""
+)
+
+
+def hold() -> None:
+    """Every job that may be touched, then the store, for one recovery at a time; until the transaction ends."""
+    locks.hold(Job.objects.filter(finished_at=None).values_list("pk", flat=True))
+    list(Store.objects.select_for_update())
+
+
+def doubt_granted(first: int, upto: int, end: int, units: int, at: datetime) -> int:
+    """Of a grant that the rows do not know: whom it may have let call. How many there are."""
+    return _doubt(GRANTED, {"first": first, "upto": upto, "end": end, "units": units, "at": at})
+
+
+def doubt_all(vendor_id: int, at: datetime, noticed: datetime | None, without: list[int]) -> int:
+    """Whoever waits in jobs of the vendor that may have been sent, but for those that came after the takeover."""
+    return _doubt(WHOLE, {"vendor": vendor_id, "at": at, "noticed": noticed, "without": without})
+
+
+def _doubt(statement: str, words: dict[str, Any]) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, words)
+        return int(cursor.fetchone()[0])
+
+
+FORGET_PROOFS = "UPDATE campaigns_message SET disproved = NULL WHERE in_doubt_at IS NOT NULL AND disproved IS NOT NULL"
+ADOPT = f"""
+UPDATE campaigns_store SET system = {guard.SYSTEM}, timeline = {guard.TIMELINE}, noticed_at = NULL,
+    relation = tableoid::bigint, adoptions = adoptions + 1, adopted_at = clock_timestamp()
+"""
+
+
+def adopt() -> None:
+    """From here on calls start again, by senders that begin after this.
+
+    What a look-up had proved may have been used for a repeat that is lost.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(FORGET_PROOFS)
+        cursor.execute(ADOPT)
+
+
+def notice() -> str | None:
+    """Why no call may start, if so; the moment is kept at which a takeover was first seen."""
+    why = guard.halted()
+    if why == guard.TAKEN_OVER:
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE campaigns_store SET noticed_at = clock_timestamp() WHERE noticed_at IS NULL")
+    return why
+
+
+def noticed() -> datetime | None:
+    return Store.objects.values_list("noticed_at", flat=True).first()

@@ -1,0 +1,65 @@
+"""The sweep: finds by the rows what a lost bell or a killed worker left undone (document 003, RECOVERING)."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db.models import Q
+from django.utils import timezone
+
+from campaigns.claiming import rebuild
+from campaigns.dispatch import dispatcher, nightly
+from campaigns.failover import queries as failover_queries
+from campaigns.finishing import finalizer
+from campaigns.lifecycle import Status
+from campaigns.models import Job
+from vendors.models import Mailcaster, Vendor
+
+log = logging.getLogger(__name__)
+
+WAITING = (Status.RECOVERING, Status.DISPATCHED, Status.P_QUEUED, Status.P_ASSIGNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What was mended, and who has to be rung."""
+
+    recovered: list[int]
+    finalised: list[int]
+    unanswered: list[Job]
+    vendors_with_work: set[int]
+    nights_due: list[int]
+
+
+def sweep(lease: timedelta) -> Swept:
+    """Two sweeps at once share the work: each step is a conditional statement of its own."""
+    if (why := failover_queries.notice()) is not None:
+        log.warning("nothing is called: %s", why)
+    recovered = [job_id for job_id in finalizer.silent(lease) if finalizer.recover(job_id, lease)]
+    if recovered:
+        log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)
+    finalised = [job_id for job_id in finalizer.ended() if finalizer.finalise(job_id)]
+    for parent_id in finalizer.ripe_parents():
+        finalizer.finish_parent(parent_id)
+    dispatcher.dispatch_ready()
+    if why is None:
+        rebuild.forget(timedelta(hours=1))  # else it is asked which claims the rows know
+    return Swept(recovered, finalised, finalizer.unstarted(lease), _vendors_with_work(), _nights_due())
+
+
+def _vendors_with_work() -> set[int]:
+    """A paused vendor's only work is what has to be seen to expire."""
+    waits = Job.objects.filter(status__in=WAITING)
+    waiting = waits.filter(vendor__paused=False).values("vendor_id")
+    paused = Vendor.objects.filter(paused=True)
+    overdue = waits.filter(vendor__in=paused, campaign__deadline__lte=timezone.now()).values("vendor_id")
+    idle = Mailcaster.objects.filter(Q(vendor__in=waiting) | Q(vendor__in=overdue), enabled=True).exclude(
+        jobs__in=Job.objects.filter(status__in=(Status.ENQUEUED, Status.SENDING))
+    )
+    return set(idle.values_list("vendor_id", flat=True))
+
+
+def _nights_due() -> list[int]:
+    """Beat may have been down over the moment; the row of the run makes it once."""
+    now = timezone.now()
+    return [vendor.pk for vendor in Vendor.objects.all() if nightly.is_due(vendor, now)]

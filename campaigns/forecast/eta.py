@@ -1,0 +1,172 @@
+"""When jobs, queues and batches end: from the limits, the calls in their windows, and what stands in line.
+
+An end is told only where nothing but the window stands in the way (obstacles.py); else the reason is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Case, IntegerField, OuterRef, QuerySet, Subquery, When
+from django.utils import timezone
+
+from campaigns.forecast import obstacles, queues
+from campaigns.forecast.obstacles import Obstacle, clock
+from campaigns.forecast.queues import Login, Queue
+from campaigns.forecast.windows import forecast
+from campaigns.lifecycle import RUNNING, S
+from campaigns.models import HOLDING, Job
+from campaigns.progress import Progress
+from vendors import stores
+from vendors.limits import Limit, Scope
+from vendors.throttle import Throttle, Unreachable
+
+PATIENCE = 1.0  # seconds; nobody who looks waits longer for Redis
+MOST_PLACES = 10_000  # of a window that are looked at
+FOREVER = timedelta(days=3650).total_seconds()  # nobody is interested in what is later
+NO_REDIS = Obstacle("Redis does not tell what is in the windows")
+LIMIT_0 = Obstacle("a limit is 0")
+TOO_FAR = Obstacle("ends in more than ten years")
+Places = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Eta:
+    """ends_at: about when the last call starts; None: obstacle says why nobody can know, or nothing holds it back."""
+
+    ends_at: datetime | None = None
+    obstacle: Obstacle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """Of a job, in words: what comes next, and about when it ends; either may be empty."""
+
+    next: str = ""
+    ends: str = ""
+
+
+def with_holder(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
+    """Each job with holder: the job of another campaign that uses its exclusive credential, or None (document 001)."""
+    others = Job.objects.filter(HOLDING, credential=OuterRef("credential")).exclude(campaign=OuterRef("campaign"))
+    # In the order of the index of holders; by id, the planner would walk through all jobs there ever were.
+    holder = Subquery(others.order_by("campaign_id").values("id")[:1])
+    return jobs.annotate(holder=Case(When(credential__exclusive=True, then=holder), output_field=IntegerField()))
+
+
+def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, Prospect]:
+    """By job id, in one statement and a word with Redis for each vendor. See obstacles.of_job for what a job needs."""
+    seen = queues.of_jobs(jobs, now)
+    return {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
+
+
+def of_queue(queue: Queue, now: datetime) -> Eta:
+    """Of what is in line.
+
+    Exact for one limit if calls take no time; their latency comes on top, once for each full window.
+    """
+    if obstacle := obstacles.of_queue(queue):
+        return Eta(obstacle=obstacle)
+    logins = [login for login in queue.logins.values() if login.in_line]
+    ends = [_end(queue, login, (queue.in_line, login.in_line), now) for login in logins]
+    if unknown := next((one for one in ends if one.obstacle), None):
+        return unknown
+    last = max((one.ends_at for one in ends if one.ends_at), default=None)
+    if last and queue.closes_at and queue.closes_at < last:
+        return Eta(obstacle=Obstacle(f"sending hours of some end {clock(queue.closes_at, now)}"))
+    return Eta(last)
+
+
+def of_batch(queue: Queue, login_id: int | None, ahead: int, messages: int, now: datetime) -> Eta:
+    """Of so many messages that come last in line, after those and `ahead` more."""
+    login = queue.logins.get(login_id or 0)
+    if login is None:
+        return Eta(obstacle=Obstacle("the vendor has no such credential"))
+    if stopped := obstacles.of_queue(queue) or (Obstacle(login.stopped) if login.stopped else None):
+        return Eta(obstacle=stopped)
+    more = ahead + messages
+    return _end(queue, login, (queue.in_line + more, login.in_line + more), now)
+
+
+def about(at: datetime | None, now: datetime) -> str:
+    """As people read it: 21:20 (3 h 19 min); always rounded up to the minute."""
+    if at is None:
+        return ""
+    minutes = -(-(at - now) // timedelta(minutes=1))
+    local = timezone.localtime(now + timedelta(minutes=minutes))
+    hours, rest = divmod(minutes, 60)
+    long = f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {rest} min" if hours else f"{rest} min"
+    return f"{local:%H:%M} ({long})" if hours < 20 else f"{local:%d %b %H:%M} ({long})"
+
+
+def places(vendor_id: int, login_id: int, limits: Iterable[Limit]) -> tuple[Places, Places] | None:
+    """When the latest calls were over or will be at the latest, of the vendor and of the login; None: no Redis."""
+    most = max((limit.units for limit in limits), default=0)
+    if not most:
+        return (), ()
+    try:
+        return _throttle(settings.REDIS_URL).places(Scope(vendor_id, login_id, 0), most=min(MOST_PLACES, most))
+    except Unreachable:
+        return None
+
+
+@cache
+def _throttle(url: str) -> Throttle:
+    return Throttle(stores.redis(url, PATIENCE))
+
+
+def _of_job(job: Any, sums: Progress, queue: Queue | None, now: datetime) -> Prospect:
+    if job.status in (S.STOPPED, S.P_STOPPED):
+        when = f" at {clock(job.stopped_at, now)}" if job.stopped_at else ""
+        return Prospect(f"stopped by {job.stopped_by or 'somebody'}{when}")
+    if queue is None:
+        return Prospect("waits for the last answers" if job.status == S.SENT else "")
+    if obstacle := obstacles.of_job(job, queue, now):
+        return Prospect(obstacle.words)
+    full = job.credential.full_until
+    turn = f"place at {clock(full, now)}" if full and full > now else _turn(job, sums)
+    place, login = queue.places.get(job.pk), queue.logins[job.credential_id]
+    if place is None:
+        return Prospect(turn)
+    end = _end(queue, login, (place.of_vendor, place.of_login), now)
+    if end.obstacle or end.ends_at is None:
+        return Prospect(end.obstacle.words if end.obstacle else turn)
+    before = obstacles.ending(job, end.ends_at, now)
+    return Prospect(turn, before.words if before else f"ends about {about(end.ends_at, now)}")
+
+
+def _turn(job: Any, sums: Progress) -> str:
+    if job.status == S.RECOVERING:
+        return "its sender was lost; goes first"
+    if job.is_parent:
+        return f"{sums.parts_done:,} of {sums.parts:,} parts done" if sums.parts else "waits for a mailcaster"
+    if job.status in RUNNING:
+        return f"{sums.in_flight:,} in flight" if sums.in_flight else "being sent"
+    return "waits for its turn"
+
+
+def _end(queue: Queue, login: Login, counts: tuple[int, int], now: datetime) -> Eta:
+    """When the last of so many messages of the vendor, and of the login, may be called, if that login is needed."""
+    if not queue.limits and not login.limits:
+        return Eta()
+    taken = _taken(queue, login)
+    if taken is None:
+        return Eta(obstacle=NO_REDIS)
+    start = max(now, login.closed_until or now)
+    seconds = 0.0
+    for count, limits, window in zip(counts, (queue.limits, login.limits), taken, strict=True):
+        found = forecast(queue.units(count), limits, window, start.timestamp())
+        if found is None:
+            return Eta(obstacle=LIMIT_0)
+        seconds = max(seconds, found)
+    return Eta(start + timedelta(seconds=seconds)) if seconds < FOREVER else Eta(obstacle=TOO_FAR)
+
+
+def _taken(queue: Queue, login: Login) -> tuple[Places, Places] | None:
+    """Asked of Redis once a queue and login."""
+    if login.id not in queue.taken:
+        queue.taken[login.id] = places(queue.vendor_id, login.id, (*queue.limits, *login.limits))
+    return queue.taken[login.id]

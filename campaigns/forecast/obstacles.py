@@ -1,0 +1,145 @@
+"""What stands in a job's way, besides the window: one answer for lists, pages, commands and programs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.utils import timezone
+
+from campaigns import sending_hours
+from campaigns.casting.mailcaster import ORDER
+from campaigns.dispatch import nightly
+from campaigns.forecast.queues import Queue
+from campaigns.lifecycle import PARENTS, RUNNING, S
+from vendors.models import Vendor
+
+# Jobs in these states are with a sender, or end without one.
+WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_ASSIGNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """In words; until: when it is gone by itself, None: nobody can know."""
+
+    words: str
+    until: datetime | None = None
+
+
+def of_job(job: Any, queue: Queue, now: datetime) -> Obstacle | None:
+    """The first of those that keep it from being called; None: the window alone, if anything.
+
+    The job needs its vendor, credential and campaign, and its holder (eta.with_holder).
+    """
+    if job.is_done or job.status in (S.SENT, S.STOPPED, S.P_STOPPED):
+        return None
+    if queue.halted:
+        return Obstacle(queue.halted)
+    if job.status == S.RENDERED:
+        return of_night(job.vendor, queue, now)
+    login = queue.logins[job.credential_id]
+    if stopped := _paused(queue) or login.stopped:
+        return Obstacle(stopped)
+    if login.closed_until and login.closed_until > now:
+        return Obstacle(f"vendor closed until {clock(login.closed_until, now)}", login.closed_until)
+    if job.status not in RUNNING and (own := _own_time(job, now)):
+        return own
+    if job.holder:
+        return Obstacle(f"credential busy with job {job.holder}")
+    if job.status in WITH_NOBODY and not _is_taken(job, queue.kinds):
+        return Obstacle("no enabled mailcaster takes it" if queue.kinds else "no mailcaster of the vendor is enabled")
+    if job.status in (*WITH_NOBODY, S.ENQUEUED):
+        return _process(queue)
+    return None
+
+
+def of_queue(queue: Queue) -> Obstacle | None:
+    """What keeps all of a vendor's queue."""
+    if stopped := queue.halted or _paused(queue):
+        return Obstacle(stopped)
+    waiting = [login for login in queue.logins.values() if login.waiting]
+    if waiting and all(login.stopped for login in waiting):
+        return Obstacle(waiting[0].stopped)
+    if not queue.kinds:
+        return Obstacle("no mailcaster of the vendor is enabled")
+    return _process(queue)
+
+
+def apart(vendor: Vendor, queue: Queue, now: datetime) -> list[str]:
+    """What waits and is not in line, and why."""
+    stopped = [login for login in queue.logins.values() if login.waiting and login.stopped]
+    told = [f"{login.waiting:,} wait: {login.stopped}" for login in stopped]
+    if queue.put_off:
+        first = f", the first until {clock(queue.next_at, now)}" if queue.next_at else ""
+        told.append(f"{queue.put_off:,} wait for a time of their own{first}")
+    if queue.rendered:
+        told.append(f"{queue.rendered:,} for the {of_night(vendor, queue, now).words}")
+    return told
+
+
+def of_night(vendor: Vendor, queue: Queue, now: datetime) -> Obstacle:
+    """The run that takes what is rendered, with its date; and which one did not."""
+    night = nightly.coming(vendor, queue.nights, now)
+    if night is None:
+        return Obstacle("no nightly dispatch: the vendor has no weekday for it")
+    zone = ZoneInfo(vendor.time_zone)
+    local, today = night.at.astimezone(zone), now.astimezone(zone).date()
+    day = {0: "today", 1: "tomorrow"}.get((local.date() - today).days, f"{local:%A}")
+    words = f"nightly dispatch {day}, {local.day} {local:%b %H:%M} {zone.key}"
+    if night.lost:
+        was = "was missed" if night.lost.missed else "has been"
+        words += f"; that of {night.lost.day.day} {night.lost.day:%b} {was}"
+    return Obstacle(words, night.at)
+
+
+def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
+    """What comes before that end: its deadline, or the end of its sending hours."""
+    closes = sending_hours.closes_at(job.campaign, now)
+    if closes is None or ends <= closes:
+        return None
+    if closes == job.campaign.deadline:
+        return Obstacle(f"the rest expires {clock(closes, now)}", closes)
+    return Obstacle(f"not done by {clock(closes, now)}, when its sending hours end")
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """18:00; with its date where that is not obvious."""
+    local = timezone.localtime(at)
+    return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else f"{local:%d %b %H:%M}"
+
+
+def _paused(queue: Queue) -> str:
+    if queue.paused:
+        return f"vendor paused: {queue.reason}".rstrip(": ")
+    return "the vendor's limit is 0" if any(not limit.units for limit in queue.limits) else ""
+
+
+def _own_time(job: Any, now: datetime) -> Obstacle | None:
+    opening = sending_hours.opens_at(job.campaign, now)
+    until = max((at for at in (job.not_before, opening) if at), default=now)
+    if until <= now:
+        return None
+    if until == job.not_before and job.waits_for:
+        return Obstacle(job.waits_for, until)
+    if opening == until and opening != job.campaign.send_at:
+        return Obstacle(sending_hours.in_words(job.campaign, until), until)
+    return Obstacle(f"waits until {clock(until, now)}", until)
+
+
+def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
+    """Does any caster of these kinds take such a job once it is dispatched?"""
+    to_be_cut = not (job.parent_id or job.fence) and job.size >= job.vendor.small_audience_threshold
+    status = S.P_QUEUED if job.status in PARENTS or (job.status == S.READY and to_be_cut) else S.DISPATCHED
+    ranks = (rank for kind in kinds for rank in ORDER[kind])
+    return any(status in rank.statuses and rank.children == (job.parent_id is not None) for rank in ranks)
+
+
+def _process(queue: Queue) -> Obstacle | None:
+    if queue.slots is None:
+        return Obstacle("Redis cannot be reached")
+    if not queue.slots:
+        return Obstacle(f"no worker reads the queue vendor.{queue.slug}")
+    if queue.busy >= queue.slots and not queue.sending:
+        return Obstacle(f"all {queue.slots} senders are at work for other vendors")
+    return None

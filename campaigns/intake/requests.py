@@ -1,0 +1,170 @@
+"""Requests of programs become sessions, campaigns, messages and jobs: any number of requests in one statement.
+
+Each request is stored wholly or not at all, once per idempotency key. Nobody waits for anybody: a request whose key
+is just being stored by another transaction is told so. The jobs are born dispatched, for nothing has to be waited for
+(a future send_at: READY, for the dispatcher); large ones are born as parents.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+import psycopg
+from django.db import connection
+
+from campaigns.intake.connection_pool import lines
+from campaigns.lifecycle import Status
+from campaigns.models import references
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checked request. answer: what the client is told. recipients: stored form, and fields."""
+
+    session: UUID
+    sponsor_id: int
+    test: bool
+    key_prefix: str
+    idempotency_key: str
+    fingerprint: bytes
+    answer: str
+    vendor_id: int
+    credential_id: int
+    small: bool
+    name: str
+    subject: str
+    body: str
+    html: bool
+    first_message: int
+    recipients: Sequence[tuple[str, dict[str, Any]]]
+    references: Sequence[str | None] | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    send_at: datetime | None = None
+    deadline: datetime | None = None
+
+    @property
+    def status(self) -> str:
+        if self.send_at:
+            return Status.READY.value
+        return Status.DISPATCHED.value if self.small else Status.P_QUEUED.value
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """job_id: of the request, now in the database. Without one another request has its key: a finished one, or busy."""
+
+    job_id: int | None
+    busy: bool = False
+
+
+# The rows come as one JSON text: a parameter for each column costs the client more than the statement costs the server.
+STORE = """
+WITH asked AS (
+    SELECT * FROM json_to_recordset(%s::json) AS a (n int, session uuid, sponsor bigint, test bool, prefix text,
+        idempotency_key text, fingerprint text, answer text, vendor bigint, credential bigint, status text, name text,
+        subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
+        deadline timestamptz)
+), numbered AS (
+    SELECT *, nextval('campaigns_campaign_id_seq') AS campaign, nextval('campaigns_job_id_seq') AS job,
+        pg_try_advisory_xact_lock(hashtextextended(sponsor || ' ' || test || ' ' || idempotency_key, 0)) AS free
+    FROM asked
+), kept AS (
+    INSERT INTO campaigns_session (id, sponsor_id, job_id, test, key_prefix, idempotency_key, fingerprint, answer,
+        "references", metadata, created_at, in_doubt)
+    SELECT session, sponsor, job, test, prefix, idempotency_key, decode(fingerprint, 'hex'), answer, refs, metadata,
+        clock_timestamp(), 0
+    FROM numbered WHERE free ORDER BY n
+    ON CONFLICT DO NOTHING RETURNING job_id
+), campaigns AS (
+    INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, name, subject, body, html, first_message, size,
+        send_at, deadline, time_zone, created_at)
+    SELECT campaign, sponsor, credential, name, subject, body, html, first, size, send_at, deadline, '',
+        clock_timestamp()
+    FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
+), jobs AS (
+    INSERT INTO campaigns_job (id, campaign_id, sponsor_id, vendor_id, credential_id, status, first_message, size,
+        remaining, fence, revision, not_before, waits_for, stopped_by, accepted, refused, in_doubt, expired,
+        created_at, dispatched_at)
+    SELECT job, campaign, sponsor, vendor, credential, status, first, size,
+        CASE WHEN status = 'P_QUEUED' THEN size ELSE 0 END, 0, 0, send_at, '', '', 0, 0, 0, 0,
+        clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END
+    FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
+), messages AS (
+    INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params)
+    SELECT m.id, m.uuid, campaign, m.recipient, m.params
+    FROM json_to_recordset(%s::json) AS m (n int, id bigint, uuid uuid, recipient text, params jsonb)
+    JOIN numbered USING (n) JOIN kept ON kept.job_id = job ORDER BY m.id
+)
+SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job ORDER BY n
+"""
+
+
+def store(requests: Sequence[Request]) -> list[Stored]:
+    """What came of each, in their order. Raises psycopg's errors; then nothing was stored.
+
+    When a connection turns out to be dead it is tried over a new one, once: what the lost one may have stored is found
+    by its key.
+    """
+    parameters = [_requests(requests), _messages(requests)]
+    try:
+        rows = _execute(parameters)
+    except (psycopg.OperationalError, psycopg.InterfaceError):
+        if connection.in_atomic_block:
+            raise
+        lines.close()
+        rows = _execute(parameters)
+    return [Stored(job_id, busy) for job_id, busy in rows]
+
+
+def _execute(parameters: list[str]) -> list[Any]:
+    # Parsed and planned once a connection. Django's own cursors put their values into the text: they prepare nothing.
+    with lines.one() as line, psycopg.Cursor(line) as cursor:
+        line.prepare_threshold = 0
+        return cursor.execute(STORE, parameters, prepare=True).fetchall()
+
+
+def _requests(requests: Sequence[Request]) -> str:
+    rows = [
+        {
+            "n": number,
+            "session": r.session,
+            "sponsor": r.sponsor_id,
+            "test": r.test,
+            "prefix": r.key_prefix,
+            "idempotency_key": r.idempotency_key,
+            "fingerprint": r.fingerprint.hex(),
+            "answer": r.answer,
+            "vendor": r.vendor_id,
+            "credential": r.credential_id,
+            "status": r.status,
+            "name": r.name,
+            "subject": r.subject,
+            "body": r.body,
+            "html": r.html,
+            "first": r.first_message,
+            "size": len(r.recipients),
+            "refs": r.references,
+            "metadata": r.metadata,
+            "send_at": r.send_at,
+            "deadline": r.deadline,
+        }
+        for number, r in enumerate(requests)
+    ]
+    return orjson.dumps(rows).decode()
+
+
+def _messages(requests: Sequence[Request]) -> str:
+    rows = [
+        {"n": number, "id": id, "uuid": uuid.decode(), "recipient": recipient, "params": fields}
+        for number, request in enumerate(requests)
+        for id, uuid, (recipient, fields) in _named(request)
+    ]
+    return orjson.dumps(rows).decode()
+
+
+def _named(request: Request) -> Iterator[tuple[int, bytes, tuple[str, dict[str, Any]]]]:
+    ids = range(request.first_message, request.first_message + len(request.recipients))
+    return zip(ids, references.uuids(ids), request.recipients, strict=True)

@@ -1,0 +1,137 @@
+"""A campaign, its messages and its job, stored together or not at all."""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+import orjson
+from django.db import connection, transaction
+from django.utils import timezone
+
+from campaigns.intake.problems import BadInput
+from campaigns.intake.times import At, Hours, check_times
+from campaigns.lifecycle import Status
+from campaigns.models import Campaign, Job, Sponsor, references
+from vendors.models import Credential
+
+BLOCK_ROWS = 2_000
+MOST_RECIPIENTS = 2_000_000_000  # what a size column holds
+COPY = "COPY campaigns_message (id, uuid, campaign_id, recipient, params) FROM STDIN"
+
+
+class Recipients(Protocol):
+    """Checked recipients with their fields: a list of pairs, a CheckedTable."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[tuple[str, Mapping[str, Any]]]: ...
+
+
+def accept(
+    *,
+    sponsor: Sponsor,
+    credential: Credential,
+    name: str,
+    subject: str,
+    body: str,
+    html: bool,
+    recipients: Recipients,
+    at: At = "nightly",
+    hours: Hours | None = None,
+    deadline: datetime | None = None,
+    progress: Callable[[int], None] = lambda stored: None,
+) -> Job:
+    """The job that sends this: RENDERED if it waits for the night, else READY for the dispatcher (document 000).
+
+    Who accepts for now calls dispatcher.dispatch_ready with it afterwards. A sponsor that is not stored yet is stored
+    with it. The recipients, subject and body were checked (checks.check, templates.compile). Raises BadInput for
+    impossible times, texts or sizes; then, and after any other error, nothing is stored.
+    """
+    check_times(at, deadline, timezone.now())
+    _check_texts(name, subject, body)
+    size = len(recipients)
+    first = allocate(size)
+    with transaction.atomic():
+        if sponsor.pk is None:
+            sponsor.save()
+        campaign = Campaign.objects.create(
+            sponsor=sponsor,
+            credential=credential,
+            name=name,
+            subject=subject,
+            body=body,
+            html=html,
+            first_message=first,
+            size=size,
+            send_at=at if isinstance(at, datetime) else None,
+            hours_from=hours.start if hours else None,
+            hours_to=hours.end if hours else None,
+            time_zone=hours.zone if hours else "",
+            deadline=deadline,
+        )
+        _copy(campaign, recipients, progress)
+        return Job.objects.create(
+            campaign=campaign,
+            sponsor=sponsor,
+            vendor_id=credential.vendor_id,
+            credential=credential,
+            status=Status.RENDERED if at == "nightly" else Status.READY,
+            not_before=campaign.send_at,
+            first_message=first,
+            size=size,
+        )
+
+
+def allocate(size: int) -> int:
+    """The first of that many message ids in a row, which nobody else gets.
+
+    A transaction of its own, or else the lock would be held while the messages are stored: ids that are then not used
+    are never missed. Raises BadInput for a size that no campaign can have.
+    """
+    if not 1 <= size <= MOST_RECIPIENTS:
+        raise BadInput("there are no recipients" if size < 1 else f"{size:,} recipients are too many")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('campaigns_message_block'))")
+        cursor.execute("SELECT setval('campaigns_message_block', nextval('campaigns_message_block') + %s - 1)", [size])
+        return cursor.fetchone()[0] - size + 1
+
+
+def _check_texts(name: str, subject: str, body: str) -> None:
+    longest = Campaign._meta.get_field("name").max_length or 0
+    if not name or len(name) > longest:
+        raise BadInput(f"the campaign's name must have 1 to {longest} characters")
+    for what, text in (("name", name), ("subject", subject), ("body", body)):
+        if "\0" in text:
+            raise BadInput(f"the {what} has a NUL character in it")
+
+
+def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], None]) -> None:
+    stored = 0
+    with connection.cursor() as cursor, cursor.copy(COPY) as copy:
+        for block, rows in _blocks(campaign, recipients):
+            copy.write(block)
+            stored += rows
+            progress(stored)
+    if stored != campaign.size:
+        raise BadInput(f"there were {campaign.size:,} recipients when they were checked, and {stored:,} after")
+
+
+def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes, int]]:
+    """Lines in PostgreSQL's text format for COPY, with how many they are."""
+    lines: list[bytes] = []
+    ids = range(campaign.first_message, campaign.first_message + campaign.size + 1)  # one too many is noticed
+    for id, uuid, (recipient, fields) in zip(ids, references.uuids(ids), recipients, strict=False):
+        params = orjson.dumps(fields).replace(b"\\", b"\\\\")  # JSON has no other character that COPY minds
+        lines.append(b"%d\t%b\t%d\t%b\t%b\n" % (id, uuid, campaign.pk, _escaped(recipient), params))
+        if len(lines) == BLOCK_ROWS:
+            yield b"".join(lines), len(lines)
+            lines = []
+    if lines:
+        yield b"".join(lines), len(lines)
+
+
+def _escaped(text: str) -> bytes:
+    if text.isprintable() and "\\" not in text:
+        return text.encode()
+    text = text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return text.encode()

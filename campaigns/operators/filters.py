@@ -1,0 +1,76 @@
+"""The look-ups of document 000: jobs by sponsor, by status (one, or a group in people's words), by date.
+
+The admin's list and the commands share them.
+"""
+
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
+
+from campaigns import labels
+from campaigns.lifecycle import GROUPS, PARENTS, Status
+from campaigns.models import Job
+from campaigns.models.mail import DOUBTS, FAILED
+
+DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
+LEAVES = ~Q(status__in=PARENTS)
+# A message's end is told of the leaf job that it is in.
+ENDS = {labels.FAILED: FAILED & LEAVES, labels.ATTENTION: DOUBTS & LEAVES}
+
+
+def by_status(word: str) -> Q:
+    """A status, a group, or an end that some message of the job came to. Raises ValueError, which names them all."""
+    return end(word) or Q(status__in=statuses(word))
+
+
+def end(word: str) -> Q | None:
+    """If the word is an end of messages, in any case."""
+    return {name.lower(): found for name, found in ENDS.items()}.get(word.lower())
+
+
+def statuses(word: str) -> tuple[Status, ...]:
+    """A status or a group, in any case. Raises ValueError, which names them all.
+
+    Where a name is both, as Sent is, capitals as in SENT mean the status alone.
+    """
+    if word in Status:
+        return (Status(word),)
+    groups = {name.lower(): group for name, group in GROUPS.items()}
+    found = groups.get(word.lower()) or tuple(status for status in Status if status == word.upper())
+    if not found:
+        raise ValueError(f"{word!r} is not a status; there are {', '.join((*GROUPS, *ENDS))} and {', '.join(Status)}")
+    return found
+
+
+def moment(typed: str) -> datetime:
+    """An ISO date (its first instant) or datetime; without a zone it is in the current one. Raises ValueError."""
+    try:
+        found: datetime | date | None = parse_date(typed) or parse_datetime(typed)
+    except ValueError:
+        found = None
+    if found is None:
+        raise ValueError(f"{typed!r} is not a date or time: write 2026-03-01 or 2026-03-01T18:00")
+    if not isinstance(found, datetime):
+        found = datetime.combine(found, time())
+    return timezone.make_aware(found) if timezone.is_naive(found) else found
+
+
+def dated(jobs: "QuerySet[Job]", since: str, until: str, by: str = "created") -> "QuerySet[Job]":
+    """By that date in [since, until); an empty text leaves that side open. Raises ValueError."""
+    return within(jobs, moment(since) if since else None, moment(until) if until else None, by)
+
+
+def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None, by: str) -> "QuerySet[Any]":
+    """By one of DATES in [since, until); None leaves that side open."""
+    column = DATES[by]
+    if since:
+        jobs = jobs.filter(**{f"{column}__gte": since})
+    return jobs.filter(**{f"{column}__lt": until}) if until else jobs
+
+
+def days(first: str, last: str) -> tuple[datetime | None, datetime | None]:
+    """These days, both included, as a calendar shows a range: half-open, in the current zone. Raises ValueError."""
+    return moment(first) if first else None, moment(last) + timedelta(days=1) if last else None

@@ -1,0 +1,144 @@
+"""The answer to "what became of my request": from the session's result server, else from the rows (document 002, 9).
+
+The rows are the truth. A stored result is used only if the job's counters are still those that it was made from.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from campaigns import labels, progress
+from campaigns.models import Delivery, Job, Message, OpsMessage, Receipt, Session
+from campaigns.progress import STILL, Progress
+from campaigns.results import store as result_store
+
+log = logging.getLogger(__name__)
+
+# Why a message failed, where our own code is no word of the vendor's.
+REASONS = {"expired": "it was not sent before its expiry", "template": "its template could not be filled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A session as it is now."""
+
+    session: Session
+    job: Job
+    sums: Progress
+
+    @property
+    def status(self) -> str:
+        waits = self.job.status == "READY" and self.job.not_before is not None
+        return "scheduled" if waits else plain(labels.of_sum(self.sums))
+
+    @property
+    def finished(self) -> bool:
+        """Nothing will be called any more, unless a person retries."""
+        return self.job.is_done
+
+    @property
+    def stopped(self) -> bool:
+        """No call starts any more; those in the air may still be answered."""
+        return _stopped(self.job)
+
+
+def _stopped(job: Job) -> bool:
+    return job.status in STILL
+
+
+def plain(word: str) -> str:
+    """The word that people see, as programs write it: Needs attention -> needs_attention."""
+    return word.lower().replace(" ", "_")
+
+
+def look(session_id: UUID, sponsor_id: int, test: bool) -> Look | None:
+    """None: there is none, or it is somebody else's."""
+    mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
+    session = mine.select_related("job__vendor").defer("answer", "fingerprint").first()
+    if session is None:
+        return None
+    return Look(session, session.job, progress.of_jobs([session.job])[session.job.pk])
+
+
+def changed(look: Look) -> bool:
+    """What a long poll watches: has anything happened since?"""
+    names = ("status", "accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
+    now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
+    return now != tuple(getattr(look.job, name) for name in names)
+
+
+def messages(look: Look) -> list[dict[str, Any]]:
+    """All messages of a session, in order, each with what became of it."""
+    return (_stored(look) if look.finished else None) or of_rows(look.session, look.job)
+
+
+def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
+    """One message of a session, from the rows; None: there is none, or it is somebody else's."""
+    hot = OpsMessage.objects.filter(pk=message_id).first()  # first: what leaves ops meanwhile is in the truth by then
+    row = Message.objects.filter(pk=message_id).defer("params", "recipient").first()
+    mine = Session.objects.of_sponsors([sponsor_id]).filter(test=test).select_related("job")
+    session = mine.filter(job__campaign=row.campaign_id).first() if row else None
+    if row is None or session is None:
+        return None
+    job = session.job
+    name = session.references[row.pk - job.first_message] if session.references else None
+    return {"session_id": session.name, **facts(row, hot or row, name, stopped=_stopped(job))}
+
+
+def tag(job: Job) -> list[Any]:
+    """What a result was made from."""
+    counts = (job.accepted, job.refused, job.in_doubt, job.expired, job.delivered, job.bounced)
+    return [_iso(job.finished_at), *counts]
+
+
+def _stored(look: Look) -> list[dict[str, Any]] | None:
+    if look.session.shard is None:
+        return None
+    try:
+        result = result_store.get(look.session.shard, look.session.pk)
+    except result_store.Unreachable as error:
+        log.warning("result server %s cannot be reached, the rows answer: %s", look.session.shard, error)
+        return None
+    return result["messages"] if result and result["tag"] == tag(look.job) else None
+
+
+def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
+    """From the truth, and from ops for what is being sent."""
+    mine = {"id__gte": job.first_message, "id__lt": job.end}
+    hot = {row.pk: row for row in OpsMessage.objects.filter(**mine)}
+    rows = Message.objects.filter(**mine).order_by("id").defer("params", "recipient")
+    stopped = _stopped(job)
+    names: Sequence[str | None] = session.references or [None] * job.size
+    pairs = zip(rows, names, strict=True)
+    return [facts(row, hot.get(row.pk, row), name, stopped=stopped) for row, name in pairs]
+
+
+def facts(message: Message, row: Delivery, reference: str | None, *, stopped: bool) -> dict[str, Any]:
+    """row: the message's row in ops, if it is there."""
+    return {
+        "id": f"msg_{message.pk}",
+        "reference": reference,
+        "status": plain(labels.of_message(row, stopped, message.receipt)),
+        "reason": _reported(message) or _reason(row),
+        "vendor_message_id": row.message_id,
+        "sent_at": _iso(row.sent_at),
+        "reported_at": _iso(message.receipt_at),
+        "attempt": row.resend_no + 1,
+    }
+
+
+def _reported(message: Message) -> dict[str, str | None] | None:
+    return {"code": "bounced", "text": message.receipt_note} if message.receipt == Receipt.BOUNCED else None
+
+
+def _reason(row: Delivery) -> dict[str, str | None] | None:
+    if row.error_code is not None:
+        return {"code": row.error_code, "text": REASONS.get(row.error_code, row.error_sub_type)}
+    return {"code": "in_doubt", "text": row.error_sub_type} if row.in_doubt_at else None
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None

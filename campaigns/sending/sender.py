@@ -1,0 +1,118 @@
+"""From the bell to letting go: take the job, stream its messages, leave it in the right state."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from campaigns.claiming import claims
+from campaigns.claiming import leased_job as works
+from campaigns.claiming import rebuild as window
+from campaigns.event_loop import LoopThread
+from campaigns.finishing import finalizer
+from campaigns.sending import draining
+from campaigns.sending.connections import Connections
+from campaigns.sending.end import End, put_off
+from campaigns.sending.stream import Stream
+from vendors import stores
+from vendors.limits import Scope
+from vendors.throttle import Throttle
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of one bell: was the job ours to send, and when it may go on if something is left and not stopped."""
+
+    job_id: int
+    ours: bool = True
+    left: bool = False
+    until: datetime | None = None
+
+
+class Sender:
+    """Sends jobs one after the other, for one thread. What it opens for one it keeps for the next, until `close`."""
+
+    def __init__(self) -> None:
+        self._connections = Connections()
+        self._loop: LoopThread | None = None
+
+    def send(self, job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
+        """Sends the job that a caster claimed under this fence. A doubled or late bell does nothing.
+
+        stopping: asked several times a second; once true, open calls are finished and the rest is put back.
+        """
+        lease = claims.take(job_id, fence)
+        if lease is None:
+            return Sent(job_id, ours=False)
+        try:
+            work = works.load(lease)
+        except Exception as error:
+            log.exception("job %s cannot be sent", job_id)
+            until = finalizer.in_a_minute()
+            finalizer.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
+            return Sent(job_id, left=True, until=until)
+        if not claims.start(lease):  # stopped meanwhile
+            return Sent(job_id)
+        end: End | None = None
+        while (end is None or end.drained) and not draining.drain(_connected(), lease, work.first, work.end):
+            due = draining.due(_connected(), lease, work.first, work.end) if end else None
+            end = put_off(due) if due else self._run(self._stream(work, stopping))
+            if not end.drained:
+                _connected()
+                held = end.until if end.held else None
+                left = finalizer.put_back(job_id, lease.fence, not_before=held, waits_for=end.words, paused=end.paused)
+                return Sent(job_id, left=left, until=end.until if left else None)
+        return Sent(job_id)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.run(self._connections.close())
+            self._loop.close()
+            self._loop = None
+
+    async def _stream(self, work: works.Work, stopping: Callable[[], bool]) -> End:
+        async with self._connections.to_vendor(work) as adapter:
+            return await Stream(replace(work, adapter=adapter), self._connections, rebuild, stopping).run()
+
+    def _run(self, work: Coroutine[Any, Any, End]) -> End:
+        if self._loop is None:
+            self._loop = LoopThread()
+        return self._loop.run(work)
+
+
+def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
+    """One job by a sender of its own: see Sender.send."""
+    with closing(Sender()) as sender:
+        return sender.send(job_id, fence, stopping)
+
+
+def _connected() -> Any:
+    """This process's connection; the one from before hours in the loop may be gone."""
+    if connection.connection is not None and not connection.is_usable():
+        connection.close()
+    connection.ensure_connection()
+    return connection.connection
+
+
+async def rebuild(scope: Scope) -> None:
+    """The window was lost: written anew from the ledger, by whoever comes first."""
+    await asyncio.to_thread(_rebuild, scope)
+
+
+def _rebuild(scope: Scope) -> None:
+    redis = stores.redis(settings.REDIS_URL)
+    try:
+        if window.rebuild(Throttle(redis), scope.vendor_id, scope.generation):
+            level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose
+            log.log(level, "vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
+    finally:
+        redis.close()
+        connection.close()  # this thread's own

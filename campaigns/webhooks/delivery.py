@@ -1,0 +1,234 @@
+"""Posts the events of webhooks until they are taken: ten tries in three days, hundreds of calls in flight at once.
+
+Whoever is told that something is due posts all that is, and whatever falls due meanwhile. A receiver that does not
+answer costs the others nothing: a sponsor may use half of what the others leave free, a webhook a few calls at a time,
+and one that times out again and again is suspended, its calls untouched, until a single call of it is answered.
+"""
+
+import logging
+import queue
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from campaigns.event_loop import LoopThread
+from campaigns.models import Webhook, WebhookCall
+from campaigns.webhooks import events
+from vendors import receivers
+from vendors.receivers import Answer
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT = 256  # calls of one process
+OF_A_WEBHOOK = 8  # of them; one while it is suspended and on trial
+TIMEOUTS = 3  # in a row, after which a webhook is suspended
+SUSPENDED = (30.0, 3600.0)  # seconds: at first, doubled after each timeout, and at most
+TRIES = 10
+WAITS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds between the ten tries: 75 h 35 min
+GIVE_UP = timedelta(days=4)  # a suspended webhook's calls are not kept for ever
+EARLY = timedelta(seconds=1)  # by how much clocks may differ
+LEASE = timedelta(seconds=2 * receivers.DEADLINE)  # whose process has not said by then what came of a call has died
+LOOK = 0.25  # seconds between two looks for what has fallen due
+GONE = 410
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A call that could be made now."""
+
+    id: int
+    webhook_id: int
+    sponsor_id: int
+    on_trial: bool
+
+
+# Two at once share the work: a call that the other one has just taken is not due any more.
+DUE = """
+SELECT c.id, h.id, h.sponsor_id, h.timeouts >= %(timeouts)s
+FROM campaigns_webhook h CROSS JOIN LATERAL (
+    SELECT id, next_at FROM campaigns_webhookcall WHERE webhook_id = h.id AND next_at <= %(now)s
+    ORDER BY next_at LIMIT CASE WHEN h.timeouts >= %(timeouts)s THEN 1 ELSE %(each)s END
+) c
+WHERE h.enabled AND (h.suspended_until IS NULL OR h.suspended_until <= %(now)s) AND h.id <> ALL(%(full)s)
+ORDER BY c.next_at
+"""
+# The try counts from here on, and the next one has its time: whose process dies now has failed.
+TAKE = """
+WITH free AS (
+    SELECT id FROM campaigns_webhookcall WHERE id = ANY(%(ids)s) AND next_at <= %(now)s FOR UPDATE SKIP LOCKED
+)
+UPDATE campaigns_webhookcall c SET tries = c.tries + 1, next_at = clock_timestamp() + %(lease)s
+FROM free WHERE c.id = free.id RETURNING c.id
+"""
+
+
+def deliver_due(stopping: Callable[[], bool] = bool) -> int:
+    """Posts what is due until nothing is; how many calls were made. stopping: true ends it with the open calls."""
+    made, flight = 0, Flight()
+    try:
+        while True:
+            taken = [] if stopping() else take(flight.open)
+            for call in taken:
+                flight.start(call)
+            made += len(taken)
+            if not flight.open:
+                return made
+            record(flight.answered())
+    finally:
+        flight.close()
+
+
+class Flight:
+    """The calls of one process that are in flight; they run in an event loop of their own."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, WebhookCall] = {}
+        self._answers: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
+        self._loop: LoopThread | None = None
+
+    def start(self, call: WebhookCall) -> None:
+        self._loop = self._loop or LoopThread()
+        self.open[call.pk] = call
+        url, body, headers = call.webhook.url, call.body.encode(), _headers(call)
+
+        async def post() -> None:
+            answer = Answer(None, "not called")
+            try:
+                answer = await receivers.post(url, body, headers)
+            finally:
+                self._answers.put((call.pk, answer))
+
+        self._loop.start(post())
+
+    def answered(self) -> list[tuple[WebhookCall, Answer]]:
+        """What has come in, after at most LOOK seconds."""
+        found: list[tuple[WebhookCall, Answer]] = []
+        try:
+            id, answer = self._answers.get(timeout=LOOK)
+            while True:
+                found.append((self.open.pop(id), answer))
+                id, answer = self._answers.get_nowait()
+        except queue.Empty:
+            return found
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
+
+def take(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
+    """Calls that may start now, beside those in flight; each is taken once, by whichever process comes first."""
+    if len(in_flight) >= IN_FLIGHT:
+        return []
+    of_webhooks = Counter(call.webhook_id for call in in_flight.values())
+    of_sponsors = Counter(call.webhook.sponsor_id for call in in_flight.values())
+    facts: dict[str, Any] = {
+        "now": timezone.now() + EARLY,
+        "timeouts": TIMEOUTS,
+        "each": OF_A_WEBHOOK,
+        "full": [id for id, calls in of_webhooks.items() if calls >= OF_A_WEBHOOK],
+        "lease": LEASE,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(DUE, facts)
+        due = [Candidate(*row) for row in cursor.fetchall()]
+        ids = [one.id for one in share(due, of_webhooks, of_sponsors)]
+        if not ids:
+            return []
+        cursor.execute(TAKE, {**facts, "ids": ids})
+        taken = [id for (id,) in cursor.fetchall()]
+    return list(WebhookCall.objects.filter(pk__in=taken).select_related("webhook").order_by("pk"))
+
+
+def share(due: Sequence[Candidate], of_webhooks: Counter[int], of_sponsors: Counter[int]) -> Iterator[Candidate]:
+    """The sponsors in turn, each its oldest first, until none may have more in flight. The counters are left alone."""
+    hooks, sponsors = Counter(of_webhooks), Counter(of_sponsors)
+    waiting: dict[int, deque[Candidate]] = defaultdict(deque)
+    for one in due:
+        waiting[one.sponsor_id].append(one)
+    while waiting:
+        for sponsor, line in list(waiting.items()):
+            others = sponsors.total() - sponsors[sponsor]
+            if not line or sponsors[sponsor] >= (IN_FLIGHT - others) // 2:
+                del waiting[sponsor]
+                continue
+            one = line.popleft()
+            if hooks[one.webhook_id] < (1 if one.on_trial else OF_A_WEBHOOK):
+                hooks[one.webhook_id] += 1
+                sponsors[sponsor] += 1
+                yield one
+
+
+def _headers(call: WebhookCall) -> dict[str, str]:
+    moment, name = datetime.now(UTC), f"evt_{call.event.hex}"
+    return {
+        "webhook-id": name,
+        "webhook-timestamp": str(int(moment.timestamp())),
+        "webhook-signature": events.signature(call.webhook, name, moment, call.body),
+    }
+
+
+@transaction.atomic
+def record(answers: Iterable[tuple[WebhookCall, Answer]]) -> None:
+    """What came of these calls. Some may have been removed with their webhook meanwhile."""
+    done = list(answers)
+    hooks = _hold({call.webhook_id for call, _ in done})
+    for call, answer in done:
+        _judge(call, answer)
+        if hook := hooks.get(call.webhook_id):
+            _note(hook, answer)
+    WebhookCall.objects.bulk_update(
+        [call for call, _ in done], ["http_status", "told", "taken_at", "next_at"], batch_size=IN_FLIGHT
+    )
+    Webhook.objects.bulk_update(hooks.values(), ["timeouts", "suspended_until"])
+    for hook_id in {call.webhook_id for call, answer in done if answer.status == GONE} & hooks.keys():
+        events.disable(hooks[hook_id], "the receiver answered 410 Gone")
+
+
+def _hold(ids: set[int]) -> dict[int, Webhook]:
+    """The webhooks before their calls, as whoever removes one locks them."""
+    return {row.pk: row for row in Webhook.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")}
+
+
+def _judge(call: WebhookCall, answer: Answer) -> None:
+    call.http_status, call.told = answer.status, answer.told[:255]
+    if answer.taken:
+        call.taken_at, call.next_at = timezone.now(), None
+    elif call.tries >= TRIES:
+        call.next_at = None
+    else:
+        wait = max(WAITS[call.tries - 1] * random.uniform(1, 1.1), answer.retry_after)
+        call.next_at = timezone.now() + timedelta(seconds=wait)
+
+
+def _note(hook: Webhook, answer: Answer) -> None:
+    """Calls that were in flight when their webhook was suspended do not prolong that."""
+    if not answer.timed_out:
+        hook.timeouts, hook.suspended_until = 0, None
+    elif not (hook.suspended_until and hook.suspended_until > timezone.now()):
+        hook.timeouts += 1
+        if hook.timeouts >= TIMEOUTS:
+            seconds = min(SUSPENDED[1], SUSPENDED[0] * 2.0 ** (hook.timeouts - TIMEOUTS))
+            hook.suspended_until = timezone.now() + timedelta(seconds=seconds)
+            log.warning("webhook %s is suspended for %.0f s: its receiver does not answer in time", hook.pk, seconds)
+
+
+def next_due() -> datetime | None:
+    """When the next call falls due of those that are not held up by a suspension; in the past: now."""
+    free = Q(webhook__suspended_until=None) | Q(webhook__suspended_until__lte=timezone.now())
+    waiting = WebhookCall.objects.filter(free, next_at__isnull=False, webhook__enabled=True)
+    return waiting.order_by("next_at").values_list("next_at", flat=True).first()
+
+
+def give_up() -> int:
+    """Calls that waited for days for a webhook that is still suspended are made no more; how many."""
+    held = WebhookCall.objects.filter(next_at__isnull=False, webhook__suspended_until__gt=timezone.now())
+    old = held.filter(created_at__lt=timezone.now() - GIVE_UP)
+    return old.update(next_at=None, told=f"given up: its receiver has not answered for {GIVE_UP.days} days")

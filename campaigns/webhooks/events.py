@@ -1,0 +1,189 @@
+"""Telling programs what happened: events as rows, posted and signed until they are taken (Standard Webhooks 1.0).
+
+An event's id is made from what happened, so however often it is found it is one row, and the receiver can tell a
+repeat. delivery.py posts them.
+"""
+
+import base64
+import logging
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid5
+
+import orjson
+from django.db import connection, transaction
+from django.utils import timezone
+from standardwebhooks import Webhook as Signer
+
+from campaigns.delivery_report_queries import Change
+from campaigns.models import Receipt, Session, Sponsor, Webhook, WebhookCall
+from campaigns.models.webhooks import Event
+from vendors import receivers
+
+log = logging.getLogger(__name__)
+
+SPACE = UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
+MOST_OF_A_PROGRAM = 20
+OVERLAP = timedelta(days=1)  # both secrets sign so long
+# What is delivered or bounced had been sent, which is an event of its own; a receipt is told when it comes in.
+EVENTS = {
+    **dict.fromkeys(("sent", "delivered", "bounced"), Event.MESSAGE_SENT),
+    **dict.fromkeys(("failed", "expired"), Event.MESSAGE_FAILED),
+    "needs_attention": Event.MESSAGE_NEEDS_ATTENTION,
+}
+REPORTS = {Receipt.DELIVERED.value: Event.MESSAGE_DELIVERED, Receipt.BOUNCED.value: Event.MESSAGE_BOUNCED}
+
+
+# A program may remove its webhook at any time: those that are there stay until the caller's transaction ends.
+HOLD = "SELECT id FROM campaigns_webhook WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
+
+
+class TooMany(Exception):
+    """A program has as many webhooks as it may make by itself."""
+
+
+def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
+    """The row and its signing secret. Raises receivers.Forbidden for an address that no webhook may have."""
+    receivers.check(url)
+    row = Webhook(sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test)
+    secret = _new_secret()
+    row.secret = {"key": secret}
+    row.save()
+    return row, secret
+
+
+@transaction.atomic
+def add(sponsor_id: int, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
+    """The same for a program, which may have so many. Raises TooMany too."""
+    sponsor = Sponsor.objects.select_for_update(no_key=True).get(pk=sponsor_id)
+    if Webhook.objects.filter(sponsor=sponsor, test=test).count() >= MOST_OF_A_PROGRAM:
+        raise TooMany(f"There are {MOST_OF_A_PROGRAM} webhooks already; delete one.")
+    return create(sponsor, url, events, test)
+
+
+@transaction.atomic
+def rotate(hook_id: int) -> str:
+    """A new signing secret. For a day each event is signed with the one before it, too. Raises Webhook.DoesNotExist."""
+    row = Webhook.objects.select_for_update(no_key=True).get(pk=hook_id)
+    until = timezone.now() + OVERLAP
+    secret = _new_secret()
+    row.secret = {"key": secret, "old": row.secret["key"], "until": until.isoformat()}
+    row.save(update_fields=["secret"])
+    return secret
+
+
+@transaction.atomic
+def remove(hook_id: int) -> None:
+    """With all that is known of its calls; events that are just being stored for it are waited for."""
+    for row in Webhook.objects.select_for_update().filter(pk=hook_id):
+        row.delete()
+
+
+def _new_secret() -> str:
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
+    """One, or during a rotation two with a space between them, as Standard Webhooks has it."""
+    stored = hook.secret
+    keys = [stored["key"]]
+    if "old" in stored and moment < datetime.fromisoformat(stored["until"]):
+        keys.append(stored["old"])
+    return " ".join(Signer(key).sign(name, moment, body) for key in keys)
+
+
+def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
+    """Stores the calls for what became of a session; returns the new ones. In the caller's transaction."""
+    hooks = list(Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True))
+    if not hooks:
+        return []
+    happened = [*_of_messages(session, messages), _of_session(session, messages)]
+    rows = [_row(hook, session, *one) for hook in hooks for one in happened if one[1] in hook.events]
+    return store(rows)
+
+
+def report(changes: Sequence[Change]) -> list[int]:
+    """Stores the calls for receipts that came in; returns the new ones. In the transaction that stores the receipts."""
+    named = {change.session for change in changes if change.session}
+    sessions = Session.objects.select_related("job").defer("answer", "fingerprint").in_bulk(named)
+    sponsors = {session.sponsor_id for session in sessions.values()}
+    hooks: dict[tuple[int, bool], list[Webhook]] = defaultdict(list)
+    for hook in Webhook.objects.filter(sponsor__in=sponsors, enabled=True, events__overlap=list(REPORTS.values())):
+        hooks[hook.sponsor_id, hook.test].append(hook)
+    rows = []
+    for change in changes:
+        session = sessions.get(change.session) if change.session else None
+        if session and (mine := hooks[session.sponsor_id, session.test]):
+            happened = _of_receipt(session, change)
+            rows += [_row(hook, session, *happened) for hook in mine if happened[1] in hook.events]
+    return store(rows) if rows else []
+
+
+def store(rows: Sequence[WebhookCall]) -> list[int]:
+    """Stores those that are new, in the caller's transaction; their ids."""
+    with connection.cursor() as cursor:
+        cursor.execute(HOLD, [sorted({row.webhook_id for row in rows})])
+        there = {hook_id for (hook_id,) in cursor.fetchall()}
+    known = set(WebhookCall.objects.filter(event__in={row.event for row in rows}).values_list("webhook", "event"))
+    fresh = [row for row in rows if row.webhook_id in there and (row.webhook_id, row.event) not in known]
+    WebhookCall.objects.bulk_create(fresh, batch_size=1000, ignore_conflicts=True)
+    made = WebhookCall.objects.filter(event__in={row.event for row in fresh}, tries=0, taken_at=None)
+    return list(made.values_list("pk", flat=True))
+
+
+Happened = tuple[UUID, Event, dict[str, Any]]
+
+
+def _of_messages(session: Session, messages: Iterable[dict[str, Any]]) -> Iterable[Happened]:
+    for message in messages:
+        kind = EVENTS.get(message["status"])
+        if kind:
+            what = f"{session.pk} {message['id']} {message['attempt']} {kind.value}"
+            names = ("id", "reference", "status", "reason")
+            yield uuid5(SPACE, what), kind, {name: message[name] for name in names}
+
+
+def _of_receipt(session: Session, change: Change) -> Happened:
+    kind = REPORTS[change.kind.value]
+    what = f"{session.pk} msg_{change.id} {change.attempt} {kind.value} {change.at.isoformat()}"
+    bounced = change.kind == Receipt.BOUNCED
+    data = {
+        "id": f"msg_{change.id}",
+        "reference": session.references[change.id - session.job.first_message] if session.references else None,
+        "status": change.kind.value,
+        "reason": {"code": "bounced", "text": change.note} if bounced else None,
+        "vendor_message_id": change.vendor_message_id,
+        "reported_at": change.at.isoformat(),
+    }
+    return uuid5(SPACE, what), kind, data
+
+
+def _of_session(session: Session, messages: Sequence[dict[str, Any]]) -> Happened:
+    statuses = [message["status"] for message in messages]
+    counts = {status: statuses.count(status) for status in sorted(set(statuses))}
+    ended = Counter("sent" if status in REPORTS else status for status in statuses)
+    what = f"{session.pk} {dict(sorted(ended.items()))} {session.job.revision}"
+    return uuid5(SPACE, what), Event.SESSION_FINISHED, {"counts": counts, "metadata": session.metadata}
+
+
+def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[str, Any]) -> WebhookCall:
+    now = timezone.now()
+    facts = {"type": kind.value, "timestamp": now.isoformat(), "data": {"session_id": session.name, **data}}
+    body = orjson.dumps(facts).decode()
+    return WebhookCall(webhook=hook, session=session, event=event, kind=kind, body=body, next_at=now)
+
+
+def disable(hook: Webhook, reason: str) -> None:
+    Webhook.objects.filter(pk=hook.pk).update(enabled=False, disabled_reason=reason[:255])
+    WebhookCall.objects.filter(webhook=hook).update(next_at=None)
+    log.warning("webhook %s is switched off: %s", hook.pk, reason)
+
+
+def again(call_id: int) -> bool:
+    """By hand: the same event once more, with ten tries of its own. False: there is none, or its webhook is off."""
+    Webhook.objects.filter(calls=call_id).update(suspended_until=None)
+    mine = WebhookCall.objects.filter(pk=call_id, webhook__enabled=True)
+    return mine.update(next_at=timezone.now(), tries=0, taken_at=None) == 1
