@@ -51,9 +51,9 @@ def postgres_seconds() -> float:
 def redis_seconds() -> float:
     from django.conf import settings
 
-    from vendors import stores
+    from vendors import redis_clients
 
-    with stores.redis(settings.REDIS_URL) as redis:
+    with redis_clients.redis(settings.REDIS_URL) as redis:
         told: Any = redis.info("cpu")
     return float(told["used_cpu_user"] + told["used_cpu_sys"])
 
@@ -102,11 +102,11 @@ def grants(places: int) -> float:
     """Grants for each second of Redis's processor time: each is asked for, used and handed back."""
     from django.conf import settings
 
-    from vendors import stores
-    from vendors.limits import Grant, Limit, Scope
-    from vendors.throttle import Throttle
+    from vendors import redis_clients
+    from vendors.limits.throttle import Throttle
+    from vendors.limits.values import Grant, Limit, Scope
 
-    with stores.redis(settings.REDIS_URL) as redis:
+    with redis_clients.redis(settings.REDIS_URL) as redis:
         throttle = Throttle(redis)
         scope = Scope(10**6 + places, 1, 1, vendor_limits=(Limit(10**6, 1.0),))
         throttle.rebuild(scope.vendor_id, 1, 60.0, [])

@@ -11,7 +11,7 @@ from functools import partial
 from benchmarks.results import keep
 from benchmarks.stage import console, in_turns, numbers, stage
 from tests import programs, sandbox
-from vendors.limits import Limit
+from vendors.limits.values import Limit
 
 LIMIT = Limit(5, 10.0)
 CASTERS = (1, 4, 16)

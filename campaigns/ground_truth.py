@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from campaigns.failover import guard
 from campaigns.locks import holding
 from campaigns.models import Campaign
-from vendors.limits import Scope
+from vendors.limits.values import Scope
 
 # The counters of the leaf and of its parent follow (a parent that is not finished yet sums up anew).
 COUNTED = """

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from vendors import stores
+from vendors import redis_clients
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -48,7 +48,7 @@ def backup() -> Iterator[str]:
     try:
         yield f"{name}_copy"
     finally:
-        with stores.redis(settings.REDIS_URL) as redis:
+        with redis_clients.redis(settings.REDIS_URL) as redis:
             redis.flushdb()
         connection.close()
         connection.settings_dict["NAME"] = name

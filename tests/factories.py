@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from campaigns.lifecycle import RUNNING, Status
 from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor, references
-from vendors import readers
+from vendors import queue_readers
 from vendors.casters import default_set
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
@@ -61,7 +61,9 @@ def at_work(of: Vendor, slots: int = 4) -> Vendor:
     """Nothing but the window keeps its jobs: a caster is enabled, and a worker of so many senders reads its queue."""
     if not of.mailcasters.exists():
         caster(of)
-    readers.tell(settings.REDIS_URL, readers.Reader(unique("worker"), frozenset([of.queue]), slots), seconds=3600)
+    queue_readers.tell(
+        settings.REDIS_URL, queue_readers.Reader(unique("worker"), frozenset([of.queue]), slots), seconds=3600
+    )
     return of
 
 

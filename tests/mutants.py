@@ -30,7 +30,7 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "a place is stamped at the grant",
-        "vendors/window.lua",
+        "vendors/limits/window.lua",
         (("exact(late + hold), exact(early - reach)", "exact(late), exact(early - reach)"),),
         "tests/properties/test_throttle_strict.py::test_no_window_at_the_vendor_ever_holds_more_than_the_limit",
     ),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from redis import Redis
 
 from tests.virtual import Desk
-from vendors.throttle import Grant, Limit, Lost, Paused, Scope, Skewed, Throttle, Wait
+from vendors.limits.throttle import Grant, Limit, Lost, Paused, Scope, Skewed, Throttle, Wait
 
 HOLD_MS = 400
 REACH_MS = 2_500

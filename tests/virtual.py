@@ -6,8 +6,8 @@ from typing import Any
 
 from redis import Redis
 
-from vendors.clock import SteadyClock
-from vendors.throttle import Answer, Grant, Limit, Scope, Throttle
+from vendors.limits.clock import SteadyClock
+from vendors.limits.throttle import Answer, Grant, Limit, Scope, Throttle
 
 HOLD = 10.0  # seconds that a call may take at most
 

@@ -14,7 +14,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
 
-from vendors import adapters, changes, destinations, health, records
+from vendors import adapters, changes, configuration, health, history
 from vendors.adapters.options import InvalidSettings
 from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
@@ -140,8 +140,8 @@ class VendorAdmin(OnlyWhatChanged):
         return super().get_queryset(request).prefetch_related("limits")
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
-        by = records.Person(request.user.get_username(), request.user.pk)
-        for login in destinations.save(obj, fields, by):
+        by = history.Person(request.user.get_username(), request.user.pk)
+        for login in configuration.save(obj, fields, by):
             messages.warning(request, f"{login} is paused: {login.paused_reason}")
 
     def limits(self, vendor: Vendor) -> str:

@@ -17,7 +17,7 @@ from django.conf import settings
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
-from vendors import stores
+from vendors import redis_clients
 from vendors.models import Vendor
 
 LONGEST = 200  # characters of what a bad answer said
@@ -117,7 +117,7 @@ def at(url: str) -> Health:
 
 @cache
 def _client(url: str, patience: float) -> Health:
-    return Health(stores.redis(url, patience))
+    return Health(redis_clients.redis(url, patience))
 
 
 class AsyncHealth:

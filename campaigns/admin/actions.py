@@ -19,7 +19,7 @@ from campaigns.lifecycle import DONE, MOVES, S, Status
 from campaigns.models import Job
 from campaigns.operators import actions as desk
 from campaigns.progress import Progress
-from vendors.records import Person
+from vendors.history import Person
 
 AT_ONCE = 200  # jobs that one confirmation can hold
 LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}

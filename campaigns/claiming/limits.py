@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from campaigns.claiming.claims import Lease
 from campaigns.failover import guard
 from vendors.health import Terms
-from vendors.limits import Limit, Scope
+from vendors.limits.values import Limit, Scope
 
 READ = f"""
 SELECT clock_timestamp() AS now, j.status, j.fence, v.generation, v.terms, v.paused OR c.paused AS paused,

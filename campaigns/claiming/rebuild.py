@@ -8,9 +8,9 @@ from django.db.models.functions import Now
 
 from campaigns import failpoints
 from campaigns.failover import guard
-from vendors.limits import Lost
+from vendors.limits.throttle import Throttle, Unreachable
+from vendors.limits.values import Lost
 from vendors.models import Minute, RateLimit, Usage, Vendor
-from vendors.throttle import Throttle, Unreachable
 
 PLOTTED = timedelta(days=8)  # as long as the plots of the operations page may look back
 

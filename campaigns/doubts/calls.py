@@ -13,9 +13,9 @@ from typing import Any
 from campaigns.claiming import limits
 from campaigns.sending.sender import rebuild
 from vendors.adapters.base import Adapter
-from vendors.limits import Grant, Lost, Never, Scope, Wait
+from vendors.limits.throttle import AsyncThrottle, Unreachable
+from vendors.limits.values import Grant, Lost, Never, Scope, Wait
 from vendors.outcomes import RETRY_DEFAULT, InDoubt, NotSent, Outcome
-from vendors.throttle import AsyncThrottle, Unreachable
 
 log = logging.getLogger(__name__)
 

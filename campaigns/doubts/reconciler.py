@@ -18,12 +18,12 @@ from campaigns.doubts.calls import Answer, Shut, SingleCalls
 from campaigns.ground_truth import GIVE_UP, Doubt
 from campaigns.models import Campaign, Message
 from campaigns.sending.connections import connect
-from vendors import adapters, stores
+from vendors import adapters, redis_clients
 from vendors.adapters.base import Adapter, Letter
-from vendors.limits import Scope
+from vendors.limits.throttle import AsyncThrottle
+from vendors.limits.values import Scope
 from vendors.models import Credential
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
-from vendors.throttle import AsyncThrottle
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def _one(login: Credential) -> int:
 async def _credential(login: Credential) -> int:
     vendor: Any = login.vendor
     rows = await connect()
-    redis = stores.async_redis(settings.REDIS_URL)
+    redis = redis_clients.async_redis(settings.REDIS_URL)
     adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
     calls = SingleCalls(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
     try:

@@ -19,10 +19,10 @@ from django.utils import timezone
 from campaigns.failover import guard
 from campaigns.failover import queries as failover_queries
 from campaigns.models import Store
-from vendors import records, stores
+from vendors import history, redis_clients
+from vendors.history import Person
+from vendors.limits.throttle import Granted, Throttle, Trail, Unreachable
 from vendors.models import Credential, RateLimit, Usage, Vendor
-from vendors.records import Person
-from vendors.throttle import Granted, Throttle, Trail, Unreachable
 
 HOLD = timedelta(minutes=5)  # no call starts so long after its grant, nor does it last so long
 
@@ -92,7 +92,7 @@ def recover(
         if shown is not None and shown != picture(found):
             raise Changed("The numbers have changed since they were shown: nothing was done. Look at the new ones.")
         failover_queries.adopt()
-        records.write(by, Store, [(1, f"recovered: {in_words(found)}")], reason)
+        history.write(by, Store, [(1, f"recovered: {in_words(found)}")], reason)
     return found
 
 
@@ -118,7 +118,7 @@ def _doubts(since: datetime | None, without: list[int]) -> list[Loss]:
     failover_queries.hold()
     newest = Usage.objects.aggregate(newest=Max("at"))["newest"]
     begin = min((at for at in (since, newest) if at is not None), default=None)
-    redis = stores.redis(settings.REDIS_URL)
+    redis = redis_clients.redis(settings.REDIS_URL)
     try:
         found = [_vendor(Throttle(redis), vendor, begin, without) for vendor in Vendor.objects.order_by("pk")]
     finally:

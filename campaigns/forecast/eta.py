@@ -20,9 +20,9 @@ from campaigns.forecast.windows import forecast
 from campaigns.lifecycle import RUNNING, S
 from campaigns.models import HOLDING, Job
 from campaigns.progress import Progress
-from vendors import stores
-from vendors.limits import Limit, Scope
-from vendors.throttle import Throttle, Unreachable
+from vendors import redis_clients
+from vendors.limits.throttle import Throttle, Unreachable
+from vendors.limits.values import Limit, Scope
 
 PATIENCE = 1.0  # seconds; nobody who looks waits longer for Redis
 MOST_PLACES = 10_000  # of a window that are looked at
@@ -115,7 +115,7 @@ def places(vendor_id: int, login_id: int, limits: Iterable[Limit]) -> tuple[Plac
 
 @cache
 def _throttle(url: str) -> Throttle:
-    return Throttle(stores.redis(url, PATIENCE))
+    return Throttle(redis_clients.redis(url, PATIENCE))
 
 
 def _of_job(job: Any, sums: Progress, queue: Queue | None, now: datetime) -> Prospect:

@@ -20,8 +20,8 @@ from campaigns.dispatch.nightly import A_WEEK_AND_A_BIT, Run
 from campaigns.failover import guard
 from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Job
-from vendors import readers
-from vendors.limits import Limit
+from vendors import queue_readers
+from vendors.limits.values import Limit
 
 NEAR = 1000  # jobs of a vendor in one state that are counted to say when one of them ends
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
@@ -300,12 +300,12 @@ def _add(queue: Queue, told: list[Any]) -> None:
 def _read_by(queues: Iterable[Queue], sending: dict[str, int]) -> None:
     """Who reads them, and what those are at."""
     try:
-        there = readers.look(settings.REDIS_URL)
-    except readers.Unreachable:
+        there = queue_readers.look(settings.REDIS_URL)
+    except queue_readers.Unreachable:
         return
     for queue in queues:
         name = f"vendor.{queue.slug}"
-        mine = readers.reading(name, there)
+        mine = queue_readers.reading(name, there)
         others = frozenset().union(*(one.queues for one in mine)) if mine else frozenset()
         queue.slots = sum(one.slots for one in mine)
         queue.sending = sending.get(queue.slug, 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from vendors.limits import Limit
+from vendors.limits.values import Limit
 
 
 def forecast(

@@ -13,9 +13,9 @@ from campaigns.lifecycle import Status
 from campaigns.management import flags, following
 from campaigns.management.answers import report
 from campaigns.models import Job
+from vendors.history import Person
 from vendors.management.history import person
 from vendors.management.output import tell
-from vendors.records import Person
 
 CODES = (
     "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage, or --yes is missing, 3 not yet; "

@@ -14,8 +14,8 @@ from campaigns.doubts import resolve
 from campaigns.lifecycle import MOVES
 from campaigns.models import Job, Message
 from campaigns.tasks import ring, settle_soon
-from vendors import records
-from vendors.records import Person
+from vendors import history
+from vendors.history import Person
 
 
 def stop(job_ids: Iterable[int], by: Person, reason: str = "", revision: int | None = None) -> list[Answer]:
@@ -47,7 +47,7 @@ def settle(
     with transaction.atomic():
         resolved = resolve.resolve(ids, decision, reason, by)
         told = [(one, f"settled as {resolve.As(decision).label}") for one in ids]
-        records.write(Person(by, user_id), Message, told, reason)
+        history.write(Person(by, user_id), Message, told, reason)
         if resolved.ready:
             _send_on(resolved.ready)
     return resolved
@@ -75,7 +75,7 @@ def _each(job_ids: Iterable[int], by: Person | None, reason: str, act: Callable[
             answers += (told := act(job_id))
             done = [(job_id, answer.told) for answer in told if answer.verdict == Verdict.DONE]
             if by and done:
-                records.write(by, Job, done, reason)
+                history.write(by, Job, done, reason)
     return answers
 
 

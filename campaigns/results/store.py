@@ -13,7 +13,7 @@ import orjson
 from django.conf import settings
 from redis import Redis, RedisError
 
-from vendors import stores
+from vendors import redis_clients
 
 
 class Unreachable(Exception):
@@ -50,7 +50,7 @@ def _server(shard: int) -> Redis:
 
 @cache
 def _client(url: str, patience: float) -> Redis:
-    return stores.redis(url, patience)
+    return redis_clients.redis(url, patience)
 
 
 def _key(session: UUID) -> str:

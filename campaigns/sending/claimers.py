@@ -9,7 +9,7 @@ from campaigns.claiming.claims import Claimed
 from campaigns.claiming.leased_job import Work, letters_in_turn
 from campaigns.sending.call_pool import Ticket
 from vendors.adapters.base import Letter, one_unit
-from vendors.limits import Grant, Scope
+from vendors.limits.values import Grant, Scope
 from vendors.outcomes import Refused
 
 TOO_DEAR = "too_dear"

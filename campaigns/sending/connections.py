@@ -20,10 +20,10 @@ from psycopg.types.json import set_json_loads
 from campaigns.claiming import claims
 from campaigns.claiming.leased_job import Work
 from campaigns.failover import guard
-from vendors import stores
+from vendors import redis_clients
 from vendors.adapters.base import Adapter
 from vendors.health import AsyncHealth
-from vendors.throttle import AsyncThrottle
+from vendors.limits.throttle import AsyncThrottle
 
 KEPT = 60.0  # seconds that they wait for the next job
 ROWS_MOST = 2  # connections to the database: claims and results
@@ -82,7 +82,7 @@ class Connections:
     def to_redis(self) -> tuple[AsyncThrottle, AsyncHealth]:
         """Its client looks by itself whether a kept connection has heard anything."""
         if self._redis is None:
-            self._redis = stores.async_redis(settings.REDIS_URL)
+            self._redis = redis_clients.async_redis(settings.REDIS_URL)
         return AsyncThrottle(self._redis), AsyncHealth(self._redis)
 
     async def close(self) -> None:

@@ -9,8 +9,8 @@ from campaigns import failpoints
 from campaigns.claiming import limits
 from campaigns.claiming.leased_job import Work
 from campaigns.sending.claimers import Need
-from vendors.limits import Answer, Grant, Scope, Wait
-from vendors.throttle import AsyncThrottle, Unreachable
+from vendors.limits.throttle import AsyncThrottle, Unreachable
+from vendors.limits.values import Answer, Grant, Scope, Wait
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from campaigns.sending import draining
 from campaigns.sending.connections import Connections
 from campaigns.sending.end import End, put_off
 from campaigns.sending.stream import Stream
-from vendors import stores
-from vendors.limits import Scope
-from vendors.throttle import Throttle
+from vendors import redis_clients
+from vendors.limits.throttle import Throttle
+from vendors.limits.values import Scope
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ async def rebuild(scope: Scope) -> None:
 
 
 def _rebuild(scope: Scope) -> None:
-    redis = stores.redis(settings.REDIS_URL)
+    redis = redis_clients.redis(settings.REDIS_URL)
     try:
         if window.rebuild(Throttle(redis), scope.vendor_id, scope.generation):
             level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose

@@ -28,9 +28,9 @@ from campaigns.sending.end import End
 from campaigns.sending.permits import Window
 from campaigns.sending.recording import NO_DATABASE, Answer, Recorder
 from vendors import health
-from vendors.limits import Grant, Lost, Never, Paused, Scope, Skewed, Wait
+from vendors.limits.throttle import Unreachable
+from vendors.limits.values import Grant, Lost, Never, Paused, Scope, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
-from vendors.throttle import Unreachable
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from django.utils import timezone
 from campaigns.event_loop import LoopThread
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
-from vendors import receivers
-from vendors.receivers import Answer
+from vendors import webhook_http
+from vendors.webhook_http import Answer
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ TRIES = 10
 WAITS = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds between the ten tries: 75 h 35 min
 GIVE_UP = timedelta(days=4)  # a suspended webhook's calls are not kept for ever
 EARLY = timedelta(seconds=1)  # by how much clocks may differ
-LEASE = timedelta(seconds=2 * receivers.DEADLINE)  # whose process has not said by then what came of a call has died
+LEASE = timedelta(seconds=2 * webhook_http.DEADLINE)  # whose process has not said by then what came of a call has died
 LOOK = 0.25  # seconds between two looks for what has fallen due
 GONE = 410
 
@@ -101,7 +101,7 @@ class Flight:
         async def post() -> None:
             answer = Answer(None, "not called")
             try:
-                answer = await receivers.post(url, body, headers)
+                answer = await webhook_http.post(url, body, headers)
             finally:
                 self._answers.put((call.pk, answer))
 

@@ -21,7 +21,7 @@ from standardwebhooks import Webhook as Signer
 from campaigns.delivery_report_queries import Change
 from campaigns.models import Receipt, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.webhooks import Event
-from vendors import receivers
+from vendors import webhook_http
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class TooMany(Exception):
 
 def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
     """The row and its signing secret. Raises receivers.Forbidden for an address that no webhook may have."""
-    receivers.check(url)
+    webhook_http.check(url)
     row = Webhook(sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test)
     secret = _new_secret()
     row.secret = {"key": secret}

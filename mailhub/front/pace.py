@@ -15,7 +15,7 @@ from limits.storage import RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
 from mailhub.front.problems import Problem, unavailable
-from vendors import stores
+from vendors import redis_clients
 
 MOMENT = 0.5  # seconds
 THOUSAND = 1_000  # steps are counted by thousands
@@ -24,7 +24,7 @@ _full: dict[tuple[int, int], float] = {}  # keys, with their limit, that asked t
 
 @cache
 def _limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
-    pool = stores.redis(url, patience).connection_pool
+    pool = redis_clients.redis(url, patience).connection_pool
     return SlidingWindowCounterRateLimiter(RedisStorage(url, pool, key_prefix="mailhub:keys", wrap_exceptions=True))
 
 

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 
 from vendors.health import Terms
-from vendors.limits import Limit
+from vendors.limits.values import Limit
 from vendors.models import Credential, Vendor
 
 FRESH = 0.8  # seconds; an edit is in force within one

@@ -25,7 +25,7 @@ from mailhub.front.schemas import (
     WebhookSecretOut,
     WebhooksOut,
 )
-from vendors.receivers import Forbidden
+from vendors.webhook_http import Forbidden
 
 router = Router(tags=["webhooks"])
 REPEAT = "A repeat with the same key and body makes nothing and gets the first answer again"

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vendors.limits import Limit
+from vendors.limits.values import Limit
 
 CELLS = 20  # up to so many places are drawn one by one
 SPANS = {3600.0: "hour", 86_400.0: "day"}

@@ -19,7 +19,7 @@ from campaigns.models import Job, Message
 from mailhub.models import ParkedTask
 from mailhub.operations.meters import Meter, meters
 from vendors import health
-from vendors.limits import Limit
+from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
 
 COUNTED = 10_000

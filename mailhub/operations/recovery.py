@@ -10,7 +10,7 @@ from django.template.response import TemplateResponse
 
 from campaigns.failover import recovery
 from campaigns.models import Store, scope
-from vendors.records import Person
+from vendors.history import Person
 
 MAY = ("campaigns.add_resolution", scope.ALL)  # messages of all sponsors go into doubt
 DECIDED = 5  # recoveries that are shown

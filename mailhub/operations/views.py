@@ -18,7 +18,7 @@ from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import Queue
 from campaigns.models import scope
 from mailhub.operations import plot, pulse, recovery, workers
-from vendors.limits import Limit
+from vendors.limits.values import Limit
 from vendors.models import Vendor
 
 SPANS = {"60": "last hour", "1440": "last day"}

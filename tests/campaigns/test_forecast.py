@@ -14,10 +14,10 @@ from django.utils import timezone
 from campaigns.models import Campaign, Job
 from tests import factories
 from tests.campaigns.rows import accepted, family, logged
-from vendors import stores
-from vendors.limits import Grant, Limit, Scope
+from vendors import redis_clients
+from vendors.limits.throttle import Throttle
+from vendors.limits.values import Grant, Limit, Scope
 from vendors.models import Minute, Vendor
-from vendors.throttle import Throttle
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +34,7 @@ def told(capsys: pytest.CaptureFixture) -> Any:
 
 @pytest.fixture
 def throttle() -> Iterator[Throttle]:
-    redis = stores.redis(settings.REDIS_URL)
+    redis = redis_clients.redis(settings.REDIS_URL)
     yield Throttle(redis)
     redis.close()
 

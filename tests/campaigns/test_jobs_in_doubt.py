@@ -16,7 +16,7 @@ from campaigns.models import Job, Message, Resolution
 from campaigns.operators import actions
 from mailhub import roles
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
-from vendors.records import Person
+from vendors.history import Person
 
 pytestmark = pytest.mark.django_db
 JOBS = "/admin/campaigns/job/"

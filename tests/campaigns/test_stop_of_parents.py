@@ -20,7 +20,7 @@ from campaigns.operators import actions
 from mailhub import roles
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, recount, statuses
-from vendors.records import Person
+from vendors.history import Person
 
 pytestmark = pytest.mark.django_db
 ANN = Person("ann")

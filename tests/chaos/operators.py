@@ -11,7 +11,7 @@ from campaigns.models import Job, Message, references
 from campaigns.operators import actions
 from tests.chaos.crew import FREEZE
 from tests.chaos.mail import Line
-from vendors.records import Person
+from vendors.history import Person
 
 WHO = Person("storm", None)
 STOPPED_FOR = (4.0, 14.0)  # seconds until it is sent on

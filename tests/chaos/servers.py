@@ -11,7 +11,7 @@ from django.db import connection
 
 from mailhub import embedded
 from mailhub.embedded.daemon import Daemon
-from vendors import stores
+from vendors import redis_clients
 
 NAMES = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "RESULT_BACKEND")
 
@@ -60,7 +60,7 @@ class Servers:
 
     def flush_redis(self) -> None:
         """FLUSHALL: all tasks, results and windows are gone, the connections stay."""
-        redis = stores.redis(os.environ["REDIS_URL"])
+        redis = redis_clients.redis(os.environ["REDIS_URL"])
         redis.flushall()
         redis.close()
 

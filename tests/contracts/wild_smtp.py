@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
 from tests.contracts.wild import Case, Wild, reset
-from vendors.adapters.conversation import REPLY_MAX
+from vendors.adapters.smtp_conversation import REPLY_MAX
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
 Act = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

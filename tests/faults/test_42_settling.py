@@ -19,10 +19,10 @@ from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import login
 from tests.sandbox import Sandbox
-from vendors import stores
-from vendors.limits import Limit, Scope, Wait
+from vendors import redis_clients
+from vendors.limits.throttle import Throttle
+from vendors.limits.values import Limit, Scope, Wait
 from vendors.models import Credential, RateLimit, Usage, Vendor
-from vendors.throttle import Throttle
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
@@ -48,7 +48,7 @@ def opened(account: Credential) -> None:
 def the_window_runs_out(of: Vendor) -> None:
     """It is lost, and nothing of the ledger counts any more."""
     Usage.objects.filter(vendor=of).delete()
-    with stores.redis(settings.REDIS_URL) as redis:
+    with redis_clients.redis(settings.REDIS_URL) as redis:
         redis.delete(*redis.keys(f"mailhub:{{v{of.pk}}}*"))
 
 
@@ -66,7 +66,7 @@ def test_42_a_window_made_anew_knows_the_look_ups(sandbox: Sandbox) -> None:
     account = login(sandbox.url, (3, 600), lookup="weak")
     in_doubt(10, account)
     reconciler.settle()
-    with stores.redis(settings.REDIS_URL) as redis:
+    with redis_clients.redis(settings.REDIS_URL) as redis:
         redis.flushdb()
         throttle, generation = Throttle(redis), Vendor.objects.get(pk=account.vendor_id).generation
         assert rebuild.rebuild(throttle, account.vendor_id, generation)

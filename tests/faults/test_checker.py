@@ -21,8 +21,8 @@ from tests.enqueueing import started
 from tests.faults.checker import judge
 from tests.faults.sending import login, sent, take_again, taken
 from tests.sandbox import Sandbox
+from vendors.limits.throttle import AsyncThrottle
 from vendors.outcomes import Accepted, Refused
-from vendors.throttle import AsyncThrottle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

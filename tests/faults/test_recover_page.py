@@ -25,8 +25,8 @@ from tests.faults.checker import judge, sums
 from tests.faults.sending import login, send_the_rest, sent, take_again
 from tests.faults.test_restore import redis_lost_all
 from tests.sandbox import Sandbox
+from vendors.history import Person
 from vendors.models import Credential
-from vendors.records import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 PAGE = "/admin/operations/recover/"

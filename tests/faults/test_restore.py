@@ -27,7 +27,7 @@ from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, take_again
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
-from vendors import stores
+from vendors import redis_clients
 from vendors.models import Usage
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -45,7 +45,7 @@ def recover(**options: Any) -> dict[str, Any]:
 def redis_lost_all() -> Iterator[None]:
     from django.conf import settings
 
-    with stores.redis(settings.REDIS_URL) as redis:
+    with redis_clients.redis(settings.REDIS_URL) as redis:
         redis.flushdb()
     yield
 

@@ -20,7 +20,7 @@ from tests.front.program import Program, fresh
 from tests.front.test_webhooks import deliver, finished, listening, receiver
 from tests.programs import worker
 from tests.waiting import wait_until
-from vendors import receivers
+from vendors import webhook_http
 
 __all__ = ["fresh", "receiver"]
 CALLS = 1000
@@ -91,7 +91,7 @@ def test_with_a_thousand_calls_waiting_on_slow_receivers_another_sponsors_event_
         (hook,) = calls(other, quick.url, 1, 1)
         call = wait_until(lambda: hook.calls.exclude(taken_at=None).first(), "the other one's event is posted")
         print(f"posted {(call.taken_at - began).total_seconds():.2f} s after it happened")
-        assert call.taken_at - began < timedelta(seconds=receivers.DEADLINE), "it waited for none of the slow calls"
+        assert call.taken_at - began < timedelta(seconds=webhook_http.DEADLINE), "it waited for none of the slow calls"
         wait_until(lambda: Webhook.objects.filter(suspended_until__isnull=False).count() == 20, "all are suspended")
         assert program.process.poll() is None and "SIGKILL" not in program.log.read_text()
 
@@ -101,7 +101,7 @@ class TestSuspension:
     @pytest.fixture
     def short(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """For receivers that never answer; the others have the time that they need."""
-        monkeypatch.setattr(receivers, "DEADLINE", 0.3)
+        monkeypatch.setattr(webhook_http, "DEADLINE", 0.3)
 
     @pytest.mark.usefixtures("short")
     def test_a_webhook_that_times_out_again_and_again_is_suspended_and_its_calls_wait_untried(self, receiver) -> None:
@@ -118,7 +118,7 @@ class TestSuspension:
 
     def test_on_trial_one_call_decides_whether_it_goes_on(self, receiver, monkeypatch) -> None:
         with dripping() as url, monkeypatch.context() as short:
-            short.setattr(receivers, "DEADLINE", 0.3)
+            short.setattr(webhook_http, "DEADLINE", 0.3)
             (hook,) = calls(Program(), url, 1, 5)
             Webhook.objects.update(timeouts=TIMEOUTS, suspended_until=timezone.now())
             assert delivery.deliver_due() == 1
@@ -133,7 +133,7 @@ class TestSuspension:
     @pytest.mark.usefixtures("short")
     def test_a_name_server_that_does_not_answer_is_a_time_out(self, monkeypatch, receiver) -> None:
         over = threading.Event()
-        monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: over.wait(60))
+        monkeypatch.setattr(webhook_http.socket, "getaddrinfo", lambda *_, **__: over.wait(60))
         (hook,) = calls(Program(), "https://slow.example/", 1, 1)
         try:
             assert delivery.deliver_due() == 1

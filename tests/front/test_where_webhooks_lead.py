@@ -6,9 +6,9 @@ import socket
 import pytest
 
 from tests.front.test_webhooks import receiver
-from vendors import receivers
+from vendors import webhook_http
 from vendors.outcomes import CallError
-from vendors.receivers import Forbidden
+from vendors.webhook_http import Forbidden
 
 __all__ = ["receiver"]
 
@@ -18,7 +18,7 @@ def _refuse() -> None:
 
 
 def post(url, body, headers):
-    return asyncio.run(receivers.post(url, body, headers))
+    return asyncio.run(webhook_http.post(url, body, headers))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatc
     def connect(*_):
         raise AssertionError("a connection was tried")
 
-    monkeypatch.setattr(receivers, "_connect", connect)
+    monkeypatch.setattr(webhook_http, "_connect", connect)
     answer = post(url, b"{}", {})
     assert answer.status is None and not answer.taken
     assert "no address of the public network" in answer.told
@@ -56,20 +56,20 @@ def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatc
 )
 def test_not_to_what_is_no_https_address(url):
     with pytest.raises(Forbidden):
-        receivers.check(url)
+        webhook_http.check(url)
 
 
 def test_a_name_that_leads_to_one_private_address_is_refused(monkeypatch):
     found = [(0, 0, 0, "", ("93.184.216.34", 443)), (0, 0, 0, "", ("192.168.1.1", 443))]
-    monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(webhook_http.socket, "getaddrinfo", lambda *_, **__: found)
     assert "no address of the public network" in post("https://example.org/", b"", {}).told
 
 
 def test_who_asks_for_a_name_of_our_own_learns_no_more_than_of_one_that_is_none(monkeypatch):
     url = "https://books.internal/"
-    monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: _refuse())
+    monkeypatch.setattr(webhook_http.socket, "getaddrinfo", lambda *_, **__: _refuse())
     unknown = post(url, b"", {})
-    monkeypatch.setattr(receivers.socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("10.1.2.3", 443))])
+    monkeypatch.setattr(webhook_http.socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("10.1.2.3", 443))])
     assert post(url, b"", {}) == unknown
 
 
@@ -80,7 +80,7 @@ def test_an_address_of_the_public_network_inside_another_one_is_one(monkeypatch)
         reached.append(address)
         raise CallError("no connection", written=False) from ConnectionRefusedError()
 
-    monkeypatch.setattr(receivers, "_connect", refused)
+    monkeypatch.setattr(webhook_http, "_connect", refused)
     assert "ConnectionRefusedError" in post("https://[64:ff9b::5db8:d822]/", b"", {}).told
     assert reached == ["64:ff9b::5db8:d822"], "networks without IPv4 reach it in this way"
 
@@ -93,7 +93,7 @@ def test_the_connection_goes_to_the_address_that_was_looked_at(receiver, monkeyp
         asked.append(host)
         return real("127.0.0.1" if host == "rebind.example" else host, *rest, **more)
 
-    monkeypatch.setattr(receivers.socket, "getaddrinfo", once)
+    monkeypatch.setattr(webhook_http.socket, "getaddrinfo", once)
     url = receiver.url.replace("127.0.0.1", "rebind.example")
     assert post(url, b"{}", {}).taken
     assert asked.count("rebind.example") == 1, "a name that is asked twice could lead elsewhere the second time"

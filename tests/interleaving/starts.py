@@ -15,7 +15,7 @@ from campaigns.models import Job, Message, OpsMessage, Session
 from sandbox.vendor.books import Entry
 from tests import factories
 from tests.campaigns.rows import recount
-from vendors import records
+from vendors import history
 from vendors.models import Usage, Vendor
 
 # Rows that verbs write. Limits come first: taking one away is an edit of the vendor's terms, which follow.
@@ -81,7 +81,7 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], State] = {}
-        records.write(records.Person("ann"), Job, [])  # makes the log's user
+        history.write(history.Person("ann"), Job, [])  # makes the log's user
         connection.cursor().execute("CREATE SCHEMA IF NOT EXISTS kept")
 
     def restore(self, name: str, fate: str) -> State:

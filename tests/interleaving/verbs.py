@@ -19,9 +19,9 @@ from campaigns.sending import draining
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread
 from vendors.adapters.base import Reported
+from vendors.history import Person
 from vendors.models import RateLimit, Vendor
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
-from vendors.records import Person
 
 NEVER = timedelta()
 ANN = Person("ann")

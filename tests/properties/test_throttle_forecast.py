@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from campaigns.forecast.windows import forecast
-from vendors.limits import Limit
+from vendors.limits.values import Limit
 
 QUIET = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 NOW = 1_000_000

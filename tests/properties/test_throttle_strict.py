@@ -12,7 +12,7 @@ from redis import Redis
 
 from tests.throttle_world import HOLD_MS, Call, StampedAtTheGrant, World
 from tests.windows import worst_window
-from vendors.throttle import Limit, Throttle, Wait
+from vendors.limits.throttle import Limit, Throttle, Wait
 
 QUIET = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 # (of the vendor, of the credential); edits go from one to another, several times a window (fault 53)

@@ -15,7 +15,7 @@ from tests.contracts.certificates import authority
 from tests.faults.sending import taken
 from tests.sandbox import Sandbox
 from tests.vendors.test_admin import form
-from vendors import adapters, destinations, records
+from vendors import adapters, configuration, history
 from vendors.adapters.base import Adapter
 from vendors.adapters.http import Http
 from vendors.adapters.options import Option, text
@@ -142,7 +142,7 @@ def test_every_setting_of_an_adapter_that_marks_none_counts(unmarked: None) -> N
     login = login_at("unmarked", {"url": "x"}, Authorization="s3cret")
     vendor = login.vendor
     vendor.settings = {"url": "x", "relay": "y"}
-    destinations.save(vendor, ["settings"], records.Person("somebody"))
+    configuration.save(vendor, ["settings"], history.Person("somebody"))
     assert now(login).secret == {}
 
 

@@ -8,18 +8,8 @@ from django.conf import settings
 from redis import Redis
 
 from tests.virtual import HOLD, Desk
-from vendors import stores
-from vendors.throttle import (
-    AsyncThrottle,
-    Grant,
-    Limit,
-    Never,
-    Paused,
-    Scope,
-    Throttle,
-    Unreachable,
-    Wait,
-)
+from vendors import redis_clients
+from vendors.limits.throttle import AsyncThrottle, Grant, Limit, Never, Paused, Scope, Throttle, Unreachable, Wait
 
 US = 0.000001
 
@@ -259,7 +249,7 @@ def test_the_senders_loop_has_the_same_throttle(desk: Desk) -> None:
     scope = desk.scope((5, 60))
 
     async def send() -> None:
-        redis = stores.async_redis(settings.REDIS_URL)
+        redis = redis_clients.async_redis(settings.REDIS_URL)
         try:
             throttle = AsyncThrottle(redis, **desk.clocks)
             grant = await throttle.acquire(scope, 9, HOLD)
@@ -275,7 +265,7 @@ def test_the_senders_loop_has_the_same_throttle(desk: Desk) -> None:
 
 
 def test_without_redis_there_is_no_grant() -> None:
-    redis = stores.redis("unix:///nonexistent/redis.sock")
+    redis = redis_clients.redis("unix:///nonexistent/redis.sock")
     throttle = Throttle(redis)
     for verb in (
         lambda: throttle.acquire(Scope(1, 1, 1), 1, HOLD),
@@ -289,7 +279,7 @@ def test_without_redis_there_is_no_grant() -> None:
 
 def test_without_redis_the_senders_loop_gets_no_grant_either() -> None:
     async def ask() -> None:
-        redis = stores.async_redis("unix:///nonexistent/redis.sock")
+        redis = redis_clients.async_redis("unix:///nonexistent/redis.sock")
         try:
             with pytest.raises(Unreachable):
                 await AsyncThrottle(redis).acquire(Scope(1, 1, 1), 1, HOLD)

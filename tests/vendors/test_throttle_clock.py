@@ -7,9 +7,9 @@ from django.conf import settings
 from redis import Redis
 
 from tests.virtual import HOLD, Desk, VirtualClock
-from vendors.clock import SteadyClock
-from vendors.limits import Grant
-from vendors.throttle import Skewed, Wait
+from vendors.limits.clock import SteadyClock
+from vendors.limits.throttle import Skewed, Wait
+from vendors.limits.values import Grant
 
 LIMIT = (1, 60)
 US = 0.000001

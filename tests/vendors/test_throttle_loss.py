@@ -8,7 +8,7 @@ from redis import Redis
 
 from tests.private_redis import PrivateRedis
 from tests.virtual import HOLD, Desk
-from vendors.throttle import Grant, Lost, Unreachable, Wait
+from vendors.limits.throttle import Grant, Lost, Unreachable, Wait
 
 LIMIT = (5, 60)
 

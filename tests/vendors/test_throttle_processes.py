@@ -15,8 +15,8 @@ from django.conf import settings
 
 from tests.waiting import DEADLINE, wait_until
 from tests.windows import worst_window
-from vendors import stores
-from vendors.throttle import Skewed, Throttle
+from vendors import redis_clients
+from vendors.limits.throttle import Skewed, Throttle
 
 UNITS, SECONDS, CALLS, SENDERS = 8, 0.4, 48, 5
 
@@ -71,7 +71,7 @@ def _wall_minus_monotonic() -> float:
 
 def test_five_processes_together_stay_within_the_limit_at_the_vendors_clock(recorder: Recorder) -> None:
     vendor_id, clock = secrets.randbits(48), _wall_minus_monotonic()
-    redis = stores.redis(settings.REDIS_URL)
+    redis = redis_clients.redis(settings.REDIS_URL)
     throttle = Throttle(redis)
     wait_until(lambda: not isinstance(throttle.rebuild(vendor_id, 1, SECONDS, []), Skewed), "not asked too slowly")
     words = [sys.executable, "-m", "tests.vendors.throttle_sender", settings.REDIS_URL, str(vendor_id)]

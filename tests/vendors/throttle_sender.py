@@ -8,14 +8,14 @@ import sys
 import time
 from contextlib import suppress
 
-from vendors import stores
-from vendors.throttle import Grant, Limit, Scope, Skewed, Throttle, Unreachable, Wait
+from vendors import redis_clients
+from vendors.limits.throttle import Grant, Limit, Scope, Skewed, Throttle, Unreachable, Wait
 
 HOLD = 600.0  # as good as none: a call ends when the vendor has answered
 
 
 def main(redis_url: str, vendor_id: int, credential_id: int, limit: Limit, port: int) -> None:
-    throttle = Throttle(stores.redis(redis_url))
+    throttle = Throttle(redis_clients.redis(redis_url))
     scope = Scope(vendor_id, credential_id, 1, (limit,))
     with socket.create_connection(("127.0.0.1", port)) as line:
         while True:

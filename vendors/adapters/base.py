@@ -103,7 +103,7 @@ class Adapter(ABC):
 
     @classmethod
     def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Where the secret goes under these settings: if any of it changes, it is forgotten (vendors/destinations.py).
+        """Where the secret goes under these settings: if any of it changes, it is forgotten (vendors/configuration.py).
 
         An adapter that marks no option is not trusted to have only harmless ones: all count. Raises InvalidSettings.
         """

@@ -11,7 +11,7 @@ import orjson
 
 from vendors.adapters import options, reports
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter, Reported, one_unit
-from vendors.adapters.client import Client, header
+from vendors.adapters.http_client import Client, header
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.segments import segments
 from vendors.outcomes import (

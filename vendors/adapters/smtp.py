@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from vendors.adapters import mime, options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
-from vendors.adapters.conversation import Conversation, Rejected
 from vendors.adapters.options import InvalidSettings, Option
 from vendors.adapters.pool import Pool
+from vendors.adapters.smtp_conversation import Conversation, Rejected
 from vendors.adapters.wire import connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION
 from django.db import models, transaction
 
-from vendors import records
+from vendors import history
 from vendors.management.output import word
 
 
@@ -55,4 +55,4 @@ def _fresh(row: models.Model) -> models.Model:
 
 
 def _write(row: models.Model, told: str, flag: int) -> None:
-    records.write(records.Person(person()), type(row), [(row.pk, told)], flag=flag)
+    history.write(history.Person(person()), type(row), [(row.pk, told)], flag=flag)

@@ -13,9 +13,9 @@ from campaigns.management import flags, following, job_commands
 from campaigns.management.answers import NOT_YET, report
 from campaigns.models import Job
 from campaigns.operators import actions
+from vendors.history import Person
 from vendors.management.history import person
 from vendors.management.output import tell, write_rows
-from vendors.records import Person
 
 SHOWN = 50  # rows of the table
 COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen")

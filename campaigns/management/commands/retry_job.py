@@ -10,7 +10,7 @@ from campaigns.lifecycle import DONE, Status
 from campaigns.management import flags, job_commands
 from campaigns.models import Job
 from campaigns.operators import actions
-from vendors.records import Person
+from vendors.history import Person
 
 ANSWERED = F("accepted") + F("in_doubt")  # these are never sent again
 

@@ -8,7 +8,7 @@ from campaigns.decisions import Answer
 from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.operators import actions
-from vendors.records import Person
+from vendors.history import Person
 
 
 class Command(job_commands.Deciding):

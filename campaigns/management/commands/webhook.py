@@ -10,7 +10,7 @@ from campaigns.models.webhooks import Event
 from campaigns.tasks import ring_webhooks
 from campaigns.webhooks import events
 from vendors.management.output import tell, write_rows
-from vendors.receivers import Forbidden
+from vendors.webhook_http import Forbidden
 
 SHOWN = ("id", "sponsor", "url", "events", "test", "enabled", "disabled_reason")
 CALLS_SHOWN = ("id", "kind", "event", "created_at", "tries", "http_status", "told", "taken_at", "next_at")

@@ -10,7 +10,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from vendors import adapters, casters, destinations, health, receipt_keys, records
+from vendors import adapters, casters, configuration, health, receipt_keys
+from vendors import history as records
 from vendors.management import arguments, history, terms
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
@@ -115,7 +116,7 @@ class Command(BaseCommand):
         arguments.check(row)
         with history.kept(row, vendor_facts):
             # Other columns are somebody else's; a changed night reaches beat.
-            forgotten = destinations.save(row, changed, records.Person(history.person()))
+            forgotten = configuration.save(row, changed, records.Person(history.person()))
         told = [f"{slug}: {'changed' if changed else 'already so'}"]
         told += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
         self._tell(row, "\n".join(told), options)

@@ -6,8 +6,8 @@ import re
 import ssl
 from urllib.parse import urlsplit
 
-from vendors.adapters.connection import Answer, Connection
 from vendors.adapters.deadlines import Deadlines
+from vendors.adapters.http_connection import Answer, Connection
 from vendors.adapters.pool import Pool
 from vendors.adapters.wire import connect
 from vendors.outcomes import CallError

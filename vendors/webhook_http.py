@@ -19,8 +19,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-from vendors.adapters.client import header
-from vendors.adapters.connection import Connection
+from vendors.adapters.http_client import header
+from vendors.adapters.http_connection import Connection
 from vendors.adapters.wire import connect
 from vendors.outcomes import CallError, parse_retry_after
 

@@ -25,8 +25,8 @@ from typing import Any, cast
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
-from vendors.clock import SteadyClock, process_clock
-from vendors.limits import Answer, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
+from vendors.limits.clock import SteadyClock, process_clock
+from vendors.limits.values import Answer, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
 
 __all__ = [
     "Answer",

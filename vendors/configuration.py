@@ -8,12 +8,12 @@ from typing import Any
 
 from django.db import transaction
 
-from vendors import adapters, records
+from vendors import adapters, history
 from vendors.adapters.options import InvalidSettings
 from vendors.models import Credential, Vendor
 
 
-def save(row: Vendor, fields: Collection[str], by: records.Person) -> list[Credential]:
+def save(row: Vendor, fields: Collection[str], by: history.Person) -> list[Credential]:
     """Stores these fields of a vendor; the only way in which its adapter and settings are changed.
 
     Returns the credentials whose secrets were forgotten: they are paused until new ones are entered.
@@ -34,7 +34,7 @@ def save(row: Vendor, fields: Collection[str], by: records.Person) -> list[Crede
             login.paused_reason = login.paused_reason[:255]
             login.paused = True
             login.save(update_fields=["secret", "paused", "paused_reason"])
-        records.write(by, Credential, [(login.pk, f"paused: {reason}") for login in forgotten])
+        history.write(by, Credential, [(login.pk, f"paused: {reason}") for login in forgotten])
         return forgotten
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from redis import Redis, RedisError
 
-from vendors import stores
+from vendors import redis_clients
 
 KEY = "mailhub:readers"
 PATIENCE = 1.0  # seconds; neither a worker nor a page waits longer for Redis
@@ -65,4 +65,4 @@ def _ask(verb: Callable[..., Any], *words: Any) -> Any:
 
 @cache
 def _client(url: str) -> Redis:
-    return stores.redis(url, PATIENCE)
+    return redis_clients.redis(url, PATIENCE)
