@@ -55,7 +55,7 @@ def _on_migrate(using: str, **_: Any) -> None:
 
 def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
     """A vendor came, changed or went: its night and its queue."""
-    from mailhub import queues, schedule
+    from mailhub import schedule, worker_queues
 
     def _sync() -> None:
         try:
@@ -65,4 +65,4 @@ def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
 
     if update_fields is None or schedule.SHAPING & update_fields:
         transaction.on_commit(_sync, robust=True)
-        transaction.on_commit(queues.announce, robust=True)
+        transaction.on_commit(worker_queues.announce, robust=True)

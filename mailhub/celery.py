@@ -17,7 +17,7 @@ app = Celery(
 )
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
-app.steps["consumer"].add("mailhub.queues:Adoption")
+app.steps["consumer"].add("mailhub.worker_queues:Adoption")
 
 # Celery warns of root because of pickle, which nothing here accepts (settings).
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")

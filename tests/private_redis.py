@@ -8,7 +8,7 @@ from pathlib import Path
 from redis import ConnectionError as RedisConnectionError
 from redis import Redis
 
-from mailhub.embedded.engines import redis_program
+from mailhub.embedded.binaries import redis_program
 from tests.waiting import DEADLINE, wait_until
 
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from mailhub.embedded.failure import EmbeddedError
+from mailhub.embedded.errors import EmbeddedError
 
 # The shell ends at once, so that the server is nobody's child: no zombie, no terminal, no Ctrl-C.
 DETACH = '"$@" & echo $! >"$0"'

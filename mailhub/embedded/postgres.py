@@ -10,10 +10,10 @@ from urllib.parse import quote
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from mailhub.embedded.demotion import demoted
-from mailhub.embedded.engines import postgres_programs
-from mailhub.embedded.failure import EmbeddedError
-from mailhub.embedded.home import Home
+from mailhub.embedded.binaries import postgres_programs
+from mailhub.embedded.data_dir import Home
+from mailhub.embedded.errors import EmbeddedError
+from mailhub.embedded.privileges import demoted
 
 SETTINGS = {
     "listen_addresses": "",  # no TCP port; whoever may enter the 0700 folder of the socket is trusted

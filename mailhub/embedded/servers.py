@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 
 from mailhub.embedded.daemon import Daemon
-from mailhub.embedded.failure import EmbeddedError
-from mailhub.embedded.home import Home
+from mailhub.embedded.data_dir import Home
+from mailhub.embedded.errors import EmbeddedError
 from mailhub.embedded.postgres import Postgres
 from mailhub.embedded.redis import Redis
 

@@ -10,12 +10,12 @@ from campaigns.intake import requests as accepting
 from campaigns.intake.requests import Request, Stored
 from campaigns.models import Session
 from campaigns.tasks import dispatch_later
-from mailhub.front import bells, pace
-from mailhub.front.counter import Counter
+from mailhub.front import notifier, rate_limits
+from mailhub.front.batcher import Counter
 from mailhub.front.forecasts import Forecast, forecasts
-from mailhub.front.orders import Order
 from mailhub.front.problems import Problem
-from mailhub.front.roster import Desk
+from mailhub.front.send_orders import Order
+from mailhub.front.vendor_cache import Desk
 from vendors import health
 from vendors.health import Status
 
@@ -94,7 +94,7 @@ def _counted(orders: Sequence[Order]) -> dict[int, int]:
         asked[key] = asked.get(key, 0) + 1
     left: dict[int, int] = {}
     for (key_id, per_minute), number in asked.items():
-        left[key_id] = left.get(key_id, 0) + pace.take(key_id, per_minute, number)
+        left[key_id] = left.get(key_id, 0) + rate_limits.take(key_id, per_minute, number)
     return left
 
 
@@ -102,7 +102,7 @@ def _admitted(order: Order, left: dict[int, int], known: dict[int, Status]) -> D
     caller = order.caller
     try:
         if not left[caller.key_id]:
-            raise pace.refusal(caller.key_id, caller.requests_per_minute)
+            raise rate_limits.refusal(caller.key_id, caller.requests_per_minute)
         left[caller.key_id] -= 1
         return admit(order, known)
     except Problem as problem:
@@ -112,7 +112,7 @@ def _admitted(order: Order, left: dict[int, int], known: dict[int, Status]) -> D
 def _store(work: Sequence[tuple[Order, Desk]]) -> list["Receipt | Exception | None"]:
     told: dict[object, Forecast] = {}  # in one round, alike ones are told alike
     requests = [order.request(desk, _forecast(order, desk, told)) for order, desk in work]
-    bells.check()
+    notifier.check()
     stored = [
         one if isinstance(one, Exception) else _stored(order, desk, request, one)
         for (order, desk), request, one in zip(work, requests, _stored_rows(requests), strict=True)
@@ -125,7 +125,7 @@ def _store(work: Sequence[tuple[Order, Desk]]) -> list["Receipt | Exception | No
 
 def _ring(desks: Iterable[Desk]) -> None:
     for vendor_id, slug in {(desk.id, desk.slug) for desk in desks}:
-        bells.bells.ring(vendor_id, slug)
+        notifier.bells.ring(vendor_id, slug)
 
 
 def _forecast(order: Order, desk: Desk, told: dict[object, Forecast]) -> Forecast:

@@ -13,12 +13,12 @@ from campaigns.content.templates import Content, TemplateError
 from campaigns.intake import BadInput, reader
 from campaigns.intake.checking import faults
 from campaigns.intake.times import FARTHEST, check_moment
-from mailhub.front.allowance import Allowance, refused
 from mailhub.front.keys import Caller
-from mailhub.front.orders import Order
 from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.roster import Desk, roster
+from mailhub.front.render_budget import Allowance, refused
 from mailhub.front.schemas import Recipient, SendRequest
+from mailhub.front.send_orders import Order
+from mailhub.front.vendor_cache import Desk, roster
 
 DEEPEST = 4  # levels of lists and objects in a field
 MOST_ERRORS = 50

@@ -13,7 +13,7 @@ from campaigns.forecast import eta, queues
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import Queue
 from campaigns.forecast.windows import forecast
-from mailhub.front.roster import Desk
+from mailhub.front.vendor_cache import Desk
 
 FRESH = 1.0  # seconds
 SHARE = 100

@@ -15,7 +15,7 @@ from django.utils import timezone
 from ninja.security import HttpBearer
 
 from campaigns.models import Sponsor
-from mailhub.front import pace
+from mailhub.front import rate_limits
 from mailhub.front.problems import Problem, unauthorized
 from mailhub.models import ApiKey
 
@@ -115,7 +115,7 @@ class Key(HttpBearer):
     def __init__(self, *scopes: str, counts: bool = True) -> None:
         super().__init__()
         self._scopes: Collection[str] = scopes
-        self._ask = pace.check if counts else pace.knock
+        self._ask = rate_limits.check if counts else rate_limits.knock
 
     def __call__(self, request: HttpRequest) -> Caller:
         kind, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")

@@ -8,14 +8,14 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from campaigns.results import reader
-from mailhub.front import accepting, bodies, checking, pace
+from mailhub.front import accepting, checking, rate_limits, request_bodies
 from mailhub.front.accepting import Receipt
-from mailhub.front.bodies import JSON
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import Caller, Key
-from mailhub.front.orders import SESSIONS, Order
 from mailhub.front.problems import Problem, invalid
+from mailhub.front.request_bodies import JSON
 from mailhub.front.schemas import Accepted, OneMessageOut, ProblemOut, SendRequest
+from mailhub.front.send_orders import SESSIONS, Order
 
 router = Router(tags=["send"])
 DRY_RUN = ""  # no idempotency key
@@ -31,7 +31,7 @@ PARAMETERS = [
         "schema": {"type": "boolean", "default": False},
         "description": "Check and forecast; store nothing",
     },
-    bodies.key_parameter("Needed, but for a dry run"),
+    request_bodies.key_parameter("Needed, but for a dry run"),
 ]
 
 
@@ -40,7 +40,7 @@ PARAMETERS = [
     auth=Key("send", counts=False),
     response={202: Accepted, 200: Accepted, **PROBLEMS},
     summary="Send 1 to 1,000 messages",
-    openapi_extra={"parameters": PARAMETERS, "requestBody": bodies.described(SendRequest)},
+    openapi_extra={"parameters": PARAMETERS, "requestBody": request_bodies.described(SendRequest)},
 )
 def send_messages(request: HttpRequest) -> HttpResponse:
     """All of the messages are taken, or none. A repeat with the same key and body gets the first answer again."""
@@ -64,26 +64,26 @@ def _counted(caller: Caller, step: Callable[..., Result], *given: Any) -> Result
     try:
         return step(*given)
     except Problem:
-        pace.check(caller.key_id, caller.requests_per_minute)
+        rate_limits.check(caller.key_id, caller.requests_per_minute)
         raise
 
 
 def _dry_run(order: Order) -> HttpResponse:
-    pace.check(order.caller.key_id, order.caller.requests_per_minute)
+    rate_limits.check(order.caller.key_id, order.caller.requests_per_minute)
     desk = order.desks[0]
     return HttpResponse(order.answer(None, desk, forecasts.of(desk, order.size, order.send_at)), JSON, 200)
 
 
 def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
     """The body, the idempotency key or DRY_RUN, and the fingerprint of the body's content, however it is spelled."""
-    asked, parsed = bodies.read(request, SendRequest)
-    return asked, _key(request), bodies.fingerprint(parsed)
+    asked, parsed = request_bodies.read(request, SendRequest)
+    return asked, _key(request), request_bodies.fingerprint(parsed)
 
 
 def _key(request: HttpRequest) -> str:
     if request.META["QUERY_STRING"] and _flag(request.GET.get("dry_run", "false")):
         return DRY_RUN
-    key = bodies.idempotency_key(request)
+    key = request_bodies.idempotency_key(request)
     if not key:
         raise Problem("idempotency-key-missing", "Name each request, so that repeating it sends nothing twice.")
     return key

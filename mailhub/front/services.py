@@ -9,8 +9,8 @@ from ninja import Router
 
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import Caller, Key
-from mailhub.front.roster import Desk, roster
 from mailhub.front.schemas import ProblemOut, ServicesOut
+from mailhub.front.vendor_cache import Desk, roster
 from vendors import health
 
 router = Router(tags=["services"])

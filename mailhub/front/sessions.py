@@ -15,9 +15,9 @@ from campaigns.operators import actions
 from campaigns.results import reader
 from campaigns.results.reader import Look
 from mailhub.front.keys import Caller, Key
-from mailhub.front.orders import SESSIONS, links, session_name
 from mailhub.front.problems import Problem
 from mailhub.front.schemas import ChangedOut, MessagesOut, ProblemOut, SessionOut
+from mailhub.front.send_orders import SESSIONS, links, session_name
 
 router = Router(tags=["sessions"])
 NAME = re.compile(r"ses_([0-9a-f]{32})")

@@ -12,10 +12,10 @@ from ninja.responses import NinjaJSONEncoder
 from campaigns import tasks
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
-from mailhub.front import bodies, repeats
+from mailhub.front import idempotency, request_bodies
+from mailhub.front.idempotency import Created
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.repeats import Created
 from mailhub.front.schemas import (
     CallOut,
     CallsOut,
@@ -47,16 +47,21 @@ def list_webhooks(request: HttpRequest) -> dict[str, Any]:
     auth=Key("ops"),
     response={201: WebhookSecretOut, 400: ProblemOut, 409: ProblemOut, 413: ProblemOut, **PROBLEMS},
     summary="Have events posted to an address",
-    openapi_extra={"parameters": [bodies.key_parameter(REPEAT)], "requestBody": bodies.described(WebhookIn)},
+    openapi_extra={
+        "parameters": [request_bodies.key_parameter(REPEAT)],
+        "requestBody": request_bodies.described(WebhookIn),
+    },
 )
 def create_webhook(request: HttpRequest) -> HttpResponse:
     """Its secret is shown once, and in the answer to a repeat with the same Idempotency-Key."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    asked, parsed = bodies.read(request, WebhookIn)
-    key = bodies.idempotency_key(request)
+    asked, parsed = request_bodies.read(request, WebhookIn)
+    key = request_bodies.idempotency_key(request)
     if not key:
         return _create(caller, asked).response()
-    return repeats.once(caller, "create webhook", key, bodies.fingerprint(parsed), lambda: _create(caller, asked))
+    return idempotency.once(
+        caller, "create webhook", key, request_bodies.fingerprint(parsed), lambda: _create(caller, asked)
+    )
 
 
 def _create(caller: Caller, asked: WebhookIn) -> Created:

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import F, Sum
 
 from campaigns.forecast.queues import Sponsors
-from mailhub.operations.pulse import limits_of
+from mailhub.operations.dashboard import limits_of
 from vendors.models import Minute, Vendor
 
 

@@ -17,7 +17,7 @@ from campaigns import audit
 from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import Queue
 from campaigns.models import scope
-from mailhub.operations import plot, pulse, recovery, workers
+from mailhub.operations import dashboard, failover, plot, workers
 from vendors.limits.values import Limit
 from vendors.models import Vendor
 
@@ -32,7 +32,7 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": "Operations",
-        "pulse": pulse.read(scope.numbers(user)),
+        "pulse": dashboard.read(scope.numbers(user)),
         "audits": user.has_perm(scope.ALL),
         "app_list": admin.site.get_app_list(request),
         "spans": SPANS,
@@ -41,7 +41,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    return render(request, "admin/operations/pulse.html", {"pulse": pulse.read(scope.numbers(request.user))})
+    return render(request, "admin/operations/dashboard.html", {"pulse": dashboard.read(scope.numbers(request.user))})
 
 
 def halted(request: HttpRequest) -> HttpResponse:
@@ -71,13 +71,13 @@ def promises(request: HttpRequest) -> HttpResponse:
 def meter(request: HttpRequest, vendor_id: int) -> HttpResponse:
     """The vendor page's live head."""
     vendor = get_object_or_404(Vendor.objects.prefetch_related("limits", "credentials"), pk=vendor_id)
-    return render(request, "admin/operations/vendor.html", {"row": pulse.of_vendor(vendor)})
+    return render(request, "admin/operations/vendor.html", {"row": dashboard.of_vendor(vendor)})
 
 
 def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
     """What other limits would change, before they are saved: limit=5/60 as often as there are limits."""
     vendor = get_object_or_404(Vendor.objects.prefetch_related("limits"), pk=vendor_id)
-    now, old = timezone.now(), pulse.limits_of(vendor)
+    now, old = timezone.now(), dashboard.limits_of(vendor)
     try:
         new = tuple(_limit(typed) for typed in request.GET.getlist("limit"))
     except ValueError:
@@ -91,7 +91,7 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
 def _end(queue: Queue, limits: tuple[Limit, ...], now: datetime) -> str:
     """If the vendor had these limits."""
     end = eta.of_queue(replace(queue, limits=limits, taken={}), now)
-    return pulse.ends(end, queue.in_line, now)
+    return dashboard.ends(end, queue.in_line, now)
 
 
 def _limit(typed: str) -> Limit:
@@ -109,7 +109,7 @@ def urls() -> list[URLPattern]:
         path("operations/workers/", _for(jobs, at_work), name="operations-workers"),
         path("operations/audit/", _for(scope.ALL, promises), name="operations-audit"),
         path("operations/halt/", _for(jobs, halted), name="operations-halt"),
-        path("operations/recover/", _for(recovery.MAY, recovery.page), name="operations-recover"),
+        path("operations/recover/", _for(failover.MAY, failover.page), name="operations-recover"),
         path("operations/vendors/<int:vendor_id>/", _for(vendors, meter), name="operations-vendor"),
         path("operations/vendors/<int:vendor_id>/forecast/", _for(vendors, foresee), name="operations-forecast"),
     ]

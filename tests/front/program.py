@@ -12,7 +12,7 @@ from campaigns.models import Sponsor
 from mailhub.front import keys
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import keyring
-from mailhub.front.roster import roster
+from mailhub.front.vendor_cache import roster
 from tests import factories
 
 ALL = ("send", "read", "ops")

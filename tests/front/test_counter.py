@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mailhub.front.counter import Counter
+from mailhub.front.batcher import Counter
 from tests.waiting import DEADLINE, wait_until
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns.models import Session
-from mailhub.front import keys, pace
+from mailhub.front import keys, rate_limits
 from mailhub.front.problems import Problem
 from mailhub.models import ApiKey
 from tests import factories
@@ -148,16 +148,16 @@ def test_requests_that_send_are_counted_once_whether_they_are_good_or_bad():
 
 def test_of_requests_that_are_served_together_as_many_pass_as_the_key_has_left():
     key = Program(requests_per_minute=5).key
-    assert [pace.take(key.pk, 5, requests) for requests in (3, 4, 1)] == [3, 2, 0]
-    assert pace.take(key.pk, 0, 1000) == 1000, "0 is no limit"
+    assert [rate_limits.take(key.pk, 5, requests) for requests in (3, 4, 1)] == [3, 2, 0]
+    assert rate_limits.take(key.pk, 0, 1000) == 1000, "0 is no limit"
 
 
 def test_a_key_that_asked_too_often_is_turned_away_at_the_door_for_a_moment(monkeypatch):
     long, short = Program(requests_per_minute=1).key, Program(requests_per_minute=1).key
     for key, moment in ((long, 600), (short, 0.01)):
-        monkeypatch.setattr(pace, "MOMENT", moment)
+        monkeypatch.setattr(rate_limits, "MOMENT", moment)
         assert _let_in(key.pk, 1)
-        assert [pace.take(key.pk, 1, 1) for _ in range(2)] == [1, 0]
+        assert [rate_limits.take(key.pk, 1, 1) for _ in range(2)] == [1, 0]
     assert not _let_in(long.pk, 1)
     assert _let_in(long.pk, 100), "its limit was raised"
     wait_until(lambda: _let_in(short.pk, 1), "the moment is over")
@@ -165,7 +165,7 @@ def test_a_key_that_asked_too_often_is_turned_away_at_the_door_for_a_moment(monk
 
 def _let_in(key_id, per_minute):
     try:
-        pace.knock(key_id, per_minute)
+        rate_limits.knock(key_id, per_minute)
     except Problem:
         return False
     return True

@@ -16,7 +16,7 @@ from django.db import connection
 from django.test import override_settings
 
 from mailhub import checks, environment
-from mailhub.embedded.engines import redis_program
+from mailhub.embedded.binaries import redis_program
 from tests import pooler, workers
 from tests.factories import unique
 from tests.waiting import DEADLINE, wait_until

@@ -14,7 +14,7 @@ from django.utils import timezone
 from campaigns import tasks
 from campaigns.forecast import queues
 from campaigns.models import Job
-from mailhub.operations import plot, pulse, workers
+from mailhub.operations import dashboard, plot, workers
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
 from tests.waiting import wait_until
@@ -48,7 +48,7 @@ class TestPulse:
     def test_a_vendor_that_is_closed_or_paused_says_so(self) -> None:
         closed = factories.credential(closed_until=timezone.now() + timedelta(hours=1)).vendor
         paused = factories.vendor(paused=True, paused_reason="the contract ended")
-        rows = {row.vendor.pk: row for row in pulse.read().vendors}
+        rows = {row.vendor.pk: row for row in dashboard.read().vendors}
         assert rows[closed.pk].accepting.startswith("closed until") and not rows[closed.pk].open
         assert rows[paused.pk].accepting == "paused: the contract ended"
 
@@ -99,14 +99,14 @@ class TestPulse:
         client.force_login(bob)
         seen = client.get("/admin/").context["pulse"]
         assert (seen.waiting, seen.attention, seen.running) == (10, 0, [])
-        today, _ = pulse._today(minute, [velma.pk])
+        today, _ = dashboard._today(minute, [velma.pk])
         assert today[vendor.pk]["accepted"] == 7
         (row,) = [row for row in seen.vendors if row.vendor == vendor]
         assert "(3 h " in row.ends, "the line is as long as it is"
         assert client.get("/admin/operations/audit/").status_code == 403
         (line,) = plot.throughput(minute + timedelta(minutes=1), 60, [velma.pk])["vendors"]
         assert sum(line["values"]) == 7
-        assert pulse.read().waiting == 1015
+        assert dashboard.read().waiting == 1015
 
 
 @pytest.mark.parametrize("path", ["operations/pulse/", "operations/throughput/", "campaigns/job/"])

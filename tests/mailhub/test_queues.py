@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailhub import queues
+from mailhub import worker_queues
 from mailhub.celery import app
 from tests.celery_tasks import note, notes
 from tests.factories import unique, vendor
@@ -24,7 +24,7 @@ def ring(one: Vendor) -> str:
 def test_a_worker_for_vendors_reads_those_there_were_and_those_it_is_told_of() -> None:
     rung = ring(vendor())
 
-    with worker(queues.VENDORS, QUEUE_LOOK_SECONDS=NEVER) as vendors:
+    with worker(worker_queues.VENDORS, QUEUE_LOOK_SECONDS=NEVER) as vendors:
         vendors.until(lambda: notes(rung))
         rung = ring(vendor())
         vendors.until(lambda: notes(rung))
@@ -33,7 +33,7 @@ def test_a_worker_for_vendors_reads_those_there_were_and_those_it_is_told_of() -
 def test_a_vendor_that_nobody_was_told_of_is_found() -> None:
     rung = ring(vendor())
 
-    with worker(queues.VENDORS, QUEUE_LOOK_SECONDS=OFTEN) as vendors:
+    with worker(worker_queues.VENDORS, QUEUE_LOOK_SECONDS=OFTEN) as vendors:
         vendors.until(lambda: notes(rung))
         slug = unique("vendor")
         Vendor.objects.bulk_create([Vendor(slug=slug, name=slug)])  # sends no signal

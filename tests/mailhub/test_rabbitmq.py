@@ -9,7 +9,7 @@ import pytest
 from django.test import override_settings
 
 from campaigns.models import Job
-from mailhub.front import bells
+from mailhub.front import notifier
 from mailhub.front.problems import Problem
 from mailhub.models import ParkedTask
 from tests import factories
@@ -161,7 +161,7 @@ def test_a_rabbitmq_that_comes_back_empty_is_furnished_again_by_the_workers(
 def test_the_front_notices_that_rabbitmq_is_away_and_that_it_is_back(rabbit: PrivateRabbitMQ) -> None:
     def answers() -> bool:
         try:
-            bells.check()
+            notifier.check()
         except Problem:
             return False
         return True

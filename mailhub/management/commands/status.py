@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from campaigns.failover import guard
-from mailhub.operations import plot, pulse, workers
+from mailhub.operations import dashboard, plot, workers
 from vendors.management.output import PIPE_WIDTH, write_json
 
 REDRAW_SECONDS = 2.0
@@ -33,7 +33,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["json"]:
-            write_json(self.stdout, map(_facts, pulse.read().vendors))
+            write_json(self.stdout, map(_facts, dashboard.read().vendors))
         elif options["watch"]:
             self._watch()
         else:
@@ -54,7 +54,7 @@ class Command(BaseCommand):
 
 
 def _picture(found: workers.Workers, width: int) -> RenderableType:
-    now, seen = timezone.now(), pulse.read()
+    now, seen = timezone.now(), dashboard.read()
     lines = {one["name"]: one["values"] for one in plot.throughput(now, MINUTES)["vendors"]}
     table = Table("vendor", "limit", "window", box=None, header_style="bold", pad_edge=False)
     table.add_column("waiting", justify="right")
@@ -76,7 +76,7 @@ def _picture(found: workers.Workers, width: int) -> RenderableType:
     return Group(*halted, Text(_headline(seen, found)), table)
 
 
-def _headline(seen: pulse.Pulse, found: workers.Workers) -> str:
+def _headline(seen: dashboard.Pulse, found: workers.Workers) -> str:
     at_work = "the broker cannot be reached" if found.lost else f"{len(found.names)} workers"
     if found.unread:
         rest = len(found.unread) - NAMED
@@ -88,11 +88,11 @@ def _headline(seen: pulse.Pulse, found: workers.Workers) -> str:
     )
 
 
-def _limits(row: pulse.VendorPulse) -> list[str]:
+def _limits(row: dashboard.VendorPulse) -> list[str]:
     return [meter.words for meter in row.meters] or ["none"]
 
 
-def _windows(row: pulse.VendorPulse) -> list[str]:
+def _windows(row: dashboard.VendorPulse) -> list[str]:
     return ["?" if meter.used is None else f"{meter.used:,} of {meter.limit.units:,}" for meter in row.meters]
 
 
@@ -101,7 +101,7 @@ def _spark(values: list[int]) -> str:
     return "".join(BLOCKS[value * (len(BLOCKS) - 1) // most] for value in values) if most else ""
 
 
-def _facts(row: pulse.VendorPulse) -> dict[str, Any]:
+def _facts(row: dashboard.VendorPulse) -> dict[str, Any]:
     meters = [{"units": m.limit.units, "seconds": m.limit.seconds, "used": m.used} for m in row.meters]
     return {
         "vendor": row.vendor.slug,
@@ -116,5 +116,5 @@ def _facts(row: pulse.VendorPulse) -> dict[str, Any]:
         "state": row.accepting,
         "good": row.good,
         "bad": row.bad,
-        **{f"{name}_today": row.today.get(name, 0) for name in pulse.TODAY},
+        **{f"{name}_today": row.today.get(name, 0) for name in dashboard.TODAY},
     }

@@ -5,7 +5,7 @@ import pwd
 import subprocess
 from pathlib import Path
 
-from mailhub.embedded.failure import EmbeddedError
+from mailhub.embedded.errors import EmbeddedError
 
 # Another user id inside, still root's files outside: nothing is added to the system or changes hands.
 OWN_NAMESPACE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from django.db import IntegrityError, transaction
 from django.http import HttpResponse
 
-from mailhub.front.bodies import JSON
 from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem
+from mailhub.front.request_bodies import JSON
 from mailhub.models import KeptAnswer
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mailhub.embedded.failure import EmbeddedError
+from mailhub.embedded.errors import EmbeddedError
 
 BESIDE_MANAGE_PY = Path(__file__).resolve().parents[2] / ".mailhub"
 # A socket's path holds 103 bytes (macOS) or 107 (Linux); PostgreSQL adds "/.s.PGSQL.5432" to its folder.

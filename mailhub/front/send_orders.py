@@ -16,7 +16,7 @@ from campaigns.intake import allocate
 from campaigns.intake.requests import Request
 from mailhub.front.forecasts import Forecast
 from mailhub.front.keys import Caller
-from mailhub.front.roster import Desk
+from mailhub.front.vendor_cache import Desk
 
 BLOCK = 5_000  # message ids that a process takes at once, so that not every request has to wait for some
 SESSIONS = "/api/v1/sessions"

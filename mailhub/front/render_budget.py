@@ -1,7 +1,7 @@
 """What the templates of one request may cost to render, all recipients together (campaigns/content/cost.py)."""
 
 from campaigns.content.cost import Budget, OverBudget
-from mailhub.front import pace
+from mailhub.front import rate_limits
 from mailhub.front.problems import Problem, error, invalid
 
 REQUEST_STEPS = 1_000_000  # a quarter of a second
@@ -29,7 +29,7 @@ class Allowance(Budget):
 
     def _count(self, steps: int) -> None:
         try:
-            pace.render(self._sponsor_id, steps)
+            rate_limits.render(self._sponsor_id, steps)
         except Problem as problem:
             raise OverBudget(problem.detail) from problem
 
