@@ -80,13 +80,13 @@ def one_job(messages: int) -> dict[str, float]:
     """What a message costs from the bell until it is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import ring
+    from campaigns.tasks import notify_vendors
 
     def deliver(size: int) -> None:
         job = recipients.job(size, made)
         dispatcher.dispatch_ready([job.pk])
         before.update(counters(program.process.pid))
-        ring([job.vendor_id])
+        notify_vendors([job.vendor_id])
         programs.wait_until(Job.objects.filter(pk=job.pk, status="LOGGED").exists, "all is sent", 600)
 
     with sandbox.running() as vendor:

@@ -48,11 +48,11 @@ def spent(vendor: sandbox.Sandbox, group: int) -> dict[str, float]:
 def deliver(size: int, of: object) -> None:
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import ring
+    from campaigns.tasks import notify_vendors
 
     job = recipients.job(size, of)  # type: ignore[arg-type]
     dispatcher.dispatch_ready([job.pk])
-    ring([job.vendor_id])
+    notify_vendors([job.vendor_id])
     programs.wait_until(Job.objects.filter(pk=job.pk, status="P_FINISHED").exists, "all is sent", 600, every=LOOK)
 
 

@@ -25,7 +25,7 @@ def ideal(jobs: int) -> float:
 def seconds(jobs: int, casters: int) -> float:
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import ring
+    from campaigns.tasks import notify_vendors
     from tests import factories
 
     with sandbox.running() as vendor:
@@ -36,7 +36,7 @@ def seconds(jobs: int, casters: int) -> float:
         dispatcher.dispatch_ready(ids)
         queues = f"hub,{made.queue}"
         with programs.worker(processes=casters, queues=queues, LEASE_SECONDS="30"), programs.sweeping(10):
-            ring([made.pk])
+            notify_vendors([made.pk])
             waiting = Job.objects.filter(pk__in=ids).exclude(status="LOGGED")
             programs.wait_until(lambda: not waiting.exists(), "all is sent", 60 + 5 * ideal(jobs))
         arrivals = sorted(vendor.books().arrivals())

@@ -35,14 +35,14 @@ def pace(vendor: sandbox.Sandbox, messages: int) -> float:
 def begin(job: "Job", url: str) -> float:
     """Points its vendor there, opens it and rings; Unix seconds of the bell."""
     from campaigns.dispatch import dispatcher
-    from campaigns.tasks import ring
+    from campaigns.tasks import notify_vendors
 
     job.vendor.settings["url"] = url
     job.vendor.paused = False
     job.vendor.save(update_fields=["settings", "paused"])
     dispatcher.dispatch_ready([job.pk])
     began = time.time()
-    ring([job.vendor_id])
+    notify_vendors([job.vendor_id])
     return began
 
 
@@ -111,12 +111,12 @@ def send(jobs: "list[Job]") -> None:
     """Real workers, until all are logged."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import ring
+    from campaigns.tasks import notify_vendors
 
     dispatcher.dispatch_ready([job.pk for job in jobs])
     queues = ",".join(["hub", *{job.vendor.queue for job in jobs}])
     with programs.worker(processes=PROCESSES, queues=queues, LEASE_SECONDS="15"), programs.sweeping(5):
-        ring({job.vendor_id for job in jobs})
+        notify_vendors({job.vendor_id for job in jobs})
         ended = Job.objects.filter(pk__in=[job.pk for job in jobs], status__in=("LOGGED", "P_FINISHED"))
         programs.wait_until(lambda: ended.count() == len(jobs), "all is sent", 600)
 

@@ -46,12 +46,12 @@ def deliver_all(of: "Credential", messages: int, processes: int) -> None:
     """One campaign, from the bell until the last message is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import ring
+    from campaigns.tasks import notify_vendors
 
     job = recipients.job(messages, of)
     dispatcher.dispatch_ready([job.pk])
     with programs.worker(processes=processes, queues=f"hub,{job.vendor.queue}", LEASE_SECONDS="15"):
-        ring([job.vendor_id])
+        notify_vendors([job.vendor_id])
         ended = Job.objects.filter(pk=job.pk, status__in=("LOGGED", "P_FINISHED"))
         programs.wait_until(ended.exists, "all is sent", 600, every=LOOK)
 

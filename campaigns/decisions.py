@@ -28,7 +28,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JobDecision:
     """What came of one decision. ready: the jobs that wait for the dispatcher now."""
 
     job_id: int
@@ -38,7 +38,7 @@ class Answer:
     ready: tuple[int, ...] = ()
 
 
-def stop(job_ids: Iterable[int], revision: int | None = None, by: str = "") -> list[Answer]:
+def stop(job_ids: Iterable[int], revision: int | None = None, by: str = "") -> list[JobDecision]:
     """No new call for these jobs once this has committed; a parent is stopped with all its children.
 
     revision: the decision was made on this picture of the job, and loses if another was faster. Stopping what is
@@ -47,7 +47,7 @@ def stop(job_ids: Iterable[int], revision: int | None = None, by: str = "") -> l
     return [_stop(job_id, revision, by) for job_id in dict.fromkeys(job_ids)]
 
 
-def retry(job_ids: Iterable[int], revision: int | None = None, expired: bool = False) -> list[Answer]:
+def retry(job_ids: Iterable[int], revision: int | None = None, expired: bool = False) -> list[JobDecision]:
     """Sends again what was refused or never called (document 001; to resume is the same).
 
     Never what is accepted or in doubt; what expired only when `expired` says so. Refused until the job is logged. A
@@ -66,14 +66,14 @@ def stoppable() -> Q:
 
 
 @transaction.atomic
-def _stop(job_id: int, revision: int | None, by: str) -> Answer:
+def _stop(job_id: int, revision: int | None, by: str) -> JobDecision:
     job = hold(job_id)
     if job is None:
-        return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     children = Job.objects.filter(parent=job_id)
     running = children.filter(status__in=MOVES["stop"].sources).count()
     if job.status in (Status.STOPPED, Status.P_STOPPED) and not running:
-        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
     if revision not in (None, job.revision):
         return stale(job_id)
     # After the lock: a call that started before has an earlier time (the audit of P5 compares them).
@@ -85,31 +85,33 @@ def _stop(job_id: int, revision: int | None, by: str) -> Answer:
     verb = "stop_parent" if job.is_parent else "stop"
     moved = 0 if nothing_left else move(Job.objects.filter(pk=job_id), verb, **mark)
     if not moved and not running:
-        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to stop")
+        return JobDecision(
+            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to stop"
+        )
     many = f" and {count(running, 'child job')}" if running else ""
-    return Answer(job_id, Verdict.DONE, f"job {job_id}{many} stopped: no new call starts")
+    return JobDecision(job_id, Verdict.DONE, f"job {job_id}{many} stopped: no new call starts")
 
 
 @transaction.atomic
-def _retry(job_id: int, revision: int | None, expired: bool) -> Answer:
+def _retry(job_id: int, revision: int | None, expired: bool) -> JobDecision:
     job = hold(job_id)
     if job is None:
-        return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     leaves = leaves_of(job)
     if why := busy(job, leaves):
-        return Answer(job_id, Verdict.BUSY, why)
+        return JobDecision(job_id, Verdict.BUSY, why)
     if revision not in (None, job.revision):
         return stale(job_id)
     freed = _free([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
     rest = job.remaining if job.is_parent else 0
     if not ready and not rest:
-        return Answer(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(leaves)}")
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(leaves)}")
     if job.is_parent:
         _reopen_parent(job_id)
     reopen(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
     messages = sum(freed.values()) + rest
-    return Answer(job_id, Verdict.DONE, f"job {job_id} sends {count(messages, 'message')}", messages, ready)
+    return JobDecision(job_id, Verdict.DONE, f"job {job_id} sends {count(messages, 'message')}", messages, ready)
 
 
 def hold(job_id: int) -> Job | None:
@@ -188,8 +190,8 @@ def _reopen_sessions(job_ids: Iterable[int]) -> None:
     Session.objects.filter(job__in=list(job_ids)).update(finished_at=None, shard=None, in_doubt=0)
 
 
-def stale(job_id: int) -> Answer:
-    return Answer(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
+def stale(job_id: int) -> JobDecision:
+    return JobDecision(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
 
 
 def _sums(leaves: list[Job]) -> str:

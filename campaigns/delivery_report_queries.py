@@ -14,29 +14,29 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from campaigns import ground_truth, locks
-from campaigns.models import Receipt
+from campaigns.models import ReportKind
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Report:
     """One receipt. id, uuid, resend_no: of its reference; evidence: what is stored as the acceptance, if it is one."""
 
     id: int
     uuid: UUID
     resend_no: int
-    kind: Receipt
+    kind: ReportKind
     at: datetime
     evidence: str
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReportChange:
     """A message of which something else is reported now than before. session: of the program that sent it, if any."""
 
     id: int
     attempt: int
-    kind: Receipt
+    kind: ReportKind
     at: datetime
     note: str | None
     vendor_message_id: str
@@ -95,7 +95,7 @@ WHERE c.kind IS DISTINCT FROM c.was ORDER BY c.id
 REVISED = "UPDATE campaigns_session SET shard = NULL WHERE id = ANY(%(ids)s)"
 
 
-def store(vendor_id: int, told: Sequence[Told]) -> tuple[list[Change], list[Told]]:
+def store(vendor_id: int, told: Sequence[Report]) -> tuple[list[ReportChange], list[Report]]:
     """What is news, and what names no letter that this vendor was ever called for. In the caller's transaction.
 
     At most one receipt for each message; of several the caller stores one after the other.
@@ -122,15 +122,15 @@ def store(vendor_id: int, told: Sequence[Told]) -> tuple[list[Change], list[Told
         revised = [row[6] for row in rows if row[6] and row[7]]
         if revised:
             cursor.execute(REVISED, {"ids": revised})
-    return [Change(id, no, Receipt(kind), *rest) for id, no, kind, *rest, _ in rows], strange
+    return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows], strange
 
 
-def _names(row: tuple[UUID, int] | None, told: Told) -> bool:
+def _names(row: tuple[UUID, int] | None, told: Report) -> bool:
     """Is this the message that the reference names, and was it sent so often?"""
     return row is not None and row[0] == told.uuid and told.resend_no <= row[1]
 
 
-def _columns(told: Sequence[Told]) -> dict[str, list[object]]:
+def _columns(told: Sequence[Report]) -> dict[str, list[object]]:
     return {
         "ids": [one.id for one in told],
         "nos": [one.resend_no for one in told],

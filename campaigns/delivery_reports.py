@@ -9,8 +9,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from campaigns import delivery_report_queries
-from campaigns.delivery_report_queries import Change, Told
-from campaigns.models import Receipt, references
+from campaigns.delivery_report_queries import Report, ReportChange
+from campaigns.models import ReportKind, references
 from campaigns.webhooks import events
 from vendors.adapters.base import Reported
 
@@ -33,7 +33,7 @@ def take(vendor_id: int, reported: Sequence[Reported]) -> Taken:
     now = timezone.now()
     read = [(one.reference, _read(one, now)) for one in reported]
     unknown = [reference for reference, told in read if told is None]
-    changes: list[Change] = []
+    changes: list[ReportChange] = []
     with transaction.atomic():
         for batch in _batches(told for _, told in read if told):
             news, strange = delivery_report_queries.store(vendor_id, batch)
@@ -43,28 +43,28 @@ def take(vendor_id: int, reported: Sequence[Reported]) -> Taken:
     return Taken(len({change.id for change in changes}), tuple(dict.fromkeys(unknown)), tuple(calls))
 
 
-def _read(reported: Reported, now: datetime) -> Told | None:
+def _read(reported: Reported, now: datetime) -> Report | None:
     """None: this is no reference of ours. What is said of a far future is moved to where clocks can differ."""
     found = references.read(reported.reference)
     if found is None:
         return None
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
-    kind = Receipt(reported.kind)
+    kind = ReportKind(reported.kind)
     at = max(EARLIEST, min(reported.at, now + AHEAD))
-    told = Told(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence))
-    return replace(told, note=_stored(reported.note)) if reported.note and kind == Receipt.BOUNCED else told
+    told = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence))
+    return replace(told, note=_stored(reported.note)) if reported.note and kind == ReportKind.BOUNCED else told
 
 
 def _stored(text: str) -> str:
     return text.replace("\0", "\ufffd")[:LONGEST]
 
 
-def _batches(told: Iterable[Told]) -> Iterator[list[Told]]:
+def _batches(told: Iterable[Report]) -> Iterator[list[Report]]:
     """Of each sending the last receipt; then so many batches as one message has sendings."""
-    last: dict[tuple[UUID, int], Told] = {}
+    last: dict[tuple[UUID, int], Report] = {}
     for one in told:
         known = last.setdefault((one.uuid, one.resend_no), one)
-        if (one.at, one.kind == Receipt.BOUNCED) > (known.at, known.kind == Receipt.BOUNCED):
+        if (one.at, one.kind == ReportKind.BOUNCED) > (known.at, known.kind == ReportKind.BOUNCED):
             last[one.uuid, one.resend_no] = one
     left = list(last.values())
     while left:

@@ -6,7 +6,7 @@ P3): a sum of a job or a campaign is Sent only when every recipient was accepted
 
 from typing import Any
 
-from campaigns.models import Delivery, Receipt
+from campaigns.models import Delivery, ReportKind
 from campaigns.progress import Progress
 
 WAITING, SENDING, SENT, PARTLY_SENT = "Waiting", "Sending", "Sent", "Partly sent"
@@ -20,7 +20,7 @@ def of_message(row: Delivery, stopped: bool = False, receipt: str | None = None)
     receipt: what the vendor reported later, which only the message itself has.
     """
     if receipt is not None:
-        return BOUNCED if receipt == Receipt.BOUNCED else DELIVERED
+        return BOUNCED if receipt == ReportKind.BOUNCED else DELIVERED
     if row.message_id is not None:
         return SENT
     if row.error_code is not None:

@@ -65,7 +65,7 @@ def _next_opening(campaign: Campaign, at: datetime) -> datetime:
     return opening.astimezone(at.tzinfo)
 
 
-def in_words(campaign: Campaign, opening: datetime) -> str:
+def describe_opening(campaign: Campaign, opening: datetime) -> str:
     """Why it waits, as people read it."""
     zone = ZoneInfo(campaign.time_zone or "UTC")
     reason = "send time" if campaign.send_at and campaign.send_at >= opening else "sending hours"

@@ -52,13 +52,13 @@ def _is_stopping() -> bool:
     return bool(_stopping.value)
 
 
-def ring(vendor_ids: Iterable[int], **options: Any) -> None:
+def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
     """Wakes the casters of these vendors. A bell that cannot be rung is not an error: the sweep rings again."""
     for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
-        ring_queue(vendor.pk, vendor.queue, **options)
+        notify_queue(vendor.pk, vendor.queue, **options)
 
 
-def ring_queue(vendor_id: int, queue: str, **options: Any) -> None:
+def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
     """The same for one vendor, without a look at its row."""
     try:
         cast.apply_async((vendor_id,), queue=queue, **_shown(queue), **options)
@@ -128,7 +128,7 @@ def send_job(job_id: int, fence: int) -> None:
         f"; waits: {job.waits_for}" if job.waits_for else "",
     )
     if sent.until is not None:
-        ring([job.vendor_id], eta=sent.until)
+        notify_vendors([job.vendor_id], eta=sent.until)
     _wake_casters(job.vendor)
 
 
@@ -149,10 +149,10 @@ def announce(job_ids: Iterable[int]) -> None:
 def consume_session(session_id: str) -> None:
     """Acknowledged only when result and session are written, or dropped after a few tries."""
     if writer.consume(UUID(session_id)):
-        ring_webhooks()
+        notify_webhooks()
 
 
-def ring_webhooks(eta: datetime | None = None) -> None:
+def notify_webhooks(eta: datetime | None = None) -> None:
     """What is due is posted soon; a lost ring is made up for by the sweep."""
     when: dict[str, Any] = {"eta": eta} if eta else {"expires": 60}
     try:
@@ -167,7 +167,7 @@ def deliver_webhooks() -> None:
     delivery.deliver_due(_is_stopping)
     due = delivery.next_due()
     if due and due < timezone.now() + SOON:
-        ring_webhooks(eta=due)
+        notify_webhooks(eta=due)
 
 
 @shared_task
@@ -178,7 +178,7 @@ def sweep_sessions() -> None:
     delivery.give_up()
     due = delivery.next_due()
     if due and due <= timezone.now():
-        ring_webhooks()
+        notify_webhooks()
 
 
 def _ring(task: Any, argument: Any, **options: Any) -> None:
@@ -197,7 +197,7 @@ def dispatch_later(job_id: int, at: datetime) -> None:
 @shared_task
 def dispatch_one(job_id: int) -> None:
     """Its time has come; if it went out before, nothing happens."""
-    ring(dispatcher.dispatch_ready([job_id]).vendors)
+    notify_vendors(dispatcher.dispatch_ready([job_id]).vendors)
 
 
 @shared_task
@@ -207,7 +207,7 @@ def dispatch_night(vendor_id: int) -> None:
     went = nightly.run(vendor, timezone.now())
     if went.jobs:
         log.info("vendor %s: the night dispatched %s jobs, %s of them to be cut", vendor, went.jobs, went.parents)
-        ring(went.vendors)
+        notify_vendors(went.vendors)
 
 
 @shared_task
@@ -221,16 +221,16 @@ def sweep() -> None:
     for vendor_id in facts.nights_due:
         dispatch_night.delay(vendor_id)
     # A bell that nobody answers in time is worth nothing: the next sweep rings again.
-    ring(facts.vendors_with_work, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
+    notify_vendors(facts.vendors_with_work, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
 
 
 @shared_task
 def settle_doubts() -> None:
     """Asks the vendors about messages in doubt."""
-    reconciler.settle()
+    reconciler.reconcile()
 
 
-def settle_soon() -> None:
+def reconcile_soon() -> None:
     """Rings for settle_doubts; beat does it anyway."""
     try:
         settle_doubts.delay()

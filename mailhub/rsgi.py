@@ -47,7 +47,7 @@ ALWAYS: Environ = {
 }
 
 
-class Door:
+class Listener:
     """serves: whether a path belongs here; elsewhere: what is said of one that does not."""
 
     def __init__(self, serves: Callable[[str], bool], elsewhere: str) -> None:
@@ -182,5 +182,5 @@ def _tell(protocol: Any, response: HttpResponse) -> None:
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 
 
-people = Door(lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
-programs = Door(lambda path: path.startswith((API, "/static/")), "People have a port of their own: PORT.")
+people = Listener(lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
+programs = Listener(lambda path: path.startswith((API, "/static/")), "People have a port of their own: PORT.")

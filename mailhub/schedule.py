@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Row:
+class BeatEntry:
     """A row as it should be. Its task and args say which row it is, so a vendor can be renamed."""
 
     name: str
@@ -62,18 +62,18 @@ def _one_at_a_time() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('mailhub.schedule'))")
 
 
-def _rows() -> Iterator[Row]:
-    yield Row("sweep", "campaigns.tasks.sweep", timedelta(seconds=settings.SWEEP_SECONDS))
-    yield Row("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30))
-    yield Row("sessions", "campaigns.tasks.sweep_sessions", timedelta(seconds=30))
-    yield Row("audit", "campaigns.tasks.audit", timedelta(minutes=10))
-    yield Row("release parked tasks", "mailhub.tasks.release_parked", settings.WAITER_SWEEP)
+def _rows() -> Iterator[BeatEntry]:
+    yield BeatEntry("sweep", "campaigns.tasks.sweep", timedelta(seconds=settings.SWEEP_SECONDS))
+    yield BeatEntry("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30))
+    yield BeatEntry("sessions", "campaigns.tasks.sweep_sessions", timedelta(seconds=30))
+    yield BeatEntry("audit", "campaigns.tasks.audit", timedelta(minutes=10))
+    yield BeatEntry("release parked tasks", "mailhub.tasks.release_parked", settings.WAITER_SWEEP)
     for vendor in Vendor.objects.only("id", *SHAPING):
         if vendor.weekdays:
             yield _night(vendor)
 
 
-def _night(vendor: Vendor) -> Row:
+def _night(vendor: Vendor) -> BeatEntry:
     crontab = {
         "minute": str(vendor.dispatch_at.minute),
         "hour": str(vendor.dispatch_at.hour),
@@ -81,10 +81,10 @@ def _night(vendor: Vendor) -> Row:
         "timezone": vendor.time_zone,
     }
     name = f"nightly dispatch of {vendor.slug} ({vendor.pk})"
-    return Row(name, "campaigns.tasks.dispatch_night", crontab=tuple(crontab.items()), args=f"[{vendor.pk}]")
+    return BeatEntry(name, "campaigns.tasks.dispatch_night", crontab=tuple(crontab.items()), args=f"[{vendor.pk}]")
 
 
-def _store(wanted: Row, found: PeriodicTask | None) -> bool:
+def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
     """Whether anything had to be written."""
     try:
         fields = wanted.fields()

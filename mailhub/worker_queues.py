@@ -58,7 +58,7 @@ class Adoption(bootsteps.StartStopStep):
     def stop(self, consumer: Any) -> None:
         if self._timer:
             self._timer.cancel()
-        with suppress(queue_readers.Unreachable):  # its word runs out by itself
+        with suppress(queue_readers.ReadersUnreachable):  # its word runs out by itself
             queue_readers.leave(settings.REDIS_URL, consumer.hostname)
 
 
@@ -78,7 +78,7 @@ def _tell(consumer: Any) -> None:
     me = queue_readers.Reader(consumer.hostname, reads, consumer.controller.concurrency or 1)
     try:
         queue_readers.tell(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
-    except queue_readers.Unreachable as why:
+    except queue_readers.ReadersUnreachable as why:
         logger.debug("Redis is not told which queues are read: %s", why)
 
 

@@ -77,8 +77,8 @@ MUTANTS = (
         "campaigns/decisions.py",
         (
             (
-                ' and not running:\n        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
-                ':\n        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
+                ' and not running:\n        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
+                ':\n        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped',
             ),
         ),
         "tests/campaigns/test_stop_of_parents.py",

@@ -7,7 +7,7 @@ from typing import Any
 from redis import Redis
 
 from vendors.limits.clock import SteadyClock
-from vendors.limits.throttle import Answer, Grant, Limit, Scope, Throttle
+from vendors.limits.throttle import AcquireResult, Grant, Limit, Scope, Throttle
 
 HOLD = 10.0  # seconds that a call may take at most
 
@@ -43,7 +43,7 @@ class Desk:
         of_vendor, of_credential = (tuple(Limit(*pair) for pair in pairs) for pairs in (vendor, credential))
         return Scope(self.vendor_id, credential_id, self.generation, of_vendor, of_credential)
 
-    def ask(self, scope: Scope, want: int = 1, hold: float = HOLD, least: int = 1) -> Answer:
+    def ask(self, scope: Scope, want: int = 1, hold: float = HOLD, least: int = 1) -> AcquireResult:
         return self.throttle.acquire(scope, want, hold, least)
 
     def get(self, scope: Scope, want: int = 1, hold: float = HOLD) -> list[str]:

@@ -93,7 +93,7 @@ class OnlyWhatChanged(OwnLookups):
     """
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        told = "" if add else changes.told(form, formsets)
+        told = "" if add else changes.describe(form, formsets)
         return told or super().construct_change_message(request, form, formsets, add)
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
@@ -149,8 +149,8 @@ class VendorAdmin(OnlyWhatChanged):
 
     def health(self, vendor: Vendor) -> str:
         try:
-            return str(health.at(settings.REDIS_URL).look(vendor.pk, health.Terms.of(vendor)))
-        except health.Unreachable:
+            return str(health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor)))
+        except health.HealthStoreUnreachable:
             return "unknown: Redis is away"
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:

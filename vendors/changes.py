@@ -6,7 +6,7 @@ from typing import Any
 SILENT = {"secret"}
 
 
-def told(form: Any, formsets: Iterable[Any] | None) -> str:
+def describe(form: Any, formsets: Iterable[Any] | None) -> str:
     """One sentence; empty when nothing changed."""
     parts = _fields(form)
     for formset in formsets or ():

@@ -24,12 +24,12 @@ LONGEST = 200  # characters of what a bad answer said
 SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
 
-class Unreachable(Exception):
+class HealthStoreUnreachable(Exception):
     """The status store is away: nobody knows whether the vendor is in health, so no work is taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class HealthPolicy:
     """Of one vendor, as its row has them. ttl and retry_after in seconds."""
 
     min_requests: int
@@ -38,7 +38,7 @@ class Terms:
     retry_after: int
 
     @classmethod
-    def of(cls, vendor: Vendor) -> "Terms":
+    def of(cls, vendor: Vendor) -> "HealthPolicy":
         return cls(vendor.min_requests, vendor.min_ratio, vendor.health_ttl, vendor.retry_after)
 
     def words(self, verb: str, good: int = 0, bad: int = 0) -> list[Any]:
@@ -47,7 +47,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class HealthStatus:
     """state: open; closed for so many seconds more; half-open: the next batch is the probe; probe: this batch is.
 
     trouble: what the last bad answer said, and when.
@@ -80,15 +80,15 @@ class Health:
     def __init__(self, redis: Redis) -> None:
         self._redis, self._script = redis, redis.register_script(SCRIPT)
 
-    def admit(self, vendor_id: int, terms: Terms) -> Status:
+    def admit(self, vendor_id: int, terms: HealthPolicy) -> HealthStatus:
         """May a batch be taken for this vendor now? Of the many that ask when its pause is over, one is the probe."""
         return self._ask(vendor_id, terms.words("admit"))
 
-    def look(self, vendor_id: int, terms: Terms) -> Status:
+    def look(self, vendor_id: int, terms: HealthPolicy) -> HealthStatus:
         """The same without consequences."""
         return self._ask(vendor_id, terms.words("look"))
 
-    def note(self, vendor_id: int, terms: Terms, good: int, bad: int, trouble: str = "") -> None:
+    def note(self, vendor_id: int, terms: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
         """So many more answers; trouble: what the last bad one said, which names nobody."""
         if good or bad:
             self._ask(vendor_id, [*terms.words("note", good, bad), trouble[:LONGEST]])
@@ -98,16 +98,16 @@ class Health:
         try:
             self._redis.delete(_key(vendor_id))
         except RedisError as error:
-            raise Unreachable(str(error)) from error
+            raise HealthStoreUnreachable(str(error)) from error
 
-    def _ask(self, vendor_id: int, words: Sequence[Any]) -> Status:
+    def _ask(self, vendor_id: int, words: Sequence[Any]) -> HealthStatus:
         try:
             reply: Any = self._script(keys=[_key(vendor_id)], args=words)
         except RedisError as error:
-            raise Unreachable(str(error)) from error
+            raise HealthStoreUnreachable(str(error)) from error
         state, good, bad, seconds, trouble, at = reply
         when = datetime.fromtimestamp(float(at), UTC) if trouble else None
-        return Status(state.decode(), int(good), int(bad), float(seconds), trouble.decode(errors="replace"), when)
+        return HealthStatus(state.decode(), int(good), int(bad), float(seconds), trouble.decode(errors="replace"), when)
 
 
 def at(url: str) -> Health:
@@ -126,12 +126,12 @@ class AsyncHealth:
     def __init__(self, redis: AsyncRedis) -> None:
         self._script = redis.register_script(SCRIPT)
 
-    async def note(self, vendor_id: int, terms: Terms, good: int, bad: int, trouble: str = "") -> None:
+    async def note(self, vendor_id: int, terms: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
         """See Health.note."""
         try:
             await self._script(keys=[_key(vendor_id)], args=[*terms.words("note", good, bad), trouble[:LONGEST]])
         except RedisError as error:
-            raise Unreachable(str(error)) from error
+            raise HealthStoreUnreachable(str(error)) from error
 
 
 def _key(vendor_id: int) -> str:

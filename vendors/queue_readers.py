@@ -18,7 +18,7 @@ KEY = "mailhub:readers"
 PATIENCE = 1.0  # seconds; neither a worker nor a page waits longer for Redis
 
 
-class Unreachable(Exception):
+class ReadersUnreachable(Exception):
     """Nobody knows who reads the queues."""
 
 
@@ -60,7 +60,7 @@ def _ask(verb: Callable[..., Any], *words: Any) -> Any:
     try:
         return verb(*words)
     except RedisError as error:
-        raise Unreachable(str(error)) from error
+        raise ReadersUnreachable(str(error)) from error
 
 
 @cache

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 from django.conf import settings
 
 from vendors.adapters.http_client import header
-from vendors.adapters.http_connection import Connection
+from vendors.adapters.http_connection import HttpConnection
 from vendors.adapters.wire import connect
 from vendors.outcomes import CallError, parse_retry_after
 
@@ -41,7 +41,7 @@ class Forbidden(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PostResult:
     """status: HTTP's, if there was an answer. retry_after: seconds that the receiver asked for.
 
     timed_out: there was none within DEADLINE.
@@ -62,9 +62,9 @@ def check(url: str) -> None:
     _parts(url)
 
 
-async def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
     """Over within DEADLINE, the look-up of the name included. Never raises for what receiver or network do."""
-    connection: Connection | None = None
+    connection: HttpConnection | None = None
     try:
         async with asyncio.timeout(DEADLINE):
             parts = _parts(url)
@@ -74,13 +74,13 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
     except TimeoutError:
         if connection is not None and connection.status is not None:  # of its answer nothing but the status counts
             return _read(connection.status, connection)
-        return Answer(None, f"no answer within {DEADLINE:g} s", timed_out=True)
+        return PostResult(None, f"no answer within {DEADLINE:g} s", timed_out=True)
     except Forbidden as why:
-        return Answer(None, str(why))
+        return PostResult(None, str(why))
     except CallError as why:
         if why.status is not None and connection is not None:
             return _read(why.status, connection)
-        return Answer(None, type(why.__cause__).__name__ if why.__cause__ else _in_words(why))
+        return PostResult(None, type(why.__cause__).__name__ if why.__cause__ else _in_words(why))
     finally:
         if connection is not None:
             connection.abort()
@@ -93,11 +93,11 @@ def _request(parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> byt
     return f"POST {target} HTTP/1.1\r\n".encode() + b"".join(header(*one) for one in lines.items()) + b"\r\n" + body
 
 
-def _read(status: int, connection: Connection) -> Answer:
+def _read(status: int, connection: HttpConnection) -> PostResult:
     wait = 0.0
     if status in WAITS and "retry-after" in connection.headers:
         wait = parse_retry_after(connection.headers["retry-after"], now=time.time())
-    return Answer(status, f"HTTP {status}", wait)
+    return PostResult(status, f"HTTP {status}", wait)
 
 
 def _in_words(error: CallError) -> str:
@@ -171,7 +171,7 @@ def _permit(parts: SplitResult, ip: Address) -> None:
         raise _nowhere(parts, f"it leads to {ip}")
 
 
-async def _connect(parts: SplitResult, address: str, port: int) -> Connection:
+async def _connect(parts: SplitResult, address: str, port: int) -> HttpConnection:
     """To the address that was looked at, whatever the name leads to by now; the certificate is the name's."""
     tls = _tls() if parts.scheme == "https" else None
-    return await connect(partial(Connection, ANSWER_MAX, DEADLINE), address, port, tls, name=parts.hostname or "")
+    return await connect(partial(HttpConnection, ANSWER_MAX, DEADLINE), address, port, tls, name=parts.hostname or "")

@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
 from campaigns import labels, progress
-from campaigns.decisions import Answer, Verdict
-from campaigns.doubts.resolve import As, CannotResolve, pictures
+from campaigns.decisions import JobDecision, Verdict
+from campaigns.doubts.resolve import As, CannotResolve, versions
 from campaigns.lifecycle import DONE, MOVES, S, Status
 from campaigns.models import Job
 from campaigns.operators import actions as desk
@@ -42,7 +42,7 @@ DOUBTS = {"resend": As.RESEND, "sent": As.SENT}  # decisions about what is in do
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ConfirmationRow:
     """A job as the confirmation shows it. seen: its picture; legal: the decision can do something to it."""
 
     job: Job
@@ -125,7 +125,7 @@ class Decisions(admin.ModelAdmin):
         return TemplateResponse(request, "admin/campaigns/job/decide.html", context)
 
 
-def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[Answer]:
+def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[JobDecision]:
     by, reason = Person(request.user.get_username(), request.user.pk), request.POST.get("reason", "")
     if action in DOUBTS:
         return desk.settle_jobs([job_id], DOUBTS[action], by, reason, seen)
@@ -134,8 +134,8 @@ def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[Answ
     return (desk.stop if action == "stop" else desk.dispatch)([job_id], by, reason, seen)
 
 
-def _row(action: str, job: Job, sums: Progress, seen: int) -> Row:
-    return Row(job, labels.of_sum(sums), sums, seen, _legal(action, job, sums))
+def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
+    return ConfirmationRow(job, labels.of_sum(sums), sums, seen, _legal(action, job, sums))
 
 
 def _legal(action: str, job: Job, sums: Progress) -> bool:
@@ -148,7 +148,7 @@ def _legal(action: str, job: Job, sums: Progress) -> bool:
 
 def _seen(action: str, jobs: list[Job]) -> Mapping[int, int]:
     """What tells a stale page, by job."""
-    return pictures(job.pk for job in jobs) if action in DOUBTS else {job.pk: job.revision for job in jobs}
+    return versions(job.pk for job in jobs) if action in DOUBTS else {job.pk: job.revision for job in jobs}
 
 
 def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:

@@ -49,7 +49,7 @@ def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 
 
 def _doubts(request: HttpRequest) -> Any:
-    rows: Any = listing.doubts(_job(request))
+    rows: Any = listing.list_doubts(_job(request))
     return rows.of_sponsors(scope.of(request.user))
 
 

@@ -40,7 +40,7 @@ class Tab:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class JobFilter:
     """The values as they stand in the address; what is not understood is told in faults and filters nothing.
 
     of_channel: the vendors of the channel that is asked for.
@@ -59,7 +59,7 @@ class Look:
     of_channel: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, typed: Mapping[str, str], channels: Mapping[str, Collection[int]]) -> "Look":
+    def of(cls, typed: Mapping[str, str], channels: Mapping[str, Collection[int]]) -> "JobFilter":
         """A look-up without a date looks back three days; one for a campaign or by search looks at all."""
         values: dict[str, Any] = {name: str(typed.get(name, "")).strip() for name in NAMES}
         first, last = values.pop("from"), values.pop("to")
@@ -134,7 +134,7 @@ class Look:
 class Pages(CappedPaginator):
     """Counts the page's jobs and those of every tab in one statement; none of them further than is worth knowing."""
 
-    def __init__(self, *args: Any, look: Look, everything: Any, listed: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, look: JobFilter, everything: Any, listed: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.look, self.everything, self.listed = look, everything, listed
 

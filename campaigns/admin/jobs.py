@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from campaigns import labels, progress
 from campaigns.admin.actions import Decisions
-from campaigns.admin.job_filter import BY, NAMES, SPANS, Look, Pages, states
+from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
 from campaigns.admin.scoped import Scoped
 from campaigns.forecast import eta
 from campaigns.models import Campaign, DispatchRun, Job, Sponsor, scope
@@ -31,7 +31,7 @@ MOST_PARTS = 500  # children under one parent
 class JobList(ChangeList):
     """A page of jobs with all that is told of them, in a fixed number of statements."""
 
-    look: Look
+    look: JobFilter
     choices: "Choices"
     states, spans = states(), [*SPANS.items(), ("any", "Any")]
     channels, dates = Vendor.Channel.choices, list(BY.items())
@@ -50,7 +50,7 @@ class JobList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        self.result_list = told(list(self.result_list))
+        self.result_list = with_progress(list(self.result_list))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ def choices(request: Any) -> Choices:
     return request.choices
 
 
-def look_of(request: HttpRequest) -> Look:
+def look_of(request: HttpRequest) -> JobFilter:
     typed = {name: value for name, value in request.GET.items() if isinstance(value, str)}
     if typed.get("q") and not typed.get("date"):
         typed["date"] = "any"
-    return Look.of(typed, choices(request).channels)
+    return JobFilter.of(typed, choices(request).channels)
 
 
-def told(rows: list[Any]) -> list[Any]:
+def with_progress(rows: list[Any]) -> list[Any]:
     """Jobs with their sums, word, what comes next and about when they end."""
     now = timezone.now()
     sums = progress.of_jobs(rows)
@@ -142,7 +142,7 @@ class JobAdmin(Decisions, Scoped):
             raise PermissionDenied
         of = ("campaign", "mailcaster", "vendor", "credential")
         children = eta.with_holder(parent.children.select_related(*of))
-        shown = told(
+        shown = with_progress(
             list(
                 children.defer("credential__secret", "campaign__subject", "campaign__body").order_by("id")[:MOST_PARTS]
             )
@@ -179,12 +179,12 @@ class DispatchRunAdmin(ReadOnly):
     list_select_related = ["vendor"]
 
 
-def _prospect(job: Any) -> eta.Prospect:
+def _prospect(job: Any) -> eta.JobForecast:
     """For a page of one job; asked for once."""
     if not hasattr(job, "prospect"):
         seen: Any = eta.with_holder(Job.objects.filter(pk=job.pk)).select_related("campaign", "vendor", "credential")
-        (row,) = told(list(seen.defer("credential__secret", "campaign__subject", "campaign__body")))
-        job.prospect = eta.Prospect(row.next, row.ends)
+        (row,) = with_progress(list(seen.defer("credential__secret", "campaign__subject", "campaign__body")))
+        job.prospect = eta.JobForecast(row.next, row.ends)
     return job.prospect
 
 

@@ -14,15 +14,15 @@ from campaigns import labels
 from campaigns.admin import doubts
 from campaigns.admin.scoped import Scoped
 from campaigns.lifecycle import PARENTS, Status
-from campaigns.models import Campaign, Job, Message, OpsMessage, Receipt, Resolution, scope
+from campaigns.models import Campaign, Job, Message, OpsMessage, ReportKind, Resolution, scope
 from vendors.listing import CappedPaginator
 
 FINAL = (Status.STOPPED, Status.LOGGED)
 # By the ground truth; what is in ops right now is Waiting or Sending.
 SHAPES = {
     labels.SENT: Q(message_id__isnull=False, receipt=None),
-    labels.DELIVERED: Q(receipt=Receipt.DELIVERED),
-    labels.BOUNCED: Q(receipt=Receipt.BOUNCED),
+    labels.DELIVERED: Q(receipt=ReportKind.DELIVERED),
+    labels.BOUNCED: Q(receipt=ReportKind.BOUNCED),
     labels.FAILED: Q(error_code__isnull=False) & ~Q(error_code="expired"),
     labels.EXPIRED: Q(error_code="expired"),
     labels.ATTENTION: Q(in_doubt_at__isnull=False),
@@ -87,11 +87,11 @@ class MessageList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        in_words(rows)
+        with_labels(rows)
         self.result_list = rows
 
 
-def in_words(rows: list[Any]) -> None:
+def with_labels(rows: list[Any]) -> None:
     """Gives each message its word, in two statements for all of them."""
     if not rows:
         return
@@ -153,7 +153,7 @@ class MessageAdmin(Scoped):
 
     def state(self, row: Any) -> str:
         if not hasattr(row, "word"):
-            in_words([row])
+            with_labels([row])
         return row.word
 
 

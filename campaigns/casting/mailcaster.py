@@ -7,11 +7,11 @@ from datetime import datetime
 from django.db import transaction
 
 from campaigns.casting import queries as casting_queries
-from campaigns.casting.queries import Picked, Rank
+from campaigns.casting.queries import PickedJob, Rank
 from campaigns.casting.splitting import child_size
 from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Campaign, Job
-from campaigns.sending_hours import in_words, opens_at
+from campaigns.sending_hours import describe_opening, opens_at
 from vendors.models import Credential, Mailcaster
 
 KIND = Mailcaster.Kind
@@ -30,7 +30,7 @@ WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedJob:
     """A leaf job that a caster holds now. fence: the number of this claim. parent_id: of a child. size: messages."""
 
     job_id: int
@@ -51,7 +51,7 @@ class _Refused:
     """The picked job's exclusive credential went to another campaign meanwhile."""
 
 
-def claim(caster_id: int, now: datetime) -> Claimed | None:
+def claim(caster_id: int, now: datetime) -> ClaimedJob | None:
     """The caster's next job, in one short transaction; None: nothing for it now, or it is busy, off or being asked.
 
     A job comes out ENQUEUED and leased to the caster; a child is cut for it where a parent is its turn. Jobs outside
@@ -63,7 +63,9 @@ def claim(caster_id: int, now: datetime) -> Claimed | None:
             found = _find(caster, now) if caster else None
         if isinstance(found, _Closed):
             with transaction.atomic():
-                casting_queries.postpone(found.campaign, WAITING, found.until, in_words(found.campaign, found.until))
+                casting_queries.postpone(
+                    found.campaign, WAITING, found.until, describe_opening(found.campaign, found.until)
+                )
         elif not isinstance(found, _Refused):  # with its end the transaction let go of that job and its credential
             return found
 
@@ -78,7 +80,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if number % 2 else (0, part) for number, part in enumerate(parts)]
 
 
-def _find(caster: Mailcaster, now: datetime) -> Claimed | _Closed | _Refused | None:
+def _find(caster: Mailcaster, now: datetime) -> ClaimedJob | _Closed | _Refused | None:
     seen = casting_queries.look(caster, ORDER[caster.kind])
     if seen is None:
         return None
@@ -93,7 +95,7 @@ def _find(caster: Mailcaster, now: datetime) -> Claimed | _Closed | _Refused | N
     return None
 
 
-def _first(caster: Mailcaster, found: Picked | None, now: datetime) -> Claimed | _Closed | _Refused | None:
+def _first(caster: Mailcaster, found: PickedJob | None, now: datetime) -> ClaimedJob | _Closed | _Refused | None:
     if found is None:
         return None
     until = opens_at(found.job.campaign, now) if found.timed else None
@@ -104,9 +106,9 @@ def _first(caster: Mailcaster, found: Picked | None, now: datetime) -> Claimed |
     return _have(caster, found.job, now)
 
 
-def _have(caster: Mailcaster, job: Job, now: datetime) -> Claimed:
+def _have(caster: Mailcaster, job: Job, now: datetime) -> ClaimedJob:
     if job.status not in PARENTS:
-        return Claimed(job.pk, casting_queries.take(job, caster, now), job.parent_id, job.size)
+        return ClaimedJob(job.pk, casting_queries.take(job, caster, now), job.parent_id, job.size)
     size = child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage)
     child = casting_queries.cut(job, caster, size, now)
-    return Claimed(child.pk, child.fence, job.pk, size)
+    return ClaimedJob(child.pk, child.fence, job.pk, size)

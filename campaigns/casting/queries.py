@@ -61,19 +61,19 @@ def lock(caster_id: int) -> Mailcaster | None:
     return next(iter(Mailcaster.objects.raw(LOCK, {"caster": caster_id})), None)
 
 
-class Sight(NamedTuple):
+class Candidates(NamedTuple):
     """What a free caster sees: those of its ranks that have any job at all; has its vendor exclusive credentials?"""
 
     ranks: list[Rank]
     exclusive: bool
 
 
-def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Sight | None:
+def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
     """For a locked caster, in one statement; None: it has a running job. Most ranks have none."""
     with connection.cursor() as cursor:
         cursor.execute(_sight(ranks), {"caster": caster.pk, "vendor": caster.vendor_id})
         busy, exclusive, *some = cursor.fetchone()
-    return None if busy else Sight([rank for rank, any_job in zip(ranks, some, strict=True) if any_job], exclusive)
+    return None if busy else Candidates([rank for rank, any_job in zip(ranks, some, strict=True) if any_job], exclusive)
 
 
 @cache
@@ -101,7 +101,7 @@ ORDER BY j.id LIMIT 1 FOR NO KEY UPDATE OF j
 """
 
 
-class Picked(NamedTuple):
+class PickedJob(NamedTuple):
     """A locked job. exclusive: its credential is; timed: its campaign has a send time or sending hours."""
 
     job: Job
@@ -109,7 +109,9 @@ class Picked(NamedTuple):
     timed: bool
 
 
-def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False) -> Picked | None:
+def pick(
+    vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False
+) -> PickedJob | None:
     """The oldest job of the rank that may go now, locked.
 
     holders: exclusive credentials in use, and the campaign whose jobs they still take. wait: for a row that somebody
@@ -119,7 +121,7 @@ def pick(vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, 
     statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
     words = {"vendor": vendor_id, "now": now, "soon": now + SOON}
     found: Any = next(iter(Job.objects.raw(statement, words)), None)
-    return Picked(found, found.exclusive, found.timed) if found else None
+    return PickedJob(found, found.exclusive, found.timed) if found else None
 
 
 def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:

@@ -30,7 +30,7 @@ class Lease:
     fence: int
 
 
-class Claimed(NamedTuple):
+class ClaimedMessage(NamedTuple):
     """A message whose call may start now: its sent_at is committed. reference: as Message.reference."""
 
     id: int
@@ -161,13 +161,15 @@ CLAIM = CLAIMING.format(
 )
 
 
-async def claim(connection: AsyncConnection[TupleRow], words: dict[str, Any], statement: str = "") -> list[Claimed]:
+async def claim(
+    connection: AsyncConnection[TupleRow], words: dict[str, Any], statement: str = ""
+) -> list[ClaimedMessage]:
     """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why.
 
     closes: from when on none is. statement: instead of CLAIM.
     """
     cursor = await connection.execute(statement or CLAIM, {"closes": None, "grant": None, **words})
-    claimed = list(map(Claimed._make, await cursor.fetchall()))
+    claimed = list(map(ClaimedMessage._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from campaigns.claiming.claims import CLAIMING, Claimed, Lease, claim
+from campaigns.claiming.claims import CLAIMING, ClaimedMessage, Lease, claim
 from campaigns.failover import guard
 
 CLAIM_THESE = CLAIMING.format(
@@ -22,14 +22,16 @@ ORDER BY o.id LIMIT %(most)s
 """
 
 
-async def ahead(connection: AsyncConnection[Any], lease: Lease, after: int, end: int, most: int) -> list[Claimed]:
+async def ahead(
+    connection: AsyncConnection[Any], lease: Lease, after: int, end: int, most: int
+) -> list[ClaimedMessage]:
     """The next messages that wait; nothing is claimed."""
     words = {"job": lease.job_id, "after": after, "end": end, "most": most}
-    return list(map(Claimed._make, await (await connection.execute(AHEAD, words)).fetchall()))
+    return list(map(ClaimedMessage._make, await (await connection.execute(AHEAD, words)).fetchall()))
 
 
 async def claim_these(
     connection: AsyncConnection[Any], words: dict[str, Any], ids: list[int], units: list[int]
-) -> list[Claimed]:
+) -> list[ClaimedMessage]:
     """Those of them that still wait, marked as called for so many units each; 0: it is refused without a call."""
     return await claim(connection, words | {"ids": ids, "units": units}, CLAIM_THESE)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from campaigns.claiming.claims import Claimed, Lease
+from campaigns.claiming.claims import ClaimedMessage, Lease
 from campaigns.content import templates
 from campaigns.models import Campaign, Job
 from vendors import adapters
@@ -20,7 +20,7 @@ LONG = 0.001  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LeasedJob:
     """A leaf job in the hands of one sender."""
 
     lease: Lease
@@ -37,7 +37,7 @@ class Work:
     def deadline(self) -> datetime | None:
         return self.campaign.deadline
 
-    def letter(self, message: Claimed) -> Letter | Refused:
+    def letter(self, message: ClaimedMessage) -> Letter | Refused:
         """The message as the vendor gets it; Refused if its template cannot be filled with its fields."""
         try:
             subject, body = self.content.render(message.recipient, message.params)
@@ -47,7 +47,7 @@ class Work:
         return Letter(message.reference, message.recipient, subject, body, message.params, html)
 
 
-async def letters_in_turn(work: Work, messages: Iterable[Claimed]) -> list[Letter | Refused]:
+async def letters_in_turn(work: LeasedJob, messages: Iterable[ClaimedMessage]) -> list[Letter | Refused]:
     """Each as `Work.letter`; after one that took long, others have their turn, the heartbeat above all."""
     letters = []
     for message in messages:
@@ -58,11 +58,11 @@ async def letters_in_turn(work: Work, messages: Iterable[Claimed]) -> list[Lette
     return letters
 
 
-def load(lease: Lease) -> Work:
+def load(lease: Lease) -> LeasedJob:
     """Raises what the adapter or the template says if one of them cannot be made ready."""
     job: Any = Job.objects.select_related("campaign", "vendor", "credential").get(pk=lease.job_id)
     adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
     content = templates.compile(job.campaign.subject, job.campaign.body, html=job.campaign.html)
     vendor, login = job.vendor, job.credential
     way = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
-    return Work(lease, job.first_message, job.end, vendor.pk, login.pk, job.campaign, content, adapter, way)
+    return LeasedJob(lease, job.first_message, job.end, vendor.pk, login.pk, job.campaign, content, adapter, way)

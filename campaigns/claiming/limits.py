@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 
 from campaigns.claiming.claims import Lease
 from campaigns.failover import guard
-from vendors.health import Terms
+from vendors.health import HealthPolicy
 from vendors.limits.values import Limit, Scope
 
 READ = f"""
@@ -27,7 +27,7 @@ WHERE j.id = %(job)s
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SendContext:
     """One reading: whether the job is still ours, whether its way is open, and under which terms.
 
     left: messages of the job without a result, those in a call included. asked: when, in seconds of time.monotonic.
@@ -44,7 +44,7 @@ class Standing:
     paused: str | None
     closed_until: datetime | None
     left: int
-    health: Terms
+    health: HealthPolicy
 
     @property
     def closed_for(self) -> float:
@@ -59,14 +59,14 @@ class Standing:
         """Why a sender that began at that adoption of the store may start no call, nor expire anything."""
         return self.halted or (None if self.adoptions == adoptions else "the store was taken over in the meantime")
 
-    def admits(self, before: "Standing") -> bool:
+    def admits(self, before: "SendContext") -> bool:
         """Could a claim under `before` have claimed something: is all that its gate asks for still so?"""
         same = self.scope.generation == before.scope.generation and self.terms == before.terms
         same = same and self.adoptions == before.adoptions and self.halted is None
         return same and self.ours and self.paused is None and not self.closed_for
 
 
-async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, credential_id: int) -> Standing:
+async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, credential_id: int) -> SendContext:
     """The rows as they are now."""
     asked = time.monotonic()
     cursor = await connection.execute(READ, {"job": lease.job_id})
@@ -74,11 +74,13 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     assert row is not None, "jobs are never deleted"
     now, status, fence, generation, terms, paused, reason, closed_until, limits, left, store_is, *health = row
     adoptions, *facts = store_is or (0, 0, 0, 0)
-    halted = guard.words(*map(bool, facts))
+    halted = guard.why_halted(*map(bool, facts))
     scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
     why = (reason or "paused") if paused else None
-    return Standing(asked, now, halted, adoptions, ours, terms, scope, why, closed_until, left, Terms(*health))
+    return SendContext(
+        asked, now, halted, adoptions, ours, terms, scope, why, closed_until, left, HealthPolicy(*health)
+    )
 
 
 READ_VENDOR = f"""

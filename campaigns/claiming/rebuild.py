@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from campaigns import failpoints
 from campaigns.failover import guard
-from vendors.limits.throttle import Throttle, Unreachable
+from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Lost
 from vendors.models import Minute, RateLimit, Usage, Vendor
 
@@ -24,7 +24,7 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
     """
     with transaction.atomic():
         if why := guard.halted():  # its ledger may lack the last calls
-            raise Unreachable(why)
+            raise ThrottleUnreachable(why)
         vendor = Vendor.objects.select_for_update().get(pk=vendor_id)
         if vendor.generation != generation:
             return False
@@ -38,7 +38,7 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         answer = throttle.rebuild(vendor_id, generation + 1, longest, entries)
         failpoints.here("mid_rebuild")
         if answer is not None and not isinstance(answer, Lost):
-            raise Unreachable(f"its clock differs by {answer.seconds:.1f} s")
+            raise ThrottleUnreachable(f"its clock differs by {answer.seconds:.1f} s")
         if isinstance(answer, Lost):  # as new a generation stands there: ours in the database was behind
             Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
     failpoints.here("after_rebuild")

@@ -47,7 +47,7 @@ class Budget:
             self.left += self.draw()
 
 
-class Meter:
+class StepMeter:
     """Counts the steps of one message, and takes them from its budget."""
 
     __slots__ = ("_budget", "_left", "_values", "_volume")

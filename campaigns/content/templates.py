@@ -16,7 +16,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
 from campaigns.content import cost
-from campaigns.content.cost import Budget, Meter, OverBudget, TooManySteps
+from campaigns.content.cost import Budget, OverBudget, StepMeter, TooManySteps
 
 MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
 ESCAPED = 5  # characters that HTML makes of one, at most: &#34;
@@ -37,7 +37,7 @@ FILTERS = (
 # fmt: on
 ENDLESS = Budget()
 Values = Mapping[str, Any]
-Render = Callable[[Values, Meter], str]
+Render = Callable[[Values, StepMeter], str]
 
 
 class TemplateError(ValueError):
@@ -68,7 +68,7 @@ class Content:
     def render(self, recipient: str, params: Values, budget: Budget | None = None) -> tuple[str, str]:
         """Subject and body for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
         values = {**params, RECIPIENT: recipient}
-        meter = Meter(values, budget or ENDLESS)
+        meter = StepMeter(values, budget or ENDLESS)
         try:
             subject, body = self._subject(values, meter), self._body(values, meter)
         except KeyError as error:
@@ -142,7 +142,7 @@ class _Part:
                 parts[-1] += piece.data
         show: Callable[[Any], str] = escape if self.environment.autoescape else str
 
-        def render(values: Values, meter: Meter) -> str:
+        def render(values: Values, meter: StepMeter) -> str:
             filled = parts.copy()
             shown = [values[name] for name in names]
             filled[1::2] = map(show, shown)
@@ -160,7 +160,7 @@ class _Part:
         code = self.environment.compile(self.tree, filename=f"<{self.what}>")
         template = Template.from_code(self.environment, code, {})
 
-        def render(values: Values, meter: Meter) -> str:
+        def render(values: Values, meter: StepMeter) -> str:
             chunks, size = [], 0
             try:
                 meter.spend(once)

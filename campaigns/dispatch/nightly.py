@@ -32,7 +32,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
+class NextNight:
     """The run that takes what is rendered now: its date, its moment (UTC); lost: a date that it was to go on before."""
 
     day: date
@@ -40,7 +40,7 @@ class Night:
     lost: Run | None = None
 
 
-def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> Night | None:
+def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | None:
     """The next run that is not over; None: the vendor has no nights. Pure, from the runs since a week and a bit.
 
     A date has one run (promise P6): where it has been, an hour that was moved to later that day is the next day's.
@@ -51,7 +51,7 @@ def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> Night | None:
     if latest:
         run = known.get(latest[0])
         if (run and not run.missed and not run.finished) or (run is None and now - latest[1] <= vendor.catch_up):
-            return Night(*latest)
+            return NextNight(*latest)
         if run is None or run.missed:
             lost = run or Run(latest[0], None, finished=False, missed=True)
     today = now.astimezone(zone).date()
@@ -63,7 +63,7 @@ def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> Night | None:
         if run := known.get(day):
             lost = lost or run  # it went at another hour
         else:
-            return Night(day, at, lost)
+            return NextNight(day, at, lost)
     return None
 
 

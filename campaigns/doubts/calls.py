@@ -13,7 +13,7 @@ from typing import Any
 from campaigns.claiming import limits
 from campaigns.sending.sender import rebuild
 from vendors.adapters.base import Adapter
-from vendors.limits.throttle import AsyncThrottle, Unreachable
+from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
 from vendors.outcomes import RETRY_DEFAULT, InDoubt, NotSent, Outcome
 
@@ -24,11 +24,11 @@ PATIENCE = 5.0  # seconds that all calls together wait for places
 UNANSWERED = 3  # calls in a row without a clear answer, after which the vendor is left alone
 REBUILDS = 20  # each raises the generation by one; Redis may be so far ahead of a database that was restored
 
-Answer = Outcome | None
+SingleOutcome = Outcome | None
 Allow = Callable[[Scope], Awaitable[bool | None]]
 
 
-class Shut(Exception):
+class CredentialClosed(Exception):
     """Nobody may be called over this credential now; no call was made."""
 
 
@@ -48,7 +48,7 @@ class SingleCalls:
         """Seconds after which a call that was allowed has surely ended."""
         return self._adapter.deadline + SLACK
 
-    async def call(self, units: int, allow: Allow, start: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def call(self, units: int, allow: Allow, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
         """A call that costs so many units. Raises Shut; NotSent also where `allow` says no.
 
         allow: the statement; None: the way is shut by now.
@@ -62,7 +62,7 @@ class SingleCalls:
             await self._hand_back(self._throttle.cancel, scope, grant)
             await limits.reopen(self._rows, self._vendor_id)
             if allowed is None:
-                raise Shut("paused, closed or under other terms by now")
+                raise CredentialClosed("paused, closed or under other terms by now")
             return NotSent("not allowed any more: stopped, settled, or it took too long")
         answer = await self._in_time(grant, start)
         await self._hand_back(self._throttle.done, scope, grant)
@@ -73,35 +73,35 @@ class SingleCalls:
         for _ in range(REBUILDS):
             scope = await limits.read_vendor(self._rows, self._vendor_id, self._credential_id)
             if scope is None:
-                raise Shut("paused or closed")
+                raise CredentialClosed("paused or closed")
             try:
                 answer = await self._throttle.acquire(scope, units, self.hold, units)
                 if isinstance(answer, Lost):
                     await rebuild(scope)  # no sender has asked since the window was lost
-            except Unreachable as error:
-                raise Shut(f"the throttle's Redis cannot be reached: {error}") from error
+            except ThrottleUnreachable as error:
+                raise CredentialClosed(f"the throttle's Redis cannot be reached: {error}") from error
             if isinstance(answer, Grant):
                 return scope, answer
             if isinstance(answer, Never):
                 return answer
             if not isinstance(answer, Lost):
                 await self._wait(answer)
-        raise Shut("no place in the vendor's window")
+        raise CredentialClosed("no place in the vendor's window")
 
     async def _wait(self, answer: Any) -> None:
         """For a place that is free soon; senders want it, too."""
         if not isinstance(answer, Wait) or answer.seconds > self._patience:
-            raise Shut("no place in the vendor's window")
+            raise CredentialClosed("no place in the vendor's window")
         self._patience -= answer.seconds
         await asyncio.sleep(answer.seconds)
 
     async def _hand_back(self, verb: Any, scope: Scope, grant: Grant) -> None:
         try:
             await verb(scope, grant.places())
-        except Unreachable:  # they run out by themselves, later
+        except ThrottleUnreachable:  # they run out by themselves, later
             log.warning("vendor %s: places could not be handed back", self._vendor_id)
 
-    async def _in_time(self, grant: Grant, start: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _in_time(self, grant: Grant, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
         if time.monotonic() > grant.deadline - self._adapter.deadline:
             return NotSent("its place was too old to start a call")
         try:
@@ -113,7 +113,7 @@ class SingleCalls:
             log.exception("the adapter failed in a call")
             return InDoubt(f"{type(error).__name__} in the adapter")
 
-    async def _act_upon(self, answer: Answer) -> None:
+    async def _act_upon(self, answer: SingleOutcome) -> None:
         """As a stream does: a login that is refused pauses the credential, being asked to wait closes it."""
         if not isinstance(answer, InDoubt | NotSent):
             self._unanswered = 0

@@ -8,7 +8,7 @@ from campaigns.lifecycle import PARENTS
 from campaigns.models import Job, Message
 
 
-def doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> QuerySet[Message]:
+def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> QuerySet[Message]:
     """In doubt in the ground truth, so their job has been finalised; oldest first, each with its leaf job's id.
 
     job: its own alone; jobs: those of any of these.

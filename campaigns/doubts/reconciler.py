@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from campaigns import failpoints, ground_truth, sending_hours
 from campaigns.content import templates
-from campaigns.doubts.calls import Answer, Shut, SingleCalls
+from campaigns.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
 from campaigns.ground_truth import GIVE_UP, Doubt
 from campaigns.models import Campaign, Message
 from campaigns.sending.connections import connect
@@ -46,7 +46,7 @@ class Case:
         return self.calls.hold + self.adapter.capabilities.settle_delay
 
 
-def settle() -> int:
+def reconcile() -> int:
     """Settles what is due, credential by credential. Returns how many were looked at."""
     now = timezone.now()
     due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now, campaign__credential=OuterRef("pk"))
@@ -86,7 +86,7 @@ async def _run(case: Case, login: Credential) -> int:
     for number, doubt in enumerate(doubts):
         try:
             await _settle(case, doubt)
-        except Shut as error:
+        except CredentialClosed as error:
             reason, rest = str(error), doubts[number:]
         else:
             reason, rest = case.calls.over, doubts[number + 1 :]
@@ -145,7 +145,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         return await _later(case, doubt, None)
     cost, closes = max(1, case.adapter.capabilities.cost(letter)), sending_hours.closes_at(campaign, now)
 
-    async def start() -> Answer:
+    async def start() -> SingleOutcome:
         failpoints.here("before_repeat")
         outcome = (await case.adapter.send([letter]))[0]
         failpoints.here("after_repeat")
@@ -179,7 +179,7 @@ def _letter(campaign: Campaign, doubt: Doubt) -> Letter | None:
     return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html)
 
 
-async def _unsettled(case: Case, doubt: Doubt, answer: Answer, what: str) -> None:
+async def _unsettled(case: Case, doubt: Doubt, answer: SingleOutcome, what: str) -> None:
     """What is said of the whole credential says nothing of the doubt, however old that is."""
     match answer:
         case NotSent(reason, retry_after, scope="credential"):

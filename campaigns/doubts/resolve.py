@@ -10,7 +10,7 @@ from django.db.models import F, Sum
 from django.db.models.functions import Now
 
 from campaigns import decisions, locks
-from campaigns.decisions import Answer, Verdict
+from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import PARENTS, Status
 from campaigns.models import Job, Message, Resolution
 
@@ -58,7 +58,7 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
 
 
 @transaction.atomic
-def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> Answer:
+def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> JobDecision:
     """The same for all that is in doubt in a job that has ended, a parent with its children.
 
     seen: the decision was made on this picture of the job (`pictures`), and loses if another was faster. Fewer doubts
@@ -66,22 +66,22 @@ def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | No
     """
     job = decisions.hold(job_id)
     if job is None:
-        return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     if why := decisions.busy(job, decisions.leaves_of(job)):
-        return Answer(job_id, Verdict.BUSY, why)
-    if seen not in (None, pictures([job_id])[job_id]):
+        return JobDecision(job_id, Verdict.BUSY, why)
+    if seen not in (None, versions([job_id])[job_id]):
         return decisions.stale(job_id)
     doubts = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, in_doubt_at__isnull=False)
     ids = list(doubts.values_list("pk", flat=True))
     if not ids:
-        return Answer(job_id, Verdict.ALREADY, f"job {job_id} has no message in doubt")
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has no message in doubt")
     done = resolve(ids, decision, reason, by)
     told = f"job {job_id}: {decisions.count(done.messages, 'message')} in doubt settled as {As(decision).label}"
     told += f"; stopped half-way, so they wait for a retry: job {_list(done.held)}" if done.held else ""
-    return Answer(job_id, Verdict.DONE, told, done.messages, done.ready)
+    return JobDecision(job_id, Verdict.DONE, told, done.messages, done.ready)
 
 
-def pictures(job_ids: Iterable[int]) -> Counter[int]:
+def versions(job_ids: Iterable[int]) -> Counter[int]:
     """By job: a number that grows with every decision by which it, or a child of it, is sent again."""
     asked = list(job_ids)
     own = dict(Job.objects.filter(pk__in=asked).values_list("pk", "revision"))

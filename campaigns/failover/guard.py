@@ -43,7 +43,7 @@ def tables() -> str:
 ASK = f"SELECT {SAME}, {FITS}, s.tables = '' FROM campaigns_store s"
 
 
-def words(same: bool, fits: bool, migrating: bool) -> str | None:
+def why_halted(same: bool, fits: bool, migrating: bool) -> str | None:
     """Why no call may start; None: it may."""
     if not same:
         return TAKEN_OVER
@@ -54,7 +54,7 @@ def halted() -> str | None:
     """Why no call may start; None: it may."""
     with connection.cursor() as cursor:
         cursor.execute(ASK)
-        return words(*map(bool, cursor.fetchone() or (False, False, False)))
+        return why_halted(*map(bool, cursor.fetchone() or (False, False, False)))
 
 
 ADOPT = f"""

@@ -21,7 +21,7 @@ from campaigns.failover import queries as failover_queries
 from campaigns.models import Store
 from vendors import history, redis_clients
 from vendors.history import Person
-from vendors.limits.throttle import Granted, Throttle, Trail, Unreachable
+from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable, Trail
 from vendors.models import Credential, RateLimit, Usage, Vendor
 
 HOLD = timedelta(minutes=5)  # no call starts so long after its grant, nor does it last so long
@@ -89,20 +89,20 @@ def recover(
         found = _doubts(since, without or [])
         if since is None and needed() is None:
             raise Changed("The store was recovered in the meantime: nothing was done.")
-        if shown is not None and shown != picture(found):
+        if shown is not None and shown != version(found):
             raise Changed("The numbers have changed since they were shown: nothing was done. Look at the new ones.")
         failover_queries.adopt()
-        history.write(by, Store, [(1, f"recovered: {in_words(found)}")], reason)
+        history.write(by, Store, [(1, f"recovered: {describe(found)}")], reason)
     return found
 
 
-def picture(found: list[Loss]) -> str:
+def version(found: list[Loss]) -> str:
     """What tells a stale page: this takeover, and its numbers."""
     adoptions = Store.objects.values_list("adoptions", flat=True).first()
-    return f"{adoptions}: {in_words(found)}"
+    return f"{adoptions}: {describe(found)}"
 
 
-def in_words(found: list[Loss]) -> str:
+def describe(found: list[Loss]) -> str:
     """One sentence a vendor."""
     return "; ".join(map(_words, found)) or "no vendor has anything that may have been called"
 
@@ -149,7 +149,7 @@ def _witness(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trai
     """
     try:
         trail = throttle.granted(vendor.pk, vendor.generation)
-    except Unreachable:
+    except ThrottleUnreachable:
         return None
     if trail is None or not trail.cut:
         return trail

@@ -15,13 +15,13 @@ from django.utils import timezone
 
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.obstacles import Obstacle, clock
-from campaigns.forecast.queues import Login, Queue
+from campaigns.forecast.queues import LoginQueue, VendorQueue
 from campaigns.forecast.windows import forecast
 from campaigns.lifecycle import RUNNING, S
 from campaigns.models import HOLDING, Job
 from campaigns.progress import Progress
 from vendors import redis_clients
-from vendors.limits.throttle import Throttle, Unreachable
+from vendors.limits.throttle import Throttle, ThrottleUnreachable
 from vendors.limits.values import Limit, Scope
 
 PATIENCE = 1.0  # seconds; nobody who looks waits longer for Redis
@@ -42,7 +42,7 @@ class Eta:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class JobForecast:
     """Of a job, in words: what comes next, and about when it ends; either may be empty."""
 
     next: str = ""
@@ -57,13 +57,13 @@ def with_holder(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
     return jobs.annotate(holder=Case(When(credential__exclusive=True, then=holder), output_field=IntegerField()))
 
 
-def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, Prospect]:
+def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, JobForecast]:
     """By job id, in one statement and a word with Redis for each vendor. See obstacles.of_job for what a job needs."""
     seen = queues.of_jobs(jobs, now)
     return {job.pk: _of_job(job, sums[job.pk], seen.get(job.vendor_id), now) for job in jobs}
 
 
-def of_queue(queue: Queue, now: datetime) -> Eta:
+def of_queue(queue: VendorQueue, now: datetime) -> Eta:
     """Of what is in line.
 
     Exact for one limit if calls take no time; their latency comes on top, once for each full window.
@@ -80,7 +80,7 @@ def of_queue(queue: Queue, now: datetime) -> Eta:
     return Eta(last)
 
 
-def of_batch(queue: Queue, login_id: int | None, ahead: int, messages: int, now: datetime) -> Eta:
+def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int, now: datetime) -> Eta:
     """Of so many messages that come last in line, after those and `ahead` more."""
     login = queue.logins.get(login_id or 0)
     if login is None:
@@ -109,7 +109,7 @@ def places(vendor_id: int, login_id: int, limits: Iterable[Limit]) -> tuple[Plac
         return (), ()
     try:
         return _throttle(settings.REDIS_URL).places(Scope(vendor_id, login_id, 0), most=min(MOST_PLACES, most))
-    except Unreachable:
+    except ThrottleUnreachable:
         return None
 
 
@@ -118,24 +118,24 @@ def _throttle(url: str) -> Throttle:
     return Throttle(redis_clients.redis(url, PATIENCE))
 
 
-def _of_job(job: Any, sums: Progress, queue: Queue | None, now: datetime) -> Prospect:
+def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) -> JobForecast:
     if job.status in (S.STOPPED, S.P_STOPPED):
         when = f" at {clock(job.stopped_at, now)}" if job.stopped_at else ""
-        return Prospect(f"stopped by {job.stopped_by or 'somebody'}{when}")
+        return JobForecast(f"stopped by {job.stopped_by or 'somebody'}{when}")
     if queue is None:
-        return Prospect("waits for the last answers" if job.status == S.SENT else "")
+        return JobForecast("waits for the last answers" if job.status == S.SENT else "")
     if obstacle := obstacles.of_job(job, queue, now):
-        return Prospect(obstacle.words)
+        return JobForecast(obstacle.words)
     full = job.credential.full_until
     turn = f"place at {clock(full, now)}" if full and full > now else _turn(job, sums)
     place, login = queue.places.get(job.pk), queue.logins[job.credential_id]
     if place is None:
-        return Prospect(turn)
+        return JobForecast(turn)
     end = _end(queue, login, (place.of_vendor, place.of_login), now)
     if end.obstacle or end.ends_at is None:
-        return Prospect(end.obstacle.words if end.obstacle else turn)
+        return JobForecast(end.obstacle.words if end.obstacle else turn)
     before = obstacles.ending(job, end.ends_at, now)
-    return Prospect(turn, before.words if before else f"ends about {about(end.ends_at, now)}")
+    return JobForecast(turn, before.words if before else f"ends about {about(end.ends_at, now)}")
 
 
 def _turn(job: Any, sums: Progress) -> str:
@@ -148,7 +148,7 @@ def _turn(job: Any, sums: Progress) -> str:
     return "waits for its turn"
 
 
-def _end(queue: Queue, login: Login, counts: tuple[int, int], now: datetime) -> Eta:
+def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: datetime) -> Eta:
     """When the last of so many messages of the vendor, and of the login, may be called, if that login is needed."""
     if not queue.limits and not login.limits:
         return Eta()
@@ -165,7 +165,7 @@ def _end(queue: Queue, login: Login, counts: tuple[int, int], now: datetime) -> 
     return Eta(start + timedelta(seconds=seconds)) if seconds < FOREVER else Eta(obstacle=TOO_FAR)
 
 
-def _taken(queue: Queue, login: Login) -> tuple[Places, Places] | None:
+def _taken(queue: VendorQueue, login: LoginQueue) -> tuple[Places, Places] | None:
     """Asked of Redis once a queue and login."""
     if login.id not in queue.taken:
         queue.taken[login.id] = places(queue.vendor_id, login.id, (*queue.limits, *login.limits))

@@ -11,7 +11,7 @@ from django.utils import timezone
 from campaigns import sending_hours
 from campaigns.casting.mailcaster import ORDER
 from campaigns.dispatch import nightly
-from campaigns.forecast.queues import Queue
+from campaigns.forecast.queues import VendorQueue
 from campaigns.lifecycle import PARENTS, RUNNING, S
 from vendors.models import Vendor
 
@@ -27,7 +27,7 @@ class Obstacle:
     until: datetime | None = None
 
 
-def of_job(job: Any, queue: Queue, now: datetime) -> Obstacle | None:
+def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
     """The first of those that keep it from being called; None: the window alone, if anything.
 
     The job needs its vendor, credential and campaign, and its holder (eta.with_holder).
@@ -54,7 +54,7 @@ def of_job(job: Any, queue: Queue, now: datetime) -> Obstacle | None:
     return None
 
 
-def of_queue(queue: Queue) -> Obstacle | None:
+def of_queue(queue: VendorQueue) -> Obstacle | None:
     """What keeps all of a vendor's queue."""
     if stopped := queue.halted or _paused(queue):
         return Obstacle(stopped)
@@ -66,7 +66,7 @@ def of_queue(queue: Queue) -> Obstacle | None:
     return _process(queue)
 
 
-def apart(vendor: Vendor, queue: Queue, now: datetime) -> list[str]:
+def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
     """What waits and is not in line, and why."""
     stopped = [login for login in queue.logins.values() if login.waiting and login.stopped]
     told = [f"{login.waiting:,} wait: {login.stopped}" for login in stopped]
@@ -78,7 +78,7 @@ def apart(vendor: Vendor, queue: Queue, now: datetime) -> list[str]:
     return told
 
 
-def of_night(vendor: Vendor, queue: Queue, now: datetime) -> Obstacle:
+def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
     """The run that takes what is rendered, with its date; and which one did not."""
     night = nightly.coming(vendor, queue.nights, now)
     if night is None:
@@ -109,7 +109,7 @@ def clock(at: datetime, now: datetime) -> str:
     return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else f"{local:%d %b %H:%M}"
 
 
-def _paused(queue: Queue) -> str:
+def _paused(queue: VendorQueue) -> str:
     if queue.paused:
         return f"vendor paused: {queue.reason}".rstrip(": ")
     return "the vendor's limit is 0" if any(not limit.units for limit in queue.limits) else ""
@@ -123,7 +123,7 @@ def _own_time(job: Any, now: datetime) -> Obstacle | None:
     if until == job.not_before and job.waits_for:
         return Obstacle(job.waits_for, until)
     if opening == until and opening != job.campaign.send_at:
-        return Obstacle(sending_hours.in_words(job.campaign, until), until)
+        return Obstacle(sending_hours.describe_opening(job.campaign, until), until)
     return Obstacle(f"waits until {clock(until, now)}", until)
 
 
@@ -135,7 +135,7 @@ def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
     return any(status in rank.statuses and rank.children == (job.parent_id is not None) for rank in ranks)
 
 
-def _process(queue: Queue) -> Obstacle | None:
+def _process(queue: VendorQueue) -> Obstacle | None:
     if queue.slots is None:
         return Obstacle("Redis cannot be reached")
     if not queue.slots:

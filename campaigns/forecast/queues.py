@@ -29,7 +29,7 @@ Sponsors = list[int] | None  # None: all
 
 
 @dataclass(slots=True)
-class Login:
+class LoginQueue:
     """A credential, its own limits, and its messages: those in line, those that wait for a time of their own."""
 
     id: int
@@ -50,7 +50,7 @@ class Login:
 
 
 @dataclass(slots=True)
-class Queue:
+class VendorQueue:
     """Of one vendor. kinds: of its enabled mailcasters; sending: its jobs that a sender is at.
 
     halted: why no call may start at any vendor; empty: it may.
@@ -65,7 +65,7 @@ class Queue:
     slug: str
     paused: bool
     reason: str
-    logins: dict[int, Login]
+    logins: dict[int, LoginQueue]
     limits: tuple[Limit, ...]
     kinds: frozenset[str]
     nights: tuple[Run, ...]
@@ -81,7 +81,7 @@ class Queue:
     next_at: datetime | None = None
     rendered: int = 0
     closes_at: datetime | None = None
-    places: "dict[int, Place]" = field(default_factory=dict)  # by job
+    places: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job
     taken: dict[int, Any] = field(default_factory=dict)  # by login, what is in the windows, once it was asked
 
     @property
@@ -99,7 +99,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePosition:
     """Messages in line up to the end of this job: of the vendor, and of the job's login."""
 
     of_vendor: int
@@ -211,12 +211,12 @@ SELECT 'place', line.vendor_id, json_build_array(line.id, of_vendor, of_login) F
 """
 
 
-def of_vendors(ids: Collection[int], now: datetime, sponsors: Sponsors = None) -> dict[int, Queue]:
+def of_vendors(ids: Collection[int], now: datetime, sponsors: Sponsors = None) -> dict[int, VendorQueue]:
     """Each with all that waits; mine counts the messages of these sponsors."""
     return _read(VENDORS + TOTALS, list(ids), now, {"sponsors": sponsors, "counted": [*QUEUED, S.RENDERED]})
 
 
-def of_jobs(jobs: Iterable[Job], now: datetime) -> dict[int, Queue]:
+def of_jobs(jobs: Iterable[Job], now: datetime) -> dict[int, VendorQueue]:
     """By vendor, with the places of those jobs that are near enough to the front of it; without the totals."""
     there = [job for job in jobs if job.status in QUEUED or job.status == S.RENDERED]
     asked = [job for job in there if job.status in QUEUED]
@@ -230,7 +230,7 @@ def of_jobs(jobs: Iterable[Job], now: datetime) -> dict[int, Queue]:
     return _read(VENDORS + (PLACES if asked else ""), sorted({job.vendor_id for job in there}), now, words)
 
 
-def _read(statement: str, vendors: list[int], now: datetime, words: dict[str, Any]) -> dict[int, Queue]:
+def _read(statement: str, vendors: list[int], now: datetime, words: dict[str, Any]) -> dict[int, VendorQueue]:
     if not vendors:
         return {}
     zones = _zones(int(now.timestamp() // 900))
@@ -251,7 +251,7 @@ def _read(statement: str, vendors: list[int], now: datetime, words: dict[str, An
         if what == "line":
             _add(queues[vendor], told)
         elif what == "place":
-            queues[vendor].places[told[0]] = Place(told[1], told[2])
+            queues[vendor].places[told[0]] = QueuePosition(told[1], told[2])
         elif what == "sending":
             _read_by(queues.values(), told)
     return queues
@@ -265,26 +265,26 @@ def _zones(quarter: int) -> dict[str, int]:
     return {name: int(shift.total_seconds()) for name, shift in shifts if shift}
 
 
-def _queue(vendor: int, told: dict[str, Any]) -> Queue:
+def _queue(vendor: int, told: dict[str, Any]) -> VendorQueue:
     limits: dict[int | None, list[Limit]] = {}
     for login, units, seconds in told["limits"] or ():
         limits.setdefault(login, []).append(Limit(units, seconds))
     logins = {
-        pk: Login(pk, name, paused, reason, _moment(closed), tuple(limits.get(pk, ())))
+        pk: LoginQueue(pk, name, paused, reason, _moment(closed), tuple(limits.get(pk, ())))
         for pk, name, paused, reason, closed in told["logins"] or ()
     }
     runs = (
         Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in told["nights"] or ()
     )
     kinds = frozenset(told["kinds"] or ())
-    return Queue(
+    return VendorQueue(
         vendor, told["slug"], told["paused"], told["reason"], logins, tuple(limits.get(None, ())), kinds, tuple(runs),
-        halted=guard.words(*map(bool, told["store"] or (False, False, False))) or "",
+        halted=guard.why_halted(*map(bool, told["store"] or (False, False, False))) or "",
         each=max(1.0, told["each"] or 1.0),
     )  # fmt: skip
 
 
-def _add(queue: Queue, told: list[Any]) -> None:
+def _add(queue: VendorQueue, told: list[Any]) -> None:
     login, jobs, waiting, mine, in_line, rendered, next_at, closes = told
     of = queue.logins[login]
     of.waiting, of.in_line = int(waiting), 0 if of.stopped else int(in_line)
@@ -297,11 +297,11 @@ def _add(queue: Queue, told: list[Any]) -> None:
     queue.closes_at = min(filter(None, (queue.closes_at, _moment(closes))), default=None)
 
 
-def _read_by(queues: Iterable[Queue], sending: dict[str, int]) -> None:
+def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:
     """Who reads them, and what those are at."""
     try:
         there = queue_readers.look(settings.REDIS_URL)
-    except queue_readers.Unreachable:
+    except queue_readers.ReadersUnreachable:
         return
     for queue in queues:
         name = f"vendor.{queue.slug}"

@@ -7,7 +7,7 @@ from campaigns.intake.addresses import reader
 from campaigns.intake.checking import check
 from campaigns.intake.csv_reader import Table
 from campaigns.intake.csv_recipients import CheckedTable, check_table
-from campaigns.intake.problems import BadInput, Problem
+from campaigns.intake.problems import BadInput, RowError
 from campaigns.intake.storage import Recipients, accept, allocate
 from campaigns.intake.times import At, Hours
 
@@ -16,8 +16,8 @@ __all__ = [
     "BadInput",
     "CheckedTable",
     "Hours",
-    "Problem",
     "Recipients",
+    "RowError",
     "Table",
     "accept",
     "allocate",

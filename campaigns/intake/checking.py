@@ -9,25 +9,25 @@ from campaigns.content.cost import Budget
 from campaigns.content.templates import LINE_BREAK, Content, TemplateError
 from campaigns.intake import duplicates
 from campaigns.intake.addresses import Normal
-from campaigns.intake.duplicates import Digest, Seen
-from campaigns.intake.problems import BadInput, Problem, Problems
+from campaigns.intake.duplicates import Digest, DuplicateFinder
+from campaigns.intake.problems import BadInput, RowError, RowErrors
 
 MAX_CELL = 100_000  # characters
 STEP = 5_000  # rows between two words of progress
 
-Row = tuple[int, str, Mapping[str, Any]]  # number, recipient as written, fields
-Rows = Iterable[Row | Problem]
-Progress = Callable[[], None]
+InputRow = tuple[int, str, Mapping[str, Any]]  # number, recipient as written, fields
+InputRows = Iterable[InputRow | RowError]
+OnProgress = Callable[[], None]
 
 
 def check(
-    rows: Rows, normal: Normal, content: Content, progress: Progress = lambda: None, digest: Digest = hash
+    rows: InputRows, normal: Normal, content: Content, progress: OnProgress = lambda: None, digest: Digest = hash
 ) -> int:
     """How many recipients there are, all of them good; else raises BadInput with what is wrong in which row.
 
     rows is gone through a second time if two recipients look the same.
     """
-    problems, seen = Problems(), Seen(digest)
+    problems, seen = RowErrors(), DuplicateFinder(digest)
     count = 0
     try:
         for count, row in enumerate(rows, start=1):
@@ -46,8 +46,10 @@ def check(
     return count
 
 
-def _look(row: Row | Problem, normal: Normal, content: Content, seen: Seen, problems: Problems) -> None:
-    if isinstance(row, Problem):
+def _look(
+    row: InputRow | RowError, normal: Normal, content: Content, seen: DuplicateFinder, problems: RowErrors
+) -> None:
+    if isinstance(row, RowError):
         problems.add(row.row, row.text)
         return
     number, recipient, fields = row
@@ -61,9 +63,9 @@ def _look(row: Row | Problem, normal: Normal, content: Content, seen: Seen, prob
         problems.add(number, text)
 
 
-def _keys(rows: Rows, normal: Normal) -> Iterator[tuple[int, str]]:
+def _keys(rows: InputRows, normal: Normal) -> Iterator[tuple[int, str]]:
     for row in rows:
-        if not isinstance(row, Problem):
+        if not isinstance(row, RowError):
             try:
                 yield row[0], normal(row[1])
             except ValueError:

@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
 
-class Lines:
+class ConnectionPool:
     def __init__(self) -> None:
         self._free: list[BaseDatabaseWrapper] = []
         os.register_at_fork(after_in_child=self._forget)
@@ -56,4 +56,4 @@ class Lines:
         self._free = []
 
 
-lines = Lines()
+connection_pool = ConnectionPool()

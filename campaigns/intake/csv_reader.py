@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from typing import BinaryIO, NoReturn
 
 from campaigns.content.templates import RECIPIENT
-from campaigns.intake.problems import BadInput, Problem
+from campaigns.intake.problems import BadInput, RowError
 
 MAX_LINE = 10_000_000  # characters
 DELIMITERS = ",;\t"
@@ -33,7 +33,7 @@ class Table:
         if not number:
             raise BadInput("the file is empty")
         self.header = [name.strip() for name in header]
-        problems = [Problem(1, text) for text in _header_problems(self.header)]
+        problems = [RowError(1, text) for text in _header_problems(self.header)]
         if problems:
             raise BadInput(problems)
 
@@ -64,7 +64,7 @@ class Table:
         except UnicodeDecodeError:
             self._not_utf8()
         except csv.Error as error:
-            raise BadInput([Problem(number + 1, _in_words(error))]) from error
+            raise BadInput([RowError(number + 1, _in_words(error))]) from error
         finally:
             if not self.file.closed:
                 text.detach()
@@ -75,7 +75,7 @@ class Table:
             for column, cell in enumerate(cells, start=1):
                 if UNDECODED.search(cell):
                     where = f"column {column}: byte 0x{byte:02x} at position {position:,} of the file is not UTF-8"
-                    raise BadInput([Problem(number, f"{where}; {ADVICE}")])
+                    raise BadInput([RowError(number, f"{where}; {ADVICE}")])
         raise BadInput(f"byte 0x{byte:02x} at position {position:,} of the file is not UTF-8; {ADVICE}")
 
 

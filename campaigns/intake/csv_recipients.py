@@ -7,7 +7,7 @@ from campaigns.content.templates import RECIPIENT, Content
 from campaigns.intake.addresses import Normal, reader
 from campaigns.intake.checking import check
 from campaigns.intake.csv_reader import Table
-from campaigns.intake.problems import BadInput, Problem
+from campaigns.intake.problems import BadInput, RowError
 
 
 class CheckedTable:
@@ -23,7 +23,7 @@ class CheckedTable:
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         normal = self._rows.normal
         for row in self._rows:
-            if isinstance(row, Problem):
+            if isinstance(row, RowError):
                 raise BadInput([row])  # somebody wrote to the file since the check
             yield normal(row[1]), row[2]
 
@@ -37,13 +37,13 @@ class TableRows:
         called = table.header[0] in content.fields and table.header[0] != RECIPIENT
         self.columns = list(enumerate(table.header))[0 if called else 1 :]
 
-    def __iter__(self) -> Iterator[tuple[int, str, dict[str, Any]] | Problem]:
+    def __iter__(self) -> Iterator[tuple[int, str, dict[str, Any]] | RowError]:
         columns, width = self.columns, len(self.table.header)
         for number, cells in self.table.rows():
             if len(cells) == width:
                 yield number, cells[0], {name: cells[column] for column, name in columns}
             else:
-                yield Problem(number, f"{_cells(len(cells))}, but the header has {width}")
+                yield RowError(number, f"{_cells(len(cells))}, but the header has {width}")
 
 
 def check_table(
@@ -58,11 +58,11 @@ def check_table(
 def _check_header(table: Table, channel: str, content: Content, rows: TableRows) -> None:
     first = table.header[0]
     if channel != "print" and _is_recipient(first, rows.normal):
-        raise BadInput([Problem(1, f"there is no header: the first row holds the recipient {first!r}")])
+        raise BadInput([RowError(1, f"there is no header: the first row holds the recipient {first!r}")])
     missing = sorted(content.fields - {name for _, name in rows.columns})
     if missing:
         columns = ", ".join(map(repr, missing))
-        raise BadInput([Problem(1, f"the template needs {columns}; the columns are {', '.join(table.header)}")])
+        raise BadInput([RowError(1, f"the template needs {columns}; the columns are {', '.join(table.header)}")])
 
 
 def _is_recipient(text: str, normal: Normal) -> bool:

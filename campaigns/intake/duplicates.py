@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import pairwise
 
-from campaigns.intake.problems import Problems
+from campaigns.intake.problems import RowErrors
 
 Digest = Callable[[str], int]  # signed 64 bits
 
 
-class Seen:
+class DuplicateFinder:
     """The recipients so far, as digests in 256 heaps by their first byte, so that a heap at a time can be sorted."""
 
     def __init__(self, digest: Digest = hash) -> None:
@@ -30,7 +30,7 @@ class Seen:
         return found
 
 
-def report(suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: Problems, digest: Digest) -> None:
+def report(suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: RowErrors, digest: Digest) -> None:
     """The second look: adds a problem for each recipient (row number, key) who came before.
 
     A suspect's first row and a second digest of it are kept, 16 bytes; coincidences are kept one by one: they are rare.

@@ -8,7 +8,7 @@ SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class RowError:
     """row: the header is row 1; 0 means the whole of it."""
 
     row: int
@@ -21,8 +21,8 @@ class Problem:
 class BadInput(ValueError):
     """Nothing was stored. problems: the first 50, by row; total: how many there are."""
 
-    def __init__(self, problems: list[Problem] | str, total: int | None = None) -> None:
-        self.problems = [Problem(0, problems)] if isinstance(problems, str) else problems
+    def __init__(self, problems: list[RowError] | str, total: int | None = None) -> None:
+        self.problems = [RowError(0, problems)] if isinstance(problems, str) else problems
         self.total = len(self.problems) if total is None else total
         super().__init__(str(self))
 
@@ -33,17 +33,17 @@ class BadInput(ValueError):
         return "\n".join(lines)
 
 
-class Problems:
+class RowErrors:
     """Keeps the first 50 by row and counts them all."""
 
     def __init__(self) -> None:
-        self.first: list[Problem] = []
+        self.first: list[RowError] = []
         self.total = 0
 
     def add(self, row: int, text: str) -> None:
         self.total += 1
         if len(self.first) < SHOWN or row < self.first[-1].row:
-            insort(self.first, Problem(row, text))
+            insort(self.first, RowError(row, text))
             del self.first[SHOWN:]
 
     def extend(self, more: BadInput) -> None:

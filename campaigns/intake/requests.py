@@ -15,7 +15,7 @@ import orjson
 import psycopg
 from django.db import connection
 
-from campaigns.intake.connection_pool import lines
+from campaigns.intake.connection_pool import connection_pool
 from campaigns.lifecycle import Status
 from campaigns.models import references
 
@@ -114,14 +114,14 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     except (psycopg.OperationalError, psycopg.InterfaceError):
         if connection.in_atomic_block:
             raise
-        lines.close()
+        connection_pool.close()
         rows = _execute(parameters)
     return [Stored(job_id, busy) for job_id, busy in rows]
 
 
 def _execute(parameters: list[str]) -> list[Any]:
     # Parsed and planned once a connection. Django's own cursors put their values into the text: they prepare nothing.
-    with lines.one() as line, psycopg.Cursor(line) as cursor:
+    with connection_pool.one() as line, psycopg.Cursor(line) as cursor:
         line.prepare_threshold = 0
         return cursor.execute(STORE, parameters, prepare=True).fetchall()
 

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from campaigns.decisions import Answer, Verdict
+from campaigns.decisions import JobDecision, Verdict
 from vendors.management.output import write_json
 
 NOT_YET = 3
 CODES = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
 
 
-def report(out: OutputWrapper, answers: Iterable[Answer], as_json: bool) -> None:
+def report(out: OutputWrapper, answers: Iterable[JobDecision], as_json: bool) -> None:
     """One line a job. Raises CommandError with the lowest exit code above 0 of all answers."""
     told = list(answers)
     bad = [answer for answer in told if answer.verdict in CODES]

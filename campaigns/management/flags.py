@@ -36,7 +36,7 @@ def whole(options: Mapping[str, Any]) -> Q:
     return Q() if (options["status"] or "").lower() in ends else Q(parent=None)
 
 
-def jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
+def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
     """Those that the flags name. Raises CommandError for names and values that there are not."""
     found = Job.objects.all()
     if options["sponsor"]:

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import QuerySet
 
-from campaigns.decisions import Answer, Verdict
+from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import Status
 from campaigns.management import flags, following
 from campaigns.management.answers import report
@@ -40,7 +40,7 @@ class Deciding(BaseCommand):
         if bool(ids) == flags.given(options):
             raise CommandError("name the jobs by id, or by --sponsor, --vendor and the like", returncode=2)
         if not ids or options["dry_run"]:
-            named = Job.objects.filter(pk__in=ids) if ids else flags.jobs(options)
+            named = Job.objects.filter(pk__in=ids) if ids else flags.looked_up_jobs(options)
             found = list(self.legal(named, options))
             words, counts = self.numbers(found)
             if options["dry_run"] or not found:
@@ -62,7 +62,7 @@ class Deciding(BaseCommand):
         """What it would do, for people and for programs."""
         raise NotImplementedError
 
-    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[Answer]:
+    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[JobDecision]:
         raise NotImplementedError
 
 

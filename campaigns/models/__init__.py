@@ -1,17 +1,7 @@
 """The rows of the work: mail: campaigns, messages, jobs. sessions: what the HTTP front gives for a send request."""
 
 from campaigns.models.audited import Audited
-from campaigns.models.mail import (
-    HOLDING,
-    Campaign,
-    Delivery,
-    Job,
-    Message,
-    OpsMessage,
-    Receipt,
-    Resolution,
-    Sponsor,
-)
+from campaigns.models.mail import HOLDING, Campaign, Delivery, Job, Message, OpsMessage, ReportKind, Resolution, Sponsor
 from campaigns.models.runs import DispatchRun
 from campaigns.models.sessions import Session
 from campaigns.models.store import Store
@@ -26,7 +16,7 @@ __all__ = [
     "Job",
     "Message",
     "OpsMessage",
-    "Receipt",
+    "ReportKind",
     "Resolution",
     "Session",
     "Sponsor",

@@ -88,7 +88,7 @@ REFUSED = Q(error_code=None) | Q(delivered_at__isnull=False) | Q(error_code="exp
 IN_DOUBT = Q(in_doubt_at=None) | Q(sent_at__isnull=False, delivered_at=None, error_code=None)
 
 
-class Receipt(models.TextChoices):
+class ReportKind(models.TextChoices):
     """What a vendor reported later of a letter that it had accepted."""
 
     DELIVERED = "delivered"
@@ -116,7 +116,7 @@ class Message(Delivery):
     disproved = models.DateTimeField(
         null=True, help_text="The sent_at of the call that the vendor does not have, as a look-up proved."
     )
-    receipt = models.CharField(max_length=9, choices=Receipt.choices, null=True)
+    receipt = models.CharField(max_length=9, choices=ReportKind.choices, null=True)
     receipt_at = models.DateTimeField(null=True)
     receipt_no = models.PositiveSmallIntegerField(null=True)
     receipt_note = models.CharField(max_length=255, null=True)

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from django.db import transaction
 
 from campaigns import decisions
-from campaigns.decisions import Answer, Verdict
+from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import resolve
 from campaigns.lifecycle import MOVES
 from campaigns.models import Job, Message
-from campaigns.tasks import ring, settle_soon
+from campaigns.tasks import notify_vendors, reconcile_soon
 from vendors import history
 from vendors.history import Person
 
 
-def stop(job_ids: Iterable[int], by: Person, reason: str = "", revision: int | None = None) -> list[Answer]:
+def stop(job_ids: Iterable[int], by: Person, reason: str = "", revision: int | None = None) -> list[JobDecision]:
     """As claims.people.stop."""
     return _each(job_ids, by, reason, lambda job_id: decisions.stop([job_id], revision, by.name))
 
@@ -29,12 +29,12 @@ def retry(
     expired: bool = False,
     by: Person | None = None,
     reason: str = "",
-) -> list[Answer]:
+) -> list[JobDecision]:
     """As claims.people.retry; the jobs are dispatched in the same transaction, the bell rings after it."""
     return _each(job_ids, by, reason, lambda job_id: _retry(job_id, revision, expired))
 
 
-def dispatch(job_ids: Iterable[int], by: Person, reason: str = "", revision: int | None = None) -> list[Answer]:
+def dispatch(job_ids: Iterable[int], by: Person, reason: str = "", revision: int | None = None) -> list[JobDecision]:
     """Sends rendered jobs on now, without waiting for the night; others are told why not."""
     return _each(job_ids, by, reason, lambda job_id: [_dispatch(job_id, revision)])
 
@@ -55,7 +55,7 @@ def settle(
 
 def settle_jobs(
     job_ids: Iterable[int], decision: str, by: Person, reason: str, seen: int | None = None
-) -> list[Answer]:
+) -> list[JobDecision]:
     """As claims.resolve.resolve_job; jobs that send again are dispatched in the same transaction."""
     return _each(job_ids, by, reason, lambda job_id: [_settle(job_id, decision, reason, by.name, seen)])
 
@@ -63,13 +63,15 @@ def settle_jobs(
 def ask_again(message_ids: Iterable[int]) -> int:
     """The vendors are asked about these doubts at once; how many were in doubt still."""
     asked = resolve.ask_again(message_ids)
-    transaction.on_commit(settle_soon)
+    transaction.on_commit(reconcile_soon)
     return asked
 
 
-def _each(job_ids: Iterable[int], by: Person | None, reason: str, act: Callable[[int], list[Answer]]) -> list[Answer]:
+def _each(
+    job_ids: Iterable[int], by: Person | None, reason: str, act: Callable[[int], list[JobDecision]]
+) -> list[JobDecision]:
     """One transaction a job: the decision and its record."""
-    answers: list[Answer] = []
+    answers: list[JobDecision] = []
     for job_id in dict.fromkeys(job_ids):
         with transaction.atomic():
             answers += (told := act(job_id))
@@ -79,37 +81,39 @@ def _each(job_ids: Iterable[int], by: Person | None, reason: str, act: Callable[
     return answers
 
 
-def _retry(job_id: int, revision: int | None, expired: bool) -> list[Answer]:
+def _retry(job_id: int, revision: int | None, expired: bool) -> list[JobDecision]:
     (answer,) = decisions.retry([job_id], revision, expired)
     if answer.verdict == Verdict.DONE:
         _send_on([job_id, *answer.ready])
     return [answer]
 
 
-def _settle(job_id: int, decision: str, reason: str, by: str, seen: int | None) -> Answer:
+def _settle(job_id: int, decision: str, reason: str, by: str, seen: int | None) -> JobDecision:
     answer = resolve.resolve_job(job_id, decision, reason, by, seen)
     if answer.ready:
         _send_on(answer.ready)
     return answer
 
 
-def _dispatch(job_id: int, revision: int | None) -> Answer:
+def _dispatch(job_id: int, revision: int | None) -> JobDecision:
     job = Job.objects.filter(pk=job_id).first()
     if job is None:
-        return Answer(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     if job.status not in MOVES["dispatch"].sources:
-        return Answer(job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: it was dispatched before")
+        return JobDecision(
+            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: it was dispatched before"
+        )
     if revision not in (None, job.revision):
-        return Answer(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
+        return JobDecision(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
-        return Answer(job_id, Verdict.BUSY, f"job {job_id} waits for its time to be sent")
-    transaction.on_commit(lambda: ring(gone.vendors))
-    return Answer(job_id, Verdict.DONE, f"job {job_id} dispatched", job.size)
+        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} waits for its time to be sent")
+    transaction.on_commit(lambda: notify_vendors(gone.vendors))
+    return JobDecision(job_id, Verdict.DONE, f"job {job_id} dispatched", job.size)
 
 
 def _send_on(job_ids: Iterable[int]) -> None:
     jobs = list(job_ids)
     dispatcher.dispatch_ready(jobs)
     vendors = list(Job.objects.filter(pk__in=jobs).values_list("vendor_id", flat=True).distinct())
-    transaction.on_commit(lambda: ring(vendors))
+    transaction.on_commit(lambda: notify_vendors(vendors))

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from campaigns import labels, progress
-from campaigns.models import Delivery, Job, Message, OpsMessage, Receipt, Session
+from campaigns.models import Delivery, Job, Message, OpsMessage, ReportKind, Session
 from campaigns.progress import STILL, Progress
 from campaigns.results import store as result_store
 
@@ -22,7 +22,7 @@ REASONS = {"expired": "it was not sent before its expiry", "template": "its temp
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SessionView:
     """A session as it is now."""
 
     session: Session
@@ -54,23 +54,23 @@ def plain(word: str) -> str:
     return word.lower().replace(" ", "_")
 
 
-def look(session_id: UUID, sponsor_id: int, test: bool) -> Look | None:
+def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     """None: there is none, or it is somebody else's."""
     mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
     session = mine.select_related("job__vendor").defer("answer", "fingerprint").first()
     if session is None:
         return None
-    return Look(session, session.job, progress.of_jobs([session.job])[session.job.pk])
+    return SessionView(session, session.job, progress.of_jobs([session.job])[session.job.pk])
 
 
-def changed(look: Look) -> bool:
+def changed(look: SessionView) -> bool:
     """What a long poll watches: has anything happened since?"""
     names = ("status", "accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
     now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
     return now != tuple(getattr(look.job, name) for name in names)
 
 
-def messages(look: Look) -> list[dict[str, Any]]:
+def messages(look: SessionView) -> list[dict[str, Any]]:
     """All messages of a session, in order, each with what became of it."""
     return (_stored(look) if look.finished else None) or of_rows(look.session, look.job)
 
@@ -94,12 +94,12 @@ def tag(job: Job) -> list[Any]:
     return [_iso(job.finished_at), *counts]
 
 
-def _stored(look: Look) -> list[dict[str, Any]] | None:
+def _stored(look: SessionView) -> list[dict[str, Any]] | None:
     if look.session.shard is None:
         return None
     try:
         result = result_store.get(look.session.shard, look.session.pk)
-    except result_store.Unreachable as error:
+    except result_store.ResultStoreUnreachable as error:
         log.warning("result server %s cannot be reached, the rows answer: %s", look.session.shard, error)
         return None
     return result["messages"] if result and result["tag"] == tag(look.job) else None
@@ -131,7 +131,7 @@ def facts(message: Message, row: Delivery, reference: str | None, *, stopped: bo
 
 
 def _reported(message: Message) -> dict[str, str | None] | None:
-    return {"code": "bounced", "text": message.receipt_note} if message.receipt == Receipt.BOUNCED else None
+    return {"code": "bounced", "text": message.receipt_note} if message.receipt == ReportKind.BOUNCED else None
 
 
 def _reason(row: Delivery) -> dict[str, str | None] | None:

@@ -16,7 +16,7 @@ from redis import Redis, RedisError
 from vendors import redis_clients
 
 
-class Unreachable(Exception):
+class ResultStoreUnreachable(Exception):
     """This result server is away. The truth in PostgreSQL remains."""
 
 
@@ -24,13 +24,13 @@ def shard_of(session: UUID) -> int:
     return zlib.crc32(session.bytes) % len(settings.RESULT_URLS)
 
 
-def put(shard: int, session: UUID, result: dict[str, Any]) -> None:
+def put_result(shard: int, session: UUID, result: dict[str, Any]) -> None:
     """For settings.RESULT_TTL. Raises Unreachable."""
     blob = zlib.compress(orjson.dumps(result), 1)
     try:
         _server(shard).set(_key(session), blob, ex=settings.RESULT_TTL)
     except RedisError as error:
-        raise Unreachable(str(error)) from error
+        raise ResultStoreUnreachable(str(error)) from error
 
 
 def get(shard: int, session: UUID) -> dict[str, Any] | None:
@@ -40,7 +40,7 @@ def get(shard: int, session: UUID) -> dict[str, Any] | None:
     try:
         blob: Any = _server(shard).get(_key(session))
     except RedisError as error:
-        raise Unreachable(str(error)) from error
+        raise ResultStoreUnreachable(str(error)) from error
     return orjson.loads(zlib.decompress(blob)) if blob else None
 
 

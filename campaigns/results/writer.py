@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries
 MOST = 500  # sessions a sweep
-Result = TypeVar("Result")
+Written = TypeVar("Written")
 
 
 def finished(job_ids: Iterable[int]) -> list[UUID]:
@@ -54,7 +54,9 @@ def _consume(session_id: UUID) -> list[int]:
     messages = reader.of_rows(session, job)
     shard = result_store.shard_of(session_id)
     result = {"tag": reader.tag(job), "messages": messages}
-    put = _tried(lambda: _put(shard, session_id, result), (result_store.Unreachable,), f"result {session_id}")
+    put = _tried(
+        lambda: _put(shard, session_id, result), (result_store.ResultStoreUnreachable,), f"result {session_id}"
+    )
     with transaction.atomic():
         hold([job.pk])
         if not Job.objects.filter(pk=job.pk, status=job.status, revision=job.revision).exists():
@@ -65,11 +67,11 @@ def _consume(session_id: UUID) -> list[int]:
 
 
 def _put(shard: int, session_id: UUID, result: dict[str, Any]) -> bool:
-    result_store.put(shard, session_id, result)
+    result_store.put_result(shard, session_id, result)
     return True
 
 
-def _tried(step: Callable[[], Result], errors: tuple[type[Exception], ...], what: str) -> Result | None:
+def _tried(step: Callable[[], Written], errors: tuple[type[Exception], ...], what: str) -> Written | None:
     """A few times; then it is dropped, with a word in the log."""
     for pause in (*PAUSES, None):
         try:

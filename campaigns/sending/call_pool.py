@@ -14,9 +14,9 @@ from typing import NamedTuple
 from django.conf import settings
 
 from campaigns import failpoints
-from campaigns.claiming.claims import Claimed
-from campaigns.claiming.leased_job import Work, letters_in_turn
-from campaigns.sending.recording import Answer
+from campaigns.claiming.claims import ClaimedMessage
+from campaigns.claiming.leased_job import LeasedJob, letters_in_turn
+from campaigns.sending.recording import CallResult
 from campaigns.sending.refusals import EqualRefusals
 from vendors.adapters.base import Letter
 from vendors.adapters.deadlines import Deadlines
@@ -24,16 +24,16 @@ from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)
 
-Write = Callable[[list[Answer], list[str]], Awaitable[None]]
+Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
 
-class Ticket(NamedTuple):
+class PermittedCall(NamedTuple):
     """A claimed message with its places in the vendor's window; no call may start after `latest` (monotonic).
 
     letter: if it is made already; Refused: it is not called.
     """
 
-    message: Claimed
+    message: ClaimedMessage
     places: Sequence[str]
     latest: float
     letter: Letter | Refused | None = None
@@ -52,13 +52,13 @@ def heavier(one: Said | None, other: Said) -> Said:
     return other if one is None or weight(other) >= weight(one) else one
 
 
-class Room:
+class CallPool:
     """Runs the calls. `write(answers, places)` stores what came of them, in batches.
 
     A place whose letter was not called after all counts as used, as it does in the ledger.
     """
 
-    def __init__(self, work: Work, write: Write) -> None:
+    def __init__(self, work: LeasedJob, write: Write) -> None:
         self.size = work.adapter.concurrency * work.adapter.capabilities.batch_max
         self.taken = 0
         self._busy = 0  # connections in a call
@@ -71,8 +71,8 @@ class Room:
         self.trouble = ""  # what the last one against it said, without to whom it was
         self._work, self._write = work, write
         self._deadlines = Deadlines(work.adapter.deadline)
-        self._tickets: asyncio.Queue[Ticket] = asyncio.Queue()
-        self._answers: list[Answer] = []
+        self._tickets: asyncio.Queue[PermittedCall] = asyncio.Queue()
+        self._answers: list[CallResult] = []
         self._places: list[str] = []
         self._answered, self._freed = asyncio.Event(), asyncio.Event()
 
@@ -83,7 +83,7 @@ class Room:
         idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
         return min(self.size - self.taken, max(0, idle - self._tickets.qsize()))
 
-    def enter(self, tickets: list[Ticket]) -> None:
+    def enter(self, tickets: list[PermittedCall]) -> None:
         self.taken += len(tickets)
         for ticket in tickets:
             self._tickets.put_nowait(ticket)
@@ -114,9 +114,9 @@ class Room:
             await self._call(batch)
             self._busy -= 1
 
-    async def _call(self, batch: list[Ticket]) -> None:
+    async def _call(self, batch: list[PermittedCall]) -> None:
         letters: list[Letter] = []
-        called: list[Ticket] = []
+        called: list[PermittedCall] = []
         made = [one.letter for one in batch if one.letter] if batch[0].letter else []  # all are, or none
         made = made or await letters_in_turn(self._work, [one.message for one in batch])
         now = time.monotonic()
@@ -147,7 +147,7 @@ class Room:
             log.exception("the adapter failed in a call")
             return [InDoubt(f"{type(error).__name__} in the adapter")] * len(letters)
 
-    def _leave(self, ticket: Ticket, outcome: Outcome, *, called: bool) -> None:
+    def _leave(self, ticket: PermittedCall, outcome: Outcome, *, called: bool) -> None:
         self._places.extend(ticket.places)
         self._answers.append((ticket.message.id, outcome))
         if called:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from campaigns.claiming import claims, cost_claims
-from campaigns.claiming.claims import Claimed
-from campaigns.claiming.leased_job import Work, letters_in_turn
-from campaigns.sending.call_pool import Ticket
+from campaigns.claiming.claims import ClaimedMessage
+from campaigns.claiming.leased_job import LeasedJob, letters_in_turn
+from campaigns.sending.call_pool import PermittedCall
 from vendors.adapters.base import Letter, one_unit
 from vendors.limits.values import Grant, Scope
 from vendors.outcomes import Refused
@@ -29,11 +29,11 @@ class Claimer(Protocol):
     async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
         """For at most so many messages from the cursor on."""
 
-    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[Ticket]:
+    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
         """In the order of their ids; the places behind those of the tickets are nobody's. latest: as in Ticket."""
 
 
-def claimer(work: Work) -> Claimer:
+def claimer(work: LeasedJob) -> Claimer:
     return ByCount() if work.adapter.capabilities.cost is one_unit else ByCost(work)
 
 
@@ -43,15 +43,15 @@ class ByCount:
     async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
         return Need(most, 1)
 
-    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[Ticket]:
+    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
         messages = await claims.claim(connection, words | {"most": grant.units})
-        return [Ticket(one, (place,), latest) for one, place in zip(messages, grant.places(), strict=False)]
+        return [PermittedCall(one, (place,), latest) for one, place in zip(messages, grant.places(), strict=False)]
 
 
 class Priced(NamedTuple):
     """A message with what its letter costs; 0: it is not called, `letter` says why."""
 
-    message: Claimed
+    message: ClaimedMessage
     letter: Letter | Refused
     units: int
 
@@ -62,7 +62,7 @@ class ByCost:
     They go in their order: a dear one that has no place yet is not passed by cheap ones behind it.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: LeasedJob) -> None:
         self._work, self._cost = work, work.adapter.capabilities.cost
         self._ahead: deque[Priced] = deque()
         self._cursor = work.first
@@ -73,7 +73,7 @@ class ByCost:
         self._next = [_within(priced, smallest) for priced in list(self._ahead)[:most]]
         return Need(sum(priced.units for priced in self._next), self._next[0].units if self._next else 0)
 
-    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[Ticket]:
+    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
         fitting = {priced.message.id: priced for priced in _prefix(self._next, grant.units)}
         units = [priced.units for priced in fitting.values()]
         messages = await cost_claims.claim_these(connection, words, list(fitting), units)
@@ -81,7 +81,7 @@ class ByCost:
         tickets = []
         for message in messages:
             _, letter, cost = fitting[message.id]
-            tickets.append(Ticket(message, tuple(next(places) for _ in range(cost)), latest, letter))
+            tickets.append(PermittedCall(message, tuple(next(places) for _ in range(cost)), latest, letter))
         return tickets
 
     async def _look_ahead(self, connection: Any, cursor: int, most: int) -> None:
@@ -97,7 +97,7 @@ class ByCost:
             )
             self._ahead.extend(map(self._price, found, await letters_in_turn(self._work, found)))
 
-    def _price(self, message: Claimed, letter: Letter | Refused) -> Priced:
+    def _price(self, message: ClaimedMessage, letter: Letter | Refused) -> Priced:
         return Priced(message, letter, max(1, self._cost(letter)) if isinstance(letter, Letter) else 0)
 
 

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.json import set_json_loads
 
 from campaigns.claiming import claims
-from campaigns.claiming.leased_job import Work
+from campaigns.claiming.leased_job import LeasedJob
 from campaigns.failover import guard
 from vendors import redis_clients
 from vendors.adapters.base import Adapter
@@ -41,7 +41,7 @@ class Connections:
         self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def to_vendor(self, work: Work) -> AsyncIterator[Adapter]:
+    async def to_vendor(self, work: LeasedJob) -> AsyncIterator[Adapter]:
         """An open adapter with the job's settings and secret; closed where the block ends with an error."""
         await self._rest(False)
         known, kept = self._ways.pop(work.credential_id, (b"", None))

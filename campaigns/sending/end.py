@@ -5,7 +5,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class StreamEnd:
     """Why the stream ended. drained: nothing was left. until: when it may go on; words: why it waits.
 
     held: the job itself has to wait until then; else its credential has, and a person may open that earlier.
@@ -19,6 +19,6 @@ class End:
     paused: bool = False
 
 
-def put_off(until: datetime) -> End:
+def put_off(until: datetime) -> StreamEnd:
     """The vendor has put off all that is left; nobody waits for it meanwhile."""
-    return End(until=until, words="some are to be tried again", held=True)
+    return StreamEnd(until=until, words="some are to be tried again", held=True)

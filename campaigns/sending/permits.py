@@ -7,25 +7,25 @@ from typing import Any
 
 from campaigns import failpoints
 from campaigns.claiming import limits
-from campaigns.claiming.leased_job import Work
+from campaigns.claiming.leased_job import LeasedJob
 from campaigns.sending.claimers import Need
-from vendors.limits.throttle import AsyncThrottle, Unreachable
-from vendors.limits.values import Answer, Grant, Scope, Wait
+from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
+from vendors.limits.values import AcquireResult, Grant, Scope, Wait
 
 log = logging.getLogger(__name__)
 
 LEAD = 1.0  # seconds before a place is free at which a job is taken again: its sender is ready then
 
 
-class Window:
+class Permits:
     """For one job. hold: seconds within which a call under a grant has surely ended."""
 
-    def __init__(self, throttle: AsyncThrottle, work: Work, hold: float) -> None:
+    def __init__(self, throttle: AsyncThrottle, work: LeasedJob, hold: float) -> None:
         self._throttle, self._work, self._hold = throttle, work, hold
 
     async def acquire(
         self, rows: Any, scope: Scope, need: Need, note: str, patience: float
-    ) -> tuple[Answer, datetime | None]:
+    ) -> tuple[AcquireResult, datetime | None]:
         """What the throttle answers; and, where the wait is longer than `patience`, until when no caster need try.
 
         note: what for; Redis remembers it. Raises Unreachable.
@@ -40,7 +40,7 @@ class Window:
             await limits.reopen(rows, self._work.vendor_id)
         return answer, opens_at
 
-    async def _ask(self, scope: Scope, need: Need, note: str) -> Answer:
+    async def _ask(self, scope: Scope, need: Need, note: str) -> AcquireResult:
         if not need.least:
             return Grant("", 0, time.monotonic() + self._hold)
         return await self._throttle.acquire(scope, need.want, self._hold, need.least, note)
@@ -50,7 +50,7 @@ class Window:
         failpoints.here("before_done")
         try:
             await self._throttle.done(scope, places)
-        except Unreachable:  # they run out by themselves, later
+        except ThrottleUnreachable:  # they run out by themselves, later
             log.warning("job %s: places could not be handed back", self._work.lease.job_id)
         failpoints.here("after_done")
 
@@ -58,7 +58,7 @@ class Window:
         """No call was started for them: somebody else may have them at once."""
         try:
             await self._throttle.cancel(scope, places)
-        except Unreachable:
+        except ThrottleUnreachable:
             log.warning("job %s: places could not be handed back", self._work.lease.job_id)
         else:
             await limits.reopen(rows, self._work.vendor_id)

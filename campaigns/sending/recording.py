@@ -16,7 +16,7 @@ from vendors.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 
-Answer = tuple[int, Outcome]
+CallResult = tuple[int, Outcome]
 NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
 
 
@@ -37,7 +37,7 @@ class Recorder:
     async def close(self) -> None:
         await self._connections.give_back(self._rows)
 
-    async def store(self, answers: list[Answer]) -> None:
+    async def store(self, answers: list[CallResult]) -> None:
         """Tried again for a minute where the database is lost or refuses; then the error is the caller's."""
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
             try:

@@ -18,7 +18,7 @@ from campaigns.event_loop import LoopThread
 from campaigns.finishing import finalizer
 from campaigns.sending import draining
 from campaigns.sending.connections import Connections
-from campaigns.sending.end import End, put_off
+from campaigns.sending.end import StreamEnd, put_off
 from campaigns.sending.stream import Stream
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle
@@ -61,7 +61,7 @@ class Sender:
             return Sent(job_id, left=True, until=until)
         if not claims.start(lease):  # stopped meanwhile
             return Sent(job_id)
-        end: End | None = None
+        end: StreamEnd | None = None
         while (end is None or end.drained) and not draining.drain(_connected(), lease, work.first, work.end):
             due = draining.due(_connected(), lease, work.first, work.end) if end else None
             end = put_off(due) if due else self._run(self._stream(work, stopping))
@@ -78,11 +78,11 @@ class Sender:
             self._loop.close()
             self._loop = None
 
-    async def _stream(self, work: works.Work, stopping: Callable[[], bool]) -> End:
+    async def _stream(self, work: works.LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
         async with self._connections.to_vendor(work) as adapter:
             return await Stream(replace(work, adapter=adapter), self._connections, rebuild, stopping).run()
 
-    def _run(self, work: Coroutine[Any, Any, End]) -> End:
+    def _run(self, work: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
         if self._loop is None:
             self._loop = LoopThread()
         return self._loop.run(work)

@@ -20,15 +20,15 @@ from psycopg import Error as RowsError
 from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims
 from campaigns.claiming import limits as world
-from campaigns.claiming.leased_job import Work
+from campaigns.claiming.leased_job import LeasedJob
 from campaigns.sending import claimers, draining
-from campaigns.sending.call_pool import Room
+from campaigns.sending.call_pool import CallPool
 from campaigns.sending.connections import Connections
-from campaigns.sending.end import End
-from campaigns.sending.permits import Window
-from campaigns.sending.recording import NO_DATABASE, Answer, Recorder
+from campaigns.sending.end import StreamEnd
+from campaigns.sending.permits import Permits
+from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder
 from vendors import health
-from vendors.limits.throttle import Unreachable
+from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Paused, Scope, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
 
@@ -45,7 +45,7 @@ class Stream:
 
     def __init__(
         self,
-        work: Work,
+        work: LeasedJob,
         connections: Connections,
         rebuild: Callable[[Scope], Any],
         stopping: Callable[[], bool],
@@ -54,14 +54,14 @@ class Stream:
         throttle, self._health = connections.to_redis()
         self._claimer = claimers.claimer(work)
         self._hold = work.adapter.deadline + SLACK
-        self._window = Window(throttle, work, self._hold)
-        self._room = Room(work, self._write)
+        self._window = Permits(throttle, work, self._hold)
+        self._room = CallPool(work, self._write)
         self._cursor = self._reached = work.first  # claimed, and enqueued, up to here
         self._closes: datetime | None = None
         self._backoff = 0.0
         self._looked = self._beaten = time.monotonic()
 
-    async def run(self) -> End:
+    async def run(self) -> StreamEnd:
         """On an error the open calls are cut and thereby in doubt."""
         self._claims = await self._connections.to_rows()
         try:
@@ -74,7 +74,7 @@ class Stream:
         finally:
             await self._connections.give_back(self._claims)
 
-    async def _send(self) -> End:
+    async def _send(self) -> StreamEnd:
         self._reached = await claims.reached(self._claims, self._work.lease, self._work.first, self._work.end)
         self._world = await self._look()
         self._adoptions = self._world.adoptions
@@ -94,9 +94,9 @@ class Stream:
             self._room.settle_health()
             await self._tell_health()
 
-    async def _feed(self) -> End:
+    async def _feed(self) -> StreamEnd:
         """Claims whenever there is room, until there is a reason to end; then waits for the open calls."""
-        end: End | None = None
+        end: StreamEnd | None = None
         while True:
             try:
                 if end is None:
@@ -110,7 +110,7 @@ class Stream:
                 end = self._later(5, "the database could not be reached")
             except RowsError as error:
                 end = self._later(10, self._recorder.refuse(error))
-            except Unreachable as error:
+            except ThrottleUnreachable as error:
                 end = self._later(10, f"the throttle's Redis cannot be reached: {error}")
             if end is None or self._room.taken:
                 continue
@@ -119,7 +119,7 @@ class Stream:
             if end is not None:
                 return end
 
-    async def _heed(self, end: End | None) -> End | None:
+    async def _heed(self, end: StreamEnd | None) -> StreamEnd | None:
         """What the vendor said of login, account or waiting outranks every other reason to wait, and is never lost.
 
         It binds the credential whatever becomes of this job: stopped, taken away, or without a place in the window.
@@ -132,7 +132,7 @@ class Stream:
                 end = told
         return end
 
-    async def _again(self, end: End) -> End | None:
+    async def _again(self, end: StreamEnd) -> StreamEnd | None:
         """The job is drained, unless some were provably not sent: they go again, from its start.
 
         Those that the vendor has put off wait for their time; whom it has put off for too long is given up, visibly.
@@ -149,10 +149,10 @@ class Stream:
         self._cursor, room.not_sent = work.first, 0
         return None
 
-    async def _step(self) -> End | None:
+    async def _step(self) -> StreamEnd | None:
         await self._live()
         if not self._world.ours or self._stopping():
-            return End()
+            return StreamEnd()
         if halted := self._recorder.refused or self._world.halted_since(self._adoptions):
             return self._later(10, halted)
         if self._overdue():
@@ -190,54 +190,56 @@ class Stream:
         try:
             if good or bad:
                 await self._health.note(self._work.vendor_id, self._world.health, good, bad, self._room.trouble)
-        except health.Unreachable:
+        except health.HealthStoreUnreachable:
             log.warning("job %s: %s good and %s bad answers are not counted", self._work.lease.job_id, good, bad)
 
     def _overdue(self) -> bool:
         deadline = self._work.deadline
         return deadline is not None and self._world.now >= deadline
 
-    async def _reason_to_end(self) -> End | None:
+    async def _reason_to_end(self) -> StreamEnd | None:
         seen = self._world
         if seen.paused is not None:
-            return End(words=f"paused: {seen.paused}", paused=True)
+            return StreamEnd(words=f"paused: {seen.paused}", paused=True)
         if seen.closed_for > PATIENCE:
-            return End(until=seen.closed_until, words="the vendor asked to wait")
+            return StreamEnd(until=seen.closed_until, words="the vendor asked to wait")
         if opening := sending_hours.opens_at(self._work.campaign, seen.now):
-            return End(until=opening, words=sending_hours.in_words(self._work.campaign, opening), held=True)
-        return End(drained=True) if self._cursor >= self._work.end else None
+            return StreamEnd(
+                until=opening, words=sending_hours.describe_opening(self._work.campaign, opening), held=True
+            )
+        return StreamEnd(drained=True) if self._cursor >= self._work.end else None
 
-    async def _enqueue(self) -> End | None:
+    async def _enqueue(self) -> StreamEnd | None:
         """The next slice; ends if the job was stopped or taken from us."""
         high = min(self._reached + SLICE, self._work.end)
         if not await claims.enqueue(self._claims, self._work.lease, self._reached, high):
-            return End()
+            return StreamEnd()
         self._reached = high
         return None
 
-    async def _expire(self) -> End | None:
+    async def _expire(self) -> StreamEnd | None:
         """The deadline has passed. What is not enqueued yet is first, so that it can be seen to expire."""
         if self._reached < self._work.end:
             return await self._enqueue()
         await draining.expire(self._claims, self._work.lease, self._work.first, self._work.end)
-        return End(drained=True)
+        return StreamEnd(drained=True)
 
-    async def _after(self, refusal: NotSent | InDoubt) -> End | None:
+    async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:
         """The vendor could not be called: the whole credential waits as long as it said, or longer each time."""
         if refusal.pause or isinstance(refusal, InDoubt):
             await world.pause(self._claims, self._work.credential_id, refusal.reason)
             self._world = await self._look()
-            return End(words=f"paused: {refusal.reason}", paused=True)
+            return StreamEnd(words=f"paused: {refusal.reason}", paused=True)
         self._backoff = 0.5 if self._room.good else min(60.0, max(0.5, 2 * self._backoff))
         self._room.good = 0
         seconds = self._backoff if refusal.retry_after is None else refusal.retry_after
         await world.close(self._claims, self._work.credential_id, seconds)
         self._world = await self._look()
         if seconds > PATIENCE:
-            return End(until=self._world.closed_until, words=f"waits for the vendor: {refusal.reason}")
+            return StreamEnd(until=self._world.closed_until, words=f"waits for the vendor: {refusal.reason}")
         return None
 
-    async def _claim(self) -> End | None:
+    async def _claim(self) -> StreamEnd | None:
         """As many as there are places and room for; or a short wait; or a reason to let go of the job."""
         # No more places than there are messages left: each one too many keeps somebody else's message waiting.
         left = min(self._work.end - self._cursor, self._world.left - self._room.taken)
@@ -251,20 +253,20 @@ class Stream:
                 failpoints.here("after_grant")
                 await self._use(grant)
             case Wait(seconds) if seconds > PATIENCE:
-                return End(until=opens_at, words="no place in the vendor's window")
+                return StreamEnd(until=opens_at, words="no place in the vendor's window")
             case Wait(seconds):
                 await asyncio.sleep(min(seconds, FIND_OUT))
             case Paused():
-                return End(words="paused: the limit is 0")
+                return StreamEnd(words="paused: the limit is 0")
             case Never(units):
-                return End(words=f"a message costs more than the limit of {units}")
+                return StreamEnd(words=f"a message costs more than the limit of {units}")
             case Lost():
                 return await self._mend()
             case Skewed(seconds):
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
 
-    async def _mend(self) -> End | None:
+    async def _mend(self) -> StreamEnd | None:
         try:
             await self._rebuild(self._world.scope)
         except Exception as error:
@@ -273,8 +275,8 @@ class Stream:
         self._world = await self._look()
         return None
 
-    def _later(self, seconds: float, words: str, *, held: bool = True) -> End:
-        return End(until=self._world.now + timedelta(seconds=seconds), words=words, held=held)
+    def _later(self, seconds: float, words: str, *, held: bool = True) -> StreamEnd:
+        return StreamEnd(until=self._world.now + timedelta(seconds=seconds), words=words, held=held)
 
     def _closing(self) -> datetime | None:
         """When the campaign closes: from then on nothing is claimed and no call starts."""
@@ -305,9 +307,9 @@ class Stream:
             if self._world.admits(seen) and not (closes and closes <= self._world.now):
                 self._cursor = self._reached  # nothing is left from the cursor on
 
-    async def _look(self) -> world.Standing:
+    async def _look(self) -> world.SendContext:
         return await world.read(self._claims, self._work.lease, self._work.vendor_id, self._work.credential_id)
 
-    async def _write(self, answers: list[Answer], places: list[str]) -> None:
+    async def _write(self, answers: list[CallResult], places: list[str]) -> None:
         """Stores results and hands places back."""
         await asyncio.gather(self._window.done(self._world.scope, places), self._recorder.store(answers))

@@ -22,7 +22,7 @@ from campaigns.event_loop import LoopThread
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
 from vendors import webhook_http
-from vendors.webhook_http import Answer
+from vendors.webhook_http import PostResult
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class DueCall:
     """A call that could be made now."""
 
     id: int
@@ -71,7 +71,7 @@ FROM free WHERE c.id = free.id RETURNING c.id
 
 def deliver_due(stopping: Callable[[], bool] = bool) -> int:
     """Posts what is due until nothing is; how many calls were made. stopping: true ends it with the open calls."""
-    made, flight = 0, Flight()
+    made, flight = 0, CallsInFlight()
     try:
         while True:
             taken = [] if stopping() else take(flight.open)
@@ -85,12 +85,12 @@ def deliver_due(stopping: Callable[[], bool] = bool) -> int:
         flight.close()
 
 
-class Flight:
+class CallsInFlight:
     """The calls of one process that are in flight; they run in an event loop of their own."""
 
     def __init__(self) -> None:
         self.open: dict[int, WebhookCall] = {}
-        self._answers: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[int, PostResult]] = queue.SimpleQueue()
         self._loop: LoopThread | None = None
 
     def start(self, call: WebhookCall) -> None:
@@ -99,7 +99,7 @@ class Flight:
         url, body, headers = call.webhook.url, call.body.encode(), _headers(call)
 
         async def post() -> None:
-            answer = Answer(None, "not called")
+            answer = PostResult(None, "not called")
             try:
                 answer = await webhook_http.post(url, body, headers)
             finally:
@@ -107,9 +107,9 @@ class Flight:
 
         self._loop.start(post())
 
-    def answered(self) -> list[tuple[WebhookCall, Answer]]:
+    def answered(self) -> list[tuple[WebhookCall, PostResult]]:
         """What has come in, after at most LOOK seconds."""
-        found: list[tuple[WebhookCall, Answer]] = []
+        found: list[tuple[WebhookCall, PostResult]] = []
         try:
             id, answer = self._answers.get(timeout=LOOK)
             while True:
@@ -138,7 +138,7 @@ def take(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
     }
     with connection.cursor() as cursor:
         cursor.execute(DUE, facts)
-        due = [Candidate(*row) for row in cursor.fetchall()]
+        due = [DueCall(*row) for row in cursor.fetchall()]
         ids = [one.id for one in share(due, of_webhooks, of_sponsors)]
         if not ids:
             return []
@@ -147,10 +147,10 @@ def take(in_flight: dict[int, WebhookCall]) -> list[WebhookCall]:
     return list(WebhookCall.objects.filter(pk__in=taken).select_related("webhook").order_by("pk"))
 
 
-def share(due: Sequence[Candidate], of_webhooks: Counter[int], of_sponsors: Counter[int]) -> Iterator[Candidate]:
+def share(due: Sequence[DueCall], of_webhooks: Counter[int], of_sponsors: Counter[int]) -> Iterator[DueCall]:
     """The sponsors in turn, each its oldest first, until none may have more in flight. The counters are left alone."""
     hooks, sponsors = Counter(of_webhooks), Counter(of_sponsors)
-    waiting: dict[int, deque[Candidate]] = defaultdict(deque)
+    waiting: dict[int, deque[DueCall]] = defaultdict(deque)
     for one in due:
         waiting[one.sponsor_id].append(one)
     while waiting:
@@ -176,7 +176,7 @@ def _headers(call: WebhookCall) -> dict[str, str]:
 
 
 @transaction.atomic
-def record(answers: Iterable[tuple[WebhookCall, Answer]]) -> None:
+def record(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
     """What came of these calls. Some may have been removed with their webhook meanwhile."""
     done = list(answers)
     hooks = _hold({call.webhook_id for call, _ in done})
@@ -197,7 +197,7 @@ def _hold(ids: set[int]) -> dict[int, Webhook]:
     return {row.pk: row for row in Webhook.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")}
 
 
-def _judge(call: WebhookCall, answer: Answer) -> None:
+def _judge(call: WebhookCall, answer: PostResult) -> None:
     call.http_status, call.told = answer.status, answer.told[:255]
     if answer.taken:
         call.taken_at, call.next_at = timezone.now(), None
@@ -208,7 +208,7 @@ def _judge(call: WebhookCall, answer: Answer) -> None:
         call.next_at = timezone.now() + timedelta(seconds=wait)
 
 
-def _note(hook: Webhook, answer: Answer) -> None:
+def _note(hook: Webhook, answer: PostResult) -> None:
     """Calls that were in flight when their webhook was suspended do not prolong that."""
     if not answer.timed_out:
         hook.timeouts, hook.suspended_until = 0, None

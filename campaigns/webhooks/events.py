@@ -18,8 +18,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns.delivery_report_queries import Change
-from campaigns.models import Receipt, Session, Sponsor, Webhook, WebhookCall
+from campaigns.delivery_report_queries import ReportChange
+from campaigns.models import ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.webhooks import Event
 from vendors import webhook_http
 
@@ -34,7 +34,7 @@ EVENTS = {
     **dict.fromkeys(("failed", "expired"), Event.MESSAGE_FAILED),
     "needs_attention": Event.MESSAGE_NEEDS_ATTENTION,
 }
-REPORTS = {Receipt.DELIVERED.value: Event.MESSAGE_DELIVERED, Receipt.BOUNCED.value: Event.MESSAGE_BOUNCED}
+REPORTS = {ReportKind.DELIVERED.value: Event.MESSAGE_DELIVERED, ReportKind.BOUNCED.value: Event.MESSAGE_BOUNCED}
 
 
 # A program may remove its webhook at any time: those that are there stay until the caller's transaction ends.
@@ -105,7 +105,7 @@ def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
     return store(rows)
 
 
-def report(changes: Sequence[Change]) -> list[int]:
+def report(changes: Sequence[ReportChange]) -> list[int]:
     """Stores the calls for receipts that came in; returns the new ones. In the transaction that stores the receipts."""
     named = {change.session for change in changes if change.session}
     sessions = Session.objects.select_related("job").defer("answer", "fingerprint").in_bulk(named)
@@ -146,10 +146,10 @@ def _of_messages(session: Session, messages: Iterable[dict[str, Any]]) -> Iterab
             yield uuid5(SPACE, what), kind, {name: message[name] for name in names}
 
 
-def _of_receipt(session: Session, change: Change) -> Happened:
+def _of_receipt(session: Session, change: ReportChange) -> Happened:
     kind = REPORTS[change.kind.value]
     what = f"{session.pk} msg_{change.id} {change.attempt} {kind.value} {change.at.isoformat()}"
-    bounced = change.kind == Receipt.BOUNCED
+    bounced = change.kind == ReportKind.BOUNCED
     data = {
         "id": f"msg_{change.id}",
         "reference": session.references[change.id - session.job.first_message] if session.references else None,

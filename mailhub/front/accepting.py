@@ -11,20 +11,20 @@ from campaigns.intake.requests import Request, Stored
 from campaigns.models import Session
 from campaigns.tasks import dispatch_later
 from mailhub.front import notifier, rate_limits
-from mailhub.front.batcher import Counter
+from mailhub.front.batcher import Batcher
 from mailhub.front.forecasts import Forecast, forecasts
 from mailhub.front.problems import Problem
-from mailhub.front.send_orders import Order
-from mailhub.front.vendor_cache import Desk
+from mailhub.front.send_orders import SendOrder
+from mailhub.front.vendor_cache import VendorSnapshot
 from vendors import health
-from vendors.health import Status
+from vendors.health import HealthStatus
 
 AGAIN = 1  # seconds until a request that is just being stored has an answer
 SINGLE = (psycopg.DataError, psycopg.IntegrityError)  # one of many may be at fault
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class AcceptedRequest:
     """What the client is told. replayed: it was told so before."""
 
     session: str
@@ -32,7 +32,7 @@ class Receipt:
     replayed: bool = False
 
 
-def accept(order: Order) -> Receipt:
+def accept(order: SendOrder) -> AcceptedRequest:
     """Raises Problem, health.Unreachable, and the database's errors; then nothing of it was stored."""
     receipt = _counter.ask(order)
     if receipt is None:
@@ -40,7 +40,7 @@ def accept(order: Order) -> Receipt:
     return receipt
 
 
-def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> Receipt:
+def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> AcceptedRequest:
     """What the first request with this key was told. Raises Problem, also if there was none: it is being stored."""
     first = Session.objects.filter(sponsor=sponsor_id, test=test, idempotency_key=key).first()
     if first is None:
@@ -48,10 +48,10 @@ def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> Receipt
     if bytes(first.fingerprint) != fingerprint:
         detail = f"It belongs to {first.name}, whose request had another body."
         raise Problem("idempotency-key-reused", detail)
-    return Receipt(first.name, first.answer, replayed=True)
+    return AcceptedRequest(first.name, first.answer, replayed=True)
 
 
-def admit(order: Order, known: dict[int, Status] | None = None) -> Desk:
+def admit(order: SendOrder, known: dict[int, HealthStatus] | None = None) -> VendorSnapshot:
     """The first of its vendors that takes work. Raises Problem if none does, with the shortest time to wait."""
     refusals: list[Problem] = []
     for desk in order.desks:
@@ -62,7 +62,7 @@ def admit(order: Order, known: dict[int, Status] | None = None) -> Desk:
     raise min(refusals, key=lambda problem: int(problem.headers["Retry-After"]))
 
 
-def _refusal(desk: Desk, known: dict[int, Status]) -> Problem | None:
+def _refusal(desk: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem | None:
     if desk.paused is not None:
         return Problem("vendor-paused", f"{desk.slug}: {desk.paused}", retry_after=desk.terms.retry_after)
     status = known.get(desk.id) or health.at(settings.REDIS_URL).admit(desk.id, desk.terms)
@@ -76,17 +76,17 @@ def _refusal(desk: Desk, known: dict[int, Status]) -> Problem | None:
     return Problem("vendor-unhealthy", detail, retry_after=status.seconds, service=facts)
 
 
-def _serve(orders: Sequence[Order]) -> list["Receipt | Exception | None"]:
+def _serve(orders: Sequence[SendOrder]) -> list["AcceptedRequest | Exception | None"]:
     """None: another request has its key."""
-    known: dict[int, Status] = {}
+    known: dict[int, HealthStatus] = {}
     left = _counted(orders)
     admitted = [_admitted(order, left, known) for order in orders]
-    work = [(order, desk) for order, desk in zip(orders, admitted, strict=True) if isinstance(desk, Desk)]
+    work = [(order, desk) for order, desk in zip(orders, admitted, strict=True) if isinstance(desk, VendorSnapshot)]
     receipts = iter(_store(work) if work else [])
-    return [next(receipts) if isinstance(desk, Desk) else desk for desk in admitted]
+    return [next(receipts) if isinstance(desk, VendorSnapshot) else desk for desk in admitted]
 
 
-def _counted(orders: Sequence[Order]) -> dict[int, int]:
+def _counted(orders: Sequence[SendOrder]) -> dict[int, int]:
     """How many requests of each API key may be served."""
     asked: dict[tuple[int, int], int] = {}
     for order in orders:
@@ -98,7 +98,7 @@ def _counted(orders: Sequence[Order]) -> dict[int, int]:
     return left
 
 
-def _admitted(order: Order, left: dict[int, int], known: dict[int, Status]) -> Desk | Problem:
+def _admitted(order: SendOrder, left: dict[int, int], known: dict[int, HealthStatus]) -> VendorSnapshot | Problem:
     caller = order.caller
     try:
         if not left[caller.key_id]:
@@ -109,7 +109,7 @@ def _admitted(order: Order, left: dict[int, int], known: dict[int, Status]) -> D
         return problem
 
 
-def _store(work: Sequence[tuple[Order, Desk]]) -> list["Receipt | Exception | None"]:
+def _store(work: Sequence[tuple[SendOrder, VendorSnapshot]]) -> list["AcceptedRequest | Exception | None"]:
     told: dict[object, Forecast] = {}  # in one round, alike ones are told alike
     requests = [order.request(desk, _forecast(order, desk, told)) for order, desk in work]
     notifier.check()
@@ -118,17 +118,19 @@ def _store(work: Sequence[tuple[Order, Desk]]) -> list["Receipt | Exception | No
         for (order, desk), request, one in zip(work, requests, _stored_rows(requests), strict=True)
     ]
     _ring(
-        desk for (order, desk), one in zip(work, stored, strict=True) if isinstance(one, Receipt) and not order.send_at
+        desk
+        for (order, desk), one in zip(work, stored, strict=True)
+        if isinstance(one, AcceptedRequest) and not order.send_at
     )
     return stored
 
 
-def _ring(desks: Iterable[Desk]) -> None:
+def _ring(desks: Iterable[VendorSnapshot]) -> None:
     for vendor_id, slug in {(desk.id, desk.slug) for desk in desks}:
-        notifier.bells.ring(vendor_id, slug)
+        notifier.notifier.ring(vendor_id, slug)
 
 
-def _forecast(order: Order, desk: Desk, told: dict[object, Forecast]) -> Forecast:
+def _forecast(order: SendOrder, desk: VendorSnapshot, told: dict[object, Forecast]) -> Forecast:
     asked = (desk.id, order.size, order.send_at)
     if asked not in told:
         told[asked] = forecasts.of(desk, order.size, order.send_at)
@@ -152,7 +154,9 @@ def _alone(request: Request) -> "Stored | Exception":
         return error
 
 
-def _stored(order: Order, desk: Desk, request: Request, stored: Stored) -> Receipt | Problem | None:
+def _stored(
+    order: SendOrder, desk: VendorSnapshot, request: Request, stored: Stored
+) -> AcceptedRequest | Problem | None:
     if stored.busy:
         return Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
     if stored.job_id is None:
@@ -161,7 +165,7 @@ def _stored(order: Order, desk: Desk, request: Request, stored: Stored) -> Recei
         dispatch_later(stored.job_id, request.send_at)
     else:
         forecasts.taken(desk, order.size)
-    return Receipt(f"ses_{request.session.hex}", request.answer)
+    return AcceptedRequest(f"ses_{request.session.hex}", request.answer)
 
 
-_counter: Counter[Order, Receipt | None] = Counter(_serve)
+_counter: Batcher[SendOrder, AcceptedRequest | None] = Batcher(_serve)

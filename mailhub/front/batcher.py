@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 
 MOMENT = 0.004  # seconds
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+Served = TypeVar("Served")
 
 
-class _Slip(Generic[Item, Answer]):
+class _Slip(Generic[Item, Served]):
     """called: a lock that is let go once, when its owner is served or has to serve (an Event costs five times more)."""
 
     __slots__ = ("answer", "called", "item", "served")
@@ -25,17 +25,17 @@ class _Slip(Generic[Item, Answer]):
         self.called = threading.Lock()
         self.called.acquire()
         self.served = False
-        self.answer: Answer | BaseException | None = None
+        self.answer: Served | BaseException | None = None
 
 
-class Counter(Generic[Item, Answer]):
+class Batcher(Generic[Item, Served]):
     """serve: gets the items, returns an answer for each, which may be an exception for that one alone."""
 
     def __init__(
-        self, serve: Callable[[Sequence[Item]], Sequence[Answer | Exception]], most: int = 64, places: int = 2
+        self, serve: Callable[[Sequence[Item]], Sequence[Served | Exception]], most: int = 64, places: int = 2
     ) -> None:
         self._serve, self._most = serve, most
-        self._line: list[_Slip[Item, Answer]] = []
+        self._line: list[_Slip[Item, Served]] = []
         self._lock = threading.Lock()
         self._places = places  # that are free
         self._gathering = False  # somebody is about to take the line
@@ -43,9 +43,9 @@ class Counter(Generic[Item, Answer]):
         self._awaited = 0  # how many the next round waits for
         self._enough = threading.Event()
 
-    def ask(self, item: Item) -> Answer:
+    def ask(self, item: Item) -> Served:
         """Raises what serve raised, for everybody who was served with it, or returned for this item."""
-        slip: _Slip[Item, Answer] = _Slip(item)
+        slip: _Slip[Item, Served] = _Slip(item)
         with self._lock:
             self._line.append(slip)
             serves = self._may_serve()
@@ -62,7 +62,7 @@ class Counter(Generic[Item, Answer]):
     def _serve_the_line(self) -> None:
         slips = self._take()
         try:
-            answers: Sequence[Answer | BaseException] = self._serve([slip.item for slip in slips])
+            answers: Sequence[Served | BaseException] = self._serve([slip.item for slip in slips])
         except BaseException as error:
             answers = [error] * len(slips)
         for slip, answer in zip(slips, answers, strict=True):
@@ -81,7 +81,7 @@ class Counter(Generic[Item, Answer]):
         self._places -= 1
         return True
 
-    def _take(self) -> "list[_Slip[Item, Answer]]":
+    def _take(self) -> "list[_Slip[Item, Served]]":
         with self._lock:
             self._awaited = self._last if len(self._line) < self._last else 0
             self._enough.clear()

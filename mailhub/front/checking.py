@@ -17,8 +17,8 @@ from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.render_budget import Allowance, refused
 from mailhub.front.schemas import Recipient, SendRequest
-from mailhub.front.send_orders import Order
-from mailhub.front.vendor_cache import Desk, roster
+from mailhub.front.send_orders import SendOrder
+from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 
 DEEPEST = 4  # levels of lists and objects in a field
 MOST_ERRORS = 50
@@ -26,7 +26,7 @@ SHORT = 20_000  # characters; longer templates are not remembered
 Error = dict[str, str]
 
 
-def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> Order:
+def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
     """Raises Problem: validation with every pointer, forbidden, not-found."""
     desks = _desks(asked, caller)
     allowance = Allowance(caller.sponsor_id)
@@ -36,7 +36,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> O
     if errors or more:
         raise invalid([*errors, *more][:MOST_ERRORS])
     references = [one.reference for one in asked.recipients]
-    return Order(
+    return SendOrder(
         caller=caller,
         desks=desks,
         idempotency_key=key,
@@ -53,18 +53,18 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> O
     )
 
 
-def _desks(asked: SendRequest, caller: Caller) -> list[Desk]:
+def _desks(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
     """The vendor by its name, or all of the channel. A test key knows sandboxes only, a channel is live or test."""
     if (asked.vendor is None) == (asked.channel is None):
         raise invalid([error("/vendor", "vendor", "give a vendor or a channel, one of them")])
     if asked.vendor is None:
-        found = [desk for _, desk in sorted(roster.desks().items()) if desk.channel == asked.channel]
+        found = [desk for _, desk in sorted(vendor_cache.desks().items()) if desk.channel == asked.channel]
         found = [desk for desk in found if desk.sandbox == caller.test]
         if not found:
             kind = "sandbox vendor" if caller.test else "vendor"
             raise invalid([error("/channel", "channel", f"there is no {kind} of the channel {asked.channel}")])
         return found
-    desk = roster.find(asked.vendor)
+    desk = vendor_cache.find(asked.vendor)
     if desk is None:
         raise invalid([error("/vendor", "vendor", f"there is no vendor {asked.vendor!r}")])
     if caller.test and not desk.sandbox:

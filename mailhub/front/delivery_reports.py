@@ -31,7 +31,7 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     vendor_id, reported = _reported(request, vendor)
     taken = delivery_reports.take(vendor_id, reported)
     if taken.calls:
-        tasks.ring_webhooks()
+        tasks.notify_webhooks()
     return Status(202, ReceiptsOut(changed=taken.changed, unknown=list(taken.unknown)))
 
 

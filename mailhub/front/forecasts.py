@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from campaigns.forecast import eta, queues
 from campaigns.forecast.eta import Eta
-from campaigns.forecast.queues import Queue
+from campaigns.forecast.queues import VendorQueue
 from campaigns.forecast.windows import forecast
-from mailhub.front.vendor_cache import Desk
+from mailhub.front.vendor_cache import VendorSnapshot
 
 FRESH = 1.0  # seconds
 SHARE = 100
@@ -25,7 +25,7 @@ Forecast = dict[str, str | None]
 
 @dataclass(slots=True)
 class _Read:
-    queue: Queue
+    queue: VendorQueue
     taken: int
     until: float
 
@@ -35,18 +35,18 @@ class Forecasts:
         self._queues: dict[int, _Read] = {}
         self._lock = threading.Lock()
 
-    def waiting(self, desk: Desk) -> int:
+    def waiting(self, desk: VendorSnapshot) -> int:
         """Messages of this vendor that are not called yet, about."""
         read = self._queue(desk)
         return read.queue.waiting + read.taken
 
-    def taken(self, desk: Desk, messages: int) -> None:
+    def taken(self, desk: VendorSnapshot, messages: int) -> None:
         """So many more wait now."""
         read = self._queues.get(desk.id)
         if read:
             read.taken += messages
 
-    def of(self, desk: Desk, messages: int, send_at: datetime | None) -> Forecast:
+    def of(self, desk: VendorSnapshot, messages: int, send_at: datetime | None) -> Forecast:
         """For so many messages that come last in the queue now. A future batch is taken to find it empty."""
         read, now = self._queue(desk), datetime.now(UTC)
         if send_at and not read.queue.halted:
@@ -65,7 +65,7 @@ class Forecasts:
     def forget(self) -> None:
         self._queues.clear()
 
-    def _queue(self, desk: Desk) -> _Read:
+    def _queue(self, desk: VendorSnapshot) -> _Read:
         read = self._queues.get(desk.id)
         if read is None or time.monotonic() > read.until:
             with self._lock:
@@ -75,14 +75,14 @@ class Forecasts:
         return read
 
 
-def _read(desk: Desk) -> _Read:
+def _read(desk: VendorSnapshot) -> _Read:
     began = time.monotonic()
     queue = queues.of_vendors([desk.id], datetime.now(UTC))[desk.id]
     ended = time.monotonic()
     return _Read(queue, 0, ended + max(FRESH, SHARE * (ended - began)))
 
 
-def _limits(desk: Desk) -> str:
+def _limits(desk: VendorSnapshot) -> str:
     return ", ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in desk.limits) or "no limit"
 
 

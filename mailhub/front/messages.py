@@ -9,17 +9,17 @@ from ninja import Router
 
 from campaigns.results import reader
 from mailhub.front import accepting, checking, rate_limits, request_bodies
-from mailhub.front.accepting import Receipt
+from mailhub.front.accepting import AcceptedRequest
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid
 from mailhub.front.request_bodies import JSON
-from mailhub.front.schemas import Accepted, OneMessageOut, ProblemOut, SendRequest
-from mailhub.front.send_orders import SESSIONS, Order
+from mailhub.front.schemas import AcceptedOut, OneMessageOut, ProblemOut, SendRequest
+from mailhub.front.send_orders import SESSIONS, SendOrder
 
 router = Router(tags=["send"])
 DRY_RUN = ""  # no idempotency key
-Result = TypeVar("Result")
+StepResult = TypeVar("StepResult")
 PROBLEMS = dict.fromkeys((400, 401, 403, 409, 413, 422, 429, 503), ProblemOut)
 
 
@@ -38,7 +38,7 @@ PARAMETERS = [
 @router.post(
     "/messages",
     auth=Key("send", counts=False),
-    response={202: Accepted, 200: Accepted, **PROBLEMS},
+    response={202: AcceptedOut, 200: AcceptedOut, **PROBLEMS},
     summary="Send 1 to 1,000 messages",
     openapi_extra={"parameters": PARAMETERS, "requestBody": request_bodies.described(SendRequest)},
 )
@@ -59,7 +59,7 @@ def send_messages(request: HttpRequest) -> HttpResponse:
     return HttpResponse(receipt.answer, JSON, 202, headers=headers)
 
 
-def _counted(caller: Caller, step: Callable[..., Result], *given: Any) -> Result:
+def _counted(caller: Caller, step: Callable[..., StepResult], *given: Any) -> StepResult:
     """A request that ends at this step is counted; those that go on are counted where they are served together."""
     try:
         return step(*given)
@@ -68,7 +68,7 @@ def _counted(caller: Caller, step: Callable[..., Result], *given: Any) -> Result
         raise
 
 
-def _dry_run(order: Order) -> HttpResponse:
+def _dry_run(order: SendOrder) -> HttpResponse:
     rate_limits.check(order.caller.key_id, order.caller.requests_per_minute)
     desk = order.desks[0]
     return HttpResponse(order.answer(None, desk, forecasts.of(desk, order.size, order.send_at)), JSON, 200)
@@ -117,7 +117,7 @@ def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
 TIME_TELLS = ("validation", "forbidden", "vendor-paused", "vendor-unhealthy")
 
 
-def _told_before(problem: Problem, caller: Caller, key: str, fingerprint: bytes) -> Receipt:
+def _told_before(problem: Problem, caller: Caller, key: str, fingerprint: bytes) -> AcceptedRequest:
     """A repeat is answered as the first time, whatever has changed since then. Else raises the problem."""
     if problem.kind not in TIME_TELLS or key == DRY_RUN:
         raise problem

@@ -13,7 +13,7 @@ from django.conf import settings
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
-from campaigns.tasks import ring_queue
+from campaigns.tasks import notify_queue
 from mailhub.brokers import celery_url, is_rabbitmq
 from mailhub.front.problems import unavailable
 
@@ -47,7 +47,7 @@ def check() -> None:
         raise unavailable("The queue cannot be reached") from error
 
 
-class Bells:
+class Notifier:
     def __init__(self) -> None:
         self._wanted: dict[int, str] = {}
         self._come = threading.Event()
@@ -76,8 +76,8 @@ class Bells:
             with self._lock:
                 wanted, self._wanted = self._wanted, {}
             for vendor_id, slug in wanted.items():
-                ring_queue(vendor_id, f"vendor.{slug}")
+                notify_queue(vendor_id, f"vendor.{slug}")
             rest.wait(PAUSE)
 
 
-bells = Bells()
+notifier = Notifier()

@@ -112,7 +112,7 @@ STORES = (
     django.db.InterfaceError,
     psycopg.OperationalError,
     psycopg.InterfaceError,
-    health.Unreachable,
+    health.HealthStoreUnreachable,
 )
 
 

@@ -9,7 +9,7 @@ from campaigns.models.webhooks import Event
 from vendors.models import Vendor
 
 MOST_RECIPIENTS = 1000
-Text = Annotated[str, StringConstraints(max_length=100)]
+ShortText = Annotated[str, StringConstraints(max_length=100)]
 MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 MetadataValue = Annotated[str, StringConstraints(max_length=500)]
 Channel = Literal["print", "email", "sms"]
@@ -24,7 +24,7 @@ class Strict(BaseModel):
 
 class Recipient(Strict):
     to: str = Field(min_length=1, max_length=2000, description="E-mail address, phone number, or print address")
-    fields: dict[Text, JsonValue] = Field(default={}, max_length=100, description="What the templates show")
+    fields: dict[ShortText, JsonValue] = Field(default={}, max_length=100, description="What the templates show")
     reference: str | None = Field(default=None, min_length=1, max_length=100, description="Your own name for it")
 
 
@@ -56,7 +56,7 @@ class Links(BaseModel):
     retry: str
 
 
-class Accepted(BaseModel):
+class AcceptedOut(BaseModel):
     id: str | None = Field(description="Of the session; nothing after a dry run")
     status: Literal["waiting", "scheduled", "valid"]
     accepted: int = Field(description="Messages")

@@ -16,18 +16,18 @@ from campaigns.intake import allocate
 from campaigns.intake.requests import Request
 from mailhub.front.forecasts import Forecast
 from mailhub.front.keys import Caller
-from mailhub.front.vendor_cache import Desk
+from mailhub.front.vendor_cache import VendorSnapshot
 
 BLOCK = 5_000  # message ids that a process takes at once, so that not every request has to wait for some
 SESSIONS = "/api/v1/sessions"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SendOrder:
     """desks: the vendors that may do it, in order of preference. send_at: only if it is to come."""
 
     caller: Caller
-    desks: Sequence[Desk]
+    desks: Sequence[VendorSnapshot]
     idempotency_key: str
     fingerprint: bytes
     name: str
@@ -48,7 +48,7 @@ class Order:
     def mode(self) -> str:
         return "test" if self.caller.test else "live"
 
-    def answer(self, session: UUID | None, desk: Desk, forecast: Forecast) -> str:
+    def answer(self, session: UUID | None, desk: VendorSnapshot, forecast: Forecast) -> str:
         """JSON. Without a session: of a dry run."""
         facts = {
             "id": session and session_name(session),
@@ -61,7 +61,7 @@ class Order:
         }
         return orjson.dumps(facts).decode()
 
-    def request(self, desk: Desk, forecast: Forecast) -> Request:
+    def request(self, desk: VendorSnapshot, forecast: Forecast) -> Request:
         """As it is stored."""
         session = new_session()
         assert desk.credential_id is not None, "a desk without a credential is paused"
@@ -80,7 +80,7 @@ class Order:
             subject=self.subject,
             body=self.body,
             html=self.html,
-            first_message=blocks.take(self.size),
+            first_message=message_ids.take(self.size),
             recipients=self.recipients,
             references=self.references,
             metadata=self.metadata,
@@ -128,4 +128,4 @@ class Blocks:
         self._next = self._end = 0
 
 
-blocks = Blocks()
+message_ids = Blocks()

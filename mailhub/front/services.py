@@ -10,7 +10,7 @@ from ninja import Router
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.schemas import ProblemOut, ServicesOut
-from mailhub.front.vendor_cache import Desk, roster
+from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 from vendors import health
 
 router = Router(tags=["services"])
@@ -23,11 +23,11 @@ PROBLEMS = dict.fromkeys((401, 403, 429, 503), ProblemOut)
 def list_services(request: HttpRequest) -> dict[str, Any]:
     """A test key sees the sandboxes."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    desks = [desk for _, desk in sorted(roster.desks().items()) if desk.sandbox or not caller.test]
+    desks = [desk for _, desk in sorted(vendor_cache.desks().items()) if desk.sandbox or not caller.test]
     return {"data": [_facts(desk) for desk in desks]}
 
 
-def _facts(desk: Desk) -> dict[str, Any]:
+def _facts(desk: VendorSnapshot) -> dict[str, Any]:
     status = health.at(settings.REDIS_URL).look(desk.id, desk.terms)
     wait = desk.terms.retry_after if desk.paused else status.seconds
     accepting = desk.paused is None and status.accepting

@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router, Status
 
 from campaigns import decisions
-from campaigns.decisions import Answer, Verdict
+from campaigns.decisions import JobDecision, Verdict
 from campaigns.operators import actions
 from campaigns.results import reader
-from campaigns.results.reader import Look
+from campaigns.results.reader import SessionView
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem
 from mailhub.front.schemas import ChangedOut, MessagesOut, ProblemOut, SessionOut
@@ -98,7 +98,7 @@ def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any
     return _changed(answer, session_id, caller)
 
 
-def _look(name: str, caller: Caller) -> Look:
+def _look(name: str, caller: Caller) -> SessionView:
     """Raises Problem for what is not there and, in the same words, for what is not yours."""
     found = NAME.fullmatch(name)
     look = reader.look(UUID(found[1]), caller.sponsor_id, caller.test) if found else None
@@ -107,14 +107,14 @@ def _look(name: str, caller: Caller) -> Look:
     return look
 
 
-def _wait(look: Look, seconds: float) -> None:
+def _wait(look: SessionView, seconds: float) -> None:
     """Until something has happened to it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not reader.changed(look):
         time.sleep(min(LOOK_AGAIN, max(0.0, end - time.monotonic())))
 
 
-def _facts(look: Look) -> dict[str, Any]:
+def _facts(look: SessionView) -> dict[str, Any]:
     session, sums = look.session, look.sums
     open_ = "stopped" if look.stopped else "waiting"
     counts = {
@@ -143,7 +143,7 @@ def _facts(look: Look) -> dict[str, Any]:
     }
 
 
-def _changed(answer: Answer, session_id: str, caller: Caller) -> Status[dict[str, Any]]:
+def _changed(answer: JobDecision, session_id: str, caller: Caller) -> Status[dict[str, Any]]:
     look = _look(session_id, caller)
     facts = {"changed": answer.verdict == Verdict.DONE, "told": answer.told, "session": _facts(look)}
     return Status(202, facts)

@@ -4,7 +4,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from vendors.health import Terms
+from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
 from vendors.models import Credential, Vendor
 
@@ -12,7 +12,7 @@ FRESH = 0.8  # seconds; an edit is in force within one
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class VendorSnapshot:
     """A vendor with the login that the API sends over. paused: why, if no work is taken."""
 
     id: int
@@ -21,21 +21,21 @@ class Desk:
     channel: str
     sandbox: bool
     small_below: int
-    terms: Terms
+    terms: HealthPolicy
     limits: tuple[Limit, ...]
     credential_id: int | None
     paused: str | None
 
 
-class Roster:
+class VendorCache:
     """All desks, by slug."""
 
     def __init__(self) -> None:
-        self._desks: dict[str, Desk] = {}
+        self._desks: dict[str, VendorSnapshot] = {}
         self._read_at = 0.0
         self._lock = threading.Lock()
 
-    def desks(self) -> dict[str, Desk]:
+    def desks(self) -> dict[str, VendorSnapshot]:
         """Raises django.db's errors when it has to be read and cannot be."""
         if not self._read_at or time.monotonic() - self._read_at > FRESH:
             with self._lock:
@@ -45,7 +45,7 @@ class Roster:
                     self._read_at = began
         return self._desks
 
-    def find(self, slug: str) -> Desk | None:
+    def find(self, slug: str) -> VendorSnapshot | None:
         """A vendor that was not known yet is looked for: it may be new."""
         found = self.desks().get(slug)
         if found is None:
@@ -57,21 +57,21 @@ class Roster:
         self._read_at = 0.0
 
 
-def _read() -> list[Desk]:
+def _read() -> list[VendorSnapshot]:
     return [_desk(vendor) for vendor in Vendor.objects.prefetch_related("limits", "credentials")]
 
 
-def _desk(vendor: Vendor) -> Desk:
+def _desk(vendor: Vendor) -> VendorSnapshot:
     login = _login(list(vendor.credentials.all()))
     limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
-    return Desk(
+    return VendorSnapshot(
         id=vendor.pk,
         slug=vendor.slug,
         name=vendor.name,
         channel=vendor.channel,
         sandbox=vendor.sandbox,
         small_below=vendor.small_audience_threshold,
-        terms=Terms.of(vendor),
+        terms=HealthPolicy.of(vendor),
         limits=tuple(Limit(limit.units, limit.seconds) for limit in limits),
         credential_id=login.pk if login else None,
         paused=_paused(vendor, login),
@@ -93,4 +93,4 @@ def _paused(vendor: Vendor, login: Credential | None) -> str | None:
     return (login.paused_reason or "its credential is paused") if login.paused else None
 
 
-roster = Roster()
+vendor_cache = VendorCache()

@@ -139,7 +139,7 @@ def redeliver(request: HttpRequest, webhook_id: str, event_id: str) -> Status[di
         raise Problem("not-found", "This webhook has no such event.")
     if not events.again(call.pk):
         raise Problem("state-conflict", f"The webhook is switched off: {hook.disabled_reason}")
-    tasks.ring_webhooks()
+    tasks.notify_webhooks()
     return Status(202, _call(WebhookCall.objects.filter(pk=call.pk).first() or call))
 
 

@@ -13,11 +13,11 @@ from django.utils import timezone
 from campaigns import progress
 from campaigns.forecast import eta, obstacles, queues
 from campaigns.forecast.eta import Eta
-from campaigns.forecast.queues import Queue, Sponsors
+from campaigns.forecast.queues import Sponsors, VendorQueue
 from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
 from mailhub.models import ParkedTask
-from mailhub.operations.meters import Meter, meters
+from mailhub.operations.meters import WindowUsage, meters
 from vendors import health
 from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
@@ -28,7 +28,7 @@ MOST_RUNNING = 200  # jobs on the map of casters
 
 
 @dataclass(slots=True)
-class VendorPulse:
+class VendorRow:
     """One vendor's row. waiting: messages of the viewer's sponsors; ends: about when what is in line has gone.
 
     apart: what waits for something else than the window; stopped: logins over which nothing
@@ -37,7 +37,7 @@ class VendorPulse:
 
     vendor: Vendor
     limits: tuple[Limit, ...]
-    meters: list[Meter]
+    meters: list[WindowUsage]
     jobs: int = 0
     waiting: int = 0
     ends: str = ""
@@ -66,11 +66,11 @@ class VendorPulse:
 
 
 @dataclass(slots=True)
-class Pulse:
+class Dashboard:
     """All of the page but the workers."""
 
     at: datetime
-    vendors: list[VendorPulse]
+    vendors: list[VendorRow]
     running: list[Any]
     today: dict[str, int]
     last_minute: int
@@ -110,14 +110,14 @@ class Pulse:
         return [(name, look, count, round(100 * count / most)) for name, look, count in rows]
 
 
-def read(sponsors: Sponsors = None) -> Pulse:
+def read(sponsors: Sponsors = None) -> Dashboard:
     """Totals of these sponsors' mail; limits, windows, health and parked tasks are of the vendors as they are."""
     now = timezone.now()
     today, last_minute = _today(now, sponsors)
     vendors = _vendors(now, today, sponsors)
     total = {name: sum(counts[name] for counts in today.values()) for name in TODAY}
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
-    return Pulse(
+    return Dashboard(
         at=now,
         vendors=vendors,
         running=_running(sponsors),
@@ -140,24 +140,26 @@ def ends(end: Eta, in_line: int, now: datetime) -> str:
     return eta.about(end.ends_at, now) if in_line else "nothing is in line"
 
 
-def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorPulse]:
+def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorRow]:
     vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
     seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors)
     return [_vendor(vendor, seen[vendor.pk], today[vendor.pk], now, sponsors is None) for vendor in vendors]
 
 
-def of_vendor(vendor: Vendor) -> VendorPulse:
+def of_vendor(vendor: Vendor) -> VendorRow:
     """The row of one, with all that waits for it."""
     now = timezone.now()
     return _vendor(vendor, queues.of_vendors([vendor.pk], now)[vendor.pk], {}, now)
 
 
-def _vendor(vendor: Vendor, queue: Queue, today: dict[str, int], now: datetime, counted: bool = True) -> VendorPulse:
+def _vendor(
+    vendor: Vendor, queue: VendorQueue, today: dict[str, int], now: datetime, counted: bool = True
+) -> VendorRow:
     """counted: the viewer may know how much waits of everybody's mail."""
     limits = limits_of(vendor)
     window = eta.places(vendor.pk, 0, limits)
     full = meters(limits, window[0] if window else None)
-    row = VendorPulse(vendor, limits, full, queue.jobs, queue.mine, today=today)
+    row = VendorRow(vendor, limits, full, queue.jobs, queue.mine, today=today)
     row.ends = ends(eta.of_queue(queue, now), queue.in_line, now) if queue.waiting else "nothing waits"
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     row.stopped = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
@@ -165,19 +167,19 @@ def _vendor(vendor: Vendor, queue: Queue, today: dict[str, int], now: datetime, 
     return row
 
 
-def _healthy(row: VendorPulse, queue: Queue, now: datetime) -> None:
+def _healthy(row: VendorRow, queue: VendorQueue, now: datetime) -> None:
     """Whether it takes work, for programs and for our senders."""
-    status: health.Status | None
+    status: health.HealthStatus | None
     try:
-        status = health.at(settings.REDIS_URL).look(row.vendor.pk, health.Terms.of(row.vendor))
+        status = health.at(settings.REDIS_URL).look(row.vendor.pk, health.HealthPolicy.of(row.vendor))
         row.good, row.bad, row.trouble, row.trouble_at = status.good, status.bad, status.trouble, status.trouble_at
-    except health.Unreachable:
+    except health.HealthStoreUnreachable:
         status = None
     shut = _shut(row, queue, status, now)
     row.accepting, row.open = shut or "yes", not shut
 
 
-def _shut(row: VendorPulse, queue: Queue, status: health.Status | None, now: datetime) -> str:
+def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None, now: datetime) -> str:
     """Why it takes none; empty: it does. status: None where Redis cannot tell."""
     vendor, logins = row.vendor, row.vendor.credentials.all()
     closed = [login.closed_until for login in logins if login.closed_until]

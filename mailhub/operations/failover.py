@@ -31,7 +31,7 @@ def page(request: HttpRequest) -> HttpResponse:
     except recovery.Changed as error:
         messages.error(request, str(error))
         return _ask(request, reason)
-    messages.success(request, f"Done. {recovery.in_words(losses)}. Calls start again.")
+    messages.success(request, f"Done. {recovery.describe(losses)}. Calls start again.")
     return redirect("operations-recover")
 
 
@@ -44,7 +44,7 @@ def _ask(request: HttpRequest, reason: str = "") -> HttpResponse:
         "halt": halt,
         "losses": losses,
         "doubts": sum(loss.messages for loss in losses),
-        "shown": recovery.picture(losses),
+        "shown": recovery.version(losses),
         "reason": reason,
         "decided": _decided(),
     }

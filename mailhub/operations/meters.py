@@ -11,7 +11,7 @@ SPANS = {3600.0: "hour", 86_400.0: "day"}
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class WindowUsage:
     """One limit and how many of its places are taken; None: Redis cannot be asked."""
 
     limit: Limit
@@ -33,8 +33,8 @@ class Meter:
         return min(100, round(100 * (self.used or 0) / self.limit.units)) if self.limit.units else 100
 
 
-def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[Meter]:
+def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[WindowUsage]:
     now = time.time()
     if taken is None:
-        return [Meter(limit, None) for limit in limits]
-    return [Meter(limit, sum(over + limit.seconds > now for over in taken)) for limit in limits]
+        return [WindowUsage(limit, None) for limit in limits]
+    return [WindowUsage(limit, sum(over + limit.seconds > now for over in taken)) for limit in limits]

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from campaigns import audit
 from campaigns.forecast import eta, queues
-from campaigns.forecast.queues import Queue
+from campaigns.forecast.queues import VendorQueue
 from campaigns.models import scope
 from mailhub.operations import dashboard, failover, plot, workers
 from vendors.limits.values import Limit
@@ -88,7 +88,7 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
     return render(request, "admin/operations/forecast.html", context)
 
 
-def _end(queue: Queue, limits: tuple[Limit, ...], now: datetime) -> str:
+def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
     """If the vendor had these limits."""
     end = eta.of_queue(replace(queue, limits=limits, taken={}), now)
     return dashboard.ends(end, queue.in_line, now)

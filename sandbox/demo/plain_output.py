@@ -10,7 +10,7 @@ from sandbox.demo.snapshot import Facts
 EVERY = 5.0  # seconds
 
 
-class Lines:
+class PlainOutput:
     """A context manager, as the picture is."""
 
     def __init__(self, write: Callable[[str], object], jobs: setup.Jobs) -> None:

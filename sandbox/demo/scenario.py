@@ -13,9 +13,9 @@ from campaigns import decisions
 from campaigns.casting import mailcaster
 from campaigns.models import DispatchRun
 from campaigns.operators import actions
-from campaigns.tasks import ring, send_job, settle_doubts
+from campaigns.tasks import notify_vendors, send_job, settle_doubts
 from sandbox.demo import setup
-from sandbox.demo.snapshot import Facts, Seen
+from sandbox.demo.snapshot import Facts, JobView
 from vendors.models import Mailcaster, Vendor
 
 NIGHT_SECONDS = 2.0
@@ -67,7 +67,7 @@ class Story:
         yield from self._until_done(101, 102)
         self.tell(f"Job 101 is finished: {sum(CHILDREN.values()):,} in {len(CHILDREN)} children")
         Mailcaster.objects.filter(vendor__slug=setup.BULK).update(enabled=True)
-        ring(Vendor.objects.filter(slug=setup.BULK).values_list("pk", flat=True))
+        notify_vendors(Vendor.objects.filter(slug=setup.BULK).values_list("pk", flat=True))
         self.tell("Now the casters stay awake: the workers cut and send job 103 by themselves")
         yield from self._until_done(103)
         yield from self._until_sure(*setup.DOCUMENT)
@@ -110,7 +110,7 @@ class Story:
         yield from self._until_sure(members, spring)
         self.tell("No e-mail is in doubt any more")
 
-    def _job(self, id: int) -> Seen:
+    def _job(self, id: int) -> JobView:
         return self.facts.jobs[id]
 
     def _until_done(self, *ids: int) -> Tale:

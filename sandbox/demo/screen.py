@@ -15,7 +15,7 @@ from rich.text import Text
 
 from campaigns.lifecycle import GROUPS
 from sandbox.demo import setup
-from sandbox.demo.snapshot import Facts, Seen
+from sandbox.demo.snapshot import Facts, JobView
 
 WIDTH, HEIGHT = 100, 36  # what it needs
 SENTENCES = 6
@@ -25,7 +25,7 @@ COLOURS = {"Rendered": "grey42", "Dispatched": "yellow", "Sending": "cyan", "Sen
 GROUP = {str(status): name for name, statuses in GROUPS.items() for status in statuses}
 
 
-class Picture:
+class Screen:
     """A context manager; redraws itself in place."""
 
     def __init__(self, console: Console, jobs: setup.Jobs) -> None:
@@ -121,11 +121,11 @@ def _grid(*widths: int) -> Table:
     return grid
 
 
-def _status(job: Seen) -> Text:
+def _status(job: JobView) -> Text:
     return Text(job.status, COLOURS[GROUP[job.status]])
 
 
-def _bar(job: Seen, width: int) -> ProgressBar:
+def _bar(job: JobView, width: int) -> ProgressBar:
     return ProgressBar(total=job.size, completed=job.answered, width=width, complete_style="green")
 
 

@@ -23,7 +23,7 @@ BULK, PRINT, POST = "bulk-mail", "amazing-mail", "post-office"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DemoLimits:
     """What is agreed with a vendor: units calls in any so many seconds. about: what it stands for."""
 
     units: int
@@ -36,9 +36,9 @@ class Terms:
 
 
 TERMS = {
-    PRINT: Terms(5, 2, "document 000: 5 letters in any 60 s, here in any 2 s"),
-    BULK: Terms(1500, 1, "document 003: seven mailcasters"),
-    POST: Terms(60, 1, "bounces, lost answers, stop and resume"),
+    PRINT: DemoLimits(5, 2, "document 000: 5 letters in any 60 s, here in any 2 s"),
+    BULK: DemoLimits(1500, 1, "document 003: seven mailcasters"),
+    POST: DemoLimits(60, 1, "bounces, lost answers, stop and resume"),
 }
 # Document 003's example: name, kind, minimum, maximum. It names no maximum for MC1.
 CASTERS = (

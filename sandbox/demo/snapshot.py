@@ -16,7 +16,7 @@ NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobView:
     """A job as it is now. caster: who sends it, or "". A parent's counts are the sums of its children."""
 
     id: int
@@ -45,7 +45,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class VendorView:
     """What a vendor says: calls so far, calls a second now, its fullest window, calls that came too fast."""
 
     calls: int
@@ -59,13 +59,13 @@ class Facts:
     """at: seconds of time.monotonic."""
 
     at: float
-    jobs: dict[int, Seen] = field(default_factory=dict)
-    desks: dict[str, Desk] = field(default_factory=dict)
+    jobs: dict[int, JobView] = field(default_factory=dict)
+    desks: dict[str, VendorView] = field(default_factory=dict)
 
-    def children(self, parent: int) -> list[Seen]:
+    def children(self, parent: int) -> list[JobView]:
         return [job for job in self.jobs.values() if job.parent == parent]
 
-    def caster(self, vendor: str, name: str) -> Seen | None:
+    def caster(self, vendor: str, name: str) -> JobView | None:
         """The job that it sends now."""
         mine = (job for job in self.jobs.values() if (job.vendor, job.caster) == (vendor, name) and not job.done)
         return next(mine, None)
@@ -83,23 +83,25 @@ def look(vendors: dict[str, SandboxVendor], before: Facts) -> Facts:
     return Facts(now, _jobs(), desks)
 
 
-def _jobs() -> dict[int, Seen]:
-    rows = [Seen(*row[:9], *(word or "" for word in row[9:])) for row in Job.objects.order_by("id").values_list(*NAMES)]
+def _jobs() -> dict[int, JobView]:
+    rows = [
+        JobView(*row[:9], *(word or "" for word in row[9:])) for row in Job.objects.order_by("id").values_list(*NAMES)
+    ]
     return {row.id: _summed(row, [child for child in rows if child.parent == row.id]) for row in rows}
 
 
-def _summed(row: Seen, children: list[Seen]) -> Seen:
+def _summed(row: JobView, children: list[JobView]) -> JobView:
     if not row.is_parent:
         return row
     counts = {name: sum(getattr(child, name) for child in children) for name in ("accepted", "refused", "in_doubt")}
     return replace(row, **counts)
 
 
-def _desk(vendor: SandboxVendor, before: Facts, now: float) -> Desk:
+def _desk(vendor: SandboxVendor, before: Facts, now: float) -> VendorView:
     seconds = setup.TERMS[vendor.slug].seconds
     told = vendor.ledger(seconds)
     last = before.desks.get(vendor.slug)
     speed = (told["calls"] - last.calls) / (now - before.at) if last and now > before.at else 0.0
     if last:
         speed += (last.speed - speed) * 0.6  # so that the eye can read it
-    return Desk(told["calls"], speed, told["worst_window"][f"{seconds:g}"], told["violations"])
+    return VendorView(told["calls"], speed, told["worst_window"][f"{seconds:g}"], told["violations"])

@@ -11,7 +11,7 @@ import orjson
 
 from sandbox.vendor.windows import worst_window
 
-Verdict = Literal[
+BookVerdict = Literal[
     "accepted",  # taken for the first time
     "duplicate",  # taken although its reference was taken before
     "repeat",  # key known, answered 409 with the earlier id, not taken again
@@ -28,7 +28,7 @@ ACCEPTING: frozenset[str] = frozenset({"accepted", "duplicate"})
 
 
 @dataclass(slots=True)
-class Entry:
+class BookEntry:
     """One call, to send or to look up.
 
     `t` is the vendor's monotonic clock, `wall` Unix time, both in seconds, stamped when the request's last byte was
@@ -41,7 +41,7 @@ class Entry:
     reference: str
     key: str
     recipient: str
-    verdict: Verdict
+    verdict: BookVerdict
     status: int | None
     credential: str
     id: str
@@ -56,8 +56,8 @@ def whole_lines(file: BinaryIO) -> Iterator[bytes]:
     return (line for line in file if line.endswith(b"\n"))
 
 
-def parse(line: bytes) -> Entry:
-    return Entry(**orjson.loads(line))
+def parse(line: bytes) -> BookEntry:
+    return BookEntry(**orjson.loads(line))
 
 
 def read(path: str | Path) -> "Books":
@@ -69,20 +69,20 @@ def read(path: str | Path) -> "Books":
 class Books:
     """What the vendor knows, from its own file. entries: the calls to send; look_ups: the others."""
 
-    def __init__(self, calls: list[Entry]) -> None:
+    def __init__(self, calls: list[BookEntry]) -> None:
         self._calls = calls
         self.entries = [entry for entry in calls if not entry.look_up]
         self.look_ups = [entry for entry in calls if entry.look_up]
 
     @cached_property
-    def acceptances(self) -> list[Entry]:
+    def acceptances(self) -> list[BookEntry]:
         """Each acceptance in the order of arrival, second ones of the same reference included."""
         return [entry for entry in self.entries if entry.verdict in ACCEPTING]
 
     @cached_property
-    def accepted(self) -> dict[str, Entry]:
+    def accepted(self) -> dict[str, BookEntry]:
         """Reference → its first acceptance."""
-        first: dict[str, Entry] = {}
+        first: dict[str, BookEntry] = {}
         for entry in self.acceptances:
             first.setdefault(entry.reference, entry)
         return first

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from sandbox.vendor.responder import Answer, respond
+from sandbox.vendor.responder import Reply, respond
 
 if TYPE_CHECKING:
     from sandbox.vendor.server import Server
@@ -18,14 +18,14 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: the caller sees a 
 BODY_MAX = 16 * 1024 * 1024  # bytes; no letter is longer, and a vendor does not fill its memory for anybody
 
 
-class Connection(asyncio.Protocol):
+class CallerConnection(asyncio.Protocol):
     """One caller; stands in `registered` as long as it lasts."""
 
-    def __init__(self, server: "Server", registered: set["Connection"]) -> None:
+    def __init__(self, server: "Server", registered: set["CallerConnection"]) -> None:
         self._server = server
         self._registered = registered
         self._parser = httptools.HttpRequestParser(self)
-        self._waiting: deque[Answer] = deque()
+        self._waiting: deque[Reply] = deque()
         self._keep_alive = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -40,7 +40,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._answer_last(Answer(respond(400, {"code": "malformed"})))
+            self._answer_last(Reply(respond(400, {"code": "malformed"})))
 
     def on_message_begin(self) -> None:
         self._target = b""
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         else:
             self._answer_last(answer)
 
-    def _take(self, method: bytes, target: tuple[bytes, bytes, bytes]) -> Answer:
+    def _take(self, method: bytes, target: tuple[bytes, bytes, bytes]) -> Reply:
         path, _, query = target
         if path in self._server.CONTROLS:
             return self._server.control(self, method, path, query)
@@ -83,21 +83,21 @@ class Connection(asyncio.Protocol):
         if method == b"GET":
             reference = unquote(path.rpartition(b"/")[2].decode("latin-1"))
             return self._server.desk.look_up(reference, self._credential)
-        return Answer(respond(405, {"code": "method_not_allowed"}))
+        return Reply(respond(405, {"code": "method_not_allowed"}))
 
     def body(self) -> bytes:
         return b"".join(self._body)
 
-    def _answer_last(self, answer: Answer) -> None:
+    def _answer_last(self, answer: Reply) -> None:
         if self._keep_alive:
             self._keep_alive = False
             self._queue(answer)
 
-    def _queue(self, answer: Answer) -> None:
+    def _queue(self, answer: Reply) -> None:
         self._waiting.append(answer)
         self._server.book(self, answer)
 
-    def release(self, answer: Answer) -> None:
+    def release(self, answer: Reply) -> None:
         """This answer may go; it goes as soon as those before it are gone."""
         answer.released = True
         while self._waiting and self._waiting[0].released and not self.transport.is_closing():

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from sandbox.vendor.books import ACCEPTING, Entry, parse, whole_lines
+from sandbox.vendor.books import ACCEPTING, BookEntry, parse, whole_lines
 from sandbox.vendor.windows import WorstWindow
 
 PAGE = 1000  # entries in an answer of GET /ledger/entries, and between two marks of the index
@@ -46,7 +46,7 @@ class Ledger:
             self._remember(parse(line), len(line))
         self._file.truncate(self._size)  # a line cut by a kill belongs to a call that was never answered
 
-    def _remember(self, entry: Entry, length: int) -> None:
+    def _remember(self, entry: BookEntry, length: int) -> None:
         if self.calls % PAGE == 0:
             self._marks.append(self._size)
         self._size += length
@@ -59,7 +59,7 @@ class Ledger:
         elif entry.verdict == "deferred":
             self._deferred.add(entry.reference)
 
-    def _remember_acceptance(self, entry: Entry) -> None:
+    def _remember_acceptance(self, entry: BookEntry) -> None:
         if entry.key:
             self._by_key.setdefault(entry.key, entry.seq)
         if self._by_reference.setdefault(entry.reference, entry.seq) != entry.seq:
@@ -68,7 +68,7 @@ class Ledger:
             self._duplicates.add(entry.recipient)
         self._recipients.add(entry.recipient)
 
-    def book(self, entry: Entry) -> None:
+    def book(self, entry: BookEntry) -> None:
         """Enter a call. Nobody may be answered before `write`."""
         line = entry.line()
         self._unwritten.append(line)

@@ -18,7 +18,7 @@ from uuid import uuid4
 import orjson
 from standardwebhooks import Webhook as Signer
 
-from sandbox.vendor.books import Entry
+from sandbox.vendor.books import BookEntry
 from sandbox.vendor.plans import magic_word
 from sandbox.vendor.settings import Settings
 
@@ -35,10 +35,10 @@ class Reporter:
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         self._settings = settings
-        self._waiting: deque[tuple[float, Entry]] = deque()
+        self._waiting: deque[tuple[float, BookEntry]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    def accepted(self, entry: Entry) -> None:
+    def accepted(self, entry: BookEntry) -> None:
         """This letter will be reported, if anybody wants to know."""
         if not self._settings().receipts_to:
             return
@@ -56,7 +56,7 @@ class Reporter:
             if batch:
                 await self._until_heard(orjson.dumps({"receipts": batch}).decode())
 
-    def _receipt(self, entry: Entry) -> dict[str, Any]:
+    def _receipt(self, entry: BookEntry) -> dict[str, Any]:
         facts = {"reference": entry.reference, "at": datetime.now(UTC).isoformat(), "id": entry.id}
         came_back = magic_word(entry.recipient) == RETURNED or random.random() < self._settings().bounce_rate
         if came_back:

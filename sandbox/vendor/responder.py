@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from sandbox.vendor.books import Entry, Verdict
+from sandbox.vendor.books import BookEntry, BookVerdict
 from sandbox.vendor.ledger import Ledger
 from sandbox.vendor.plans import TEMPFAIL, Plan, Planner
 from sandbox.vendor.reporter import Reporter
-from sandbox.vendor.settings import Settings, Throttle
+from sandbox.vendor.settings import Settings, SimulatedLimit
 
 HTML = b"<!doctype html><title>Welcome</title><h1>It works</h1>"
 REASONS = {
@@ -23,7 +23,7 @@ REASONS = {
 
 
 @dataclass(slots=True)
-class Answer:
+class Reply:
     """What goes back: bytes or a reset (None); after `delay` seconds, or, if `held`, when released or never."""
 
     data: bytes | None
@@ -39,10 +39,10 @@ def respond(status: int, content: dict[str, Any] | bytes, retry_after: int | Non
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-class Window:
+class CallWindow:
     """The throttle at the vendor's own clock: fewer than `limit` served in the `seconds` before, or 429."""
 
-    def __init__(self, throttle: Throttle) -> None:
+    def __init__(self, throttle: SimulatedLimit) -> None:
         self._throttle = throttle
         self._served: deque[float] = deque()
 
@@ -57,7 +57,7 @@ class Window:
         return seconds - (now - self._served[0]) if limit else seconds
 
 
-class Desk:
+class Responder:
     """The vendor itself, without its connections."""
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
@@ -80,7 +80,7 @@ class Desk:
     def clock(self) -> float:
         return time.monotonic() + self._ahead
 
-    def send(self, body: bytes, key: str, credential: str) -> Answer:
+    def send(self, body: bytes, key: str, credential: str) -> Reply:
         """A call to send: stamped now, decided, entered in the books."""
         letter = _letter(body)
         reference, recipient = letter or ("", "")
@@ -93,7 +93,7 @@ class Desk:
         answer.delay += self._planner.latency()
         return answer
 
-    def look_up(self, reference: str, credential: str) -> Answer:
+    def look_up(self, reference: str, credential: str) -> Reply:
         """GET <path>/<reference>: 200 with the id, or 404, also while the look-up is stale. A call like any other."""
         entry = self._entry("found", reference, "", "", credential, look_up=True)
         answer = self._closed(entry) or self._throttled(entry) or self._find(entry)
@@ -101,75 +101,75 @@ class Desk:
         answer.delay += self._planner.latency()
         return answer
 
-    def _find(self, entry: Entry) -> Answer:
+    def _find(self, entry: BookEntry) -> Reply:
         seq = self._ledger.find(entry.reference)
         if seq is None or entry.t - self._ledger.times[seq - 1] < self.settings.lookup_delay:
             return self._refuse(entry, "absent", 404, {"code": "not_found"})
         entry.id = _id(seq)
-        return Answer(respond(200, {"id": entry.id}))
+        return Reply(respond(200, {"id": entry.id}))
 
     def _entry(
-        self, verdict: Verdict, reference: str, key: str, recipient: str, credential: str, *, look_up: bool = False
-    ) -> Entry:
+        self, verdict: BookVerdict, reference: str, key: str, recipient: str, credential: str, *, look_up: bool = False
+    ) -> BookEntry:
         seq, now, wall = self._ledger.calls + 1, self.clock(), time.time()
-        return Entry(seq, now, wall, reference, key, recipient, verdict, 200, credential, "", look_up)
+        return BookEntry(seq, now, wall, reference, key, recipient, verdict, 200, credential, "", look_up)
 
-    def _gate(self) -> tuple[int, str, Verdict] | None:
+    def _gate(self) -> tuple[int, str, BookVerdict] | None:
         if self.settings.down:
             return 503, "unavailable", "down"
         if self.settings.unauthorized:
             return 401, "unauthorized", "unauthorized"
         return None
 
-    def _closed(self, entry: Entry) -> Answer | None:
+    def _closed(self, entry: BookEntry) -> Reply | None:
         if gate := self._gate():
             status, code, verdict = gate
             return self._refuse(entry, verdict, status, {"code": code})
         return None
 
-    def _throttled(self, entry: Entry) -> Answer | None:
+    def _throttled(self, entry: BookEntry) -> Reply | None:
         wait = self._window.wait(entry.t) if self._window else 0.0
         if not wait:
             return None
         return self._refuse(entry, "throttled", 429, {"code": "too_many_requests"}, max(1, math.ceil(wait)))
 
-    def _known(self, entry: Entry) -> Answer | None:
+    def _known(self, entry: BookEntry) -> Reply | None:
         earlier = self._ledger.accepted_as(entry.key) if self.settings.dedupe else None
         if earlier is None:
             return None
         entry.id = _id(earlier)
         return self._refuse(entry, "repeat", 409, {"id": entry.id})
 
-    def _fulfil(self, entry: Entry, plan: Plan) -> Answer:
+    def _fulfil(self, entry: BookEntry, plan: Plan) -> Reply:
         if plan is TEMPFAIL:
             if not self._ledger.was_deferred(entry.reference):
                 return self._refuse(entry, "deferred", 429, {"code": plan.code}, retry_after=1)
             plan = Plan()
         if not plan.accepts:
-            verdict: Verdict = "failed" if plan.status >= 500 else "refused"
+            verdict: BookVerdict = "failed" if plan.status >= 500 else "refused"
             return self._refuse(entry, verdict, plan.status, {"code": plan.code, "sub_type": plan.sub_type})
         return self._accept(entry, plan)
 
-    def _accept(self, entry: Entry, plan: Plan) -> Answer:
+    def _accept(self, entry: BookEntry, plan: Plan) -> Reply:
         entry.id = _id(entry.seq)
         entry.verdict = "accepted" if self._ledger.find(entry.reference) is None else "duplicate"
         entry.status = plan.status if plan.answer in ("json", "html") else None
         self._reporter.accepted(entry)
         if plan.answer in ("reset", "silence"):
-            return Answer(None, plan.delay, held=plan.answer == "silence")
+            return Reply(None, plan.delay, held=plan.answer == "silence")
         content = HTML if plan.answer == "html" else {"id": entry.id} if plan.status == 200 else {"code": plan.code}
-        return Answer(respond(plan.status, content), plan.delay)
+        return Reply(respond(plan.status, content), plan.delay)
 
     @staticmethod
     def _refuse(
-        entry: Entry, verdict: Verdict, status: int, content: dict[str, Any], retry_after: int | None = None
-    ) -> Answer:
+        entry: BookEntry, verdict: BookVerdict, status: int, content: dict[str, Any], retry_after: int | None = None
+    ) -> Reply:
         entry.verdict, entry.status = verdict, status
-        return Answer(respond(status, content, retry_after))
+        return Reply(respond(status, content, retry_after))
 
 
-def _window(settings: Settings) -> Window | None:
-    return Window(Throttle.parse(settings.throttle)) if settings.throttle else None
+def _window(settings: Settings) -> CallWindow | None:
+    return CallWindow(SimulatedLimit.parse(settings.throttle)) if settings.throttle else None
 
 
 def _id(seq: int) -> str:

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from sandbox.vendor.connection import Connection
+from sandbox.vendor.connection import CallerConnection
 from sandbox.vendor.ledger import Ledger
-from sandbox.vendor.responder import Answer, Desk, respond
+from sandbox.vendor.responder import Reply, Responder, respond
 from sandbox.vendor.settings import Settings
 
 # Lets a socket listen on a port that another one of ours holds without listening.
@@ -25,11 +25,11 @@ class Server:
     CONTROLS = frozenset({b"/settings", b"/ledger", b"/ledger/entries"})
 
     def __init__(self, host: str, port: int, settings: Settings, ledger: Ledger) -> None:
-        self.desk = Desk(settings, ledger)
+        self.desk = Responder(settings, ledger)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ledger = ledger
-        self._callers: set[Connection] = set()
-        self._booked: list[tuple[Connection, Answer]] = []
+        self._callers: set[CallerConnection] = set()
+        self._booked: list[tuple[CallerConnection, Reply]] = []
         self._changes: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._listener: asyncio.Server | None = None
@@ -41,9 +41,9 @@ class Server:
         await self._serve(self._control, set())
         await self._follow_down()
 
-    async def _serve(self, listening: socket.socket, connections: set[Connection]) -> asyncio.Server:
+    async def _serve(self, listening: socket.socket, connections: set[CallerConnection]) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: Connection(self, connections), sock=listening, backlog=BACKLOG)
+        return await loop.create_server(lambda: CallerConnection(self, connections), sock=listening, backlog=BACKLOG)
 
     async def _follow_down(self) -> None:
         closed = self.desk.settings.down == "closed"
@@ -55,7 +55,7 @@ class Server:
         elif not closed and not self._listener:
             self._listener = await self._serve(hold_port(*self._held.getsockname()), self._callers)
 
-    def book(self, connection: Connection, answer: Answer) -> None:
+    def book(self, connection: CallerConnection, answer: Reply) -> None:
         """One write to the books for all calls that came in together; then their answers go."""
         if not self._booked:
             asyncio.get_running_loop().call_soon(self._write_books)
@@ -75,7 +75,7 @@ class Server:
             elif not answer.held:
                 connection.release(answer)
 
-    def control(self, connection: Connection, method: bytes, path: bytes, query: bytes) -> Answer:
+    def control(self, connection: CallerConnection, method: bytes, path: bytes, query: bytes) -> Reply:
         """GET and POST /settings, GET /ledger?window=S, GET /ledger/entries?after=N."""
         asked = parse_qs(query.decode("latin-1"))
         try:
@@ -89,14 +89,14 @@ class Server:
             return _wrong(error)
         return self._settings()
 
-    def _start_change(self, connection: Connection, values: Any) -> Answer:
-        answer = Answer(None, held=True)
+    def _start_change(self, connection: CallerConnection, values: Any) -> Reply:
+        answer = Reply(None, held=True)
         change = asyncio.get_running_loop().create_task(self._change(connection, answer, values))
         self._changes.add(change)
         change.add_done_callback(self._changes.discard)
         return answer
 
-    async def _change(self, connection: Connection, answer: Answer, values: Any) -> None:
+    async def _change(self, connection: CallerConnection, answer: Reply, values: Any) -> None:
         """Answered when the change is in force, so that the next call of whoever asked meets it."""
         async with self._changing:
             try:
@@ -107,16 +107,16 @@ class Server:
                 answer.data = _wrong(error).data
         connection.release(answer)
 
-    def _settings(self) -> Answer:
+    def _settings(self) -> Reply:
         return _ok({**self.desk.settings.as_dict(), "url": self.url, "control_url": self.control_url})
 
 
-def _ok(content: dict[str, Any]) -> Answer:
-    return Answer(respond(200, content))
+def _ok(content: dict[str, Any]) -> Reply:
+    return Reply(respond(200, content))
 
 
-def _wrong(error: ValueError) -> Answer:
-    return Answer(respond(400, {"error": str(error)}))
+def _wrong(error: ValueError) -> Reply:
+    return Reply(respond(400, {"error": str(error)}))
 
 
 def hold_port(host: str, port: int) -> socket.socket:

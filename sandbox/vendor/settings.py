@@ -8,14 +8,14 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Throttle:
+class SimulatedLimit:
     """At most `limit` calls in any `seconds`; written "5/60"."""
 
     limit: int
     seconds: float
 
     @classmethod
-    def parse(cls, text: str) -> "Throttle":
+    def parse(cls, text: str) -> "SimulatedLimit":
         """Raises ValueError with a sentence for people."""
         limit, _, seconds = text.partition("/")
         with contextlib.suppress(ValueError):
@@ -86,7 +86,7 @@ def _check(name: str, value: Any, kind: Any, rule: Mapping[str, Any]) -> None:
     if "choices" in rule and value not in rule["choices"]:
         raise ValueError(f"{name} must be one of {rule['choices']}")
     if name == "throttle" and value:
-        Throttle.parse(str(value))
+        SimulatedLimit.parse(str(value))
     if name == "receipts_to" and value and not str(value).startswith("http://"):
         raise ValueError("receipts_to must begin with http://")
 

@@ -15,7 +15,7 @@ from campaigns.models import Job
 from campaigns.sending.refusals import EqualRefusals
 from tests.ageing import make_older
 from tests.faults.sending import login, take_again, taken
-from vendors.health import Terms, at
+from vendors.health import HealthPolicy, at
 from vendors.models import Credential
 from vendors.outcomes import Accepted, InDoubt, Refused
 
@@ -71,7 +71,7 @@ def test_the_list_waits_the_reason_is_told_and_health_suffers(vendor: Any, setti
     assert "in a row were refused with the same words: suspended account: check the account" in paused(account)
     job.refresh_from_db()
     assert 20 <= job.refused <= 20 + CONCURRENCY and job.accepted == 0 and vendor.calls == job.refused
-    health = at(settings.REDIS_URL).look(account.vendor_id, Terms.of(account.vendor))
+    health = at(settings.REDIS_URL).look(account.vendor_id, HealthPolicy.of(account.vendor))
     assert (health.good, health.bad) == (0, job.refused) and not health.accepting
     vendor.suspended = False
     resume(account)

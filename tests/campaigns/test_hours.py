@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from campaigns import sending as sender
-from campaigns.casting.mailcaster import Claimed, claim
+from campaigns.casting.mailcaster import ClaimedJob, claim
 from campaigns.claiming import claims as sending
 from campaigns.finishing import finalizer
 from campaigns.models import Campaign, Message
@@ -25,7 +25,7 @@ def test_a_caster_of_its_own_puts_off_what_is_outside_its_hours_and_takes_the_ne
     login = factories.credential(vendor)
     closed, other = (factories.campaign_with_job(status="DISPATCHED", of=login) for _ in range(2))
     Campaign.objects.filter(pk=closed.campaign_id).update(hours_from=time(20), hours_to=time(8), time_zone="UTC")
-    assert claim(vendor.mailcasters.get().pk, NOW) == Claimed(other.pk, 1, None)
+    assert claim(vendor.mailcasters.get().pk, NOW) == ClaimedJob(other.pk, 1, None)
     closed.refresh_from_db()
     assert closed.not_before == NOW.replace(hour=20) and "20:00 UTC" in closed.waits_for
 
@@ -40,7 +40,7 @@ def test_a_job_outside_its_hours_and_without_a_place_for_hours_is_taken_at_its_d
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=NOW, **night)
     caster = vendor.mailcasters.get()
     assert claim(caster.pk, NOW - timedelta(seconds=1)) is None
-    assert claim(caster.pk, NOW) == Claimed(job.pk, 1, None)
+    assert claim(caster.pk, NOW) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -51,10 +51,10 @@ def test_what_is_overdue_but_was_put_back_just_now_holds_up_no_younger_job() -> 
     broken = factories.campaign_with_job(status="DISPATCHED", of=login, not_before=NOW + timedelta(seconds=59))
     other = factories.campaign_with_job(status="DISPATCHED", of=login)
     Campaign.objects.filter(pk=broken.campaign_id).update(deadline=NOW)
-    assert claim(vendor.mailcasters.get().pk, NOW) == Claimed(other.pk, 1, None)
+    assert claim(vendor.mailcasters.get().pk, NOW) == ClaimedJob(other.pk, 1, None)
     second = factories.caster(vendor, "second", "small-only")
     assert claim(second.pk, NOW + timedelta(seconds=58)) is None
-    assert claim(second.pk, NOW + timedelta(seconds=59)) == Claimed(broken.pk, 1, None)
+    assert claim(second.pk, NOW + timedelta(seconds=59)) == ClaimedJob(broken.pk, 1, None)
 
 
 @pytest.mark.django_db

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.content import templates
-from campaigns.intake import BadInput, Problem, Table, check_table
+from campaigns.intake import BadInput, RowError, Table, check_table
 
 PLAIN = templates.compile("Hello", "Dear {{ name }}", html=False)
 BARE = templates.compile("Hello", "Good day", html=False)
 
 
-def problems(data: bytes | str, content: templates.Content = PLAIN, channel: str = "email") -> list[Problem]:
+def problems(data: bytes | str, content: templates.Content = PLAIN, channel: str = "email") -> list[RowError]:
     with pytest.raises(BadInput) as error:
         check_table(Table(file(data)), channel, content)
     return error.value.problems

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.content import templates
-from campaigns.content.cost import Budget, Meter
+from campaigns.content.cost import Budget, StepMeter
 from campaigns.content.templates import MAX_SIZE, TemplateError
 from campaigns.intake import checking
 
@@ -14,7 +14,7 @@ literal = text.filter(lambda t: "{" not in t and "}" not in t)
 
 
 def meter(values):
-    return Meter(values, Budget())
+    return StepMeter(values, Budget())
 
 
 @st.composite

@@ -4,12 +4,12 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from campaigns.intake.connection_pool import Lines
+from campaigns.intake.connection_pool import ConnectionPool
 
 
 @pytest.fixture
 def lines():
-    made = Lines()
+    made = ConnectionPool()
     yield made
     made.close()
 

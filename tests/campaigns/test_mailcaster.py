@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.casting.mailcaster import Claimed, claim, idle_casters
+from campaigns.casting.mailcaster import ClaimedJob, claim, idle_casters
 from campaigns.finishing import sweep
 from campaigns.lifecycle import RUNNING, S, Status, move
 from campaigns.models import Campaign, Job
@@ -46,7 +46,7 @@ def log(job_id: int) -> None:
 def test_a_claimed_leaf_is_leased_to_its_caster(login: Credential) -> None:
     job = waiting(login, not_before=NOW, waits_for="a place in the window", fence=4)
     one = caster(login)
-    assert claim(one.pk, NOW) == Claimed(job.pk, 5, None)
+    assert claim(one.pk, NOW) == ClaimedJob(job.pk, 5, None)
     job.refresh_from_db()
     assert (job.status, job.fence, job.mailcaster, job.started_at) == (S.ENQUEUED, 5, one, NOW)
     assert (job.not_before, job.waits_for) == (None, "")
@@ -56,7 +56,7 @@ def test_a_claimed_leaf_is_leased_to_its_caster(login: Credential) -> None:
 @pytest.mark.django_db
 def test_a_job_that_was_put_back_keeps_its_first_start(login: Credential) -> None:
     job = waiting(login, started_at=NOW - timedelta(hours=1), fence=1)
-    assert claim(caster(login).pk, NOW) == Claimed(job.pk, 2, None)
+    assert claim(caster(login).pk, NOW) == ClaimedJob(job.pk, 2, None)
     job.refresh_from_db()
     assert job.started_at == NOW - timedelta(hours=1)
 
@@ -117,7 +117,7 @@ def test_within_a_rank_the_oldest_goes_first(login: Credential) -> None:
 def test_a_leaf_stays_small_when_the_threshold_is_lowered_under_it(login: Credential) -> None:
     job = waiting(login, 90)
     Vendor.objects.update(small_audience_threshold=10)
-    assert claim(caster(login, "small-only").pk, NOW) == Claimed(job.pk, 1, None)
+    assert claim(caster(login, "small-only").pk, NOW) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -131,7 +131,7 @@ def test_what_is_overdue_is_claimed_to_expire_also_while_the_vendor_and_the_cred
         type(row).objects.filter(pk=row.pk).update(paused=True)
     assert sweep._vendors_with_work() == {login.vendor_id}
     assert idle_casters(login.vendor_id) == [one.pk]
-    assert claim(one.pk, NOW) == Claimed(overdue.pk, 1, None)
+    assert claim(one.pk, NOW) == ClaimedJob(overdue.pk, 1, None)
     assert claim(caster(login).pk, NOW) is None
     fresh.refresh_from_db()
     assert fresh.status == S.DISPATCHED
@@ -156,9 +156,9 @@ def test_nothing_is_claimed_while_the_vendor_the_credential_or_the_caster_is_off
 def test_a_job_waits_for_its_time_and_lets_younger_ones_pass(login: Credential) -> None:
     job, younger = waiting(login, not_before=LATER), waiting(login)
     first, second = caster(login), caster(login)
-    assert claim(first.pk, NOW) == Claimed(younger.pk, 1, None)
+    assert claim(first.pk, NOW) == ClaimedJob(younger.pk, 1, None)
     assert claim(second.pk, NOW) is None
-    assert claim(second.pk, LATER) == Claimed(job.pk, 1, None)
+    assert claim(second.pk, LATER) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -166,9 +166,9 @@ def test_jobs_of_a_closed_credential_wait_and_those_of_another_go(login: Credent
     job, other = waiting(login), waiting(make.credential(login.vendor))
     Credential.objects.filter(pk=login.pk).update(closed_until=LATER)
     first, second = caster(login), caster(login)
-    assert claim(first.pk, NOW) == Claimed(other.pk, 1, None)
+    assert claim(first.pk, NOW) == ClaimedJob(other.pk, 1, None)
     assert claim(second.pk, NOW) is None
-    assert claim(second.pk, LATER) == Claimed(job.pk, 1, None)
+    assert claim(second.pk, LATER) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -178,13 +178,13 @@ def test_outside_its_hours_a_campaign_waits_in_words_and_the_next_one_goes(login
     Campaign.objects.filter(pk=closed.pk).update(hours_from=time(20), hours_to=time(8), time_zone="Europe/London")
     Job.objects.filter(pk__in=[job.pk for job in night_owls]).update(campaign=closed)
     one, other = caster(login), caster(login)
-    assert claim(one.pk, NOW) == Claimed(next_one.pk, 1, None)
+    assert claim(one.pk, NOW) == ClaimedJob(next_one.pk, 1, None)
     opening = datetime(2026, 3, 2, 20, 0, tzinfo=UTC)
     for job in night_owls:
         job.refresh_from_db()
         assert job.not_before == opening and "20:00 Europe/London" in job.waits_for
     assert claim(other.pk, opening - timedelta(seconds=1)) is None
-    assert claim(other.pk, opening) == Claimed(night_owls[0].pk, 1, None)
+    assert claim(other.pk, opening) == ClaimedJob(night_owls[0].pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -218,13 +218,13 @@ def test_an_exclusive_credential_serves_one_campaign_with_all_its_jobs_and_then_
     first, second, other = waiting(mine), waiting(mine), waiting(mine)
     Job.objects.filter(pk=other.pk).update(campaign=first.campaign)
     one, two, three = (caster(login) for _ in range(3))
-    assert claim(one.pk, NOW) == Claimed(first.pk, 1, None)
-    assert claim(two.pk, NOW) == Claimed(other.pk, 1, None)  # the same campaign may have several jobs
+    assert claim(one.pk, NOW) == ClaimedJob(first.pk, 1, None)
+    assert claim(two.pk, NOW) == ClaimedJob(other.pk, 1, None)  # the same campaign may have several jobs
     assert claim(three.pk, NOW) is None
     log(first.pk)
     assert claim(three.pk, NOW) is None
     log(other.pk)
-    assert claim(three.pk, NOW) == Claimed(second.pk, 1, None)
+    assert claim(three.pk, NOW) == ClaimedJob(second.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -258,7 +258,7 @@ def test_a_job_that_never_started_or_has_ended_holds_nothing(login: Credential, 
     mine = make.credential(login.vendor, exclusive=True)
     waiting(mine, status=status, not_before=LATER)
     job = waiting(mine)
-    assert claim(caster(login).pk, NOW) == Claimed(job.pk, 1, None)
+    assert claim(caster(login).pk, NOW) == ClaimedJob(job.pk, 1, None)
 
 
 @pytest.mark.django_db
@@ -284,11 +284,11 @@ def test_casters_wake_in_natural_order_and_only_idle_ones(login: Credential) -> 
     assert idle_casters(login.vendor_id) == [made[name] for name in ("MC2", "MC10", "fast")]
 
 
-def at_once(casters: list[Mailcaster]) -> list[Claimed | None]:
+def at_once(casters: list[Mailcaster]) -> list[ClaimedJob | None]:
     """Each of them claims, in a thread with a connection of its own, all let go together."""
     gate = Barrier(len(casters))
 
-    def go(one: Mailcaster) -> Claimed | None:
+    def go(one: Mailcaster) -> ClaimedJob | None:
         try:
             connection.ensure_connection()
             gate.wait(timeout=60)

@@ -254,7 +254,7 @@ def test_a_parent_needs_a_caster_that_cuts_and_a_small_job_one_that_does_not(doo
 
 def test_what_the_vendors_last_bad_answer_said_is_on_the_operations_page(admin_client: Client) -> None:
     vendor = factories.vendor()
-    health.at(settings.REDIS_URL).note(vendor.pk, health.Terms.of(vendor), 3, 1, "http 503")
+    health.at(settings.REDIS_URL).note(vendor.pk, health.HealthPolicy.of(vendor), 3, 1, "http 503")
     assert "http 503" in admin_client.get("/admin/").content.decode()
 
 
@@ -269,9 +269,11 @@ class TestNights:
         vendor, day = self.vendor(), date(2026, 3, 10)
         done = Run(day, self.NOW - HOUR, finished=True, missed=False)
         monday = Run(date(2026, 3, 9), self.NOW, finished=True, missed=False)
-        assert nightly.coming(vendor, [monday], self.NOW) == nightly.Night(day, datetime(2026, 3, 10, 20, tzinfo=UTC))
+        assert nightly.coming(vendor, [monday], self.NOW) == nightly.NextNight(
+            day, datetime(2026, 3, 10, 20, tzinfo=UTC)
+        )
         moved = nightly.coming(vendor, [monday, done], self.NOW)
-        assert moved == nightly.Night(date(2026, 3, 11), datetime(2026, 3, 11, 20, tzinfo=UTC), done)
+        assert moved == nightly.NextNight(date(2026, 3, 11), datetime(2026, 3, 11, 20, tzinfo=UTC), done)
 
     def test_a_night_that_was_missed_is_named(self) -> None:
         vendor = self.vendor(dispatch_at=time(1))
@@ -282,12 +284,12 @@ class TestNights:
 
     def test_what_is_due_and_not_over_is_the_next_one(self) -> None:
         vendor = self.vendor(dispatch_at=time(18))
-        assert nightly.coming(vendor, [], self.NOW) == nightly.Night(date(2026, 3, 10), self.NOW - HOUR)
+        assert nightly.coming(vendor, [], self.NOW) == nightly.NextNight(date(2026, 3, 10), self.NOW - HOUR)
 
     def test_days_without_a_night_are_left_out_and_a_vendor_may_have_none(self) -> None:
         friday = datetime(2026, 3, 13, 21, tzinfo=UTC)
         done = Run(date(2026, 3, 13), friday, finished=True, missed=False)
-        assert nightly.coming(self.vendor(), [done], friday) == nightly.Night(
+        assert nightly.coming(self.vendor(), [done], friday) == nightly.NextNight(
             date(2026, 3, 16), datetime(2026, 3, 16, 20, tzinfo=UTC)
         )
         assert nightly.coming(self.vendor(weekdays=[]), [], friday) is None

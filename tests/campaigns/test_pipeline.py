@@ -4,7 +4,7 @@ import pytest
 from django.db.models import Sum
 
 from campaigns.models import Job, OpsMessage
-from campaigns.tasks import ring
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.programs import sweeping, wait_until, worker
 from vendors.models import Minute
@@ -23,7 +23,7 @@ def test_a_large_job_is_cut_over_the_casters_and_everyone_gets_it_once(sandbox):
     with worker(queues=f"hub,{vendor.queue}", processes=3), sweeping():
         dispatcher.dispatch()
         dispatcher.dispatch_ready()
-        ring([vendor.pk])
+        notify_vendors([vendor.pk])
         wait_until(lambda: Job.objects.get(pk=parent.pk).status == "P_FINISHED", "the parent is finished")
         wait_until(lambda: Job.objects.get(pk=small.pk).status == "LOGGED", "the small job is logged")
     parent.refresh_from_db()

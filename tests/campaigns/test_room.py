@@ -6,8 +6,8 @@ from typing import Any
 
 import uvloop
 
-from campaigns.claiming.claims import Claimed
-from campaigns.sending.call_pool import Room, Ticket
+from campaigns.claiming.claims import ClaimedMessage
+from campaigns.sending.call_pool import CallPool, PermittedCall
 from vendors.adapters.base import Capabilities, Letter
 from vendors.outcomes import Accepted
 
@@ -32,8 +32,10 @@ class Slow:
         return True
 
 
-def ticket(number: int) -> Ticket:
-    return Ticket(Claimed(number, f"{number}-0", "ann@example.org", {}), (f"place:{number}",), float("inf"))
+def ticket(number: int) -> PermittedCall:
+    return PermittedCall(
+        ClaimedMessage(number, f"{number}-0", "ann@example.org", {}), (f"place:{number}",), float("inf")
+    )
 
 
 async def beside_a_round_that_is_not_full() -> None:
@@ -44,7 +46,7 @@ async def beside_a_round_that_is_not_full() -> None:
     async def write(answers: list[Any], places: list[str]) -> None:
         stored.extend(id for id, _ in answers)
 
-    room = Room(work, write)
+    room = CallPool(work, write)
     assert room.free == room.size == 10
     serving = asyncio.create_task(room.serve())
     room.enter([ticket(0)])

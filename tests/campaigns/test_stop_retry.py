@@ -10,23 +10,23 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import decisions
-from campaigns.decisions import Answer, Verdict
+from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import move
 from campaigns.models import Job, Message, OpsMessage
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, recount, refused, statuses
 
 
-def only(answers: list[Answer]) -> Answer:
+def only(answers: list[JobDecision]) -> JobDecision:
     (answer,) = answers
     return answer
 
 
-def at_once(*calls: Callable[[], Answer]) -> list[Answer]:
+def at_once(*calls: Callable[[], JobDecision]) -> list[JobDecision]:
     """Each in a thread with its own connection; all start together."""
     start, answers = threading.Barrier(len(calls)), []
 
-    def run(call: Callable[[], Answer]) -> None:
+    def run(call: Callable[[], JobDecision]) -> None:
         try:
             start.wait(30)
             answers.append(call())

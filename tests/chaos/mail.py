@@ -11,7 +11,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.lifecycle import DONE
 from campaigns.models import Job, Message
 from campaigns.operators import actions
-from campaigns.tasks import ring
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.sandbox import Sandbox
 from vendors.models import Vendor
@@ -68,7 +68,7 @@ def begin() -> None:
     with connection.cursor() as cursor:
         cursor.execute(WATCH)
     dispatcher.dispatch()
-    ring(Vendor.objects.values_list("pk", flat=True))
+    notify_vendors(Vendor.objects.values_list("pk", flat=True))
 
 
 def all_sent() -> bool:

@@ -14,7 +14,7 @@ from django.db import connection
 from campaigns import audit
 from campaigns.lifecycle import DONE, PARENTS
 from campaigns.models import Job, Resolution
-from sandbox.vendor.books import ACCEPTING, Books, Entry
+from sandbox.vendor.books import ACCEPTING, BookEntry, Books
 
 # The ops row tells more than the truth as long as there is one, but for an acceptance that came after it.
 ROWS = """
@@ -81,9 +81,9 @@ def judge(
     ]
 
 
-def _calls(books: Books, ours: set[str]) -> Mapping[str, list[Entry]]:
+def _calls(books: Books, ours: set[str]) -> Mapping[str, list[BookEntry]]:
     """The calls for each message, under whatever reference."""
-    found: dict[str, list[Entry]] = defaultdict(list)
+    found: dict[str, list[BookEntry]] = defaultdict(list)
     for entry in books.entries:
         uuid = entry.reference.rpartition("-")[0]
         if uuid in ours:
@@ -91,7 +91,7 @@ def _calls(books: Books, ours: set[str]) -> Mapping[str, list[Entry]]:
     return found
 
 
-def _accepted(calls: Mapping[str, list[Entry]], row: Row) -> list[Entry]:
+def _accepted(calls: Mapping[str, list[BookEntry]], row: Row) -> list[BookEntry]:
     return [entry for entry in calls.get(row.uuid, ()) if entry.verdict in ACCEPTING]
 
 
@@ -101,7 +101,7 @@ def _by_the_audit(all_checks: bool) -> Iterator[str]:
             yield f"{check.promise}: not so: {check.question} ({check.breaches}: {', '.join(check.examples)})"
 
 
-def _twice(told: list[Row], calls: Mapping[str, list[Entry]]) -> Iterator[str]:
+def _twice(told: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
     """P1. A person who chose to send again has answered for the second time."""
     chosen = Counter(Resolution.objects.filter(decision="resend").values_list("message_id", flat=True))
     for row in told:
@@ -121,7 +121,7 @@ def _unfinished(told: list[Row]) -> Iterator[str]:
         yield f"P2: job {job.pk} is {job.status} for ever"
 
 
-def _untrue(told: list[Row], calls: Mapping[str, list[Entry]]) -> Iterator[str]:
+def _untrue(told: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
     """P3. What a person settled stands on the person's word; a report may come without the vendor's id."""
     for row in told:
         ids = {entry.id for entry in _accepted(calls, row)}
@@ -140,7 +140,7 @@ def _too_fast(books: Books, windows: Iterable[tuple[int, float, str | None]]) ->
             yield f"P4: {worst} calls in a window of {seconds:g} s, not {units}"
 
 
-def _after_the_stop(told: list[Row], calls: Mapping[str, list[Entry]]) -> Iterator[str]:
+def _after_the_stop(told: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
     """P5. A call that comes in after the stop has committed was allowed before it: its sent_at says when."""
     stops: dict[int, Any] = {}
     leaves = Job.objects.exclude(status__in=PARENTS).filter(stopped_at__isnull=False)

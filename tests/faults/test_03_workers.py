@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from campaigns import sending as sender
 from campaigns.models import Job
-from campaigns.tasks import ring, sweep
+from campaigns.tasks import notify_vendors, sweep
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
@@ -29,7 +29,7 @@ LEASE = timedelta(seconds=4)  # as tests/programs.py has it
 
 def dispatched(of: Credential) -> Job:
     job = factories.campaign_with_job(90, of=of, status="DISPATCHED")
-    ring([job.vendor_id])
+    notify_vendors([job.vendor_id])
     return job
 
 

@@ -17,7 +17,7 @@ from redis import Redis
 
 from campaigns import tasks
 from campaigns.models import Job
-from campaigns.tasks import ring
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
@@ -68,7 +68,7 @@ def goes_out(job: Job) -> None:
 
     def logged() -> bool:
         if next(looks) % 40 == 0:
-            ring([job.vendor_id])
+            notify_vendors([job.vendor_id])
         return Job.objects.get(pk=job.pk).status == "LOGGED"
 
     wait_until(logged, "the job behind the garbage is logged")

@@ -21,7 +21,7 @@ from django.utils import timezone
 from campaigns import audit, decisions
 from campaigns import sending as sender
 from campaigns.casting import mailcaster
-from campaigns.casting.mailcaster import Claimed
+from campaigns.casting.mailcaster import ClaimedJob
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
@@ -68,7 +68,7 @@ def attempt(step: Callable[..., Any], *args: Any) -> Any:
         return None
 
 
-def cast(job: Job) -> Claimed | None:
+def cast(job: Job) -> ClaimedJob | None:
     """Dispatched, and taken by the vendor's caster."""
     attempt(dispatcher.dispatch_ready, [job.pk])
     Job.objects.filter(pk=job.pk).update(not_before=None)
@@ -110,7 +110,7 @@ def is_settled(job: Job, vendor: Sandbox) -> None:
     """Twice, for what comes back without an answer the first time."""
     for _ in range(2):
         attempt(time_passes)
-        attempt(reconciler.settle)
+        attempt(reconciler.reconcile)
 
 
 def time_passes() -> None:
@@ -139,7 +139,7 @@ def come_to_an_end(step: Callable[[], None], *, settled: bool) -> None:
     for _ in range(ROUNDS):
         time_passes()
         step()
-        reconciler.settle()
+        reconciler.reconcile()
         unfinished, doubts = Job.objects.exclude(status__in=DONE), Message.objects.filter(in_doubt_at__isnull=False)
         if not (unfinished.exists() or OpsMessage.objects.exists() or (settled and doubts.exists())):
             return

@@ -27,7 +27,7 @@ AFTER = 2 * CONCURRENCY  # calls under way, or claimed, while the first refusal 
 def settled() -> None:
     """The vendor is asked once more, much later."""
     an_hour_passes()
-    reconciler.settle()
+    reconciler.reconcile()
 
 
 def test_34_answers_that_never_come_are_in_doubt_and_not_called_again(sandbox: Sandbox) -> None:

@@ -148,7 +148,7 @@ def test_42_a_repeat_costs_what_the_letter_costs_and_a_look_up_one(sandbox: Sand
     account = sms(sandbox.url, (5, 600), lookup="strong")
     job = in_doubt(4, account)
     type(job.campaign).objects.update(body=TWO)
-    reconciler.settle()
+    reconciler.reconcile()
     # a look-up and its repeat take 3 of the 5 places, the next look-up one more; then the repeat has no place
     assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (2, 1)
     assert ledger() == 1 + 2 + 1

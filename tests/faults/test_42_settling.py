@@ -55,8 +55,8 @@ def the_window_runs_out(of: Vendor) -> None:
 def test_42_look_ups_take_places_in_the_window_and_stand_in_the_ledger(sandbox: Sandbox) -> None:
     account = login(sandbox.url, (5, 600), lookup="weak")
     in_doubt(40, account)
-    reconciler.settle()
-    reconciler.settle()
+    reconciler.reconcile()
+    reconciler.reconcile()
     assert len(sandbox.books().look_ups) == 5 and due() == 35
     assert sum(Usage.objects.values_list("units", flat=True)) == 5
     assert judge(sandbox.books(), windows=[(5, 600, None)]) == []
@@ -65,14 +65,14 @@ def test_42_look_ups_take_places_in_the_window_and_stand_in_the_ledger(sandbox: 
 def test_42_a_window_made_anew_knows_the_look_ups(sandbox: Sandbox) -> None:
     account = login(sandbox.url, (3, 600), lookup="weak")
     in_doubt(10, account)
-    reconciler.settle()
+    reconciler.reconcile()
     with redis_clients.redis(settings.REDIS_URL) as redis:
         redis.flushdb()
         throttle, generation = Throttle(redis), Vendor.objects.get(pk=account.vendor_id).generation
         assert rebuild.rebuild(throttle, account.vendor_id, generation)
         scope = Scope(account.vendor_id, account.pk, generation + 1, (Limit(3, 600.0),))
         assert isinstance(throttle.acquire(scope, 1, 10.0), Wait)
-    reconciler.settle()
+    reconciler.reconcile()
     assert len(sandbox.books().look_ups) == 3
 
 
@@ -83,16 +83,16 @@ def test_42_a_429_ends_the_run_and_closes_the_credential_for_as_long_as_it_says(
     sandbox.settings(throttle="2/3000")
     account = login(sandbox.url, **means)
     in_doubt(20, account)
-    reconciler.settle()
+    reconciler.reconcile()
     account.refresh_from_db()
     assert len(sandbox.books().arrivals()) == 3, "two answers and the 429"
     assert account.closed_until and account.closed_until > timezone.now() + timedelta(minutes=30)
-    reconciler.settle()
+    reconciler.reconcile()
     assert len(sandbox.books().arrivals()) == 3
     sandbox.settings(throttle="")
     opened(account)
     assert due() >= 17, "the rest stays due for when the credential is open"
-    reconciler.settle()
+    reconciler.reconcile()
     assert len(sandbox.books().arrivals()) >= 3 + 17
 
 
@@ -103,15 +103,15 @@ def test_42_a_refused_login_ends_the_run_and_pauses_the_credential_with_the_reas
     sandbox.settings(unauthorized=True)
     account = login(sandbox.url, **means)
     in_doubt(20, account)
-    reconciler.settle()
-    reconciler.settle()
+    reconciler.reconcile()
+    reconciler.reconcile()
     account.refresh_from_db()
     assert len(sandbox.books().arrivals()) == 1
     assert account.paused and "401" in account.paused_reason
     sandbox.settings(unauthorized=False)
     opened(account)
     assert due() == 20
-    reconciler.settle()
+    reconciler.reconcile()
     assert len(sandbox.books().arrivals()) == 21
 
 
@@ -122,7 +122,7 @@ def test_42_other_credentials_are_settled_while_one_is_closed_however_many_doubt
     in_doubt(10_001, closed)
     in_doubt(3, other)
     Credential.objects.filter(pk=closed.pk).update(closed_until=timezone.now() + timedelta(hours=1))
-    assert reconciler.settle() == 3
+    assert reconciler.reconcile() == 3
     assert len(sandbox.books().look_ups) == 3
 
 
@@ -139,7 +139,7 @@ def test_42_what_is_shut_is_not_asked_and_its_doubts_stay_due(shut: Any, sandbox
     account = login(sandbox.url, lookup="strong", dedupe=True)
     in_doubt(3, account)
     shut(account)
-    reconciler.settle()
+    reconciler.reconcile()
     assert sandbox.books().arrivals() == [] and due() == 3
 
 
@@ -149,10 +149,10 @@ def test_42_what_was_looked_up_without_a_place_for_the_repeat_is_repeated_later_
     """A limit of one call: the look-up takes the place that the repeat needs."""
     account = login(sandbox.url, (1, 600), lookup="strong")
     in_doubt(1, account)
-    reconciler.settle()
+    reconciler.reconcile()
     assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (1, 0)
     the_window_runs_out(account.vendor)
-    reconciler.settle()
+    reconciler.reconcile()
     assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (1, 1)
     assert sums() == {"accepted": 1} and judge(sandbox.books()) == []
 
@@ -162,11 +162,11 @@ def test_42_a_proof_holds_for_the_call_that_was_asked_about_only(sandbox: Sandbo
     sandbox.settings(error_after_rate=1.0)
     account = login(sandbox.url, lookup="strong")
     job = in_doubt(1, account)
-    reconciler.settle()
+    reconciler.reconcile()
     assert sums() == {"in doubt": 1} and len(sandbox.books().acceptances) == 1
     past = timezone.now() - timedelta(hours=1)
     Message.objects.filter(pk=job.first_message).update(sent_at=past, settle_at=past)
-    reconciler.settle()
+    reconciler.reconcile()
     assert sums() == {"accepted": 1} and len(sandbox.books().entries) == 1
     assert judge(sandbox.books()) == []
 
@@ -177,7 +177,7 @@ def test_42_after_its_deadline_a_campaign_is_not_called_for_its_doubts_either(
 ) -> None:
     job = in_doubt(2, login(sandbox.url, **means))
     type(job.campaign).objects.update(deadline=timezone.now() - timedelta(minutes=1))
-    reconciler.settle()
+    reconciler.reconcile()
     assert sandbox.books().entries == [] and sums() == {"in doubt": 2}
 
 
@@ -187,7 +187,7 @@ def test_42_outside_of_its_hours_a_campaign_is_looked_up_but_not_called(sandbox:
     now = timezone.now()
     hours = {"hours_from": (now + timedelta(hours=2)).time(), "hours_to": (now + timedelta(hours=3)).time()}
     type(job.campaign).objects.update(time_zone="UTC", **hours)
-    reconciler.settle()
+    reconciler.reconcile()
     assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (2, 0)
     again = Message.objects.get(pk=job.first_message).settle_at
     assert again and timedelta(minutes=110) < again - timezone.now() < timedelta(minutes=121)
@@ -197,6 +197,6 @@ def test_42_a_vendor_that_does_not_answer_is_asked_a_few_times_a_run_and_not_fif
     account = login(sandbox.url, lookup="weak")
     in_doubt(50, account)
     sandbox.settings(down="503")
-    reconciler.settle()
+    reconciler.reconcile()
     assert len(sandbox.books().look_ups) == calls.UNANSWERED
     assert due() == 50 - calls.UNANSWERED

@@ -120,7 +120,7 @@ def test_50_doubts_of_a_stopped_job_are_looked_up_but_not_called(sandbox: Sandbo
     job = sent(taken(["lost@sandbox.example", "error@sandbox.example"], login(sandbox.url, lookup="strong")))
     Job.objects.filter(pk=job.pk).update(stopped_at=job.finished_at)
     rounds.an_hour_passes()
-    reconciler.settle()
+    reconciler.reconcile()
     assert sums() == {"accepted": 1, "in doubt": 1} and len(sandbox.books().entries) == 2
 
 

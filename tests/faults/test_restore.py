@@ -18,7 +18,7 @@ from django.utils import timezone
 from campaigns import audit
 from campaigns import sending as sender
 from campaigns.dispatch import dispatcher
-from campaigns.doubts.reconciler import settle
+from campaigns.doubts.reconciler import reconcile
 from campaigns.failover import guard
 from campaigns.models import Job, Message
 from tests import factories
@@ -53,7 +53,7 @@ def redis_lost_all() -> Iterator[None]:
 def asked(of: Job) -> bool:
     """The vendor has been asked about all of the job's messages in doubt."""
     Message.objects.filter(in_doubt_at__isnull=False).update(settle_at="2000-01-01T00:00Z")
-    settle()
+    reconcile()
     return not Message.objects.filter(id__gte=of.first_message, id__lt=of.end, in_doubt_at__isnull=False).exists()
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from campaigns.intake.connection_pool import lines
+from campaigns.intake.connection_pool import connection_pool
 from campaigns.models import Sponsor
 from mailhub.front import keys
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import keyring
-from mailhub.front.vendor_cache import roster
+from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 
 ALL = ("send", "read", "ops")
@@ -22,9 +22,9 @@ PROBLEM = "application/problem+json"
 def forget() -> None:
     """What this process has read of keys and vendors: a test's rows come and go faster than a second."""
     keyring.forget()
-    roster.forget()
+    vendor_cache.forget()
     forecasts.forget()
-    lines.close()
+    connection_pool.close()
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def desk(**fields: Any) -> Any:
     """A vendor that the API can use: with one credential."""
     vendor = factories.vendor(**{"settings": {"url": "http://127.0.0.1:9/letters"}, **fields})
     factories.credential(vendor, "default")
-    roster.forget()
+    vendor_cache.forget()
     return vendor
 
 

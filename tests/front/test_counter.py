@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mailhub.front.batcher import Counter
+from mailhub.front.batcher import Batcher
 from tests.waiting import DEADLINE, wait_until
 
 
@@ -45,13 +45,13 @@ def waiting(counter, number):
 def test_one_alone_waits_for_nobody():
     clerk = Clerk()
     clerk.open.set()
-    assert [Counter(clerk.serve).ask(number) for number in (1, 2)] == [10, 20]
+    assert [Batcher(clerk.serve).ask(number) for number in (1, 2)] == [10, 20]
     assert clerk.batches == [[1], [2]]
 
 
 def test_those_who_come_meanwhile_are_served_together_at_most_so_many_at_once():
     clerk = Clerk()
-    counter = Counter(clerk.serve, most=4, places=1)
+    counter = Batcher(clerk.serve, most=4, places=1)
     first, told_first = asked(counter, 1)
     assert clerk.arrived.wait(DEADLINE)
     others, told = asked(counter, *range(2, 12))
@@ -66,7 +66,7 @@ def test_those_who_come_meanwhile_are_served_together_at_most_so_many_at_once():
 
 def test_while_one_round_is_served_the_next_one_may_be():
     clerk = Clerk()
-    counter = Counter(clerk.serve, places=2)
+    counter = Batcher(clerk.serve, places=2)
     first, told_first = asked(counter, 1)
     assert clerk.arrived.wait(DEADLINE)
     clerk.arrived.clear()
@@ -83,7 +83,7 @@ def test_while_one_round_is_served_the_next_one_may_be():
 
 def test_the_error_of_one_is_not_the_others():
     clerk = Clerk()
-    counter = Counter(clerk.serve, places=1)
+    counter = Batcher(clerk.serve, places=1)
     first, _ = asked(counter, 1)
     assert clerk.arrived.wait(DEADLINE)
     others, told = asked(counter, 2, -3)
@@ -98,7 +98,7 @@ def test_who_serves_and_fails_fails_for_all_and_the_next_are_served():
     def fail(items):
         raise ValueError("no")
 
-    counter = Counter(fail)
+    counter = Batcher(fail)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             counter.ask(1)

@@ -13,7 +13,7 @@ from tests import factories
 from tests.factories import at_work
 from tests.front.program import Program, desk, fresh, letter, pointers, problem
 from vendors import health
-from vendors.health import Terms
+from vendors.health import HealthPolicy
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -199,14 +199,14 @@ class TestVendors:
         desk(slug="a-paused", channel="sms", paused=True)
         ill = desk(slug="b-ill", channel="sms", min_requests=10)
         well = desk(slug="c-well", channel="sms")
-        health.at(settings.REDIS_URL).note(ill.pk, Terms.of(ill), 0, 50)
+        health.at(settings.REDIS_URL).note(ill.pk, HealthPolicy.of(ill), 0, 50)
         answer = program.send({"channel": "sms", "body": "Hi", "recipients": [{"to": "+442079460000"}]})
         assert answer.status_code == 202 and answer.json()["vendor"] == well.slug
         health.at(settings.REDIS_URL).reset(ill.pk)
 
     def test_an_unhealthy_vendor_is_503_with_the_time_to_come_back_and_nothing_is_stored(self):
         program, vendor = Program(), desk(min_requests=10, min_ratio=0.8, retry_after=30)
-        health.at(settings.REDIS_URL).note(vendor.pk, Terms.of(vendor), 61, 39)
+        health.at(settings.REDIS_URL).note(vendor.pk, HealthPolicy.of(vendor), 61, 39)
         answer = program.send(letter(vendor))
         found = problem(answer, "vendor-unhealthy", 503)
         assert answer.headers["Retry-After"] in ("29", "30")

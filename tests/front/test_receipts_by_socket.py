@@ -9,7 +9,7 @@ from django.utils import timezone
 from campaigns import audit
 from campaigns.dispatch import dispatcher
 from campaigns.models import Job, Message
-from campaigns.tasks import ring
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.rows import messages
 from tests.programs import sweeping, wait_until, worker
@@ -40,7 +40,7 @@ def test_what_a_vendor_accepted_is_delivered_or_comes_back_and_no_doubt_remains(
     people = [f"{who}@sandbox.example" for who in ("ann", "returned", "lost", "bounce", "bob")]
     job = factories.campaign_with_job(people, of=factories.credential(vendor), status="READY")
     with worker(queues=f"hub,celery,{vendor.queue}"), sweeping():
-        ring(dispatcher.dispatch_ready([job.pk]).vendors)
+        notify_vendors(dispatcher.dispatch_ready([job.pk]).vendors)
         wait_until(lambda: counters(job) == ("LOGGED", 4, 1, 0, 3, 1), "all are reported")
     assert [row.receipt for row in messages(job)] == ["delivered", "bounced", "delivered", None, "delivered"]
     assert Message.objects.get(recipient="lost@sandbox.example").resend_no == 0

@@ -12,7 +12,7 @@ from django.test import Client
 
 from tests.front.program import Program, desk, fresh, letter
 from vendors import health
-from vendors.health import Terms
+from vendors.health import HealthPolicy
 from vendors.models import Vendor
 
 __all__ = ["fresh"]
@@ -29,7 +29,7 @@ def command(*words):
 def ill():
     """A vendor with 40 good answers of 100."""
     vendor = desk(slug="ill", limits=[(5, 60)], min_requests=20, min_ratio=0.8, retry_after=30)
-    health.at(settings.REDIS_URL).note(vendor.pk, Terms.of(vendor), 40, 60)
+    health.at(settings.REDIS_URL).note(vendor.pk, HealthPolicy.of(vendor), 40, 60)
     yield vendor
     health.at(settings.REDIS_URL).reset(vendor.pk)
 

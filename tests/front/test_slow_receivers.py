@@ -12,9 +12,9 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns.models import Session, Webhook, WebhookCall
-from campaigns.tasks import ring_webhooks, sweep_sessions
+from campaigns.tasks import notify_webhooks, sweep_sessions
 from campaigns.webhooks import delivery, events
-from campaigns.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, Candidate, share
+from campaigns.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, DueCall, share
 from tests.campaigns.rows import accepted
 from tests.front.program import Program, fresh
 from tests.front.test_webhooks import deliver, finished, listening, receiver
@@ -85,7 +85,7 @@ def test_with_a_thousand_calls_waiting_on_slow_receivers_another_sponsors_event_
         worker(queues="webhooks", processes=1, WEBHOOK_NETWORKS="127.0.0.0/8") as program,
     ):
         calls(slow, url, 20, CALLS // 20)
-        ring_webhooks()
+        notify_webhooks()
         wait_until(lambda: WebhookCall.objects.filter(tries=1).count() >= IN_FLIGHT // 2, "the slow ones are called")
         began = timezone.now()
         (hook,) = calls(other, quick.url, 1, 1)
@@ -154,8 +154,8 @@ class TestSuspension:
 
 
 def test_a_sponsor_may_use_half_of_what_the_others_leave_free() -> None:
-    def due(sponsor: int, first: int, hooks: int = 40) -> list[Candidate]:
-        return [Candidate(first + n, 100 * sponsor + n % hooks, sponsor, False) for n in range(2 * IN_FLIGHT)]
+    def due(sponsor: int, first: int, hooks: int = 40) -> list[DueCall]:
+        return [DueCall(first + n, 100 * sponsor + n % hooks, sponsor, False) for n in range(2 * IN_FLIGHT)]
 
     alone = list(share(due(1, 0), Counter(), Counter()))
     assert len(alone) == IN_FLIGHT // 2
@@ -164,7 +164,7 @@ def test_a_sponsor_may_use_half_of_what_the_others_leave_free() -> None:
     assert Counter(one.sponsor_id for one in second) == {2: IN_FLIGHT // 4}
     one_hook = list(share(due(1, 0, hooks=1), Counter(), Counter()))
     assert len(one_hook) == OF_A_WEBHOOK
-    assert list(share([Candidate(1, 1, 1, True)], Counter({1: 1}), Counter({1: 1}))) == [], "one at a time on trial"
+    assert list(share([DueCall(1, 1, 1, True)], Counter({1: 1}), Counter({1: 1}))) == [], "one at a time on trial"
 
 
 @pytest.mark.django_db(transaction=True)

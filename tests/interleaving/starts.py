@@ -12,7 +12,7 @@ from django.utils import timezone
 from campaigns.claiming.claims import Lease
 from campaigns.lifecycle import Status as S
 from campaigns.models import Job, Message, OpsMessage, Session
-from sandbox.vendor.books import Entry
+from sandbox.vendor.books import BookEntry
 from tests import factories
 from tests.campaigns.rows import recount
 from vendors import history
@@ -46,7 +46,7 @@ class State:
     end: int
     called: int = 0
     doubt: int = 0
-    letters: list[Entry] = field(default_factory=list)
+    letters: list[BookEntry] = field(default_factory=list)
     references: dict[int, tuple[str, int]] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
 
@@ -67,7 +67,7 @@ class State:
             verdict = "repeat"
         id = known or f"w-{seq}"
         self.letters.append(
-            Entry(seq, seq, timezone.now().timestamp(), reference, reference, "", verdict, None, "", id)
+            BookEntry(seq, seq, timezone.now().timestamp(), reference, reference, "", verdict, None, "", id)
         )
         return id
 
@@ -141,11 +141,11 @@ def _stamped(of: Any) -> set[int]:
     return set(of.objects.filter(sent_at__isnull=False).values_list("id", flat=True))
 
 
-def _entry(state: State, id: int, verdict: Any, vendor_id: str = "") -> Entry:
+def _entry(state: State, id: int, verdict: Any, vendor_id: str = "") -> BookEntry:
     seq = len(state.letters) + 1
     reference = state.reference(id)
     wall = (timezone.now() - CALLED).timestamp()
-    return Entry(seq, seq, wall, reference, reference, "", verdict, None, "", vendor_id or f"v-{id}")
+    return BookEntry(seq, seq, wall, reference, reference, "", verdict, None, "", vendor_id or f"v-{id}")
 
 
 # -- rows

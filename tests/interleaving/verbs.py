@@ -105,7 +105,7 @@ def claim(state: State, thread: VerbThread) -> Any:
     return claim_all(state, state.lease, thread)
 
 
-def claim_all(state: State, lease: claims.Lease, thread: Any) -> list[claims.Claimed]:
+def claim_all(state: State, lease: claims.Lease, thread: Any) -> list[claims.ClaimedMessage]:
     async def step(rows: Any) -> Any:
         seen = await limits.read(rows, lease, state.vendor_id, state.credential_id)
         job = await (
@@ -118,7 +118,7 @@ def claim_all(state: State, lease: claims.Lease, thread: Any) -> list[claims.Cla
         }  # fmt: skip
         return await claims.claim(rows, words)
 
-    claimed: list[claims.Claimed] = thread.run(step)
+    claimed: list[claims.ClaimedMessage] = thread.run(step)
     for message in claimed:
         state.call(message.reference)
     return claimed

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.tasks import ring
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.waiting import DEADLINE
 from tests.workers import Process, celery, worker
@@ -59,7 +59,9 @@ def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path
         running.until(lambda: ask(tmp_path, "/api/workers?refresh=1")[0] == 200)
         assert ask(tmp_path, "/", "ann:wrong")[0] == 401
         assert ask(tmp_path, "/api/tasks", "eve:secret")[0] == 401
-        running.until(lambda: ring([vendor.pk]) or f"({vendor.queue})" in seen(tmp_path, "campaigns.tasks.cast"))
+        running.until(
+            lambda: notify_vendors([vendor.pk]) or f"({vendor.queue})" in seen(tmp_path, "campaigns.tasks.cast")
+        )
         busy.until(lambda: seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"})
         running.process.send_signal(signal.SIGTERM)
         running.process.wait(DEADLINE)

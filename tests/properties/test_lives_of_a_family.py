@@ -124,7 +124,7 @@ class Family(RuleBasedStateMachine):
         await claims.enqueue(rows, sender.lease, low, min(low + 1, sender.end))
 
     def _claim(self, sender: Sender, most: int) -> None:
-        async def step(rows: Any) -> list[claims.Claimed]:
+        async def step(rows: Any) -> list[claims.ClaimedMessage]:
             seen = await limits.read(rows, sender.lease, self.state.vendor_id, self.state.credential_id)
             words = {
                 "job": sender.lease.job_id, "fence": sender.lease.fence, "vendor": self.state.vendor_id, "hold": 1.0,

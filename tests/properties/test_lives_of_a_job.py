@@ -27,7 +27,7 @@ from campaigns.lifecycle import move
 from campaigns.models import Campaign, Job, Message, OpsMessage
 from campaigns.sending import draining
 from campaigns.sending.connections import connect
-from sandbox.vendor.books import Books, Entry
+from sandbox.vendor.books import BookEntry, Books
 from tests import factories
 from tests.faults.checker import judge, sums
 from vendors.adapters.base import Reported
@@ -65,7 +65,7 @@ class Lives(RuleBasedStateMachine):
         self.rows = self.loop.run_until_complete(connect())
         self.job: Any = factories.campaign_with_job(RECIPIENTS, of=factories.credential(), status="DISPATCHED")
         self.senders: list[Sender] = []
-        self.vendor: list[Entry] = []
+        self.vendor: list[BookEntry] = []
 
     def now(self) -> str:
         self.job.refresh_from_db()
@@ -107,7 +107,7 @@ class Lives(RuleBasedStateMachine):
         if tell:
             self._record(sender)
 
-    async def _claim(self, lease: claims.Lease, most: int) -> list[claims.Claimed]:
+    async def _claim(self, lease: claims.Lease, most: int) -> list[claims.ClaimedMessage]:
         job = self.job
         world = await limits.read(self.rows, lease, job.vendor_id, job.credential_id)
         words = {
@@ -126,7 +126,7 @@ class Lives(RuleBasedStateMachine):
         seq = len(self.vendor) + 1
         verdict: Any = {"accepted": "accepted", "lost": "accepted", "refused": "refused", "error": "failed"}.get(fate)
         if verdict:
-            self.vendor.append(Entry(seq, seq, seq, reference, reference, "", verdict, None, "", f"v-{seq}"))
+            self.vendor.append(BookEntry(seq, seq, seq, reference, reference, "", verdict, None, "", f"v-{seq}"))
         sender.outcomes[message_id] = {
             "accepted": Accepted(f"v-{seq}"),
             "refused": Refused("bounce"),

@@ -31,7 +31,7 @@ def twilio(sandbox) -> Credential:
     return make.credential(vendor, exclusive=True)
 
 
-def pick(credential: Credential) -> mailcaster.Claimed | None:
+def pick(credential: Credential) -> mailcaster.ClaimedJob | None:
     """A sender worker looks for a job."""
     for caster in mailcaster.idle_casters(credential.vendor_id):
         if claimed := mailcaster.claim(caster, timezone.now()):

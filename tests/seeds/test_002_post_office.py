@@ -29,7 +29,7 @@ from tests.front.program import Program, forget, fresh, letter, problem
 from tests.private_redis import PrivateRedis
 from tests.programs import PROJECT, environment, sweeping, wait_until, worker
 from vendors import health
-from vendors.health import Terms
+from vendors.health import HealthPolicy
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -54,7 +54,7 @@ def result_servers(settings):
 
 
 def status_of(service):
-    return health.at(os.environ["REDIS_URL"]).look(service.pk, Terms.of(service))
+    return health.at(os.environ["REDIS_URL"]).look(service.pk, HealthPolicy.of(service))
 
 
 def picked(service):
@@ -66,9 +66,9 @@ def picked(service):
 class TestDetailedTransaction:
     def test_step_1_the_front_looks_at_the_ratio_of_good_to_bad_responses(self, service):
         program, clerk = Program(), health.at(os.environ["REDIS_URL"])
-        clerk.note(service.pk, Terms.of(service), 2, 2)
+        clerk.note(service.pk, HealthPolicy.of(service), 2, 2)
         assert program.send(letter(service)).status_code == 202, "equal to the threshold is not under it"
-        clerk.note(service.pk, Terms.of(service), 0, 1)
+        clerk.note(service.pk, HealthPolicy.of(service), 0, 1)
         refused = program.send(letter(service))
         problem(refused, "vendor-unhealthy", 503)
         assert int(refused.headers["Retry-After"]) == service.retry_after

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from django.db import connection
 
-from campaigns.casting.mailcaster import Claimed, claim
+from campaigns.casting.mailcaster import ClaimedJob, claim
 from campaigns.dispatch import dispatcher
 from campaigns.finishing.finalizer import finish_parent
 from campaigns.lifecycle import S, move
@@ -41,7 +41,7 @@ def casters(login: Credential) -> dict[str, Mailcaster]:
 
 
 @pytest.fixture
-def wakes(casters: dict[str, Mailcaster]) -> Callable[[str], Claimed | None]:
+def wakes(casters: dict[str, Mailcaster]) -> Callable[[str], ClaimedJob | None]:
     return lambda name: claim(casters[name].pk, NOW)
 
 
@@ -71,26 +71,26 @@ def finish(job_id: int) -> None:
 
 
 @pytest.mark.usefixtures("_queue")
-def test_the_run_of_the_document(wakes: Callable[[str], Claimed | None], casters: dict[str, Mailcaster]) -> None:
+def test_the_run_of_the_document(wakes: Callable[[str], ClaimedJob | None], casters: dict[str, Mailcaster]) -> None:
     assert [status(job) for job in (101, 102, 103)] == [S.P_QUEUED, S.DISPATCHED, S.P_QUEUED]
 
     # Mailcaster 1 skips 101, which is not small, and takes 102 as a whole.
-    assert wakes("MC1") == Claimed(102, 1, None)
+    assert wakes("MC1") == ClaimedJob(102, 1, None)
     assert status(102) == S.ENQUEUED and left(101) == (11_000, S.P_QUEUED)
 
     # Mailcaster 4 cuts 104: 4 % of 11,000 is 440, below its minimum of 2000.
-    assert wakes("MC4") == Claimed(104, 1, 101)
+    assert wakes("MC4") == ClaimedJob(104, 1, 101)
     assert Job.objects.get(pk=104).size == 2000 and status(104) == S.ENQUEUED
     assert left(101) == (9000, S.P_ASSIGNING) and status(103) == S.P_QUEUED
 
     # Mailcasters 5, 6 and 7 find 101 still in P_ASSIGNING.
     for name, child, rest in (("MC5", 105, 7000), ("MC6", 106, 5000), ("MC7", 107, 3000)):
-        assert wakes(name) == Claimed(child, 1, 101)
+        assert wakes(name) == ClaimedJob(child, 1, 101)
         assert Job.objects.get(pk=child).size == 2000 and left(101) == (rest, S.P_ASSIGNING)
 
     # Small Priority: no small job is there, so they help with 101 (4 % of 3000 is 120, below 200).
     for name, child, rest in (("MC2", 108, 2800), ("MC3", 109, 2600)):
-        assert wakes(name) == Claimed(child, 1, 101)
+        assert wakes(name) == ClaimedJob(child, 1, 101)
         assert Job.objects.get(pk=child).size == 200 and left(101) == (rest, S.P_ASSIGNING)
 
     # All seven are processing jobs: none takes a second one.
@@ -102,12 +102,12 @@ def test_the_run_of_the_document(wakes: Callable[[str], Claimed | None], casters
 
     # Mailcaster 4 finishes and takes the next 2000.
     finish(104)
-    assert wakes("MC4") == Claimed(110, 1, 101)
+    assert wakes("MC4") == ClaimedJob(110, 1, 101)
     assert Job.objects.get(pk=110).size == 2000 and left(101) == (600, S.P_ASSIGNING)
 
     # Mailcaster 6 takes the remaining 600: 101 is in P_ASSIGNED state.
     finish(106)
-    assert wakes("MC6") == Claimed(111, 1, 101)
+    assert wakes("MC6") == ClaimedJob(111, 1, 101)
     assert Job.objects.get(pk=111).size == 600 and left(101) == (0, S.P_ASSIGNED)
 
     # It is P_FINISHED when all of its children are.
@@ -129,7 +129,7 @@ def test_the_run_of_the_document(wakes: Callable[[str], Claimed | None], casters
 
 @pytest.mark.usefixtures("_queue")
 def test_the_children_are_the_parents_messages_each_once_and_in_order(
-    wakes: Callable[[str], Claimed | None], casters: dict[str, Mailcaster]
+    wakes: Callable[[str], ClaimedJob | None], casters: dict[str, Mailcaster]
 ) -> None:
     parent = Job.objects.get(pk=101)
     expected = parent.first_message
@@ -146,7 +146,7 @@ def test_the_children_are_the_parents_messages_each_once_and_in_order(
 
 
 @pytest.mark.usefixtures("_queue")
-def test_job_103_by_one_large_caster_is_63_children(wakes: Callable[[str], Claimed | None]) -> None:
+def test_job_103_by_one_large_caster_is_63_children(wakes: Callable[[str], ClaimedJob | None]) -> None:
     Job.objects.filter(pk__in=[101, 102]).delete()
     while claimed := wakes("MC4"):
         finish(claimed.job_id)
@@ -157,7 +157,7 @@ def test_job_103_by_one_large_caster_is_63_children(wakes: Callable[[str], Claim
 
 
 @pytest.mark.usefixtures("_queue")
-def test_no_id_is_lost_between_the_children(wakes: Callable[[str], Claimed | None]) -> None:
+def test_no_id_is_lost_between_the_children(wakes: Callable[[str], ClaimedJob | None]) -> None:
     for name in ("MC4", "MC1", "MC4", "MC5", "MC1", "MC6"):
         wakes(name)
     assert list(Job.objects.order_by("id").values_list("id", flat=True)) == [101, 102, 103, 104, 105, 106]

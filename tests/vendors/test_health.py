@@ -6,10 +6,10 @@ from django.conf import settings
 from tests import factories
 from tests.programs import wait_until
 from vendors import health
-from vendors.health import Terms
+from vendors.health import HealthPolicy
 
-TERMS = Terms(min_requests=10, min_ratio=0.5, ttl=600, retry_after=60)
-SHORT = Terms(min_requests=10, min_ratio=0.5, ttl=600, retry_after=1)
+TERMS = HealthPolicy(min_requests=10, min_ratio=0.5, ttl=600, retry_after=60)
+SHORT = HealthPolicy(min_requests=10, min_ratio=0.5, ttl=600, retry_after=1)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_equal_to_the_threshold_is_not_under_it(clerk, vendor):
 
 @pytest.mark.parametrize(("ratio", "good", "bad"), [(0.7, 7, 3), (0.1, 1, 9), (0.8, 800, 200), (0.3, 3, 7)])
 def test_a_threshold_in_decimals_is_met_exactly(clerk, vendor, ratio, good, bad):
-    terms = Terms(10, ratio, 600, 60)
+    terms = HealthPolicy(10, ratio, 600, 60)
     clerk.note(vendor, terms, good, bad)
     assert clerk.admit(vendor, terms).accepting
     clerk.note(vendor, terms, 0, 1)
@@ -56,9 +56,9 @@ def test_a_threshold_in_decimals_is_met_exactly(clerk, vendor, ratio, good, bad)
 
 def test_the_terms_are_those_of_now(clerk, vendor):
     clerk.note(vendor, TERMS, 5, 5)
-    assert not clerk.admit(vendor, Terms(10, 0.9, 600, 60)).accepting
+    assert not clerk.admit(vendor, HealthPolicy(10, 0.9, 600, 60)).accepting
     assert clerk.admit(vendor, TERMS).accepting
-    assert clerk.admit(vendor, Terms(11, 0.9, 600, 60)).accepting
+    assert clerk.admit(vendor, HealthPolicy(11, 0.9, 600, 60)).accepting
 
 
 def test_looking_changes_nothing(clerk, vendor):
@@ -75,7 +75,7 @@ def half_open(clerk, vendor):
     clerk.note(vendor, SHORT, 0, 20)
     assert clerk.admit(vendor, SHORT).state == "closed"
     wait_until(lambda: clerk.look(vendor, SHORT).state == "half-open", "the pause is over")
-    patient = Terms(10, 0.5, 600, 600)
+    patient = HealthPolicy(10, 0.5, 600, 600)
     assert [clerk.admit(vendor, patient).state for _ in range(3)] == ["probe", "closed", "closed"]
     return patient
 
@@ -109,7 +109,7 @@ def test_campaigns_that_go_on_may_open_the_vendor_as_well(clerk, vendor):
 
 
 def test_the_counts_are_forgotten_when_their_time_is_over(clerk, vendor):
-    brief = Terms(10, 0.5, 1, 60)
+    brief = HealthPolicy(10, 0.5, 1, 60)
     clerk.note(vendor, brief, 0, 20)
     wait_until(lambda: clerk.look(vendor, brief).ratio is None, "the counts are forgotten")
     assert clerk.admit(vendor, brief).accepting
@@ -125,5 +125,5 @@ def test_reset_opens_at_once(clerk, vendor):
 def test_a_status_store_that_is_away_is_no_good_news():
     away = health.at("redis://127.0.0.1:1/0")
     for ask in (lambda: away.admit(1, TERMS), lambda: away.note(1, TERMS, 1, 0), lambda: away.reset(1)):
-        with pytest.raises(health.Unreachable):
+        with pytest.raises(health.HealthStoreUnreachable):
             ask()

@@ -81,7 +81,7 @@ def test_two_vendors_do_not_write_in_one_book(sandbox: Sandbox) -> None:
 def test_the_ledger_tells_its_entries_page_by_page(sandbox: Sandbox) -> None:
     sandbox.kill()
     entries = [
-        books.Entry(n, n / 4, n / 4, f"r{n}", "", f"p{n}@example.org", "accepted", 200, "", f"sb-{n}")
+        books.BookEntry(n, n / 4, n / 4, f"r{n}", "", f"p{n}@example.org", "accepted", 200, "", f"sb-{n}")
         for n in range(1, 2 * PAGE + 8)
     ]
     sandbox.books_path.write_bytes(b"".join(entry.line() for entry in entries))

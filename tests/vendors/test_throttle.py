@@ -9,7 +9,17 @@ from redis import Redis
 
 from tests.virtual import HOLD, Desk
 from vendors import redis_clients
-from vendors.limits.throttle import AsyncThrottle, Grant, Limit, Never, Paused, Scope, Throttle, Unreachable, Wait
+from vendors.limits.throttle import (
+    AsyncThrottle,
+    Grant,
+    Limit,
+    Never,
+    Paused,
+    Scope,
+    Throttle,
+    ThrottleUnreachable,
+    Wait,
+)
 
 US = 0.000001
 
@@ -272,7 +282,7 @@ def test_without_redis_there_is_no_grant() -> None:
         lambda: throttle.done(Scope(1, 1, 1), ["a:1"]),
         lambda: throttle.places(Scope(1, 1, 1)),
     ):
-        with pytest.raises(Unreachable):
+        with pytest.raises(ThrottleUnreachable):
             verb()
     redis.close()
 
@@ -281,7 +291,7 @@ def test_without_redis_the_senders_loop_gets_no_grant_either() -> None:
     async def ask() -> None:
         redis = redis_clients.async_redis("unix:///nonexistent/redis.sock")
         try:
-            with pytest.raises(Unreachable):
+            with pytest.raises(ThrottleUnreachable):
                 await AsyncThrottle(redis).acquire(Scope(1, 1, 1), 1, HOLD)
         finally:
             await redis.aclose()

@@ -8,7 +8,7 @@ from redis import Redis
 
 from tests.private_redis import PrivateRedis
 from tests.virtual import HOLD, Desk
-from vendors.limits.throttle import Grant, Lost, Unreachable, Wait
+from vendors.limits.throttle import Grant, Lost, ThrottleUnreachable, Wait
 
 LIMIT = (5, 60)
 
@@ -95,7 +95,7 @@ def test_redis_without_memory_grants_nothing_that_it_does_not_count(desk: Desk) 
     scope, granted = desk.scope(LIMIT), 0
     desk.redis.config_set("maxmemory", 1)
     try:
-        with suppress(Unreachable):
+        with suppress(ThrottleUnreachable):
             granted = len(desk.get(scope, 3))
     finally:
         desk.redis.config_set("maxmemory", 0)
@@ -106,7 +106,7 @@ def test_redis_without_memory_grants_nothing_that_it_does_not_count(desk: Desk) 
 def test_a_replica_that_may_not_write_grants_nothing(desk: Desk) -> None:
     desk.redis.replicaof("127.0.0.1", 1)
     try:
-        with pytest.raises(Unreachable):
+        with pytest.raises(ThrottleUnreachable):
             desk.ask(desk.scope(LIMIT))
     finally:
         desk.redis.replicaof("NO", "ONE")

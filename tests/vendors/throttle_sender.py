@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 from vendors import redis_clients
-from vendors.limits.throttle import Grant, Limit, Scope, Skewed, Throttle, Unreachable, Wait
+from vendors.limits.throttle import Grant, Limit, Scope, Skewed, Throttle, ThrottleUnreachable, Wait
 
 HOLD = 600.0  # as good as none: a call ends when the vendor has answered
 
@@ -19,7 +19,7 @@ def main(redis_url: str, vendor_id: int, credential_id: int, limit: Limit, port:
     scope = Scope(vendor_id, credential_id, 1, (limit,))
     with socket.create_connection(("127.0.0.1", port)) as line:
         while True:
-            with suppress(Unreachable):  # Redis had no time to answer: ask again, the place waits for its hold
+            with suppress(ThrottleUnreachable):  # Redis had no time to answer: ask again, the place waits for its hold
                 if not _round(throttle, scope, line):
                     return
 

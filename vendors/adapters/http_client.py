@@ -7,7 +7,7 @@ import ssl
 from urllib.parse import urlsplit
 
 from vendors.adapters.deadlines import Deadlines
-from vendors.adapters.http_connection import Answer, Connection
+from vendors.adapters.http_connection import HttpConnection, Response
 from vendors.adapters.pool import Pool
 from vendors.adapters.wire import connect
 from vendors.outcomes import CallError
@@ -48,7 +48,7 @@ class Client:
         self._deadlines = Deadlines(deadline)
         self._pool = Pool(self._connect, places=connections, idle_max=IDLE_MAX)
 
-    async def call(self, method: str, target: str, headers: bytes = b"", body: bytes = b"") -> Answer:
+    async def call(self, method: str, target: str, headers: bytes = b"", body: bytes = b"") -> Response:
         """One request, one answer. `headers`: lines made by `header`. `target`: path and query, quoted.
 
         Raises CallError, which says whether anything was written. Cancelled, it closes its connection.
@@ -56,7 +56,7 @@ class Client:
         head = f"{method} {target} HTTP/1.1\r\n".encode("ascii")
         length = b"Content-Length: %d\r\n" % len(body) if body else b""
         request = b"".join((head, self._host_line, headers, length, b"\r\n", body))
-        connection: Connection | None = None
+        connection: HttpConnection | None = None
         try:
             with self._deadlines:
                 async with self._pool.places:
@@ -72,15 +72,15 @@ class Client:
         """Closes every connection; calls in flight and later ones end as CallError."""
         await self._pool.close()
 
-    def _too_late(self, connection: Connection | None) -> CallError:
+    def _too_late(self, connection: HttpConnection | None) -> CallError:
         if connection is None:
             return CallError(f"no connection within {self._deadline:g} s", written=False)
         reason = f"no complete answer within {self._deadline:g} s"
         return CallError(reason, written=True, status=connection.status, headers=connection.headers)
 
-    async def _connect(self) -> Connection:
-        def make() -> Connection:
-            return Connection(ANSWER_MAX, self._deadline)
+    async def _connect(self) -> HttpConnection:
+        def make() -> HttpConnection:
+            return HttpConnection(ANSWER_MAX, self._deadline)
 
         connection = await connect(make, self._host, self._port, self._tls)
         if not connection.fresh():

@@ -12,7 +12,7 @@ from vendors.outcomes import CallError
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A complete answer. `headers`: names in lower case, the last of several with the same name."""
 
     status: int
@@ -20,7 +20,7 @@ class Answer:
     body: bytes
 
 
-class Connection(Wire):
+class HttpConnection(Wire):
     """Reads one answer at a time; whatever comes unasked closes it.
 
     `limit`: bytes that an answer may have, its head and informational answers (1xx) included.
@@ -30,7 +30,7 @@ class Connection(Wire):
         super().__init__(deadline)
         self._limit = limit
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._waiter: asyncio.Future[Response] | None = None
         self._left = 0
         self._begin()
 
@@ -42,7 +42,7 @@ class Connection(Wire):
 
     # --- for the client ---------------------------------------------------------------------------
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes) -> Response:
         """Writes the request and waits for its answer. Raises CallError, always after the write."""
         self._begin()
         self._left = self._limit
@@ -94,7 +94,7 @@ class Connection(Wire):
     def _finish(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             assert self.status is not None
-            self._waiter.set_result(Answer(self.status, self.headers, b"".join(self._body)))
+            self._waiter.set_result(Response(self.status, self.headers, b"".join(self._body)))
 
     # --- from the parser --------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ _PLAIN = bytes([9, 10, 13, *range(32, 127)])
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class FromAddress:
     """Whom the mails come from. `header`: the value of From, encoded."""
 
     header: str
@@ -51,7 +51,7 @@ class Sender:
         return self.address.rpartition("@")[2]
 
 
-def sender(value: str) -> Sender:
+def sender(value: str) -> FromAddress:
     """Reads "address" or "Name <address>". Raises ValueError."""
     if _CONTROL.search(value):
         raise ValueError("not one line")
@@ -60,13 +60,13 @@ def sender(value: str) -> Sender:
     if not known.isascii():
         raise ValueError("not an address that every relay takes: other letters than ASCII before the @")
     if not name:
-        return Sender(known, known)
+        return FromAddress(known, known)
     if len(name) > 200:
         raise ValueError("the name is too long")
     quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
     shown = quoted if name.isascii() else _encoded(name)
     fold = "\r\n" if len(shown) + len(known) > 66 else ""
-    return Sender(f"{shown}{fold} <{known}>", known)
+    return FromAddress(f"{shown}{fold} <{known}>", known)
 
 
 def address(value: str) -> str:
@@ -83,7 +83,7 @@ def address(value: str) -> str:
     return f"{local}@{domain}"
 
 
-def compose(origin: Sender, recipient: str, letter: Letter) -> bytes:
+def compose(origin: FromAddress, recipient: str, letter: Letter) -> bytes:
     """The whole mail with `END`. `recipient`: as `address` gives it. Raises ValueError for what cannot be a
     header.
     """

@@ -13,7 +13,7 @@ from standardwebhooks import WebhookVerificationError
 from vendors.adapters.base import BadReport, NotTheVendor, Reported
 
 MOST = 1000  # receipts in one report
-Text = Annotated[str, StringConstraints(max_length=255)]
+ReportText = Annotated[str, StringConstraints(max_length=255)]
 
 
 class ReceiptIn(BaseModel):
@@ -23,8 +23,8 @@ class ReceiptIn(BaseModel):
     reference: str = Field(min_length=1, max_length=255, description="The letter's, as it was sent to the vendor")
     status: Literal["delivered", "bounced"]
     at: AwareDatetime = Field(description="When it happened, by the vendor's clock: of two receipts the later counts")
-    id: Text = Field(default="", description="The vendor's own name of the letter")
-    reason: Text = Field(default="", description="Of a bounce")
+    id: ReportText = Field(default="", description="The vendor's own name of the letter")
+    reason: ReportText = Field(default="", description="Of a bounce")
 
 
 class ReceiptsIn(BaseModel):

@@ -26,10 +26,10 @@ from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
 from vendors.limits.clock import SteadyClock, process_clock
-from vendors.limits.values import Answer, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
+from vendors.limits.values import AcquireResult, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
 
 __all__ = [
-    "Answer",
+    "AcquireResult",
     "AsyncThrottle",
     "Grant",
     "Granted",
@@ -40,8 +40,8 @@ __all__ = [
     "Scope",
     "Skewed",
     "Throttle",
+    "ThrottleUnreachable",
     "Trail",
-    "Unreachable",
     "Wait",
 ]
 
@@ -68,12 +68,12 @@ class Trail:
     cut: bool
 
 
-Entry = tuple[int, float, int]
+LedgerEntry = tuple[int, float, int]
 Rebuilt = Lost | Skewed | None
 Ask = tuple[list[str], list[str | int]]
 
 
-class Unreachable(Exception):
+class ThrottleUnreachable(Exception):
     """Redis is away or refuses to work (out of memory, read-only). No grant was given: make no call."""
 
 
@@ -108,7 +108,7 @@ class _Script:
     def _places(self, verb: str, scope: Scope, places: Iterable[str]) -> Ask:
         return _keys(scope.vendor_id, [scope.credential_id]), [*self._head(verb), " ".join(places)]
 
-    def _rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[Entry]) -> Ask:
+    def _rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Ask:
         nth: dict[int, int] = {}
         rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(left)} {n}" for cred, left, n in entries]
         words: list[str | int] = [generation, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
@@ -129,9 +129,9 @@ class Throttle(_Script):
         try:
             return self._script(keys=ask[0], args=ask[1])
         except RedisError as error:
-            raise Unreachable(str(error)) from error
+            raise ThrottleUnreachable(str(error)) from error
 
-    def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> Answer:
+    def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> AcquireResult:
         """As many places as are free now, from `least` to `want`; each is held until done, `hold` s at
         most.
 
@@ -176,10 +176,10 @@ class Throttle(_Script):
         try:
             rows = self._redis.zrevrangebyscore(key, "(+inf", "(0", start=0, num=most, withscores=True)
         except RedisError as error:
-            raise Unreachable(str(error)) from error
+            raise ThrottleUnreachable(str(error)) from error
         return [row[1] / 1e6 for row in reversed(cast(list[Any], rows))]
 
-    def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[Entry]) -> Rebuilt:
+    def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Rebuilt:
         """Write the vendor's log anew from the ledger: None, or Lost if as new a generation stands there.
 
         `entries` are (credential id, seconds until its call is over at the latest, units) for everything that
@@ -204,9 +204,9 @@ class AsyncThrottle(_Script):
         try:
             return await self._script(keys=ask[0], args=ask[1])
         except RedisError as error:
-            raise Unreachable(str(error)) from error
+            raise ThrottleUnreachable(str(error)) from error
 
-    async def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> Answer:
+    async def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> AcquireResult:
         """See Throttle.acquire."""
         if refusal := _refusal(scope, want, least):
             return refusal
@@ -258,7 +258,7 @@ def _refusal(scope: Scope, want: int, least: int) -> Paused | Never | None:
     return Never(smallest) if least > smallest else None
 
 
-def _answer(reply: list[Any], grant: Grant) -> Answer:
+def _answer(reply: list[Any], grant: Grant) -> AcquireResult:
     word, number = _parsed(reply)
     if word == "grant":
         return Grant(grant.id, number, grant.deadline)

@@ -85,4 +85,4 @@ class Skewed:
     seconds: float
 
 
-Answer = Grant | Wait | Paused | Never | Lost | Skewed
+AcquireResult = Grant | Wait | Paused | Never | Lost | Skewed

@@ -13,7 +13,7 @@ from vendors import adapters
 from vendors.adapters.options import InvalidSettings
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
-Window = tuple[int, float]  # units in any so many seconds
+LimitSpec = tuple[int, float]  # units in any so many seconds
 
 
 def pairs(words: Iterable[str]) -> dict[str, str]:
@@ -28,7 +28,7 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def windows(words: Iterable[str]) -> list[Window]:
+def windows(words: Iterable[str]) -> list[LimitSpec]:
     """N/SECONDS ...: at most N calls in any so many seconds."""
     found = [_window(word) for word in words]
     if len({seconds for _, seconds in found}) < len(found):
@@ -36,7 +36,7 @@ def windows(words: Iterable[str]) -> list[Window]:
     return sorted(found, key=lambda window: window[1])
 
 
-def _window(word: str) -> Window:
+def _window(word: str) -> LimitSpec:
     units, slash, seconds = word.partition("/")
     try:
         window = int(units), float(seconds)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vendors.health import Status
+from vendors.health import HealthStatus
 from vendors.models import Credential, Mailcaster, Vendor
 
 
@@ -25,7 +25,7 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
     }
 
 
-def status_facts(row: Vendor, status: Status) -> dict[str, Any]:
+def status_facts(row: Vendor, status: HealthStatus) -> dict[str, Any]:
     return {
         "slug": row.slug,
         "paused": _paused(row),

@@ -4,19 +4,19 @@ from collections.abc import Iterable
 
 from django.db import transaction
 
-from vendors.management.arguments import Window
+from vendors.management.arguments import LimitSpec
 from vendors.models import Credential, RateLimit, Vendor
 
 LATENCIES = (0.2, 1.0)  # seconds, as examples
 
 
-def of(vendor: Vendor, credential: Credential | None = None) -> list[Window]:
+def of(vendor: Vendor, credential: Credential | None = None) -> list[LimitSpec]:
     rows = RateLimit.objects.filter(vendor=vendor, credential=credential)
     return [(row.units, row.seconds) for row in rows]
 
 
 @transaction.atomic
-def replace(vendor: Vendor, credential: Credential | None, windows: Iterable[Window]) -> bool:
+def replace(vendor: Vendor, credential: Credential | None, windows: Iterable[LimitSpec]) -> bool:
     """In force from the next grant on. A limit that stays is not touched. False: nothing had to change."""
     Vendor.objects.select_for_update().get(pk=vendor.pk)  # of two who replace, one after the other
     wanted = {seconds: units for units, seconds in windows}
@@ -30,7 +30,7 @@ def replace(vendor: Vendor, credential: Credential | None, windows: Iterable[Win
     return bool(gone or fresh)
 
 
-def price(window: Window) -> str:
+def price(window: LimitSpec) -> str:
     """What a limit comes to, because a place is held until its window has passed since the call ended."""
     units, seconds = window
     if not units:

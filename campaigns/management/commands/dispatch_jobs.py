@@ -11,7 +11,7 @@ from campaigns.dispatch.queries import Dispatched
 from campaigns.lifecycle import Status
 from campaigns.management import flags, following, job_commands
 from campaigns.models import Job
-from campaigns.tasks import ring
+from campaigns.tasks import notify_vendors
 from vendors.models import Vendor
 
 
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         job_commands.deciding(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        jobs = flags.jobs(options)
+        jobs = flags.looked_up_jobs(options)
         if options["jobs"]:
             jobs = jobs.filter(pk__in=options["jobs"])
         found = dispatcher.pending(jobs)
@@ -38,7 +38,7 @@ class Command(BaseCommand):
             job_commands.confirm(f"This dispatches {_words(found)}", options)
         waited = list(jobs.filter(status=Status.RENDERED).values_list("pk", flat=True)) if options["wait"] else []
         done = dispatcher.dispatch(jobs)
-        ring(done.vendors)
+        notify_vendors(done.vendors)
         self._tell(done, options)
         gone = Job.objects.filter(pk__in=waited).exclude(status=Status.RENDERED)
         job_commands.wait(self, list(gone.values_list("pk", flat=True)), options, following.OVER)

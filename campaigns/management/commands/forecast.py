@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from campaigns.forecast import eta, obstacles, queues
 from campaigns.forecast.eta import Eta
-from campaigns.forecast.queues import Queue
+from campaigns.forecast.queues import VendorQueue
 from vendors.management import arguments
 from vendors.management.output import tell
 from vendors.models import Vendor
@@ -39,7 +39,7 @@ class Command(BaseCommand):
             tell(self.stdout, words, facts(queue, end, now), options["json"])
 
 
-def sentence(vendor: Vendor, queue: Queue, end: Eta, now: datetime) -> str:
+def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str:
     """1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
     pace = " and ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in queue.limits) or "no limit"
     pace += f", {queue.cost}" if queue.cost else ""
@@ -47,7 +47,7 @@ def sentence(vendor: Vendor, queue: Queue, end: Eta, now: datetime) -> str:
     return "; ".join([words, *obstacles.apart(vendor, queue, now)])
 
 
-def _end(queue: Queue, end: Eta, now: datetime) -> str:
+def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:
     if end.obstacle and queue.waiting:
         return f"no end: {end.obstacle.words}"
     if not queue.in_line:
@@ -59,7 +59,7 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def facts(queue: Queue, end: Eta, now: datetime) -> dict[str, Any]:
+def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
     """For programs."""
     return {
         "vendor": queue.slug,

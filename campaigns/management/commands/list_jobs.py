@@ -44,7 +44,7 @@ class Command(BaseCommand):
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 
     def _jobs(self, options: dict[str, Any]) -> QuerySet[Job]:
-        jobs = flags.jobs(options).select_related("campaign__sponsor", "vendor", "credential").order_by("-id")
+        jobs = flags.looked_up_jobs(options).select_related("campaign__sponsor", "vendor", "credential").order_by("-id")
         return eta.with_holder(jobs).defer("campaign__subject", "campaign__body", "credential__secret")
 
 
@@ -57,7 +57,7 @@ def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
             yield _of(job, sums[job.pk], prospects[job.pk])
 
 
-def _of(job: Job, sums: progress.Progress, prospect: eta.Prospect) -> dict[str, Any]:
+def _of(job: Job, sums: progress.Progress, prospect: eta.JobForecast) -> dict[str, Any]:
     return {
         "id": job.pk,
         "parent": job.parent_id,

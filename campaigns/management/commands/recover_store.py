@@ -44,15 +44,15 @@ class Command(BaseCommand):
             return
         losses = recovery.preview(since, without)
         if not options["dry_run"]:
-            confirm(f"{recovery.in_words(losses)}. Calls start again after this", options)
-            by, shown = Person(options["by"] or person()), None if options["yes"] else recovery.picture(losses)
+            confirm(f"{recovery.describe(losses)}. Calls start again after this", options)
+            by, shown = Person(options["by"] or person()), None if options["yes"] else recovery.version(losses)
             try:
                 losses = recovery.recover(by, options["reason"], since, without, shown)
             except recovery.Changed as error:
                 raise CommandError(str(error)) from error
         told = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
         facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [recovery.facts(one) for one in losses]}
-        tell(self.stdout, recovery.in_words(losses) + told, facts, options["json"])
+        tell(self.stdout, recovery.describe(losses) + told, facts, options["json"])
 
 
 def _time(word: str | None) -> datetime | None:

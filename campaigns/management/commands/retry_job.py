@@ -5,7 +5,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from campaigns import progress
-from campaigns.decisions import Answer
+from campaigns.decisions import JobDecision
 from campaigns.lifecycle import DONE, Status
 from campaigns.management import flags, job_commands
 from campaigns.models import Job
@@ -36,5 +36,5 @@ class Command(job_commands.Deciding):
         words = f"this sends {sums.refused:,} refused and {sums.waiting:,} never called messages of {len(jobs):,} jobs"
         return words, {"refused": sums.refused, "waiting": sums.waiting}
 
-    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[Answer]:
+    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[JobDecision]:
         return actions.retry(ids, expired=options["expired"], by=by, reason=options["reason"])

@@ -25,8 +25,8 @@ from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.management.bars import Bars
 from campaigns.models import Job, Sponsor
-from campaigns.sending_hours import in_words, opens_at
-from campaigns.tasks import ring
+from campaigns.sending_hours import describe_opening, opens_at
+from campaigns.tasks import notify_vendors
 from vendors.models import Credential, Vendor
 
 KNOWN_SHOWN = 20
@@ -86,7 +86,7 @@ class Command(BaseCommand):
             raise CommandError(f"nothing was stored\n{error}") from error
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
-            ring([job.vendor_id])
+            notify_vendors([job.vendor_id])
             job.refresh_from_db()
         self._tell(job, options)
 
@@ -203,7 +203,7 @@ def _known(names: Iterable[str]) -> str:
 def _in_words(job: Job) -> str:
     waits = {Status.RENDERED: "waits for the nightly dispatch", Status.READY: f"waits until {job.not_before}"}
     opening = opens_at(job.campaign, timezone.now())
-    going = f"waits ({in_words(job.campaign, opening)})" if opening else "is on its way"
+    going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"
     state = waits.get(Status(job.status), going)
     recipients = "1 recipient" if job.size == 1 else f"{job.size:,} recipients"
     return f"Job {job.pk} of campaign {job.campaign_id} ({recipients}) {state}: {job.status}"

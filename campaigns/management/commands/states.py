@@ -6,7 +6,7 @@ from django.utils import timezone
 
 from campaigns import labels
 from campaigns.lifecycle import GROUPS, MOVES, PARENTS, Move
-from campaigns.models import Message, Receipt
+from campaigns.models import Message, ReportKind
 
 # A message's state is which of these are set; the CHECK constraints of the model admit no other shape.
 COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "receipt")
@@ -75,7 +75,7 @@ def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
     """A message of that shape, not stored."""
     name, columns = shape
     code = "expired" if name.startswith("expired") else "bounce"
-    texts = {"message_id": "id-1", "error_code": code, "receipt": Receipt.DELIVERED.value}
+    texts = {"message_id": "id-1", "error_code": code, "receipt": ReportKind.DELIVERED.value}
     values: dict[str, Any] = {column: texts.get(column) or timezone.now() for column in columns}
     if "receipt" in columns:
         values |= {"receipt_at": timezone.now(), "receipt_no": 0}

@@ -4,7 +4,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from campaigns import decisions, progress
-from campaigns.decisions import Answer
+from campaigns.decisions import JobDecision
 from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.operators import actions
@@ -27,5 +27,5 @@ class Command(job_commands.Deciding):
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
         return f"this stops {len(jobs):,} jobs with {waiting:,} messages waiting", {"waiting": waiting}
 
-    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[Answer]:
+    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[JobDecision]:
         return actions.stop(ids, by, options["reason"])

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.models import Sponsor, Webhook, WebhookCall
 from campaigns.models.webhooks import Event
-from campaigns.tasks import ring_webhooks
+from campaigns.tasks import notify_webhooks
 from campaigns.webhooks import events
 from vendors.management.output import tell, write_rows
 from vendors.webhook_http import Forbidden
@@ -90,7 +90,7 @@ class Command(BaseCommand):
         call = options["call"]
         if not events.again(call):
             raise CommandError(f"there is no call {call}, or its webhook is disabled")
-        ring_webhooks()
+        notify_webhooks()
         tell(self.stdout, f"call {call}: will be posted again", {"call": call}, options["json"])
 
     def _tell(self, what: str, options: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ def _picture(found: workers.Workers, width: int) -> RenderableType:
     return Group(*halted, Text(_headline(seen, found)), table)
 
 
-def _headline(seen: dashboard.Pulse, found: workers.Workers) -> str:
+def _headline(seen: dashboard.Dashboard, found: workers.Workers) -> str:
     at_work = "the broker cannot be reached" if found.lost else f"{len(found.names)} workers"
     if found.unread:
         rest = len(found.unread) - NAMED
@@ -88,11 +88,11 @@ def _headline(seen: dashboard.Pulse, found: workers.Workers) -> str:
     )
 
 
-def _limits(row: dashboard.VendorPulse) -> list[str]:
+def _limits(row: dashboard.VendorRow) -> list[str]:
     return [meter.words for meter in row.meters] or ["none"]
 
 
-def _windows(row: dashboard.VendorPulse) -> list[str]:
+def _windows(row: dashboard.VendorRow) -> list[str]:
     return ["?" if meter.used is None else f"{meter.used:,} of {meter.limit.units:,}" for meter in row.meters]
 
 
@@ -101,7 +101,7 @@ def _spark(values: list[int]) -> str:
     return "".join(BLOCKS[value * (len(BLOCKS) - 1) // most] for value in values) if most else ""
 
 
-def _facts(row: dashboard.VendorPulse) -> dict[str, Any]:
+def _facts(row: dashboard.VendorRow) -> dict[str, Any]:
     meters = [{"units": m.limit.units, "seconds": m.limit.seconds, "used": m.used} for m in row.meters]
     return {
         "vendor": row.vendor.slug,

@@ -12,11 +12,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
 from sandbox.demo import report, setup, verify
-from sandbox.demo.plain_output import Lines
+from sandbox.demo.plain_output import PlainOutput
 from sandbox.demo.processes import Broken, Processes
 from sandbox.demo.run import play, stay
 from sandbox.demo.scenario import Story
-from sandbox.demo.screen import HEIGHT, WIDTH, Picture
+from sandbox.demo.screen import HEIGHT, WIDTH, Screen
 
 
 class Command(BaseCommand):
@@ -55,7 +55,7 @@ class Command(BaseCommand):
         """Whether all came out as promised."""
         password = secrets.token_urlsafe(9)
         jobs = self._set_up(processes, password)
-        watcher: Any = Picture(self.console, jobs) if stays and self._has_room() else Lines(self._say, jobs)
+        watcher: Any = Screen(self.console, jobs) if stays and self._has_room() else PlainOutput(self._say, jobs)
         with watcher:
             play(processes, Story(jobs, watcher.tell), watcher)
         good = self._report(processes)

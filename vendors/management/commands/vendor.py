@@ -159,8 +159,8 @@ class Command(BaseCommand):
             with history.kept(row, _terms):
                 Vendor.objects.filter(pk=row.pk).update(**changed)
         try:
-            status = health.at(settings.REDIS_URL).look(row.pk, health.Terms.of(row))
-        except health.Unreachable as error:
+            status = health.at(settings.REDIS_URL).look(row.pk, health.HealthPolicy.of(row))
+        except health.HealthStoreUnreachable as error:
             raise CommandError(f"the status store cannot be reached: {error}") from error
         paused = f", paused: {row.paused_reason}" if row.paused else ""
         terms = f"{row.min_ratio:.0%} of at least {row.min_requests} answers in {row.health_ttl} s must be good"
@@ -171,7 +171,7 @@ class Command(BaseCommand):
         row = arguments.vendor(slug)
         try:
             health.at(settings.REDIS_URL).reset(row.pk)
-        except health.Unreachable as error:
+        except health.HealthStoreUnreachable as error:
             raise CommandError(f"the status store cannot be reached: {error}") from error
         history.changed(row, "its answers are forgotten")
         self._tell(row, f"{slug}: its answers are forgotten", options)
@@ -213,7 +213,7 @@ class Command(BaseCommand):
         return wanted | ({"sandbox": True} if options["sandbox"] else {})
 
     def _compare(
-        self, row: Vendor, wanted: dict[str, Any], limits: list[arguments.Window] | None, options: dict[str, Any]
+        self, row: Vendor, wanted: dict[str, Any], limits: list[arguments.LimitSpec] | None, options: dict[str, Any]
     ) -> None:
         faults = arguments.differences(row, wanted)
         if limits is not None and terms.of(row) != limits:
