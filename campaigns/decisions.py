@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
-from campaigns import locks
+from campaigns import lifecycle
 from campaigns.lifecycle import MOVES, Status, move
 from campaigns.models import Job, Session
 
@@ -116,7 +116,7 @@ def _retry(job_id: int, revision: int | None, expired: bool) -> JobDecision:
 
 def hold(job_id: int) -> Job | None:
     """The job, held with its parent or its children, and as it is now."""
-    locks.hold_family(job_id)
+    lifecycle.hold_family(job_id)
     return Job.objects.filter(pk=job_id).first()
 
 

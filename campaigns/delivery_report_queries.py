@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from campaigns import ground_truth, locks
+from campaigns import ground_truth, lifecycle
 from campaigns.models import ReportKind
 
 
@@ -108,7 +108,7 @@ def store(vendor_id: int, told: Sequence[Report]) -> tuple[list[ReportChange], l
         strange = [one for one in told if not _names(known.get(one.id), one)]
         if not ours:
             return [], strange
-        locks.hold_around(one.id for one in ours)
+        lifecycle.hold_around(one.id for one in ours)
         columns = _columns(ours)
         cursor.execute(EVIDENCE, columns)
         accepted = cursor.fetchall()

@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from campaigns.failover import guard
-from campaigns.locks import holding
+from campaigns.lifecycle import holding
 from campaigns.models import Campaign
 from vendors.limits.values import Scope
 

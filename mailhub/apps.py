@@ -43,13 +43,13 @@ def _on_migrate(using: str, **_: Any) -> None:
     from django.db import connections
 
     from campaigns.failover import guard
-    from mailhub import roles, schedule
+    from mailhub import schedule
 
     # migrate may have been given one app only
     needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_store"}
     if needed <= set(connections[using].introspection.table_names()):
         schedule.sync()
-        roles.create()
+        schedule.create()
         guard.migrated()
 
 

@@ -17,7 +17,7 @@ from django.core.checks import CheckMessage, Error, Warning, register
 from django.db import connection
 from kombu import Connection
 
-from mailhub.brokers import celery_url
+from mailhub.environment import celery_url
 
 FORMATS = ("TASK_SERIALIZER", "RESULT_SERIALIZER", "EVENT_SERIALIZER", "ACCEPT_CONTENT", "RESULT_ACCEPT_CONTENT")
 

@@ -24,7 +24,7 @@ from kombu.transport.native_delayed_delivery import (
     level_name,
 )
 
-from mailhub.brokers import is_rabbitmq
+from mailhub.environment import is_rabbitmq
 
 ENTRANCE = level_name(MAX_LEVEL)
 AGAIN = 60  # seconds; RabbitMQ may have come back empty

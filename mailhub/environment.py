@@ -1,18 +1,58 @@
 """The environment as settings: every value is judged where it is read.
 
 Each function raises ImproperlyConfigured with one sentence that names the variable and a value that would do.
+
+One broker's address, spelled for each library that reads it, and what kind of broker it is.
+
+The secret of an installation that was given none: made once, kept in its home, readable by its owner only.
 """
 
 import math
 import os
+import secrets
 from datetime import timedelta
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from zoneinfo import available_timezones
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
+
+
+def secret_key(home: Path) -> str:
+    """The key in home/secret_key; the first caller makes it. Several processes may call at once."""
+    path = home / "secret_key"
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        home.mkdir(parents=True, exist_ok=True)
+    draft = home / f".secret_key.{os.getpid()}.{secrets.token_hex(4)}"
+    draft.touch(mode=0o600)
+    draft.write_text(secrets.token_urlsafe(50))
+    try:
+        os.link(draft, path)  # whoever links first decides; the others read
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    return path.read_text()
+
+
+def celery_url(url: str) -> str:
+    """The address of a Redis as Celery and kombu spell it: unix:///path?db=1 becomes redis+socket://..."""
+    parts = urlsplit(url)
+    if parts.scheme != "unix":
+        return url
+    db = parse_qs(parts.query).get("db", ["0"])[0]
+    return f"redis+socket://{quote(unquote(parts.path))}?virtual_host={db}"
+
+
+def is_rabbitmq(url: str) -> bool:
+    """Every address that kombu gives to py-amqp."""
+    return urlsplit(url).scheme in ("amqp", "amqps", "pyamqp")
+
 
 REDIS = ("redis", "rediss", "unix")
 MOST = 1e6  # of any number: what is longer than a million seconds, minutes or days is a slip of the hand

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.timesince import timeuntil
 
 from campaigns.models import Sponsor
-from vendors.secrets import EncryptedJSONField
+from vendors.models import EncryptedJSONField
 
 
 class WaitingTasks(models.Manager["ParkedTask"]):

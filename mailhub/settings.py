@@ -5,8 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from mailhub import environment
-from mailhub.brokers import celery_url, is_rabbitmq
-from mailhub.keys import secret_key
+from mailhub.environment import celery_url, is_rabbitmq, secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MAILHUB_HOME = Path(os.environ.get("MAILHUB_HOME", BASE_DIR / ".mailhub"))
@@ -51,7 +50,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "mailhub.operations.polls.PollMiddleware",
+    "mailhub.operations.views.PollMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
-from vendors import queue_readers
+from vendors import redis_clients
 from vendors.models import Vendor
 
 VENDORS = "vendors"  # a role, not a queue that anything is sent to
@@ -58,8 +58,8 @@ class Adoption(bootsteps.StartStopStep):
     def stop(self, consumer: Any) -> None:
         if self._timer:
             self._timer.cancel()
-        with suppress(queue_readers.ReadersUnreachable):  # its word runs out by itself
-            queue_readers.leave(settings.REDIS_URL, consumer.hostname)
+        with suppress(redis_clients.ReadersUnreachable):  # its word runs out by itself
+            redis_clients.leave(settings.REDIS_URL, consumer.hostname)
 
 
 def adopt(consumer: Any) -> None:
@@ -75,10 +75,10 @@ def adopt(consumer: Any) -> None:
 
 def _tell(consumer: Any) -> None:
     reads = frozenset(consumer.app.amqp.queues.consume_from) - {VENDORS}
-    me = queue_readers.Reader(consumer.hostname, reads, consumer.controller.concurrency or 1)
+    me = redis_clients.Reader(consumer.hostname, reads, consumer.controller.concurrency or 1)
     try:
-        queue_readers.tell(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
-    except queue_readers.ReadersUnreachable as why:
+        redis_clients.tell(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
+    except redis_clients.ReadersUnreachable as why:
         logger.debug("Redis is not told which queues are read: %s", why)
 
 

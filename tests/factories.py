@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from campaigns.lifecycle import RUNNING, Status
 from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor, references
-from vendors import queue_readers
-from vendors.casters import default_set
+from vendors import redis_clients
+from vendors.configuration import default_set
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 _numbers = itertools.count(1)
@@ -61,8 +61,8 @@ def at_work(of: Vendor, slots: int = 4) -> Vendor:
     """Nothing but the window keeps its jobs: a caster is enabled, and a worker of so many senders reads its queue."""
     if not of.mailcasters.exists():
         caster(of)
-    queue_readers.tell(
-        settings.REDIS_URL, queue_readers.Reader(unique("worker"), frozenset([of.queue]), slots), seconds=3600
+    redis_clients.tell(
+        settings.REDIS_URL, redis_clients.Reader(unique("worker"), frozenset([of.queue]), slots), seconds=3600
     )
     return of
 

@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job is locked and its messages are read in one statement",
-        "campaigns/locks.py",
+        "campaigns/lifecycle.py",
         (
             (
                 'await connection.execute(HOLD_AROUND, {"messages": list(messages)})',

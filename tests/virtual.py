@@ -6,8 +6,7 @@ from typing import Any
 
 from redis import Redis
 
-from vendors.limits.clock import SteadyClock
-from vendors.limits.throttle import AcquireResult, Grant, Limit, Scope, Throttle
+from vendors.limits.throttle import AcquireResult, Grant, Limit, Scope, SteadyClock, Throttle
 
 HOLD = 10.0  # seconds that a call may take at most
 

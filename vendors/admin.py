@@ -14,8 +14,8 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
 
-from vendors import adapters, changes, configuration, health, history
-from vendors.adapters.options import InvalidSettings
+from vendors import adapters, configuration, health, history
+from vendors.adapters.base import InvalidSettings
 from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
 
@@ -93,7 +93,7 @@ class OnlyWhatChanged(OwnLookups):
     """
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        told = "" if add else changes.describe(form, formsets)
+        told = "" if add else history.describe(form, formsets)
         return told or super().construct_change_message(request, form, formsets, add)
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:

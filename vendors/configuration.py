@@ -1,16 +1,74 @@
 """Where a vendor's secrets go. Who changes that need not know them, so what is stored is forgotten.
 
 Otherwise whoever may edit a vendor could read its secrets: by one letter to an address of their own.
+
+With what a vendor signs its receipts: made, rotated, taken away.
+
+The mailcasters that a new vendor starts with (document 003).
 """
 
+import base64
+import secrets
 from collections.abc import Collection
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce, Least
 
 from vendors import adapters, history
-from vendors.adapters.options import InvalidSettings
-from vendors.models import Credential, Vendor
+from vendors.adapters.base import InvalidSettings
+from vendors.models import Credential, Mailcaster, ReceiptKey, Vendor
+
+KIND = Mailcaster.Kind
+# A caster that is there for small jobs cuts small children (the sizes of document 003's example), so that it is soon
+# free for the next small job; the others cut by the document's defaults. One serves nothing but small jobs: a long
+# broadcast never holds up a single letter.
+DEFAULT = (
+    ("MC1", KIND.SMALL_ONLY, 200, 2000),
+    ("MC2", KIND.SMALL_PRIORITY, 200, 2000),
+    ("MC3", KIND.LARGE_PRIORITY, 2000, 10_000),
+    ("MC4", KIND.LARGE_PRIORITY, 2000, 10_000),
+)
+PERCENTAGE = 3
+
+
+def default_set(vendor: Vendor) -> list[Mailcaster]:
+    """Creates a sensible set of casters for a vendor that has none of these names; in waking order."""
+    return [
+        Mailcaster.objects.create(
+            vendor=vendor, name=name, kind=kind, min_size=low, max_size=high, percentage=PERCENTAGE
+        )
+        for name, kind, low, high in DEFAULT
+    ]
+
+
+OVERLAP = timedelta(days=1)  # both keys are valid so long
+
+
+@transaction.atomic
+def rotate(vendor: Vendor, at: datetime) -> str:
+    """A new secret, which nobody can see again; the ones before it end in a day."""
+    before = ReceiptKey.objects.filter(vendor=vendor)
+    before.update(expires_at=Least(Coalesce(F("expires_at"), at + OVERLAP), at + OVERLAP))
+    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    row = ReceiptKey(vendor=vendor)
+    row.secret = {"key": secret}
+    row.save()
+    return secret
+
+
+def revoke(vendor: Vendor) -> int:
+    """No receipt of this vendor is taken any more; how many keys there were."""
+    return ReceiptKey.objects.filter(vendor=vendor).delete()[0]
+
+
+def of(slug: str, at: datetime) -> tuple[int, list[str]]:
+    """The vendor's id and its valid secrets; 0 and none where there are none."""
+    valid = Q(expires_at=None) | Q(expires_at__gt=at)
+    rows = list(ReceiptKey.objects.filter(valid, vendor__slug=slug))
+    return (rows[0].vendor_id, [row.secret["key"] for row in rows]) if rows else (0, [])
 
 
 def save(row: Vendor, fields: Collection[str], by: history.Person) -> list[Credential]:

@@ -1,9 +1,16 @@
-"""Who delivers, through which login, how fast it may be called, and the slots that send (documents 000 and 003)."""
+"""Who delivers, through which login, how fast it may be called, and the slots that send (documents 000 and 003).
 
+Secrets of credentials: encrypted at rest, readable only by the adapter that needs them.
+"""
+
+import base64
+import hashlib
+import json
 from datetime import time, timedelta
 from typing import Any
 from zoneinfo import available_timezones
 
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
@@ -12,7 +19,36 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from vendors.secrets import EncryptedJSONField
+
+def _fernet() -> MultiFernet:
+    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]  # the first encrypts, all decrypt
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(hashlib.sha256(str(k).encode()).digest())) for k in keys])
+
+
+class Unreadable(ValueError):
+    """None of the keys opens a stored secret."""
+
+
+class EncryptedJSONField(models.TextField):
+    """A JSON object, stored as a Fernet token."""
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
+        """Raises Unreadable."""
+        try:
+            return json.loads(_fernet().decrypt(value)) if value else {}
+        except InvalidToken:
+            raise Unreadable("SECRET_KEY and SECRET_KEY_FALLBACKS do not open a stored secret") from None
+
+    def get_prep_value(self, value: Any) -> str:
+        token = bytes(_fernet().encrypt(json.dumps(value or {}).encode()))
+        return token.decode()
+
+    def to_python(self, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) and value else value or {}
+
+    def value_to_string(self, obj: models.Model) -> str:
+        return str(self.get_prep_value(self.value_from_object(obj)))  # a dump holds the token, never the secret
+
 
 LONGEST_WINDOW = 366 * 86400.0  # seconds; what is longer cannot be counted from, and no contract means it
 

@@ -1,6 +1,18 @@
-"""The one way to a Redis that is asked while somebody waits: short timeouts, and no retry that nobody sees."""
+"""The one way to a Redis that is asked while somebody waits: short timeouts, and no retry that nobody sees.
 
-from redis import Redis
+Which workers read which queues, and how many jobs each can send at once: they say so themselves, in Redis.
+
+A worker repeats it before its word runs out, so one that was killed is forgotten soon.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
@@ -18,3 +30,57 @@ def async_redis(url: str, seconds: float = SECONDS) -> AsyncRedis:
     """The same for an event loop."""
     retry = AsyncRetry(NoBackoff(), 0)
     return AsyncRedis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=retry)
+
+
+KEY = "mailhub:readers"
+PATIENCE = 1.0  # seconds; neither a worker nor a page waits longer for Redis
+
+
+class ReadersUnreachable(Exception):
+    """Nobody knows who reads the queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A worker: the queues that it reads, and slots: how many of their tasks run at once."""
+
+    name: str
+    queues: frozenset[str]
+    slots: int
+
+
+def tell(url: str, reader: Reader, seconds: float) -> None:
+    """This worker reads these queues, for so many seconds if it does not say so again. Raises Unreachable."""
+    words = {"queues": sorted(reader.queues), "slots": reader.slots, "until": time.time() + seconds}
+    _ask(_client(url).hset, KEY, reader.name, json.dumps(words))
+
+
+def leave(url: str, name: str) -> None:
+    """This worker reads no more. Raises Unreachable."""
+    _ask(_client(url).hdel, KEY, name)
+
+
+def look(url: str) -> list[Reader]:
+    """Those whose word has not run out; others are forgotten for good. Raises Unreachable."""
+    found: dict[bytes, bytes] = _ask(_client(url).hgetall, KEY)
+    told = {name.decode(): json.loads(words) for name, words in found.items()}
+    if old := [name for name, words in told.items() if words["until"] < time.time()]:
+        _ask(_client(url).hdel, KEY, *old)
+    fresh = {name: words for name, words in told.items() if name not in old}
+    return [Reader(name, frozenset(words["queues"]), words["slots"]) for name, words in fresh.items()]
+
+
+def reading(queue: str, readers: Iterable[Reader]) -> list[Reader]:
+    return [one for one in readers if queue in one.queues]
+
+
+def _ask(verb: Callable[..., Any], *words: Any) -> Any:
+    try:
+        return verb(*words)
+    except RedisError as error:
+        raise ReadersUnreachable(str(error)) from error
+
+
+@cache
+def _client(url: str) -> Redis:
+    return redis(url, PATIENCE)

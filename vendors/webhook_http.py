@@ -19,8 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-from vendors.adapters.http_client import header
-from vendors.adapters.http_connection import HttpConnection
+from vendors.adapters.http_client import HttpConnection, header
 from vendors.adapters.wire import connect
 from vendors.outcomes import CallError, parse_retry_after
 

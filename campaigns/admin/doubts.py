@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 
 from campaigns import labels
-from campaigns.doubts import listing
+from campaigns.doubts import resolve as doubts_resolve
 from campaigns.doubts.resolve import CannotResolve
 from campaigns.models import Job, Message, Resolution, scope
 from campaigns.operators import actions
@@ -49,7 +49,7 @@ def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 
 
 def _doubts(request: HttpRequest) -> Any:
-    rows: Any = listing.list_doubts(_job(request))
+    rows: Any = doubts_resolve.list_doubts(_job(request))
     return rows.of_sponsors(scope.of(request.user))
 
 
@@ -94,7 +94,7 @@ def _settle(request: HttpRequest, decision: str, ids: list[int]) -> None:
 
 def _told(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
     seen = labels.sees_recipients(request.user)
-    return [_masked(listing.facts(row), seen) for row in rows]
+    return [_masked(doubts_resolve.facts(row), seen) for row in rows]
 
 
 def _masked(facts: dict[str, Any], seen: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.audit.conditions import Question
+from campaigns.audit.calls import Question
 from campaigns.audit.questions import QUESTIONS
 from campaigns.ground_truth import GIVE_UP
 from campaigns.models import Audited

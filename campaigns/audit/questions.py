@@ -1,7 +1,6 @@
 """What is asked: for each promise, statements that find the rows which break it. Each row is an example in words."""
 
-from campaigns.audit.calls import P4, P5
-from campaigns.audit.conditions import ANSWERED, DAY, FRESH, LEAF, PATIENCE, SLICE, STARTED, WAITING, Question, among
+from campaigns.audit.calls import ANSWERED, DAY, FRESH, LEAF, P4, P5, PATIENCE, SLICE, STARTED, WAITING, Question, among
 from campaigns.failover import guard
 from campaigns.lifecycle import DONE, RUNNING
 

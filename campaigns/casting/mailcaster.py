@@ -1,18 +1,216 @@
-"""A mailcaster takes its next job by its kind's priority order (document 003)."""
+"""A mailcaster takes its next job by its kind's priority order (document 003).
+
+What a mailcaster does to rows: lock itself, pick, take a leaf, cut a child from a parent (document 003).
+
+Locks are taken in one order: the caster, the job, its exclusive credential. Rows that another claim holds are passed
+over, so claims do not wait for each other, but for an exclusive credential and for the last parent there is.
+
+How many messages a caster cuts from the front of a parent job (document 003).
+"""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce, Now
 
-from campaigns.casting import queries as casting_queries
-from campaigns.casting.queries import PickedJob, Rank
-from campaigns.casting.splitting import child_size
-from campaigns.lifecycle import PARENTS, S
-from campaigns.models import Campaign, Job
+from campaigns import failpoints
+from campaigns.failover import guard
+from campaigns.lifecycle import PARENTS, RUNNING, S, Status, move
+from campaigns.models import HOLDING, Campaign, Job
 from campaigns.sending_hours import describe_opening, opens_at
 from vendors.models import Credential, Mailcaster
+
+
+def child_size(remaining: int, minimum: int, maximum: int, percentage: float) -> int:
+    """min(remaining, clamp(floor(percentage/100 * remaining), minimum, maximum)), in messages.
+
+    The percentage is taken of what remains: 4 % of 3000 is the document's 120. It counts as it is written down, so
+    that 4 % of 11,000 is 440 and never 439 by the way a float is stored. The last child may be below the minimum.
+    """
+    share = int(Fraction(repr(percentage)) * remaining / 100)
+    return min(remaining, max(minimum, min(maximum, share)))
+
+
+# So long everything waits that was just put back. What is overdue but could not even be made to expire would be taken
+# again at once, without end and before all younger jobs.
+SOON = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One step of a priority order: jobs in these states; leaf jobs either small ones or children."""
+
+    statuses: tuple[Status, ...]
+    children: bool = False
+
+    @property
+    def condition(self) -> str:
+        """On rows j of a vendor; its states stand in the statement, so that the planner walks job_pick in order."""
+        parent = "NOT NULL" if self.children else "NULL"
+        return f"j.vendor_id = %(vendor)s AND j.status IN {_words(self.statuses)} AND j.parent_id IS {parent}"
+
+
+def _words(statuses: Sequence[Status]) -> str:
+    return f"({', '.join(repr(str(status)) for status in statuses)})"
+
+
+BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {_words(RUNNING)})"
+IDLE = f"SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}"
+LOCK = f"""SELECT * FROM vendors_mailcaster WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN})
+FOR NO KEY UPDATE SKIP LOCKED"""
+
+
+def idle(vendor_id: int) -> list[tuple[int, str]]:
+    """The vendor's enabled casters without a running job, with their names."""
+    with connection.cursor() as cursor:
+        cursor.execute(IDLE, {"vendor": vendor_id})
+        return list(cursor.fetchall())
+
+
+def lock(caster_id: int) -> Mailcaster | None:
+    """The caster, locked, if it is enabled, nobody is at it, and calls may start at all."""
+    return next(iter(Mailcaster.objects.raw(LOCK, {"caster": caster_id})), None)
+
+
+class Candidates(NamedTuple):
+    """What a free caster sees: those of its ranks that have any job at all; has its vendor exclusive credentials?"""
+
+    ranks: list[Rank]
+    exclusive: bool
+
+
+def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
+    """For a locked caster, in one statement; None: it has a running job. Most ranks have none."""
+    with connection.cursor() as cursor:
+        cursor.execute(_sight(ranks), {"caster": caster.pk, "vendor": caster.vendor_id})
+        busy, exclusive, *some = cursor.fetchone()
+    return None if busy else Candidates([rank for rank, any_job in zip(ranks, some, strict=True) if any_job], exclusive)
+
+
+@cache
+def _sight(ranks: tuple[Rank, ...]) -> str:
+    seen = [BUSY, "EXISTS (SELECT FROM vendors_credential WHERE vendor_id = m.vendor_id AND exclusive)"]
+    seen += [f"EXISTS (SELECT FROM campaigns_job j WHERE {rank.condition})" for rank in ranks]
+    return f"SELECT {', '.join(seen)} FROM vendors_mailcaster m WHERE m.id = %(caster)s"
+
+
+# What is past its deadline has no call to wait for, and must be seen to expire. Without joins: of their result the
+# planner may believe that it is one row, and then sorts all jobs that wait instead of walking to the first one.
+PICK = """
+SELECT j.*, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
+    (SELECT c.send_at IS NOT NULL OR c.hours_from IS NOT NULL FROM campaigns_campaign c WHERE c.id = j.campaign_id)
+        AS timed
+FROM campaigns_job j
+WHERE {rank} AND NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0) {passed_over} AND (
+    SELECT (coalesce(j.not_before <= %(now)s, true) OR c.deadline <= %(now)s AND j.not_before > %(soon)s)
+        AND (c.deadline <= %(now)s OR NOT v.paused AND NOT l.paused
+            AND coalesce(l.closed_until <= %(now)s, true) AND coalesce(l.full_until <= %(now)s, true))
+    FROM campaigns_campaign c, vendors_credential l, vendors_vendor v
+    WHERE c.id = j.campaign_id AND l.id = j.credential_id AND v.id = j.vendor_id
+)
+ORDER BY j.id LIMIT 1 FOR NO KEY UPDATE OF j
+"""
+
+
+class PickedJob(NamedTuple):
+    """A locked job. exclusive: its credential is; timed: its campaign has a send time or sending hours."""
+
+    job: Job
+    exclusive: bool
+    timed: bool
+
+
+def pick(
+    vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False
+) -> PickedJob | None:
+    """The oldest job of the rank that may go now, locked.
+
+    holders: exclusive credentials in use, and the campaign whose jobs they still take. wait: for a row that somebody
+    holds, too, instead of passing it over.
+    """
+    held = (f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
+    statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
+    words = {"vendor": vendor_id, "now": now, "soon": now + SOON}
+    found: Any = next(iter(Job.objects.raw(statement, words)), None)
+    return PickedJob(found, found.exclusive, found.timed) if found else None
+
+
+def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
+    """Which campaign holds which of these exclusive credentials (document 001).
+
+    Started jobs come before parents that are between two children: a parent that a person retries while another
+    campaign is being sent waits for it, and of two such parents the older one goes on.
+    """
+    jobs = Job.objects.filter(HOLDING, credential__in=credentials.filter(exclusive=True))
+    jobs = jobs.annotate(between=Q(status__in=(S.P_ASSIGNING, S.P_ASSIGNED)))
+    rows = jobs.order_by("credential_id", "between", "id").distinct("credential_id")
+    return dict(rows.values_list("credential_id", "campaign_id"))
+
+
+def admits(job: Job) -> bool:
+    """Locks the job's exclusive credential: does it take this job? Of two claims, one sees what the other did."""
+    login = Credential.objects.filter(pk=job.credential_id)
+    login.select_for_update(no_key=True).values_list("pk").get()
+    return holders(login).get(job.credential_id, job.campaign_id) == job.campaign_id
+
+
+def take(job: Job, caster: Mailcaster, now: datetime) -> int:
+    """A leaf job becomes the caster's; returns the fence of this claim."""
+    move(
+        Job.objects.filter(pk=job.pk),
+        "enqueue",
+        fence=F("fence") + 1,
+        heartbeat_at=Now(),
+        mailcaster=caster,
+        started_at=Coalesce("started_at", now),
+        not_before=None,
+        waits_for="",
+    )
+    failpoints.here("after_pick")
+    return job.fence + 1
+
+
+def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
+    """The next messages of a locked parent become a child, which is the caster's at once (fence 1)."""
+    child = Job.objects.create(
+        campaign_id=parent.campaign_id,
+        sponsor_id=parent.sponsor_id,
+        vendor_id=parent.vendor_id,
+        credential_id=parent.credential_id,
+        parent=parent,
+        mailcaster=caster,
+        status=S.ENQUEUED,
+        first_message=parent.end - parent.remaining,
+        size=size,
+        fence=1,
+        heartbeat_at=Now(),
+        created_at=now,
+        dispatched_at=now,
+        started_at=now,
+    )
+    mine = Job.objects.filter(pk=parent.pk)
+    if parent.status == S.P_QUEUED:
+        move(mine, "assign", started_at=now)
+    mine.update(remaining=parent.remaining - size, not_before=None, waits_for="")
+    if size == parent.remaining:
+        move(mine, "assigned")
+    failpoints.here("after_cut")
+    return child
+
+
+def postpone(campaign: Campaign, statuses: Sequence[Status], until: datetime, reason: str) -> int:
+    """All jobs of a campaign in these states wait until then. Jobs that somebody holds are passed over."""
+    jobs = Job.objects.filter(campaign=campaign, status__in=statuses).exclude(not_before__gt=until)
+    mine = jobs.order_by("id").select_for_update(no_key=True, skip_locked=True).values("pk")
+    return Job.objects.filter(pk__in=mine).update(not_before=until, waits_for=reason[:255])
+
 
 KIND = Mailcaster.Kind
 # Within a rank the oldest job goes first. Children are taken by those who cut: Small Only never recovers one.
@@ -59,20 +257,18 @@ def claim(caster_id: int, now: datetime) -> ClaimedJob | None:
     """
     while True:
         with transaction.atomic():
-            caster = casting_queries.lock(caster_id)
+            caster = lock(caster_id)
             found = _find(caster, now) if caster else None
         if isinstance(found, _Closed):
             with transaction.atomic():
-                casting_queries.postpone(
-                    found.campaign, WAITING, found.until, describe_opening(found.campaign, found.until)
-                )
+                postpone(found.campaign, WAITING, found.until, describe_opening(found.campaign, found.until))
         elif not isinstance(found, _Refused):  # with its end the transaction let go of that job and its credential
             return found
 
 
 def idle_casters(vendor_id: int) -> list[int]:
     """The vendor's enabled casters without a running job, in waking order: MC2 before MC10."""
-    return [pk for pk, _ in sorted(casting_queries.idle(vendor_id), key=lambda row: _natural(row[1]))]
+    return [pk for pk, _ in sorted(idle(vendor_id), key=lambda row: _natural(row[1]))]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -81,17 +277,17 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _find(caster: Mailcaster, now: datetime) -> ClaimedJob | _Closed | _Refused | None:
-    seen = casting_queries.look(caster, ORDER[caster.kind])
+    seen = look(caster, ORDER[caster.kind])
     if seen is None:
         return None
-    holders = casting_queries.holders(Credential.objects.filter(vendor=caster.vendor_id)) if seen.exclusive else {}
+    held = holders(Credential.objects.filter(vendor=caster.vendor_id)) if seen.exclusive else {}
     for rank in seen.ranks:
-        found = _first(caster, casting_queries.pick(caster.vendor_id, rank, holders, now), now)
+        found = _first(caster, pick(caster.vendor_id, rank, held, now), now)
         if found:
             return found
     # Another claim may just be cutting the only parent: it is worth the wait, there is more to cut.
     if any(rank in PARENT for rank in seen.ranks):
-        return _first(caster, casting_queries.pick(caster.vendor_id, ANY_PARENT, holders, now, wait=True), now)
+        return _first(caster, pick(caster.vendor_id, ANY_PARENT, held, now, wait=True), now)
     return None
 
 
@@ -101,14 +297,14 @@ def _first(caster: Mailcaster, found: PickedJob | None, now: datetime) -> Claime
     until = opens_at(found.job.campaign, now) if found.timed else None
     if until:
         return _Closed(found.job.campaign, until)
-    if found.exclusive and not casting_queries.admits(found.job):
+    if found.exclusive and not admits(found.job):
         return _Refused()
     return _have(caster, found.job, now)
 
 
 def _have(caster: Mailcaster, job: Job, now: datetime) -> ClaimedJob:
     if job.status not in PARENTS:
-        return ClaimedJob(job.pk, casting_queries.take(job, caster, now), job.parent_id, job.size)
+        return ClaimedJob(job.pk, take(job, caster, now), job.parent_id, job.size)
     size = child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage)
-    child = casting_queries.cut(job, caster, size, now)
+    child = cut(job, caster, size, now)
     return ClaimedJob(child.pk, child.fence, job.pk, size)

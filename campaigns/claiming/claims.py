@@ -16,8 +16,7 @@ from psycopg.rows import TupleRow
 
 from campaigns import failpoints, ground_truth
 from campaigns.failover import guard
-from campaigns.lifecycle import move
-from campaigns.locks import HOLD
+from campaigns.lifecycle import HOLD, move
 from campaigns.models import Job
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 

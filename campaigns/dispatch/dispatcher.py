@@ -1,18 +1,80 @@
 """Who goes out when: the nightly jobs on demand (document 000), and those that were ready to be sent at once.
 
 The nightly run itself is in nightly.py. A paused vendor's jobs are dispatched too: they wait on its queue.
+
+Waiting jobs are opened to casters: DISPATCHED, or P_QUEUED where they are to be cut. In batches, each a commit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 
-from django.db.models import Count, F, QuerySet
+from django.db import transaction
+from django.db.models import Count, F, Max, Q, QuerySet
 from django.utils import timezone
 
-from campaigns.dispatch.queries import BATCH, Dispatched, in_batches, leaf
-from campaigns.lifecycle import Status
-from campaigns.models import Job
+from campaigns import failpoints
+from campaigns.lifecycle import Status, hold, move
+from campaigns.models import DispatchRun, Job
 from vendors.models import Vendor
+
+BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """How many jobs went out whole, how many are to be cut, and the ids of the vendors whose bell is to be rung."""
+
+    leaves: int = 0
+    parents: int = 0
+    vendors: frozenset[int] = frozenset()
+
+    @property
+    def jobs(self) -> int:
+        return self.leaves + self.parents
+
+    def __add__(self, other: Self) -> "Dispatched":
+        return Dispatched(self.leaves + other.leaves, self.parents + other.parents, self.vendors | other.vendors)
+
+
+def leaf(threshold: "int | F") -> Q:
+    """Goes out whole: it is small, or a child, or was claimed before (a retried leaf is never cut)."""
+    return Q(size__lt=threshold) | Q(parent__isnull=False) | Q(fence__gt=0)
+
+
+def in_batches(
+    waiting: "QuerySet[Job]", vendor: Vendor, now: datetime, batch: int = BATCH, run: DispatchRun | None = None
+) -> Iterator[Dispatched]:
+    """Dispatches the vendor's jobs among the waiting ones, oldest first; yields what each committed batch did.
+
+    Whoever stops in the middle leaves whole batches behind; the same call goes on with the rest. With a run, its
+    count is part of the batch.
+    """
+    mine = waiting.filter(vendor=vendor)
+    after = 0
+    while (last := _last_of_batch(mine.filter(id__gt=after), batch)) is not None:
+        done = _dispatch(mine.filter(id__gt=after, id__lte=last), vendor, now, run)
+        after = last
+        if done.jobs:
+            yield done
+
+
+def _last_of_batch(jobs: "QuerySet[Job]", batch: int) -> int | None:
+    return jobs.order_by("id")[:batch].aggregate(last=Max("id"))["last"]
+
+
+def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:
+    with transaction.atomic():
+        mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # of two dispatchers, one finds them gone
+        sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
+        leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
+        failpoints.here("mid_dispatch")
+        parents = move(mine, "queue", remaining=F("size"), **sets)
+        if run:
+            DispatchRun.objects.filter(pk=run.pk).update(dispatched=F("dispatched") + leaves + parents)
+    failpoints.here("after_dispatch")
+    return Dispatched(leaves, parents, frozenset([vendor.pk]) if leaves + parents else frozenset())
 
 
 def dispatch(jobs: "QuerySet[Job] | None" = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:

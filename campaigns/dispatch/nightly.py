@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Q
 
-from campaigns.dispatch.queries import BATCH, Dispatched, in_batches
+from campaigns.dispatch.dispatcher import BATCH, Dispatched, in_batches
 from campaigns.lifecycle import Status
 from campaigns.models import DispatchRun, Job
 from vendors.models import Vendor

@@ -1,4 +1,7 @@
-"""What a person decides about messages in doubt, when nothing else could settle them (promise P1: recorded)."""
+"""What a person decides about messages in doubt, when nothing else could settle them (promise P1: recorded).
+
+The messages in doubt, as a person who has to decide about them needs to see them.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,13 +9,51 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F, Sum
+from django.db.models import Exists, F, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Now
 
-from campaigns import decisions, locks
+from campaigns import decisions, lifecycle
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import PARENTS, Status
 from campaigns.models import Job, Message, Resolution
+
+
+def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> QuerySet[Message]:
+    """In doubt in the ground truth, so their job has been finalised; oldest first, each with its leaf job's id.
+
+    job: its own alone; jobs: those of any of these.
+    """
+    rows = Message.objects.filter(in_doubt_at__isnull=False)
+    if job:
+        rows = rows.filter(id__gte=job.first_message, id__lt=job.end)
+    if jobs is not None:
+        rows = rows.filter(Exists(_around(jobs)))
+    leaf = _around(Job.objects.all()).exclude(status__in=PARENTS)
+    rows = rows.select_related("campaign__sponsor", "campaign__credential__vendor")
+    rows = rows.defer("params", "campaign__subject", "campaign__body", "campaign__credential__secret")
+    return rows.annotate(leaf=Subquery(leaf.values("pk")[:1])).order_by("id")
+
+
+def _around(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
+    """Those of the jobs in which the message of the outer statement is."""
+    of_campaign = jobs.filter(campaign=OuterRef("campaign"), first_message__lte=OuterRef("id"))
+    return of_campaign.filter(size__gt=OuterRef("id") - F("first_message"))
+
+
+def facts(row: Any) -> dict[str, Any]:
+    return {
+        "message": row.pk,
+        "job": row.leaf,
+        "campaign": row.campaign.name,
+        "sponsor": row.campaign.sponsor.name,
+        "vendor": row.campaign.credential.vendor.slug,
+        "recipient": row.recipient,
+        "reference": row.reference,
+        "called": row.sent_at,
+        "seen": row.error_sub_type,
+        "asked_again": row.settle_at,
+    }
+
 
 As = Resolution.As
 SHOWN = 10  # ids in one sentence
@@ -46,7 +87,7 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     ids = sorted(set(message_ids))
     if not reason.strip():
         raise CannotResolve("say why: a reason is kept with every decision")
-    locks.hold_around(ids)
+    lifecycle.hold_around(ids)
     jobs = _leaves(ids)
     _all_in_doubt(ids, _lock_doubts(ids))
     if decision == As.RESEND:

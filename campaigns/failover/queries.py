@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from campaigns import locks
+from campaigns import lifecycle
 from campaigns.failover import guard
 from campaigns.models import Job, Store
 
@@ -68,7 +68,7 @@ WHOLE = DOUBT.format(
 
 def hold() -> None:
     """Every job that may be touched, then the store, for one recovery at a time; until the transaction ends."""
-    locks.hold(Job.objects.filter(finished_at=None).values_list("pk", flat=True))
+    lifecycle.hold(Job.objects.filter(finished_at=None).values_list("pk", flat=True))
     list(Store.objects.select_for_update())
 
 

@@ -13,8 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from campaigns import failpoints
-from campaigns.lifecycle import PARENTS, Status, move
-from campaigns.locks import hold
+from campaigns.lifecycle import PARENTS, Status, hold, move
 from campaigns.models import Job, OpsMessage
 
 SLICE = 20_000

@@ -20,7 +20,7 @@ from campaigns.dispatch.nightly import A_WEEK_AND_A_BIT, Run
 from campaigns.failover import guard
 from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Job
-from vendors import queue_readers
+from vendors import redis_clients
 from vendors.limits.values import Limit
 
 NEAR = 1000  # jobs of a vendor in one state that are counted to say when one of them ends
@@ -300,12 +300,12 @@ def _add(queue: VendorQueue, told: list[Any]) -> None:
 def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:
     """Who reads them, and what those are at."""
     try:
-        there = queue_readers.look(settings.REDIS_URL)
-    except queue_readers.ReadersUnreachable:
+        there = redis_clients.look(settings.REDIS_URL)
+    except redis_clients.ReadersUnreachable:
         return
     for queue in queues:
         name = f"vendor.{queue.slug}"
-        mine = queue_readers.reading(name, there)
+        mine = redis_clients.reading(name, there)
         others = frozenset().union(*(one.queues for one in mine)) if mine else frozenset()
         queue.slots = sum(one.slots for one in mine)
         queue.sending = sending.get(queue.slug, 0)

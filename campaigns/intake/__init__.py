@@ -3,13 +3,9 @@
 table, files: CSV. addresses, duplicates, checks: what a good list is. when: times. store: accept, in one transaction.
 """
 
-from campaigns.intake.addresses import reader
-from campaigns.intake.checking import check
-from campaigns.intake.csv_reader import Table
-from campaigns.intake.csv_recipients import CheckedTable, check_table
-from campaigns.intake.problems import BadInput, RowError
-from campaigns.intake.storage import Recipients, accept, allocate
-from campaigns.intake.times import At, Hours
+from campaigns.intake.checking import BadInput, RowError, check, reader
+from campaigns.intake.csv_reader import CheckedTable, Table, check_table
+from campaigns.intake.storage import At, Hours, Recipients, accept, allocate
 
 __all__ = [
     "At",

@@ -1,16 +1,188 @@
-"""Every recipient is looked at before the first one is stored, in memory that the number of rows hardly moves."""
+"""Every recipient is looked at before the first one is stored, in memory that the number of rows hardly moves.
 
+Who is in the list twice, in 8 bytes a recipient.
+
+What is wrong with what was handed in, by the row numbers that a spreadsheet shows.
+
+Recipients' addresses in the one form in which they are stored and compared.
+
+Each function returns that form, or raises ValueError that says in words what is wrong.
+"""
+
+import re
+import unicodedata
+from array import array
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, NoReturn
 
 import orjson
+import phonenumbers
+from email_validator import EmailNotValidError, validate_email
 
 from campaigns.content.cost import Budget
 from campaigns.content.templates import LINE_BREAK, Content, TemplateError
-from campaigns.intake import duplicates
-from campaigns.intake.addresses import Normal
-from campaigns.intake.duplicates import Digest, DuplicateFinder
-from campaigns.intake.problems import BadInput, RowError, RowErrors
+
+# Takes what is certainly an address, so that most never see the library; what it does not take, the library judges.
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
+_LABEL = r"(?![^.]{64})[A-Za-z0-9]++(?:-[A-Za-z0-9]++)*+"
+_RESERVED = r"(?i:arpa|invalid|local|localhost|onion|test)"
+PLAIN_EMAIL = re.compile(
+    rf"(?!.{{255}})(?=[^@]{{1,64}}@)({_ATOM}(?:\.{_ATOM})*+)@((?:{_LABEL}\.)++(?!{_RESERVED}\Z)[A-Za-z]{{2,63}})",
+    re.ASCII,
+)
+
+Normal = Callable[[str], str]
+
+
+def email(text: str) -> str:
+    """RFC 5322 without comments and quotes, internationalised too, no DNS. Its domain in lower case, all in NFC."""
+    plain = PLAIN_EMAIL.fullmatch(text)
+    if plain:
+        return f"{plain[1]}@{plain[2].lower()}"
+    try:
+        return validate_email(text, check_deliverability=False, strict=True).normalized
+    except EmailNotValidError as error:
+        raise ValueError(f"{_quoted(text)} is not an e-mail address: {error}") from error
+
+
+def phone(text: str) -> str:
+    """E.164 with its country code, of a length that the country has."""
+    try:
+        number = phonenumbers.parse(text, None)
+    except phonenumbers.NumberParseException as error:
+        hint = "it must start with + and the country code" if not text.startswith("+") else str(error)
+        raise ValueError(f"{_quoted(text)} is not a phone number: {hint}") from error
+    possible = phonenumbers.is_possible_number_with_reason(number) == phonenumbers.ValidationResult.IS_POSSIBLE
+    if number.extension or not possible:
+        raise ValueError(f"{_quoted(text)} is not a phone number that can get a message: wrong length or an extension")
+    return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
+
+
+def print_address(text: str) -> str:
+    """Whatever the printer is to put on the envelope, or its key."""
+    return unicodedata.normalize("NFC", text)
+
+
+BY_CHANNEL: dict[str, Normal] = {"email": email, "sms": phone, "print": print_address}
+
+
+def reader(channel: str) -> Normal:
+    """The function that reads the addresses of vendors.models.Vendor.Channel; spaces around them do not count."""
+    read = BY_CHANNEL[channel]
+
+    def normal(text: str) -> str:
+        text = text.strip()
+        if not text:
+            raise ValueError("there is no recipient")
+        return read(text)
+
+    return normal
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RowError:
+    """row: the header is row 1; 0 means the whole of it."""
+
+    row: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"row {self.row}: {self.text}" if self.row else self.text
+
+
+class BadInput(ValueError):
+    """Nothing was stored. problems: the first 50, by row; total: how many there are."""
+
+    def __init__(self, problems: list[RowError] | str, total: int | None = None) -> None:
+        self.problems = [RowError(0, problems)] if isinstance(problems, str) else problems
+        self.total = len(self.problems) if total is None else total
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        lines = [str(problem) for problem in self.problems]
+        if self.total > len(lines):
+            lines.append(f"... and {self.total - len(lines):,} more; {self.total:,} problems in all")
+        return "\n".join(lines)
+
+
+class RowErrors:
+    """Keeps the first 50 by row and counts them all."""
+
+    def __init__(self) -> None:
+        self.first: list[RowError] = []
+        self.total = 0
+
+    def add(self, row: int, text: str) -> None:
+        self.total += 1
+        if len(self.first) < SHOWN or row < self.first[-1].row:
+            insort(self.first, RowError(row, text))
+            del self.first[SHOWN:]
+
+    def extend(self, more: BadInput) -> None:
+        for problem in more.problems:
+            self.add(problem.row, problem.text)
+
+    def check(self) -> None:
+        if self.total:
+            self.fail()
+
+    def fail(self) -> NoReturn:
+        raise BadInput(self.first, self.total)
+
+
+Digest = Callable[[str], int]  # signed 64 bits
+
+
+class DuplicateFinder:
+    """The recipients so far, as digests in 256 heaps by their first byte, so that a heap at a time can be sorted."""
+
+    def __init__(self, digest: Digest = hash) -> None:
+        self.digest = digest
+        self.heaps = [array("q") for _ in range(256)]
+
+    def add(self, key: str) -> None:
+        value = self.digest(key)
+        self.heaps[value >> 56].append(value)  # -128 .. 127
+
+    def twice(self) -> "array[int]":
+        """Digests that occur more than once, in order. Each may be a duplicate or a coincidence."""
+        found = array("q")
+        for heap in self.heaps[128:] + self.heaps[:128]:
+            found.extend(sorted({one for one, following in pairwise(sorted(heap)) if one == following}))
+        return found
+
+
+def report(suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: RowErrors, digest: Digest) -> None:
+    """The second look: adds a problem for each recipient (row number, key) who came before.
+
+    A suspect's first row and a second digest of it are kept, 16 bytes; coincidences are kept one by one: they are rare.
+    """
+    firsts, checks = array("q", bytes(8 * len(suspects))), array("q", bytes(8 * len(suspects)))
+    others: dict[tuple[int, int], int] = {}
+    for number, key in recipients:
+        value = digest(key)
+        at = bisect_left(suspects, value)
+        if at == len(suspects) or suspects[at] != value:
+            continue
+        second = int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), signed=True)
+        if not firsts[at]:
+            firsts[at], checks[at] = number, second
+            continue
+        first = firsts[at] if checks[at] == second else others.setdefault((value, second), number)
+        if first != number:
+            problems.add(number, f"the same recipient as in row {first}: {key}")
+
 
 MAX_CELL = 100_000  # characters
 STEP = 5_000  # rows between two words of progress
@@ -41,7 +213,7 @@ def check(
         problems.add(0, "there are no recipients")
     suspects = seen.twice()
     if suspects:
-        duplicates.report(suspects, _keys(rows, normal), problems, digest)
+        report(suspects, _keys(rows, normal), problems, digest)
     problems.check()
     return count
 

@@ -1,21 +1,92 @@
-"""What the commands that decide about jobs share: which jobs, are you sure, who and why, wait for the end."""
+"""What the commands that decide about jobs share: which jobs, are you sure, who and why, wait for the end.
+
+The look-ups of the admin's list as flags, the same for every command that is about jobs.
+
+How a decision's answers are reported, and with which exit code.
+"""
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.db.models import QuerySet
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+from django.db.models import Q, QuerySet
 
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import Status
-from campaigns.management import flags, following
-from campaigns.management.answers import report
-from campaigns.models import Job
+from campaigns.management import following
+from campaigns.models import Job, Sponsor
+from campaigns.operators import filters
 from vendors.history import Person
-from vendors.management.history import person
-from vendors.management.output import tell
+from vendors.management import arguments
+from vendors.management.facts import person
+from vendors.management.output import tell, write_json
+
+NOT_YET = 3
+CODE_OF = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
+
+
+def report(out: OutputWrapper, answers: Iterable[JobDecision], as_json: bool) -> None:
+    """One line a job. Raises CommandError with the lowest exit code above 0 of all answers."""
+    told = list(answers)
+    bad = [answer for answer in told if answer.verdict in CODE_OF]
+    if as_json:
+        write_json(out, ({"job": a.job_id, "verdict": a.verdict, "told": a.told, "messages": a.messages} for a in told))
+    else:
+        for answer in told:
+            if answer not in bad:
+                out.write(answer.told)
+    if bad:
+        raise CommandError("\n".join(a.told for a in bad), returncode=min(CODE_OF[a.verdict] for a in bad))
+
+
+KNOWN = 20  # sponsors that are named to who has misspelt one
+NAMES = ("sponsor", "campaign", "vendor", "status", "since", "until")
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("--sponsor", metavar="NAME")
+    parser.add_argument("--campaign", metavar="NAME", help="a campaign's name, or its number")
+    parser.add_argument("--vendor", metavar="SLUG")
+    parser.add_argument(
+        "--status", metavar="STATUS", help='a status, a group such as Rendered or Sending, Failed or "Needs attention"'
+    )
+    parser.add_argument("--since", default="", metavar="TIME", help="created then or later; ISO date or time")
+    parser.add_argument("--until", default="", metavar="TIME", help="created before")
+
+
+def given(options: Mapping[str, Any]) -> bool:
+    return any(options[name] for name in NAMES)
+
+
+def whole(options: Mapping[str, Any]) -> Q:
+    """A parent stands for its children; but where an end of messages is asked for, the children are meant."""
+    ends = [name.lower() for name in filters.ENDS]
+    return Q() if (options["status"] or "").lower() in ends else Q(parent=None)
+
+
+def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
+    """Those that the flags name. Raises CommandError for names and values that there are not."""
+    found = Job.objects.all()
+    if options["sponsor"]:
+        sponsor = Sponsor.objects.filter(name=options["sponsor"]).first()
+        if sponsor is None:
+            known = ", ".join(Sponsor.objects.values_list("name", flat=True)[:KNOWN]) or "none yet"
+            raise CommandError(f"there is no sponsor {options['sponsor']!r}; there are: {known}")
+        found = found.filter(sponsor=sponsor)
+    if options["vendor"]:
+        found = found.filter(vendor=arguments.vendor(options["vendor"]))
+    if campaign := options["campaign"]:
+        number = Q(campaign_id=int(campaign)) if campaign.isdecimal() and len(campaign) < 19 else Q()
+        found = found.filter(Q(campaign__name=campaign) | number if number else Q(campaign__name=campaign))
+    try:
+        if options["status"]:
+            found = found.filter(filters.by_status(options["status"]))
+        return filters.dated(found, options["since"], options["until"])
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
 
 CODES = (
     "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage, or --yes is missing, 3 not yet; "
@@ -30,17 +101,17 @@ class Deciding(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="*", type=int, metavar="ID")
-        flags.add(parser)
+        add(parser)
         deciding(parser)
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
 
     def handle(self, *args: Any, **options: Any) -> None:
         ids = options["jobs"]
-        if bool(ids) == flags.given(options):
+        if bool(ids) == given(options):
             raise CommandError("name the jobs by id, or by --sponsor, --vendor and the like", returncode=2)
         if not ids or options["dry_run"]:
-            named = Job.objects.filter(pk__in=ids) if ids else flags.looked_up_jobs(options)
+            named = Job.objects.filter(pk__in=ids) if ids else looked_up_jobs(options)
             found = list(self.legal(named, options))
             words, counts = self.numbers(found)
             if options["dry_run"] or not found:

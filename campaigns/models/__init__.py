@@ -1,11 +1,8 @@
 """The rows of the work: mail: campaigns, messages, jobs. sessions: what the HTTP front gives for a send request."""
 
-from campaigns.models.audited import Audited
 from campaigns.models.mail import HOLDING, Campaign, Delivery, Job, Message, OpsMessage, ReportKind, Resolution, Sponsor
-from campaigns.models.runs import DispatchRun
-from campaigns.models.sessions import Session
-from campaigns.models.store import Store
-from campaigns.models.webhooks import Webhook, WebhookCall
+from campaigns.models.sessions import Session, Webhook, WebhookCall
+from campaigns.models.store import Audited, DispatchRun, Store
 
 __all__ = [
     "HOLDING",

@@ -1,14 +1,23 @@
-"""Campaigns, their messages (ground truth and ops, document 001) and the jobs that send them (documents 000, 003)."""
+"""Campaigns, their messages (ground truth and ops, document 001) and the jobs that send them (documents 000, 003).
+
+Which campaigns have a time: of a hundred thousand jobs in a queue, theirs are found by this index.
+"""
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Func, Q
+from django.db.models import F, Func, Index, Q
 from django.utils import timezone
 
 from campaigns.lifecycle import DONE, PARENTS, RUNNING, Status
 from campaigns.models.scope import OfSponsors
-from campaigns.models.times import TIMED
 from vendors.models import Credential, Mailcaster, Vendor, known_zone
+
+TIMED = Index(
+    fields=["id"],
+    include=["send_at", "hours_from", "hours_to", "time_zone"],
+    condition=Q(send_at__isnull=False) | Q(hours_from__isnull=False),
+    name="campaign_timed",
+)
 
 
 class Sponsor(models.Model):

@@ -13,7 +13,7 @@ from uuid import UUID
 from campaigns import labels, progress
 from campaigns.models import Delivery, Job, Message, OpsMessage, ReportKind, Session
 from campaigns.progress import STILL, Progress
-from campaigns.results import store as result_store
+from campaigns.results import writer as result_store
 
 log = logging.getLogger(__name__)
 

@@ -2,24 +2,75 @@
 
 A store that is away gets a few tries; then the result is dropped, for the rows can answer as well. A session that could
 not be written stays open and is found by the sweep.
+
+The result store of document 002: key/value servers, each with the results of its share of the sessions.
+
+A session's server is a stable hash of its id modulo their number; the number is written to the session, so servers can
+be added at the end of settings.RESULT_URLS while there are sessions. Results hold no recipient's address, and expire.
 """
 
 import logging
 import time
+import zlib
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID
 
+import orjson
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
+from redis import Redis, RedisError
 
-from campaigns.lifecycle import DONE
-from campaigns.locks import hold
+from campaigns.lifecycle import DONE, hold
 from campaigns.models import Job, Session
 from campaigns.results import reader
-from campaigns.results import store as result_store
 from campaigns.webhooks import events
+from vendors import redis_clients
+
+
+class ResultStoreUnreachable(Exception):
+    """This result server is away. The truth in PostgreSQL remains."""
+
+
+def shard_of(session: UUID) -> int:
+    return zlib.crc32(session.bytes) % len(settings.RESULT_URLS)
+
+
+def put_result(shard: int, session: UUID, result: dict[str, Any]) -> None:
+    """For settings.RESULT_TTL. Raises Unreachable."""
+    blob = zlib.compress(orjson.dumps(result), 1)
+    try:
+        _server(shard).set(_key(session), blob, ex=settings.RESULT_TTL)
+    except RedisError as error:
+        raise ResultStoreUnreachable(str(error)) from error
+
+
+def get(shard: int, session: UUID) -> dict[str, Any] | None:
+    """None: it has expired, or is lost. Raises Unreachable."""
+    if shard >= len(settings.RESULT_URLS):
+        return None
+    try:
+        blob: Any = _server(shard).get(_key(session))
+    except RedisError as error:
+        raise ResultStoreUnreachable(str(error)) from error
+    return orjson.loads(zlib.decompress(blob)) if blob else None
+
+
+def _server(shard: int) -> Redis:
+    return _client(settings.RESULT_URLS[shard], settings.STORE_PATIENCE)
+
+
+@cache
+def _client(url: str, patience: float) -> Redis:
+    return redis_clients.redis(url, patience)
+
+
+def _key(session: UUID) -> str:
+    return f"mailhub:result:{session.hex}"
+
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +103,9 @@ def _consume(session_id: UUID) -> list[int]:
         return []
     job = session.job
     messages = reader.of_rows(session, job)
-    shard = result_store.shard_of(session_id)
+    shard = shard_of(session_id)
     result = {"tag": reader.tag(job), "messages": messages}
-    put = _tried(
-        lambda: _put(shard, session_id, result), (result_store.ResultStoreUnreachable,), f"result {session_id}"
-    )
+    put = _tried(lambda: _put(shard, session_id, result), (ResultStoreUnreachable,), f"result {session_id}")
     with transaction.atomic():
         hold([job.pk])
         if not Job.objects.filter(pk=job.pk, status=job.status, revision=job.revision).exists():
@@ -67,7 +116,7 @@ def _consume(session_id: UUID) -> list[int]:
 
 
 def _put(shard: int, session_id: UUID, result: dict[str, Any]) -> bool:
-    result_store.put_result(shard, session_id, result)
+    put_result(shard, session_id, result)
     return True
 
 

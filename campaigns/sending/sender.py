@@ -16,9 +16,9 @@ from campaigns.claiming import leased_job as works
 from campaigns.claiming import rebuild as window
 from campaigns.event_loop import LoopThread
 from campaigns.finishing import finalizer
-from campaigns.sending import draining
+from campaigns.sending import recording
 from campaigns.sending.connections import Connections
-from campaigns.sending.end import StreamEnd, put_off
+from campaigns.sending.recording import StreamEnd, put_off
 from campaigns.sending.stream import Stream
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle
@@ -62,8 +62,8 @@ class Sender:
         if not claims.start(lease):  # stopped meanwhile
             return Sent(job_id)
         end: StreamEnd | None = None
-        while (end is None or end.drained) and not draining.drain(_connected(), lease, work.first, work.end):
-            due = draining.due(_connected(), lease, work.first, work.end) if end else None
+        while (end is None or end.drained) and not recording.drain(_connected(), lease, work.first, work.end):
+            due = recording.due(_connected(), lease, work.first, work.end) if end else None
             end = put_off(due) if due else self._run(self._stream(work, stopping))
             if not end.drained:
                 _connected()

@@ -21,12 +21,11 @@ from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims
 from campaigns.claiming import limits as world
 from campaigns.claiming.leased_job import LeasedJob
-from campaigns.sending import claimers, draining
+from campaigns.sending import claimers, recording
 from campaigns.sending.call_pool import CallPool
 from campaigns.sending.connections import Connections
-from campaigns.sending.end import StreamEnd
 from campaigns.sending.permits import Permits
-from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder
+from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder, StreamEnd
 from vendors import health
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Paused, Scope, Skewed, Wait
@@ -140,7 +139,7 @@ class Stream:
         work, room = self._work, self._room
         try:
             if room.put_off:
-                await draining.expire(self._claims, work.lease, work.first, work.end, put_off=settings.PUT_OFF)
+                await recording.expire(self._claims, work.lease, work.first, work.end, put_off=settings.PUT_OFF)
         except NO_DATABASE:
             return self._later(5, "the database could not be reached")
         room.put_off = 0
@@ -221,7 +220,7 @@ class Stream:
         """The deadline has passed. What is not enqueued yet is first, so that it can be seen to expire."""
         if self._reached < self._work.end:
             return await self._enqueue()
-        await draining.expire(self._claims, self._work.lease, self._work.first, self._work.end)
+        await recording.expire(self._claims, self._work.lease, self._work.first, self._work.end)
         return StreamEnd(drained=True)
 
     async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:

@@ -4,8 +4,7 @@ They live below one folder, the home (MAILHUB_HOME, or .mailhub beside manage.py
 and outlive the process that started them. The same engines as in production, so there is one SQL dialect.
 """
 
-from mailhub.embedded.data_dir import Home
-from mailhub.embedded.errors import EmbeddedError
+from mailhub.embedded.data_dir import EmbeddedError, Home
 from mailhub.embedded.servers import State, ensure, reset, status, stop
 
 __all__ = ["EmbeddedError", "Home", "State", "ensure", "reset", "status", "stop"]

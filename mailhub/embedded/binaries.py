@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from mailhub.embedded.errors import EmbeddedError
+from mailhub.embedded.data_dir import EmbeddedError
 
 OLDEST_POSTGRES = 14  # what Django 5.2 supports
 OLDEST_REDIS = (6, 2)  # what Celery 5.7 supports

@@ -1,4 +1,7 @@
-"""The folder of an installation's own servers: their data, logs, locks, and where their sockets are."""
+"""The folder of an installation's own servers: their data, logs, locks, and where their sockets are.
+
+What goes wrong with the embedded servers, in one sentence for the person at the keyboard.
+"""
 
 import fcntl
 import hashlib
@@ -10,7 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mailhub.embedded.errors import EmbeddedError
+
+class EmbeddedError(Exception):
+    """A server cannot be found, started or stopped. The message says what to do."""
+
 
 BESIDE_MANAGE_PY = Path(__file__).resolve().parents[2] / ".mailhub"
 # A socket's path holds 103 bytes (macOS) or 107 (Linux); PostgreSQL adds "/.s.PGSQL.5432" to its folder.

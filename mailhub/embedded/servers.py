@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass
 
 from mailhub.embedded.daemon import Daemon
-from mailhub.embedded.data_dir import Home
-from mailhub.embedded.errors import EmbeddedError
+from mailhub.embedded.data_dir import EmbeddedError, Home
 from mailhub.embedded.postgres import Postgres
 from mailhub.embedded.redis import Redis
 

@@ -12,10 +12,10 @@ from campaigns.content.cost import Budget, OverBudget
 from campaigns.content.templates import Content, TemplateError
 from campaigns.intake import BadInput, reader
 from campaigns.intake.checking import faults
-from campaigns.intake.times import FARTHEST, check_moment
+from campaigns.intake.storage import FARTHEST, check_moment
 from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.render_budget import Allowance, refused
+from mailhub.front.rate_limits import Allowance, refused
 from mailhub.front.schemas import Recipient, SendRequest
 from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache

@@ -7,7 +7,7 @@ from ninja import Router, Status
 from campaigns import delivery_reports, tasks
 from mailhub.front.problems import Problem, invalid, located
 from mailhub.front.schemas import ProblemOut, ReceiptsOut
-from vendors import adapters, receipt_keys
+from vendors import adapters, configuration
 from vendors.adapters.base import BadReport, NotTheVendor, Reported
 from vendors.models import Vendor
 
@@ -37,7 +37,7 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
 
 def _reported(request: HttpRequest, slug: str) -> tuple[int, list[Reported]]:
     """The vendor's id, and what it says. Raises Problem: whether there is such a vendor is nobody else's business."""
-    vendor_id, secrets = receipt_keys.of(slug, timezone.now()) if "\0" not in slug else (0, [])
+    vendor_id, secrets = configuration.of(slug, timezone.now()) if "\0" not in slug else (0, [])
     try:
         if not secrets:
             raise NotTheVendor

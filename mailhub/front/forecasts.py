@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from campaigns.forecast import eta, queues
-from campaigns.forecast.eta import Eta
+from campaigns.forecast.eta import Eta, forecast
 from campaigns.forecast.queues import VendorQueue
-from campaigns.forecast.windows import forecast
 from mailhub.front.vendor_cache import VendorSnapshot
 
 FRESH = 1.0  # seconds

@@ -14,7 +14,7 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from campaigns.tasks import notify_queue
-from mailhub.brokers import celery_url, is_rabbitmq
+from mailhub.environment import celery_url, is_rabbitmq
 from mailhub.front.problems import unavailable
 
 PAUSE = 0.1  # seconds between two rounds

@@ -3,6 +3,8 @@
 Requests that are served together are counted together, by one question. A key that has just asked too often is
 believed to be so for a moment: it is turned away at the door, before its requests are read. What its templates cost
 to render is counted apart, for all keys of a sponsor together.
+
+What the templates of one request may cost to render, all recipients together (campaigns/content/cost.py).
 """
 
 import time
@@ -14,7 +16,8 @@ from limits.errors import StorageError
 from limits.storage import RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
-from mailhub.front.problems import Problem, unavailable
+from campaigns.content.cost import Budget, OverBudget
+from mailhub.front.problems import Problem, error, invalid, unavailable
 from vendors import redis_clients
 
 MOMENT = 0.5  # seconds
@@ -86,3 +89,40 @@ def refusal(key_id: int, per_minute: int) -> Problem:
     }
     detail = f"This key may ask {per_minute:,} times a minute."
     return Problem("rate-limited", detail, retry_after=wait, headers=headers)
+
+
+REQUEST_STEPS = 1_000_000  # a quarter of a second
+FREE = 4_000  # a millisecond, which the limit of requests bounds already
+LARGEST = 16_000  # steps that are counted at a time: then others have their turn
+
+
+class Allowance(Budget):
+    """Steps are counted for the sponsor before they are taken, so what is refused in the middle is counted too."""
+
+    def __init__(self, sponsor_id: int) -> None:
+        self._sponsor_id = sponsor_id
+        self._portion, self._drawn = FREE, 0
+
+    def draw(self) -> int:
+        if self._drawn >= REQUEST_STEPS:
+            told = f"up to here the request takes more than {REQUEST_STEPS:,} steps to render: send fewer at a time"
+            raise OverBudget(f"{told}, or say it with fewer rounds and smaller fields")
+        portion = min(self._portion, REQUEST_STEPS - self._drawn)
+        if self._drawn:
+            self._count(portion)
+        self._drawn += portion
+        self._portion = min(2 * portion, LARGEST)
+        return portion
+
+    def _count(self, steps: int) -> None:
+        try:
+            render(self._sponsor_id, steps)
+        except Problem as problem:
+            raise OverBudget(problem.detail) from problem
+
+
+def refused(over: OverBudget, pointer: str) -> Problem:
+    """What the client is told: the request is too dear, or the sponsor has had its share of this minute."""
+    if isinstance(over.__cause__, Problem):
+        return over.__cause__
+    return invalid([error(pointer, "budget", str(over))])

@@ -12,10 +12,10 @@ from ninja.responses import NinjaJSONEncoder
 from campaigns import tasks
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
-from mailhub.front import idempotency, request_bodies
-from mailhub.front.idempotency import Created
+from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
+from mailhub.front.request_bodies import Created
 from mailhub.front.schemas import (
     CallOut,
     CallsOut,
@@ -59,7 +59,7 @@ def create_webhook(request: HttpRequest) -> HttpResponse:
     key = request_bodies.idempotency_key(request)
     if not key:
         return _create(caller, asked).response()
-    return idempotency.once(
+    return request_bodies.once(
         caller, "create webhook", key, request_bodies.fingerprint(parsed), lambda: _create(caller, asked)
     )
 

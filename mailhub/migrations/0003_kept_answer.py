@@ -2,7 +2,7 @@
 
 import django.db.models.deletion
 import django.utils.timezone
-import vendors.secrets
+import vendors.models
 from django.db import migrations, models
 
 
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ('operation', models.CharField(max_length=40)),
                 ('idempotency_key', models.CharField(max_length=255)),
                 ('fingerprint', models.BinaryField(help_text="SHA-256 of the request's body")),
-                ('answer', vendors.secrets.EncryptedJSONField(help_text="{'location': ..., 'body': ...}; write-only")),
+                ('answer', vendors.models.EncryptedJSONField(help_text="{'location': ..., 'body': ...}; write-only")),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('sponsor', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='campaigns.sponsor')),
             ],

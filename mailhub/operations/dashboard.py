@@ -1,4 +1,7 @@
-"""The numbers of this moment, in a fixed number of statements, none of which counts messages."""
+"""The numbers of this moment, in a fixed number of statements, none of which counts messages.
+
+Which workers are there, and which queues nobody reads. Asks the workers themselves, so it takes about a second.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -9,6 +12,7 @@ from django.conf import settings
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
+from kombu.exceptions import OperationalError
 
 from campaigns import progress
 from campaigns.forecast import eta, obstacles, queues
@@ -16,11 +20,36 @@ from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import Sponsors, VendorQueue
 from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
+from campaigns.tasks import WEBHOOKS
 from mailhub.models import ParkedTask
 from mailhub.operations.meters import WindowUsage, meters
 from vendors import health
 from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
+
+SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """names of those that answered; unread: queues with no reader among them; lost: the broker cannot be reached."""
+
+    names: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    lost: bool = False
+
+
+def ask(seconds: float = SECONDS) -> Workers:
+    from mailhub.celery import app
+
+    try:
+        replies = app.control.inspect(timeout=seconds).active_queues() or {}
+    except OperationalError:
+        return Workers(lost=True)
+    read = {queue["name"] for queues in replies.values() for queue in queues}
+    wanted = [settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS, *(vendor.queue for vendor in Vendor.objects.only("slug"))]
+    return Workers(tuple(sorted(replies)), tuple(name for name in wanted if name not in read))
+
 
 COUNTED = 10_000
 TODAY = ("accepted", "refused", "in_doubt", "units")  # as Minute has them

@@ -1,25 +1,93 @@
-"""The operations page and its live parts."""
+"""The operations page and its live parts.
+
+The page beside `manage.py recover_store`: what the rows may lack, in numbers; then a person's word.
+
+What a page hears that asks again by itself after its session has ended.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
 from campaigns import audit
+from campaigns.failover import recovery
 from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
-from campaigns.models import scope
-from mailhub.operations import dashboard, failover, plot, workers
+from campaigns.models import Store, scope
+from mailhub.operations import dashboard, plot
+from vendors.history import Person
 from vendors.limits.values import Limit
 from vendors.models import Vendor
+
+
+class PollMiddleware:
+    """401 and the address of the log-in page, instead of that page: it would land in the middle of the old one."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        asks_again = "HX-Request" in request.headers and request.path.startswith(reverse("admin:index"))
+        if not asks_again or admin.site.has_permission(request):
+            return self._get_response(request)
+        headers = {"WWW-Authenticate": "Session", "X-Login": reverse("admin:login"), "Cache-Control": "no-store"}
+        return HttpResponse("Your session has ended.", "text/plain", 401, headers=headers)
+
+
+MAY = ("campaigns.add_resolution", scope.ALL)  # messages of all sponsors go into doubt
+DECIDED = 5  # recoveries that are shown
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    """GET: the numbers, of a recovery that is undone. POST: the deed, on the numbers that were shown."""
+    if request.method != "POST":
+        return _ask(request)
+    user: Any = request.user
+    reason = request.POST.get("reason", "").strip()[:500]
+    if not reason:
+        messages.error(request, "Nothing was done: say why, it is kept with the decision.")
+        return _ask(request)
+    by = Person(user.get_username(), user.pk)
+    try:
+        losses = recovery.recover(by, reason, shown=request.POST.get("shown", ""))
+    except recovery.Changed as error:
+        messages.error(request, str(error))
+        return _ask(request, reason)
+    messages.success(request, f"Done. {recovery.describe(losses)}. Calls start again.")
+    return redirect("operations-recover")
+
+
+def _ask(request: HttpRequest, reason: str = "") -> HttpResponse:
+    halt = recovery.halt()
+    losses = recovery.preview() if halt and halt.taken_over else []
+    context = {
+        **admin.site.each_context(request),
+        "title": "Recover the store",
+        "halt": halt,
+        "losses": losses,
+        "doubts": sum(loss.messages for loss in losses),
+        "shown": recovery.version(losses),
+        "reason": reason,
+        "decided": _decided(),
+    }
+    return TemplateResponse(request, "admin/operations/recover.html", context)
+
+
+def _decided() -> list[LogEntry]:
+    model = Store._meta
+    of_store = LogEntry.objects.filter(content_type__app_label=model.app_label, content_type__model=model.model_name)
+    return list(of_store.select_related("user")[:DECIDED])
+
 
 SPANS = {"60": "last hour", "1440": "last day"}
 
@@ -56,7 +124,7 @@ def throughput(request: HttpRequest) -> JsonResponse:
 
 
 def at_work(request: HttpRequest) -> HttpResponse:
-    return render(request, "admin/operations/workers.html", {"workers": workers.ask()})
+    return render(request, "admin/operations/workers.html", {"workers": dashboard.ask()})
 
 
 def promises(request: HttpRequest) -> HttpResponse:
@@ -109,7 +177,7 @@ def urls() -> list[URLPattern]:
         path("operations/workers/", _for(jobs, at_work), name="operations-workers"),
         path("operations/audit/", _for(scope.ALL, promises), name="operations-audit"),
         path("operations/halt/", _for(jobs, halted), name="operations-halt"),
-        path("operations/recover/", _for(failover.MAY, failover.page), name="operations-recover"),
+        path("operations/recover/", _for(MAY, page), name="operations-recover"),
         path("operations/vendors/<int:vendor_id>/", _for(vendors, meter), name="operations-vendor"),
         path("operations/vendors/<int:vendor_id>/forecast/", _for(vendors, foresee), name="operations-forecast"),
     ]

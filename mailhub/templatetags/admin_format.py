@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 from campaigns import labels
 from campaigns.failover import recovery as takeover
 from campaigns.progress import Progress
-from mailhub.operations import failover
+from mailhub.operations import views
 
 register = template.Library()
 LOOKS = {
@@ -47,7 +47,7 @@ def look(word: str) -> str:
 @register.inclusion_tag("admin/operations/halt.html", takes_context=True)
 def halt(context: dict[str, Any]) -> dict[str, Any]:
     """Why nothing is called, where that is so."""
-    return {"halt": takeover.halt(), "may": context["request"].user.has_perms(failover.MAY)}
+    return {"halt": takeover.halt(), "may": context["request"].user.has_perms(views.MAY)}
 
 
 @register.inclusion_tag("admin/campaigns/bar.html")

@@ -1,10 +1,14 @@
 """What happens in the demo: three tales told side by side, each going on when what it waits for has come.
 
 A tale is a generator: whoever plays it asks it to go on a few times a second.
+
+Plays the tales of the story to their ends, and sees to it that somebody watches.
 """
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Protocol
 
 from django.db import transaction
 from django.utils import timezone
@@ -15,7 +19,8 @@ from campaigns.models import DispatchRun
 from campaigns.operators import actions
 from campaigns.tasks import notify_vendors, send_job, settle_doubts
 from sandbox.demo import setup
-from sandbox.demo.snapshot import Facts, JobView
+from sandbox.demo.processes import Broken, Processes
+from sandbox.demo.snapshot import Facts, JobView, look
 from vendors.models import Mailcaster, Vendor
 
 NIGHT_SECONDS = 2.0
@@ -128,3 +133,46 @@ class Story:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             yield
+
+
+BEAT = 0.2  # seconds between two looks
+PATIENCE = 180.0  # seconds without any change
+
+
+class Watcher(Protocol):
+    def tell(self, sentence: str) -> None: ...
+
+    def show(self, facts: Facts) -> None: ...
+
+
+def play(processes: Processes, story: Story, watcher: Watcher) -> None:
+    """Returns when all tales are told. Raises Broken if a process ends or nothing moves for three minutes."""
+    tales, moved = story.tales(), time.monotonic()
+    while tales:
+        processes.check()
+        before, story.facts = story.facts, look(processes.vendors, story.facts)
+        if story.facts.progress != before.progress:
+            moved = story.facts.at
+        elif story.facts.at - moved > PATIENCE:
+            raise Broken(f"Nothing has moved for {PATIENCE:g} s.")
+        watcher.show(story.facts)
+        tales = [tale for tale in tales if _goes_on(tale)]
+        time.sleep(BEAT)
+    watcher.show(look(processes.vendors, story.facts))
+
+
+def stay(processes: Processes) -> None:
+    """Until Ctrl-C. Raises Broken if a process ends."""
+    with suppress(KeyboardInterrupt):
+        while True:
+            processes.check()
+            time.sleep(BEAT)
+
+
+def _goes_on(tale: Iterator[None]) -> bool:
+    """One step."""
+    try:
+        next(tale)
+    except StopIteration:
+        return False
+    return True

@@ -10,8 +10,7 @@ from typing import Any
 
 import orjson
 
-from sandbox.vendor.books import ACCEPTING, BookEntry, parse, whole_lines
-from sandbox.vendor.windows import WorstWindow
+from sandbox.vendor.books import ACCEPTING, BookEntry, WorstWindow, parse, whole_lines
 
 PAGE = 1000  # entries in an answer of GET /ledger/entries, and between two marks of the index
 

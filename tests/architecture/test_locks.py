@@ -1,4 +1,4 @@
-"""Job rows are locked in one module, campaigns/locks.py; every other lock in the code is named here."""
+"""Job rows are locked in one module, campaigns/lifecycle.py; every other lock in the code is named here."""
 
 import ast
 import re
@@ -15,16 +15,16 @@ CODE = [
     if "migrations" not in path.parts
 ]
 LOCKS = re.compile(r"\bFOR\s+(NO\s+KEY\s+UPDATE|KEY\s+SHARE|UPDATE|SHARE)\b|\bLOCK\s+TABLE\b", re.IGNORECASE)
-HOLD = "campaigns/locks.py"
+HOLD = "campaigns/lifecycle.py"
 ALLOWED = {
     # of jobs: in one statement with what they decide, so these may read nothing else that another verb changes
     "campaigns/claiming/claims.py:CLAIM": "FOR SHARE of the job itself, read after the wait; a message by its row",
     "campaigns/claiming/claims.py:RECORD_AGAIN": "after the job, by its HOLD: the messages' rows, all it reads",
-    "campaigns/casting/queries.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
-    "campaigns/casting/queries.py:postpone": "SKIP LOCKED: it waits for nobody",
+    "campaigns/casting/mailcaster.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
+    "campaigns/casting/mailcaster.py:postpone": "SKIP LOCKED: it waits for nobody",
     # of other rows
-    "campaigns/casting/queries.py:LOCK": "a mailcaster",
-    "campaigns/casting/queries.py:admits": "an exclusive credential",
+    "campaigns/casting/mailcaster.py:LOCK": "a mailcaster",
+    "campaigns/casting/mailcaster.py:admits": "an exclusive credential",
     "campaigns/ground_truth.py:CALL": "a vendor",
     "campaigns/ground_truth.py:DUE": "messages, SKIP LOCKED",
     "campaigns/doubts/resolve.py:DOUBTS": "messages, after their jobs",

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from campaigns.dispatch import dispatcher
-from campaigns.dispatch.queries import in_batches
+from campaigns.dispatch.dispatcher import in_batches
 from campaigns.lifecycle import S
 from campaigns.models import Campaign, Job
 from tests import factories as make

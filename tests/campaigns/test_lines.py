@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from campaigns.intake.connection_pool import ConnectionPool
+from campaigns.intake.requests import ConnectionPool
 
 
 @pytest.fixture

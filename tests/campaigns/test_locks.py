@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
-from campaigns import audit, decisions, ground_truth, locks
+from campaigns import audit, decisions, ground_truth, lifecycle
 from campaigns.claiming import claims
 from campaigns.doubts import resolve
 from campaigns.finishing import finalizer
@@ -97,7 +97,7 @@ def test_a_decision_that_waits_for_an_answer_finds_nothing_to_decide() -> None:
             resolve.resolve([job.first_message], "failed", "they rang", "ann")
 
     with while_it_waits(decide), connection.cursor() as cursor:
-        locks.hold_around([job.first_message])
+        lifecycle.hold_around([job.first_message])
         cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
     assert (*counters(job), Message.objects.get().message_id) == (1, 0, 0, "v-1")
 
@@ -120,13 +120,13 @@ def test_what_goes_out_together_with_a_hold_is_one_transaction() -> None:
 
     def may_be_held(by: Any) -> bool:
         try:
-            by.execute(f"{locks.HOLD} NOWAIT", {"jobs": [job.pk]})
+            by.execute(f"{lifecycle.HOLD} NOWAIT", {"jobs": [job.pk]})
         except psycopg.errors.LockNotAvailable:
             return False
         return True
 
     async def holds_while_it_waits(rows: Any) -> None:
-        await locks.holding(rows, "SELECT pg_advisory_xact_lock(11)", {}, jobs=[job.pk])
+        await lifecycle.holding(rows, "SELECT pg_advisory_xact_lock(11)", {}, jobs=[job.pk])
 
     words = {name: word for name, word in connection.get_connection_params().items() if name != "cursor_factory"}
     words.pop("context")
@@ -145,23 +145,23 @@ def test_a_statement_that_fails_while_a_job_is_held_says_so_and_the_connection_g
 
     async def fails(rows: Any) -> Any:
         with pytest.raises(psycopg.errors.DivisionByZero):
-            await locks.holding(rows, "SELECT 1 / 0", {}, jobs=[job.pk])
-        return await (await locks.holding(rows, "SELECT 7", {}, jobs=[job.pk])).fetchone()
+            await lifecycle.holding(rows, "SELECT 1 / 0", {}, jobs=[job.pk])
+        return await (await lifecycle.holding(rows, "SELECT 7", {}, jobs=[job.pk])).fetchone()
 
     assert over_a_connection_of_its_own(fails) == (7,)
 
 
 def test_a_hold_outside_of_a_transaction_is_an_error() -> None:
     with pytest.raises(TransactionManagementError):
-        locks.hold([1])
+        lifecycle.hold([1])
 
 
 def test_a_family_is_held_from_the_parent_on_whoever_of_it_is_named() -> None:
     top, cut = family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"])
     with transaction.atomic():
-        assert locks.hold_family(top.pk) == [top.pk, cut[0].pk, cut[1].pk]
-        assert locks.hold_family(cut[1].pk) == [top.pk, cut[1].pk]
-        assert locks.hold_around([cut[0].first_message]) == [top.pk, cut[0].pk]
+        assert lifecycle.hold_family(top.pk) == [top.pk, cut[0].pk, cut[1].pk]
+        assert lifecycle.hold_family(cut[1].pk) == [top.pk, cut[1].pk]
+        assert lifecycle.hold_around([cut[0].first_message]) == [top.pk, cut[0].pk]
 
 
 def test_a_stop_that_waits_for_a_child_to_be_sent_again_stops_it() -> None:

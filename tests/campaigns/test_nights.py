@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from campaigns.dispatch import nightly
-from campaigns.dispatch.queries import in_batches
+from campaigns.dispatch.dispatcher import in_batches
 from campaigns.lifecycle import S
 from campaigns.models import DispatchRun, Job
 from tests import factories as make

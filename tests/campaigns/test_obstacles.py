@@ -21,7 +21,7 @@ from campaigns.models import Campaign, DispatchRun, Job, Store
 from tests import factories
 from tests.campaigns.rows import family
 from tests.front.program import Program, desk, forget, fresh, letter
-from vendors import health, queue_readers
+from vendors import health, redis_clients
 from vendors.models import Credential, Mailcaster, Vendor
 
 __all__ = ["fresh"]
@@ -97,8 +97,8 @@ def to_campaign(job: Job, **fields: Any) -> None:
 
 
 def unread(job: Job) -> None:
-    for reader in queue_readers.look(settings.REDIS_URL):
-        queue_readers.leave(settings.REDIS_URL, reader.name)
+    for reader in redis_clients.look(settings.REDIS_URL):
+        redis_clients.leave(settings.REDIS_URL, reader.name)
 
 
 def busy(job: Job) -> None:
@@ -106,7 +106,7 @@ def busy(job: Job) -> None:
     unread(job)
     other = factories.campaign_with_job(1, status="SENDING")
     both = frozenset([job.vendor.queue, other.vendor.queue])
-    queue_readers.tell(settings.REDIS_URL, queue_readers.Reader("one", both, 1), seconds=3600)
+    redis_clients.tell(settings.REDIS_URL, redis_clients.Reader("one", both, 1), seconds=3600)
 
 
 def taken_over() -> None:

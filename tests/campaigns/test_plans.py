@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.casting import queries as casting_queries
+from campaigns.casting import mailcaster as casting_queries
 from campaigns.claiming import claims, cost_claims
 from campaigns.claiming.claims import Lease
 from campaigns.lifecycle import Status

@@ -10,10 +10,9 @@ import pytest
 from tests.contracts.wild import LOOPS, run
 from tests.contracts.wild_http import CASES, WildHttp, answer, raw
 from vendors.adapters import load, names
-from vendors.adapters.base import Adapter, Letter
+from vendors.adapters.base import Adapter, InvalidSettings, Letter
 from vendors.adapters.http import Http
 from vendors.adapters.http_client import header
-from vendors.adapters.options import InvalidSettings
 from vendors.outcomes import Accepted, NotSent
 
 LETTER = Letter("ref-0", "zoë@example.org", "Grüße", "Dear Zoë,\nbye", {"page": 2})

@@ -16,8 +16,7 @@ from aiosmtpd.smtp import SMTP
 from tests.contracts.certificates import authority, server_tls
 from tests.contracts.wild import LOOPS, PATIENCE, Wild, run
 from tests.contracts.wild_smtp import WildSmtp, hang, say
-from vendors.adapters.base import Letter
-from vendors.adapters.options import InvalidSettings
+from vendors.adapters.base import InvalidSettings, Letter
 from vendors.adapters.smtp import Smtp
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 

@@ -19,7 +19,7 @@ from campaigns.decisions import Verdict
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.sending import connections, draining
+from campaigns.sending import connections, recording
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
@@ -71,7 +71,7 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
 
     async def expire() -> None:
         rows = await connections.connect()
-        await draining.expire(rows, sending.Lease(job.pk, job.fence), job.first_message, job.end)
+        await recording.expire(rows, sending.Lease(job.pk, job.fence), job.first_message, job.end)
         await rows.close()
 
     with ExitStack() as both, transaction.atomic():

@@ -15,7 +15,7 @@ from campaigns import sending as sender
 from campaigns.claiming import claims, limits
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.sending import draining
+from campaigns.sending import recording
 from campaigns.sending.connections import connect
 from tests.enqueueing import started
 from tests.faults.checker import judge
@@ -123,7 +123,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     monkeypatch.setattr(claims, "take", lambda *_: lease)
     monkeypatch.setattr(claims, "start", lambda _: True)
     drained = iter([False, True])
-    monkeypatch.setattr(draining, "drain", lambda *_: next(drained))
+    monkeypatch.setattr(recording, "drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)
     assert broken(vendor, final=False) >= {"P5"}
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from campaigns.casting import queries as casting_queries
+from campaigns.casting import mailcaster as casting_queries
 from campaigns.failover import guard
 from campaigns.models import Job, Store
 from tests import factories

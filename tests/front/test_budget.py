@@ -4,7 +4,7 @@ import pytest
 
 from campaigns.content.cost import MAX_STEPS
 from campaigns.models import Message
-from mailhub.front.render_budget import REQUEST_STEPS
+from mailhub.front.rate_limits import REQUEST_STEPS
 from tests.front.program import Program, desk, fresh, letter, pointers, problem
 
 __all__ = ["fresh"]

@@ -19,7 +19,7 @@ from tests.front.test_sessions import end
 from tests.front.test_webhooks import Receiver, receiver
 from tests.front.vendor import NOON, receipt, reporting
 from tests.programs import wait_until, worker
-from vendors import receipt_keys
+from vendors import configuration
 from vendors.models import ReceiptKey, Vendor
 
 __all__ = ["fresh", "receiver"]
@@ -138,12 +138,12 @@ class TestWhoMayReport:
 
     def test_a_new_secret_leaves_the_old_one_a_day(self):
         vendor = reporting()
-        old, vendor.secret = vendor.secret, receipt_keys.rotate(vendor.row, timezone.now())
+        old, vendor.secret = vendor.secret, configuration.rotate(vendor.row, timezone.now())
         for secret in (old, vendor.secret):
             assert vendor.post([receipt("x")], secret).status_code == 202
-        _, secrets = receipt_keys.of(vendor.row.slug, timezone.now() + timedelta(days=1, minutes=1))
+        _, secrets = configuration.of(vendor.row.slug, timezone.now() + timedelta(days=1, minutes=1))
         assert secrets == [vendor.secret]
-        assert receipt_keys.revoke(vendor.row) == 2
+        assert configuration.revoke(vendor.row) == 2
         problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
 
     def test_the_command_shows_a_secret_once_where_the_adapter_reports(self, capsys):

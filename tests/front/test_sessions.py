@@ -11,8 +11,8 @@ from django.utils import timezone
 from campaigns.casting import mailcaster
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, Session
-from campaigns.results import store as result_store
 from campaigns.results import writer
+from campaigns.results import writer as result_store
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
 from tests.front.program import Program, desk, fresh, letter, pointers, problem

@@ -10,7 +10,7 @@ from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
 from tests.front.program import desk
-from vendors import receipt_keys
+from vendors import configuration
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ def reporting(**fields: Any) -> "Reporter":
 class Reporter:
     def __init__(self, row: Any) -> None:
         self.row = row
-        self.secret = receipt_keys.rotate(row, timezone.now())
+        self.secret = configuration.rotate(row, timezone.now())
 
     def post(self, receipts: Any, secret: str = "", at: datetime | None = None, **headers: str) -> Any:
         """receipts: a list of them, or a body."""

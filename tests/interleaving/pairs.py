@@ -16,7 +16,7 @@ from campaigns.finishing import sweep
 from campaigns.lifecycle import DONE, Status
 from campaigns.models import Job, Message
 from campaigns.results import writer
-from campaigns.sending import draining
+from campaigns.sending import recording
 from tests.interleaving import judging
 from tests.interleaving.starts import STARTS, Snapshots, State
 from tests.interleaving.verb_thread import DEADLINE, Hangs, VerbThread, blocked
@@ -159,7 +159,7 @@ def _send(state: State, thread: VerbThread, job: Job) -> None:
     answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in claimed]
     if answers:
         thread.run(lambda rows: claims.record(rows, lease, answers))
-    draining.drain(thread.raw(), lease, job.first_message, job.end)
+    recording.drain(thread.raw(), lease, job.first_message, job.end)
 
 
 def _settle(state: State, thread: VerbThread) -> None:

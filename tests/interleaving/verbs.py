@@ -15,7 +15,7 @@ from campaigns.finishing import finalizer
 from campaigns.models import Session
 from campaigns.operators import actions
 from campaigns.results import writer
-from campaigns.sending import draining
+from campaigns.sending import recording
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread
 from vendors.adapters.base import Reported
@@ -172,12 +172,12 @@ def put_back(state: State, thread: VerbThread) -> Any:
 
 @verb("drained sending", of="lets go")
 def drain(state: State, thread: VerbThread) -> Any:
-    return draining.drain(thread.raw(), state.lease, state.first, state.end)
+    return recording.drain(thread.raw(), state.lease, state.first, state.end)
 
 
 @verb("assigning sending", of="claims")
 def expire(state: State, thread: VerbThread) -> Any:
-    return thread.run(lambda rows: draining.expire(rows, state.lease, state.first, state.end))
+    return thread.run(lambda rows: recording.expire(rows, state.lease, state.first, state.end))
 
 
 # -- the sweep

@@ -13,16 +13,15 @@ from django.utils import timezone
 
 from campaigns.admin.scoped import Scoped
 from campaigns.models import Message, OpsMessage, Resolution, Sponsor
-from mailhub import roles
+from mailhub import schedule
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
 from vendors.listing import OwnLookups
-from vendors.models import Credential, Vendor
-from vendors.secrets import EncryptedJSONField
+from vendors.models import Credential, EncryptedJSONField, Vendor
 
 pytestmark = pytest.mark.django_db
 PEOPLE = ("viewer", "vendor admin")  # roles that may not see to whom messages go
-OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in roles.APPS}
+OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in schedule.APPS}
 SUFFIXES = ("", "__exact", "__iexact", "__startswith", "__icontains", "__iregex", "__gt", "__in", "__isnull", "__name")
 MARK = "zanzibar"  # stands in every masked value and nowhere else
 AWAY = 2  # relations between a page's model and a masked field
@@ -30,7 +29,7 @@ AWAY = 2  # relations between a page's model and a masked field
 
 @pytest.fixture(params=PEOPLE)
 def person(request: pytest.FixtureRequest, client: Client) -> Client:
-    roles.create()
+    schedule.create()
     user = User.objects.create(username="pat", is_staff=True)
     user.groups.set(Group.objects.filter(name__in=(request.param, "all sponsors")))
     client.force_login(user)

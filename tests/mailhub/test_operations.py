@@ -14,13 +14,12 @@ from django.utils import timezone
 from campaigns import tasks
 from campaigns.forecast import queues
 from campaigns.models import Job
-from mailhub.operations import dashboard, plot, workers
+from mailhub.operations import dashboard, plot
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
 from tests.waiting import wait_until
 from tests.workers import worker
-from vendors.models import Credential, Minute, RateLimit, Vendor
-from vendors.secrets import Unreadable
+from vendors.models import Credential, Minute, RateLimit, Unreadable, Vendor
 
 pytestmark = pytest.mark.django_db
 
@@ -139,11 +138,11 @@ class TestWorkers:
     def test_a_queue_that_nobody_reads_is_named(self) -> None:
         read, unread = factories.vendor(), factories.vendor()
         with worker("hub", "webhooks", read.queue) as running:
-            found = running.until(lambda: (seen := workers.ask()).names and seen)
+            found = running.until(lambda: (seen := dashboard.ask()).names and seen)
         assert found.unread == (unread.queue,)
 
     def test_without_any_worker_all_queues_are_named(self) -> None:
-        assert wait_until(lambda: workers.ask(0.1), "an answer").unread == ("hub", "webhooks")
+        assert wait_until(lambda: dashboard.ask(0.1), "an answer").unread == ("hub", "webhooks")
 
 
 class TestVendorPage:

@@ -17,8 +17,8 @@ from django.core.management import CommandError, call_command
 from kombu import Connection
 
 from mailhub import embedded
-from mailhub.brokers import celery_url
-from mailhub.embedded import binaries, privileges, servers
+from mailhub.embedded import binaries, daemon, servers
+from mailhub.environment import celery_url
 
 DEADLINE_SECONDS = 240
 START = "from mailhub import embedded; embedded.ensure(durable=False); print([s.pid for s in embedded.status()])"
@@ -237,8 +237,8 @@ def test_the_bundled_programs_run_on_this_machine() -> None:
 def test_root_gives_the_home_to_nobody_where_namespaces_are_forbidden(
     home: embedded.Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(privileges, "OWN_NAMESPACE", ["false"])
-    if not privileges._runs(privileges._as_user(65534, 65534)[0], binaries.redis_program()):
+    monkeypatch.setattr(daemon, "OWN_NAMESPACE", ["false"])
+    if not daemon._runs(daemon._as_user(65534, 65534)[0], binaries.redis_program()):
         pytest.skip("no setpriv here, or no powers to hand on")
     assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
     for pid in pids(home):

@@ -18,8 +18,8 @@ from django.test import override_settings
 from kombu.exceptions import EncodeError
 
 from mailhub import parking, waiter
-from mailhub.brokers import celery_url
 from mailhub.celery import app
+from mailhub.environment import celery_url
 from mailhub.models import ParkedTask
 from tests.celery_tasks import again_soon, arguments, collect, in_broker, note
 from tests.factories import unique

@@ -34,7 +34,7 @@ from campaigns.doubts.resolve import CannotResolve
 from campaigns.finishing import finalizer, sweep
 from campaigns.models import Campaign, Job, Message, OpsMessage, Resolution
 from campaigns.operators import actions
-from campaigns.sending import draining
+from campaigns.sending import recording
 from campaigns.sending.connections import connect
 from tests import factories
 from tests.interleaving import judging
@@ -167,8 +167,8 @@ class Family(RuleBasedStateMachine):
         idle = [sender for sender in self.senders if not sender.claimed]
         sender = idle[which % len(idle)]
         if how == "expires":
-            self.here.run(lambda rows: draining.expire(rows, sender.lease, sender.first, sender.end))
-        if how == "is put back" or not draining.drain(self.here.raw(), sender.lease, sender.first, sender.end):
+            self.here.run(lambda rows: recording.expire(rows, sender.lease, sender.first, sender.end))
+        if how == "is put back" or not recording.drain(self.here.raw(), sender.lease, sender.first, sender.end):
             finalizer.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()

@@ -25,7 +25,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
 from campaigns.models import Campaign, Job, Message, OpsMessage
-from campaigns.sending import draining
+from campaigns.sending import recording
 from campaigns.sending.connections import connect
 from sandbox.vendor.books import BookEntry, Books
 from tests import factories
@@ -159,7 +159,7 @@ class Lives(RuleBasedStateMachine):
     def let_go(self, which: int, drained: bool) -> None:
         idle = [sender for sender in self.senders if sender.idle]
         sender = idle[which % len(idle)]
-        if not (drained and draining.drain(raw(), sender.lease, self.job.first_message, self.job.end)):
+        if not (drained and recording.drain(raw(), sender.lease, self.job.first_message, self.job.end)):
             finalizer.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
@@ -169,7 +169,7 @@ class Lives(RuleBasedStateMachine):
         while self._sends_one():
             pass
         if self.senders and self.senders[-1].idle:
-            draining.drain(raw(), self.senders[-1].lease, self.job.first_message, self.job.end)
+            recording.drain(raw(), self.senders[-1].lease, self.job.first_message, self.job.end)
 
     def _sends_one(self) -> bool:
         if not self.senders or not self.senders[-1].idle:

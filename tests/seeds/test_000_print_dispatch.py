@@ -20,7 +20,7 @@ from campaigns.lifecycle import GROUPS
 from campaigns.models import Job
 from campaigns.sending import Sender
 from campaigns.sending.permits import LEAD
-from sandbox.vendor.windows import worst_window
+from sandbox.vendor.books import worst_window
 from tests import factories as make
 from tests.ageing import make_older
 from tests.sandbox import Sandbox

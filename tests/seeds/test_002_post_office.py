@@ -19,10 +19,10 @@ from campaigns import sending
 from campaigns.casting import mailcaster
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, Session
-from campaigns.results import store as result_store
 from campaigns.results import writer
+from campaigns.results import writer as result_store
 from campaigns.tasks import cast
-from mailhub.brokers import celery_url
+from mailhub.environment import celery_url
 from tests import factories
 from tests.front import server
 from tests.front.program import Program, forget, fresh, letter, problem

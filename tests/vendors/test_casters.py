@@ -4,7 +4,7 @@ import pytest
 
 from campaigns.casting.mailcaster import ORDER, idle_casters
 from tests import factories as make
-from vendors.casters import default_set
+from vendors.configuration import default_set
 from vendors.models import Mailcaster
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from vendors.adapters.deadlines import Deadlines
+from vendors.adapters.wire import Deadlines
 
 LONG = 600.0  # never reached
 

@@ -16,9 +16,8 @@ from tests.faults.sending import taken
 from tests.sandbox import Sandbox
 from tests.vendors.test_admin import form
 from vendors import adapters, configuration, history
-from vendors.adapters.base import Adapter
+from vendors.adapters.base import Adapter, Option, text
 from vendors.adapters.http import Http
-from vendors.adapters.options import Option, text
 from vendors.models import Credential, Vendor
 
 pytestmark = pytest.mark.django_db

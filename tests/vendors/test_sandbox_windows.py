@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandbox.vendor.windows import WorstWindow, worst_window
+from sandbox.vendor.books import WorstWindow, worst_window
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 quarters = st.lists(st.integers(0, 200).map(lambda number: number / 4), max_size=60).map(sorted)

@@ -7,8 +7,7 @@ from django.conf import settings
 from redis import Redis
 
 from tests.virtual import HOLD, Desk, VirtualClock
-from vendors.limits.clock import SteadyClock
-from vendors.limits.throttle import Skewed, Wait
+from vendors.limits.throttle import Skewed, SteadyClock, Wait
 from vendors.limits.values import Grant
 
 LIMIT = (1, 60)

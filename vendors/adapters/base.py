@@ -1,7 +1,14 @@
-"""The contract that every adapter keeps. tests/contracts/ holds each of them to it."""
+"""The contract that every adapter keeps. tests/contracts/ holds each of them to it.
+
+Settings of an adapter: read from text, with sentences for what is wrong.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import math
+import re
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +16,140 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from vendors.adapters.options import Option, clean
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
+
+
+class InvalidSettings(ValueError):
+    """Settings that cannot be used; `errors` holds one sentence for each fault."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. `parse` takes text or its own result and raises ValueError with the end of "NAME ...".
+
+    `destination`: it says where the secret goes, or how well it is hidden on the way.
+    """
+
+    parse: Callable[[Any], Any]
+    default: Any = None
+    required: bool = False
+    destination: bool = False
+
+
+def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option parsed or its default. Raises InvalidSettings."""
+    errors = [
+        f"{name} is not a setting; the settings are {', '.join(options)}" for name in settings if name not in options
+    ]
+    cleaned: dict[str, Any] = {}
+    for name, option in options.items():
+        value = settings.get(name, option.default)
+        try:
+            cleaned[name] = value if value == option.default else option.parse(value)
+        except ValueError as error:
+            errors.append(f"{name} {error}")
+        if option.required and value is None:
+            errors.append(f"{name} is missing")
+    if errors:
+        raise InvalidSettings(errors)
+    return cleaned
+
+
+def is_this_machine(host: str) -> bool:
+    """Does what is sent to that host stay on this machine?"""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def text(value: Any) -> str:
+    """Any non-empty text on one line."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("must be a text on one line")
+    return value.strip()
+
+
+def certificates(value: Any) -> str:
+    """A file with the authorities that a TLS vendor's certificate may come from."""
+    path = text(value)
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # also what is no certificate
+        raise ValueError(f"must be a file with certificates (PEM): {error.strerror or error}") from None
+    return path
+
+
+def seconds(value: Any) -> float:
+    """A positive, finite number of seconds."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError("must be a number of seconds above 0")
+    return number
+
+
+def whole(least: int, most: int) -> Callable[[Any], int]:
+    """A whole number between `least` and `most`."""
+
+    def parse(value: Any) -> int:
+        digits = str(value).strip()
+        if not (digits.isascii() and digits.isdigit() and least <= int(digits[:12]) <= most):
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(digits)
+
+    return parse
+
+
+def flag(value: Any) -> bool:
+    """True or false, also as yes/no, on/off, 1/0."""
+    word = str(value).strip().lower()
+    if word in ("true", "yes", "on", "1"):
+        return True
+    if word in ("false", "no", "off", "0"):
+        return False
+    raise ValueError("must be true or false")
+
+
+def choice(*words: str, **meanings: str) -> Callable[[Any], str]:
+    """One of `words`, or a key of `meanings` that stands for one of them."""
+
+    def parse(value: Any) -> str:
+        word = str(value).strip().lower()
+        word = meanings.get(word, word)
+        if word not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return word
+
+    return parse
+
+
+def smtp_codes(value: Any) -> tuple[str, ...]:
+    """SMTP's codes of a refusal, basic or enhanced, separated by commas."""
+    words = value.split(",") if isinstance(value, str) else value
+    found = tuple(sorted({str(word).strip() for word in words})) if isinstance(words, list | tuple) else ("",)
+    if not all(re.fullmatch(r"5[0-9]{2}|5\.[0-9]{1,3}\.[0-9]{1,3}", code) for code in found):
+        raise ValueError("must be codes such as 550 or 5.7.1, separated by commas")
+    return found
+
+
+def statuses(value: Any) -> tuple[int, ...]:
+    """HTTP statuses from 500 to 599, separated by commas."""
+    words = value.split(",") if isinstance(value, str) else value
+    try:
+        found = tuple(sorted({int(word) for word in words}))
+    except (TypeError, ValueError):
+        found = (0,)
+    if not all(500 <= status <= 599 for status in found):
+        raise ValueError("must be statuses from 500 to 599, separated by commas")
+    return found
+
 
 WIND_UP = 1.0
 """Seconds between an adapter's own limit, which knows whether anything was written, and its `deadline`."""

@@ -12,12 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from vendors.adapters import mime, options
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, Letter
-from vendors.adapters.options import InvalidSettings, Option
-from vendors.adapters.pool import Pool
+from vendors.adapters import base as options
+from vendors.adapters import mime
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
 from vendors.adapters.smtp_conversation import Conversation, Rejected
-from vendors.adapters.wire import connect
+from vendors.adapters.wire import Pool, connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,11 @@
-"""A TCP connection as the pool wants it: tuned, watched, and closed without waiting."""
+"""A TCP connection as the pool wants it: tuned, watched, and closed without waiting.
+
+Open connections, kept for the next call: a bounded number, never one that may have gone stale.
+
+An end for calls that all may take equally long: one timer for them together.
+
+asyncio.timeout sets a timer for each; two of them were an eighth of what a message cost.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +13,144 @@ import asyncio
 import select
 import socket
 import ssl
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from vendors.outcomes import CallError
+
+
+class Deadlines:
+    """`with deadlines:` cancels what a task does in the block after so many seconds: it ends as TimeoutError.
+
+    A task is in one block of the same Deadlines at a time. Who is cancelled by somebody else is cancelled.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._ends: dict[asyncio.Task[Any], float] = {}  # the first to end stands in front
+        self._late: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that it is used in: to ask each time costs more
+
+    def __enter__(self) -> None:
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None
+        assert task not in self._ends
+        self._ends[task] = end = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_at(end, self._ring)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        if self._ends.pop(task, None) is not None:
+            return
+        self._late.discard(task)
+        if task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def _ring(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for task, end in list(self._ends.items()):
+            if end > loop.time():
+                self._timer = loop.call_at(end, self._ring)
+                return
+            del self._ends[task]
+            self._late.add(task)
+            task.cancel()
+
+
+class Pooled(Protocol):
+    """What the pool asks of a connection."""
+
+    idle_since: float
+    lost: asyncio.Future[None]
+
+    def fresh(self) -> bool:
+        """Open, and nothing has arrived unasked as far as this machine's kernel knows at this instant."""
+
+    def reusable(self) -> bool:
+        """The last exchange is over on both sides and left the connection as it was."""
+
+    def leave(self) -> None:
+        """Says goodbye, if the protocol has a word for it, and closes."""
+
+    def abort(self) -> None:
+        """Closes at once."""
+
+
+C = TypeVar("C", bound=Pooled)
+
+
+class Pool(Generic[C]):
+    """At most `places` connections. Use: `async with pool.places`, `take`, exchange, `put_back` in any case.
+
+    `idle_max`: seconds after which an unused connection is closed; must be less than the
+    vendor waits, for a race with its closing is a message in doubt.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[C]], *, places: int, idle_max: float) -> None:
+        self.places = asyncio.Semaphore(places)
+        self._connect = connect
+        self._idle_max = idle_max
+        self._idle: list[C] = []
+        self._open: set[C] = set()
+        self._reaper: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def take(self) -> C:
+        """The connection used last if it is still fresh, else a new one. Raises CallError and what `connect` does."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.fresh():
+                return connection
+            connection.abort()
+        if self._closed:
+            raise CallError("the adapter is closed", written=False)
+        connection = await self._connect()
+        self._open.add(connection)
+        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    def put_back(self, connection: C) -> None:
+        """After an exchange, however it ended."""
+        if self._closed or not connection.reusable():
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if self._reaper is None:
+            self._reaper = loop.call_later(self._idle_max, self._reap)
+
+    def _reap(self) -> None:
+        """Closes what has been idle for too long; the oldest stand in front."""
+        loop = asyncio.get_running_loop()
+        while self._idle and self._idle[0].idle_since + self._idle_max <= loop.time():
+            self._idle.pop(0).leave()
+        self._reaper = None
+        if self._idle:
+            self._reaper = loop.call_at(self._idle[0].idle_since + self._idle_max, self._reap)
+
+    async def close(self) -> None:
+        """Closes every connection; calls in flight and later ones end as CallError."""
+        self._closed = True
+        if self._reaper is not None:
+            self._reaper.cancel()
+        closing = list(self._open)
+        for connection in closing:
+            if connection in self._idle:
+                connection.leave()
+            else:
+                connection.abort()
+        self._idle.clear()
+        await asyncio.gather(*(connection.lost for connection in closing))
+
 
 TLS_FAREWELL = 2.0
 """Seconds to wait for the other side's end of TLS."""

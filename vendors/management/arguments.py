@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.db.models import Model
 
 from vendors import adapters
-from vendors.adapters.options import InvalidSettings
+from vendors.adapters.base import InvalidSettings
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
 LimitSpec = tuple[int, float]  # units in any so many seconds

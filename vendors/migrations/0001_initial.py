@@ -5,7 +5,7 @@ import django.contrib.postgres.fields
 import django.core.validators
 import django.db.models.deletion
 import vendors.models
-import vendors.secrets
+import vendors.models
 from django.db import migrations, models
 
 
@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(default='default', max_length=100)),
                 ('exclusive', models.BooleanField(default=False)),
-                ('secret', vendors.secrets.EncryptedJSONField(blank=True, default=dict, help_text='Headers or user and password, as the adapter asks; write-only.')),
+                ('secret', vendors.models.EncryptedJSONField(blank=True, default=dict, help_text='Headers or user and password, as the adapter asks; write-only.')),
                 ('paused', models.BooleanField(default=False)),
                 ('paused_reason', models.CharField(blank=True, max_length=255)),
                 ('closed_until', models.DateTimeField(blank=True, editable=False, help_text='The vendor said Retry-After, or the window is full until then.', null=True)),

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from campaigns.dispatch import dispatcher
-from campaigns.dispatch.queries import Dispatched
+from campaigns.dispatch.dispatcher import Dispatched
 from campaigns.lifecycle import Status
-from campaigns.management import flags, following, job_commands
+from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.tasks import notify_vendors
 from vendors.models import Vendor
@@ -23,11 +23,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="*", type=int, metavar="ID")
-        flags.add(parser)
+        job_commands.add(parser)
         job_commands.deciding(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        jobs = flags.looked_up_jobs(options)
+        jobs = job_commands.looked_up_jobs(options)
         if options["jobs"]:
             jobs = jobs.filter(pk__in=options["jobs"])
         found = dispatcher.pending(jobs)

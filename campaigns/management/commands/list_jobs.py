@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from campaigns import labels, progress
 from campaigns.forecast import eta
-from campaigns.management import flags
+from campaigns.management import job_commands
 from campaigns.models import Job
 from vendors.management.output import write_rows
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        flags.add(parser)
+        job_commands.add(parser)
         parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"the newest N ({SHOWN}); 0: all")
         parser.add_argument("--json", action="store_true", help="one object a line")
 
@@ -44,7 +44,11 @@ class Command(BaseCommand):
             self.stdout.write(f"the newest {limit:,} of {total:,} jobs; --limit 0 shows all")
 
     def _jobs(self, options: dict[str, Any]) -> QuerySet[Job]:
-        jobs = flags.looked_up_jobs(options).select_related("campaign__sponsor", "vendor", "credential").order_by("-id")
+        jobs = (
+            job_commands.looked_up_jobs(options)
+            .select_related("campaign__sponsor", "vendor", "credential")
+            .order_by("-id")
+        )
         return eta.with_holder(jobs).defer("campaign__subject", "campaign__body", "credential__secret")
 
 

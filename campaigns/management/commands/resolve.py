@@ -6,15 +6,15 @@ from django.db.models import Q, QuerySet
 
 from campaigns import decisions
 from campaigns.decisions import Verdict
-from campaigns.doubts import listing
+from campaigns.doubts import resolve as doubts_resolve
 from campaigns.doubts.resolve import As, CannotResolve, Resolved, versions
 from campaigns.lifecycle import Status
-from campaigns.management import flags, following, job_commands
-from campaigns.management.answers import NOT_YET, report
+from campaigns.management import following, job_commands
+from campaigns.management.job_commands import NOT_YET, report
 from campaigns.models import Job
 from campaigns.operators import actions
 from vendors.history import Person
-from vendors.management.history import person
+from vendors.management.facts import person
 from vendors.management.output import tell, write_rows
 
 SHOWN = 50  # rows of the table
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
         parser.add_argument("--job", type=int, metavar="ID", help="of this job")
-        flags.add(parser)
+        job_commands.add(parser)
         job_commands.deciding(parser)
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
@@ -46,7 +46,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         jobs = _jobs(options)
         if options["list"]:
-            self._list(listing.list_doubts(jobs=jobs), options)
+            self._list(doubts_resolve.list_doubts(jobs=jobs), options)
             return
         decided, named = options["decision"] and options["reason"].strip(), bool(options["messages"])
         if not decided or named == (jobs is not None):
@@ -58,7 +58,7 @@ class Command(BaseCommand):
             self._settle_jobs(jobs, options)
 
     def _list(self, rows: QuerySet[Any], options: dict[str, Any]) -> None:
-        shown = map(listing.facts, rows.iterator() if options["json"] else rows[:SHOWN])
+        shown = map(doubts_resolve.facts, rows.iterator() if options["json"] else rows[:SHOWN])
         write_rows(self.stdout, shown, options["json"], COLUMNS)
         if not options["json"] and (total := rows.count()) > SHOWN:
             self.stdout.write(f"the first {SHOWN} of {total:,}; --json lists all")
@@ -66,7 +66,7 @@ class Command(BaseCommand):
     def _settle(self, options: dict[str, Any]) -> None:
         ids, decision, by = options["messages"], options["decision"], options["by"] or person()
         if options["dry_run"]:
-            named = list(map(listing.facts, listing.list_doubts().filter(pk__in=ids)))
+            named = list(map(doubts_resolve.facts, doubts_resolve.list_doubts().filter(pk__in=ids)))
             self._would(len(named), len({row["job"] for row in named}), options)
             return
         try:
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         """One leaf job after the other; a parent's children are found by the same look-ups."""
         ended = jobs.filter(status=Status.LOGGED, in_doubt__gt=0).order_by("pk")
         ids = list(ended.values_list("pk", flat=True))
-        seen, number = versions(ids), listing.list_doubts(jobs=ended).count()
+        seen, number = versions(ids), doubts_resolve.list_doubts(jobs=ended).count()
         if options["dry_run"]:
             self._would(number, len(ids), options)
             return
@@ -102,10 +102,10 @@ class Command(BaseCommand):
 def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
     """Those that are looked up, of a parent its children too; None: no look-up is given."""
     if options["job"] is None:
-        return flags.looked_up_jobs(options) if flags.given(options) else None
+        return job_commands.looked_up_jobs(options) if job_commands.given(options) else None
     if not Job.objects.filter(pk=options["job"]).exists():
         raise CommandError(f"there is no job {options['job']}")
-    return flags.looked_up_jobs(options).filter(Q(pk=options["job"]) | Q(parent=options["job"]))
+    return job_commands.looked_up_jobs(options).filter(Q(pk=options["job"]) | Q(parent=options["job"]))
 
 
 def _words(number: int, jobs: int, options: dict[str, Any]) -> str:

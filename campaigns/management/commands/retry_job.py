@@ -7,7 +7,7 @@ from django.db.models import F, Q, QuerySet
 from campaigns import progress
 from campaigns.decisions import JobDecision
 from campaigns.lifecycle import DONE, Status
-from campaigns.management import flags, job_commands
+from campaigns.management import job_commands
 from campaigns.models import Job
 from campaigns.operators import actions
 from vendors.history import Person
@@ -28,7 +28,7 @@ class Command(job_commands.Deciding):
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Those that have ended or were stopped with something left to send again."""
         left = Q(size__gt=ANSWERED if options["expired"] else ANSWERED + F("expired"))
-        whole = Q() if options["jobs"] else flags.whole(options)
+        whole = Q() if options["jobs"] else job_commands.whole(options)
         return jobs.filter(left, whole, status__in=(*DONE, Status.STOPPED, Status.P_STOPPED)).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:

@@ -20,7 +20,7 @@ from campaigns import intake
 from campaigns.content import templates
 from campaigns.dispatch import dispatcher
 from campaigns.intake import At, Hours
-from campaigns.intake.times import check_times, parse_at, parse_hours, parse_moment
+from campaigns.intake.storage import check_times, parse_at, parse_hours, parse_moment
 from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.management.bars import Bars

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from campaigns.failover import guard
-from mailhub.operations import dashboard, plot, workers
+from mailhub.operations import dashboard, plot
 from vendors.management.output import PIPE_WIDTH, write_json
 
 REDRAW_SECONDS = 2.0
@@ -40,20 +40,20 @@ class Command(BaseCommand):
             terminal = self.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
             with console.capture() as text:
-                console.print(_picture(workers.ask(), console.width))
+                console.print(_picture(dashboard.ask(), console.width))
             self.stdout.write(text.get().rstrip())
 
     def _watch(self) -> None:
         try:
             with Live(auto_refresh=False, screen=False) as live:
                 while True:
-                    live.update(_picture(workers.ask(), live.console.width), refresh=True)
+                    live.update(_picture(dashboard.ask(), live.console.width), refresh=True)
                     sleep(REDRAW_SECONDS)
         except KeyboardInterrupt:
             return
 
 
-def _picture(found: workers.Workers, width: int) -> RenderableType:
+def _picture(found: dashboard.Workers, width: int) -> RenderableType:
     now, seen = timezone.now(), dashboard.read()
     lines = {one["name"]: one["values"] for one in plot.throughput(now, MINUTES)["vendors"]}
     table = Table("vendor", "limit", "window", box=None, header_style="bold", pad_edge=False)
@@ -76,7 +76,7 @@ def _picture(found: workers.Workers, width: int) -> RenderableType:
     return Group(*halted, Text(_headline(seen, found)), table)
 
 
-def _headline(seen: dashboard.Dashboard, found: workers.Workers) -> str:
+def _headline(seen: dashboard.Dashboard, found: dashboard.Workers) -> str:
     at_work = "the broker cannot be reached" if found.lost else f"{len(found.names)} workers"
     if found.unread:
         rest = len(found.unread) - NAMED

@@ -12,11 +12,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
 from sandbox.demo import report, setup, verify
-from sandbox.demo.plain_output import PlainOutput
 from sandbox.demo.processes import Broken, Processes
-from sandbox.demo.run import play, stay
-from sandbox.demo.scenario import Story
-from sandbox.demo.screen import HEIGHT, WIDTH, Screen
+from sandbox.demo.scenario import Story, play, stay
+from sandbox.demo.screen import HEIGHT, WIDTH, PlainOutput, Screen
 
 
 class Command(BaseCommand):

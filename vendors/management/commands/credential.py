@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from vendors.management import arguments, history
+from vendors.management import arguments, facts
 from vendors.management.facts import credential_facts
 from vendors.management.output import tell, write_rows
 from vendors.models import Credential
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         with transaction.atomic():
             row, new = Credential.objects.get_or_create(vendor=of, name=name, defaults=wanted)
             if new:
-                history.added(row)
+                facts.added(row)
         faults = [] if new else arguments.differences(row, wanted)
         if faults:
             raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults))
@@ -70,7 +70,7 @@ class Command(BaseCommand):
         secret = arguments.secret(of, options["secret"], options["secret_file"])
         with transaction.atomic():
             Credential.objects.filter(pk=row.pk).update(secret=secret)
-            history.changed(row, "secret replaced")
+            facts.changed(row, "secret replaced")
         self._tell(row, "its secret is replaced" + ("; it is still paused" if row.paused else ""), options)
 
     def do_list(self, vendor: str | None, **options: Any) -> None:
@@ -82,13 +82,13 @@ class Command(BaseCommand):
     def do_pause(self, vendor: str, name: str, **options: Any) -> None:
         row = arguments.credential(arguments.vendor(vendor), name)
         told = "was paused already" if row.paused else "paused: no new call starts"
-        with history.kept(row, credential_facts):
+        with facts.kept(row, credential_facts):
             Credential.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
         self._tell(row, told, options)
 
     def do_resume(self, vendor: str, name: str, **options: Any) -> None:
         row = arguments.credential(arguments.vendor(vendor), name)
-        with history.kept(row, credential_facts):
+        with facts.kept(row, credential_facts):
             Credential.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
         self._tell(row, "resumed" if row.paused else "was not paused", options)
 

@@ -6,7 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from vendors.management import arguments, history
+from vendors.management import arguments
+from vendors.management import facts as history
 from vendors.management.facts import caster_facts
 from vendors.management.output import tell, write_rows
 from vendors.models import Mailcaster, Vendor

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import Model
 
 from vendors.management.output import tell
-from vendors.secrets import EncryptedJSONField, Unreadable
+from vendors.models import EncryptedJSONField, Unreadable
 
 
 class Command(BaseCommand):

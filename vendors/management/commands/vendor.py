@@ -10,9 +10,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from vendors import adapters, casters, configuration, health, receipt_keys
+from vendors import adapters, configuration, health
+from vendors import configuration as receipt_keys
 from vendors import history as records
-from vendors.management import arguments, history, terms
+from vendors.management import arguments, terms
+from vendors.management import facts as history
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
 from vendors.models import Credential, Vendor
@@ -85,7 +87,7 @@ class Command(BaseCommand):
                 Credential.objects.create(vendor=row)
                 terms.replace(row, None, limits)
                 if not options["no_casters"]:
-                    casters.default_set(row)
+                    configuration.default_set(row)
                 history.added(row)
         except IntegrityError:
             self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
