@@ -141,14 +141,14 @@ def finish_parent(parent_id: int) -> None:
 
 def announce(job_ids: Iterable[int]) -> None:
     """The results of these jobs' sessions are written soon (document 002); a lost bell is rung again by the sweep."""
-    for session_id in writer.finished(job_ids):
+    for session_id in writer.sessions_to_write(job_ids):
         _ring(consume_session, str(session_id))
 
 
 @shared_task
 def consume_session(session_id: str) -> None:
     """Acknowledged only when result and session are written, or dropped after a few tries."""
-    if writer.consume(UUID(session_id)):
+    if writer.write_result(UUID(session_id)):
         notify_webhooks()
 
 

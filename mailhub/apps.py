@@ -48,8 +48,8 @@ def _on_migrate(using: str, **_: Any) -> None:
     # migrate may have been given one app only
     needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_store"}
     if needed <= set(connections[using].introspection.table_names()):
-        schedule.sync()
-        schedule.create()
+        schedule.sync_beat()
+        schedule.create_groups()
         guard.migrated()
 
 
@@ -59,7 +59,7 @@ def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
 
     def _sync() -> None:
         try:
-            schedule.sync()
+            schedule.sync_beat()
         except (DatabaseError, InterfaceError) as why:
             log.warning("Beat's table could not be brought up to date: %s", why)
 

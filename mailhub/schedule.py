@@ -38,7 +38,7 @@ ROLES: dict[str, list[str]] = {
 }
 
 
-def create() -> None:
+def create_groups() -> None:
     """Those of the groups that are not there yet."""
     missing = set(ROLES) - set(Group.objects.filter(name__in=ROLES).values_list("name", flat=True))
     if not missing:
@@ -84,7 +84,7 @@ class BeatEntry:
         return {**values, "crontab": _crontab(dict(self.crontab))}
 
 
-def sync() -> None:
+def sync_beat() -> None:
     """Make mailhub's own rows what they should be, and tell beat. A row that a person disabled stays disabled."""
     with transaction.atomic():
         _one_at_a_time()

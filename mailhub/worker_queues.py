@@ -58,8 +58,8 @@ class Adoption(bootsteps.StartStopStep):
     def stop(self, consumer: Any) -> None:
         if self._timer:
             self._timer.cancel()
-        with suppress(redis_clients.ReadersUnreachable):  # its word runs out by itself
-            redis_clients.leave(settings.REDIS_URL, consumer.hostname)
+        with suppress(redis_clients.WorkerRegistryUnreachable):  # its word runs out by itself
+            redis_clients.unregister_worker(settings.REDIS_URL, consumer.hostname)
 
 
 def adopt(consumer: Any) -> None:
@@ -75,10 +75,10 @@ def adopt(consumer: Any) -> None:
 
 def _tell(consumer: Any) -> None:
     reads = frozenset(consumer.app.amqp.queues.consume_from) - {VENDORS}
-    me = redis_clients.Reader(consumer.hostname, reads, consumer.controller.concurrency or 1)
+    me = redis_clients.Worker(consumer.hostname, reads, consumer.controller.concurrency or 1)
     try:
-        redis_clients.tell(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
-    except redis_clients.ReadersUnreachable as why:
+        redis_clients.register_worker(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
+    except redis_clients.WorkerRegistryUnreachable as why:
         logger.debug("Redis is not told which queues are read: %s", why)
 
 

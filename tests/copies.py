@@ -48,7 +48,7 @@ def backup() -> Iterator[str]:
     try:
         yield f"{name}_copy"
     finally:
-        with redis_clients.redis(settings.REDIS_URL) as redis:
+        with redis_clients.connect(settings.REDIS_URL) as redis:
             redis.flushdb()
         connection.close()
         connection.settings_dict["NAME"] = name

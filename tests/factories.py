@@ -16,7 +16,7 @@ from django.utils import timezone
 from campaigns.lifecycle import RUNNING, Status
 from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor, references
 from vendors import redis_clients
-from vendors.configuration import default_set
+from vendors.configuration import create_default_casters
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 _numbers = itertools.count(1)
@@ -46,7 +46,7 @@ def vendor(
     for units, seconds in limits:
         RateLimit.objects.create(vendor=made, units=units, seconds=seconds)
     if casters is None:
-        default_set(made)
+        create_default_casters(made)
     for number, kind in enumerate(casters or (), start=1):
         caster(made, f"MC{number}", kind)
     return made
@@ -61,8 +61,8 @@ def at_work(of: Vendor, slots: int = 4) -> Vendor:
     """Nothing but the window keeps its jobs: a caster is enabled, and a worker of so many senders reads its queue."""
     if not of.mailcasters.exists():
         caster(of)
-    redis_clients.tell(
-        settings.REDIS_URL, redis_clients.Reader(unique("worker"), frozenset([of.queue]), slots), seconds=3600
+    redis_clients.register_worker(
+        settings.REDIS_URL, redis_clients.Worker(unique("worker"), frozenset([of.queue]), slots), seconds=3600
     )
     return of
 

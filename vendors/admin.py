@@ -140,8 +140,8 @@ class VendorAdmin(OnlyWhatChanged):
         return super().get_queryset(request).prefetch_related("limits")
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
-        by = history.Person(request.user.get_username(), request.user.pk)
-        for login in configuration.save(obj, fields, by):
+        by = history.Actor(request.user.get_username(), request.user.pk)
+        for login in configuration.save_vendor(obj, fields, by):
             messages.warning(request, f"{login} is paused: {login.paused_reason}")
 
     def limits(self, vendor: Vendor) -> str:

@@ -34,7 +34,7 @@ DEFAULT = (
 PERCENTAGE = 3
 
 
-def default_set(vendor: Vendor) -> list[Mailcaster]:
+def create_default_casters(vendor: Vendor) -> list[Mailcaster]:
     """Creates a sensible set of casters for a vendor that has none of these names; in waking order."""
     return [
         Mailcaster.objects.create(
@@ -48,7 +48,7 @@ OVERLAP = timedelta(days=1)  # both keys are valid so long
 
 
 @transaction.atomic
-def rotate(vendor: Vendor, at: datetime) -> str:
+def rotate_signing_key(vendor: Vendor, at: datetime) -> str:
     """A new secret, which nobody can see again; the ones before it end in a day."""
     before = ReceiptKey.objects.filter(vendor=vendor)
     before.update(expires_at=Least(Coalesce(F("expires_at"), at + OVERLAP), at + OVERLAP))
@@ -59,19 +59,19 @@ def rotate(vendor: Vendor, at: datetime) -> str:
     return secret
 
 
-def revoke(vendor: Vendor) -> int:
+def revoke_signing_keys(vendor: Vendor) -> int:
     """No receipt of this vendor is taken any more; how many keys there were."""
     return ReceiptKey.objects.filter(vendor=vendor).delete()[0]
 
 
-def of(slug: str, at: datetime) -> tuple[int, list[str]]:
+def signing_keys(slug: str, at: datetime) -> tuple[int, list[str]]:
     """The vendor's id and its valid secrets; 0 and none where there are none."""
     valid = Q(expires_at=None) | Q(expires_at__gt=at)
     rows = list(ReceiptKey.objects.filter(valid, vendor__slug=slug))
     return (rows[0].vendor_id, [row.secret["key"] for row in rows]) if rows else (0, [])
 
 
-def save(row: Vendor, fields: Collection[str], by: history.Person) -> list[Credential]:
+def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list[Credential]:
     """Stores these fields of a vendor; the only way in which its adapter and settings are changed.
 
     Returns the credentials whose secrets were forgotten: they are paused until new ones are entered.
@@ -92,7 +92,7 @@ def save(row: Vendor, fields: Collection[str], by: history.Person) -> list[Crede
             login.paused_reason = login.paused_reason[:255]
             login.paused = True
             login.save(update_fields=["secret", "paused", "paused_reason"])
-        history.write(by, Credential, [(login.pk, f"paused: {reason}") for login in forgotten])
+        history.record(by, Credential, [(login.pk, f"paused: {reason}") for login in forgotten])
         return forgotten
 
 

@@ -117,7 +117,7 @@ def at(url: str) -> Health:
 
 @cache
 def _client(url: str, patience: float) -> Health:
-    return Health(redis_clients.redis(url, patience))
+    return Health(redis_clients.connect(url, patience))
 
 
 class AsyncHealth:

@@ -43,15 +43,15 @@ SYSTEM = "command line"
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Actor:
     """Who decides. id: of the admin's user; None: somebody at a shell, whose decisions are filed under one user."""
 
     name: str
     id: int | None = None
 
 
-def write(
-    by: Person, model: type[Model], told: Iterable[tuple[int, str]], reason: str = "", flag: int = CHANGE
+def record(
+    by: Actor, model: type[Model], told: Iterable[tuple[int, str]], reason: str = "", flag: int = CHANGE
 ) -> None:
     """One entry for each (row, what was decided of it). flag: the log's own word for it."""
     user_id = _system() if by.id is None else by.id

@@ -21,12 +21,12 @@ from redis.retry import Retry
 SECONDS = 5.0
 
 
-def redis(url: str, seconds: float = SECONDS) -> Redis:
+def connect(url: str, seconds: float = SECONDS) -> Redis:
     """A client that gives up after so many seconds. Close it."""
     return Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
 
 
-def async_redis(url: str, seconds: float = SECONDS) -> AsyncRedis:
+def connect_async(url: str, seconds: float = SECONDS) -> AsyncRedis:
     """The same for an event loop."""
     retry = AsyncRetry(NoBackoff(), 0)
     return AsyncRedis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=retry)
@@ -36,12 +36,12 @@ KEY = "mailhub:readers"
 PATIENCE = 1.0  # seconds; neither a worker nor a page waits longer for Redis
 
 
-class ReadersUnreachable(Exception):
+class WorkerRegistryUnreachable(Exception):
     """Nobody knows who reads the queues."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Worker:
     """A worker: the queues that it reads, and slots: how many of their tasks run at once."""
 
     name: str
@@ -49,28 +49,28 @@ class Reader:
     slots: int
 
 
-def tell(url: str, reader: Reader, seconds: float) -> None:
+def register_worker(url: str, reader: Worker, seconds: float) -> None:
     """This worker reads these queues, for so many seconds if it does not say so again. Raises Unreachable."""
     words = {"queues": sorted(reader.queues), "slots": reader.slots, "until": time.time() + seconds}
     _ask(_client(url).hset, KEY, reader.name, json.dumps(words))
 
 
-def leave(url: str, name: str) -> None:
+def unregister_worker(url: str, name: str) -> None:
     """This worker reads no more. Raises Unreachable."""
     _ask(_client(url).hdel, KEY, name)
 
 
-def look(url: str) -> list[Reader]:
+def registered_workers(url: str) -> list[Worker]:
     """Those whose word has not run out; others are forgotten for good. Raises Unreachable."""
     found: dict[bytes, bytes] = _ask(_client(url).hgetall, KEY)
     told = {name.decode(): json.loads(words) for name, words in found.items()}
     if old := [name for name, words in told.items() if words["until"] < time.time()]:
         _ask(_client(url).hdel, KEY, *old)
     fresh = {name: words for name, words in told.items() if name not in old}
-    return [Reader(name, frozenset(words["queues"]), words["slots"]) for name, words in fresh.items()]
+    return [Worker(name, frozenset(words["queues"]), words["slots"]) for name, words in fresh.items()]
 
 
-def reading(queue: str, readers: Iterable[Reader]) -> list[Reader]:
+def workers_reading(queue: str, readers: Iterable[Worker]) -> list[Worker]:
     return [one for one in readers if queue in one.queues]
 
 
@@ -78,9 +78,9 @@ def _ask(verb: Callable[..., Any], *words: Any) -> Any:
     try:
         return verb(*words)
     except RedisError as error:
-        raise ReadersUnreachable(str(error)) from error
+        raise WorkerRegistryUnreachable(str(error)) from error
 
 
 @cache
 def _client(url: str) -> Redis:
-    return redis(url, PATIENCE)
+    return connect(url, PATIENCE)

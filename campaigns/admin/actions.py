@@ -19,7 +19,7 @@ from campaigns.lifecycle import DONE, MOVES, S, Status
 from campaigns.models import Job
 from campaigns.operators import actions as desk
 from campaigns.progress import Progress
-from vendors.history import Person
+from vendors.history import Actor
 
 AT_ONCE = 200  # jobs that one confirmation can hold
 LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
@@ -126,7 +126,7 @@ class Decisions(admin.ModelAdmin):
 
 
 def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[JobDecision]:
-    by, reason = Person(request.user.get_username(), request.user.pk), request.POST.get("reason", "")
+    by, reason = Actor(request.user.get_username(), request.user.pk), request.POST.get("reason", "")
     if action in DOUBTS:
         return desk.settle_jobs([job_id], DOUBTS[action], by, reason, seen)
     if action == "retry":

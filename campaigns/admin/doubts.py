@@ -50,12 +50,12 @@ def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 
 def _doubts(request: HttpRequest) -> Any:
     rows: Any = doubts_resolve.list_doubts(_job(request))
-    return rows.of_sponsors(scope.of(request.user))
+    return rows.of_sponsors(scope.sponsors_of(request.user))
 
 
 def _job(request: HttpRequest) -> Job | None:
     typed = request.GET.get("job", "")
-    mine = Job.objects.of_sponsors(scope.of(request.user))
+    mine = Job.objects.of_sponsors(scope.sponsors_of(request.user))
     return get_object_or_404(mine, pk=int(typed[:18])) if typed.isdecimal() else None
 
 
@@ -94,7 +94,7 @@ def _settle(request: HttpRequest, decision: str, ids: list[int]) -> None:
 
 def _told(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
     seen = labels.sees_recipients(request.user)
-    return [_masked(doubts_resolve.facts(row), seen) for row in rows]
+    return [_masked(doubts_resolve.doubt_facts(row), seen) for row in rows]
 
 
 def _masked(facts: dict[str, Any], seen: bool) -> dict[str, Any]:

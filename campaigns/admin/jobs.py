@@ -65,7 +65,7 @@ class Choices:
 def choices(request: Any) -> Choices:
     """In one statement, once a request."""
     if not hasattr(request, "choices"):
-        sponsors = Sponsor.objects.of_sponsors(scope.of(request.user)).values_list(Value(""), "pk", "name")
+        sponsors = Sponsor.objects.of_sponsors(scope.sponsors_of(request.user)).values_list(Value(""), "pk", "name")
         vendors = Vendor.objects.values_list("channel", "pk", "slug")
         request.choices = found = Choices([], [], {})
         some = sponsors.order_by("name")[:MOST_CHOICES]  # but every vendor: the channels are made of them
@@ -125,7 +125,7 @@ class JobAdmin(Decisions, Scoped):
             return queryset, False
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
-        mine = Campaign.objects.of_sponsors(scope.of(request.user)).filter(name__startswith=term)
+        mine = Campaign.objects.of_sponsors(scope.sponsors_of(request.user)).filter(name__startswith=term)
         if (sponsor := look_of(request).sponsor).isdecimal():
             mine = mine.filter(sponsor=int(sponsor[:18]))
         campaigns = mine.order_by("-id").values_list("pk", flat=True)

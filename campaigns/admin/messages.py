@@ -65,7 +65,7 @@ class CampaignFilter(admin.ListFilter):
 
 
 def chosen(typed: str, viewer: Any) -> Campaign | None:
-    mine = Campaign.objects.of_sponsors(scope.of(viewer))
+    mine = Campaign.objects.of_sponsors(scope.sponsors_of(viewer))
     return mine.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
 
 

@@ -59,7 +59,7 @@ class Scoped(ReadOnly):
     telling: tuple[str, ...] = ()
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        rows = self.model.objects.of_sponsors(scope.of(request.user))
+        rows = self.model.objects.of_sponsors(scope.sponsors_of(request.user))
         ordering = self.get_ordering(request)
         return rows.order_by(*ordering) if ordering else rows
 

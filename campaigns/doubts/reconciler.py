@@ -67,7 +67,7 @@ def _one(login: Credential) -> int:
 async def _credential(login: Credential) -> int:
     vendor: Any = login.vendor
     rows = await connect()
-    redis = redis_clients.async_redis(settings.REDIS_URL)
+    redis = redis_clients.connect_async(settings.REDIS_URL)
     adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
     calls = SingleCalls(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
     try:

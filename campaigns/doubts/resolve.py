@@ -40,7 +40,7 @@ def _around(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
     return of_campaign.filter(size__gt=OuterRef("id") - F("first_message"))
 
 
-def facts(row: Any) -> dict[str, Any]:
+def doubt_facts(row: Any) -> dict[str, Any]:
     return {
         "message": row.pk,
         "job": row.leaf,

@@ -20,7 +20,7 @@ from campaigns.failover import guard
 from campaigns.failover import queries as failover_queries
 from campaigns.models import Store
 from vendors import history, redis_clients
-from vendors.history import Person
+from vendors.history import Actor
 from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable, Trail
 from vendors.models import Credential, RateLimit, Usage, Vendor
 
@@ -75,7 +75,7 @@ def preview(since: datetime | None = None, without: list[int] | None = None) -> 
 
 
 def recover(
-    by: Person,
+    by: Actor,
     reason: str,
     since: datetime | None = None,
     without: list[int] | None = None,
@@ -92,7 +92,7 @@ def recover(
         if shown is not None and shown != version(found):
             raise Changed("The numbers have changed since they were shown: nothing was done. Look at the new ones.")
         failover_queries.adopt()
-        history.write(by, Store, [(1, f"recovered: {describe(found)}")], reason)
+        history.record(by, Store, [(1, f"recovered: {describe(found)}")], reason)
     return found
 
 
@@ -118,7 +118,7 @@ def _doubts(since: datetime | None, without: list[int]) -> list[Loss]:
     failover_queries.hold()
     newest = Usage.objects.aggregate(newest=Max("at"))["newest"]
     begin = min((at for at in (since, newest) if at is not None), default=None)
-    redis = redis_clients.redis(settings.REDIS_URL)
+    redis = redis_clients.connect(settings.REDIS_URL)
     try:
         found = [_vendor(Throttle(redis), vendor, begin, without) for vendor in Vendor.objects.order_by("pk")]
     finally:

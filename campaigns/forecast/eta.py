@@ -146,7 +146,7 @@ def places(vendor_id: int, login_id: int, limits: Iterable[Limit]) -> tuple[Plac
 
 @cache
 def _throttle(url: str) -> Throttle:
-    return Throttle(redis_clients.redis(url, PATIENCE))
+    return Throttle(redis_clients.connect(url, PATIENCE))
 
 
 def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) -> JobForecast:

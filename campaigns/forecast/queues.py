@@ -300,12 +300,12 @@ def _add(queue: VendorQueue, told: list[Any]) -> None:
 def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:
     """Who reads them, and what those are at."""
     try:
-        there = redis_clients.look(settings.REDIS_URL)
-    except redis_clients.ReadersUnreachable:
+        there = redis_clients.registered_workers(settings.REDIS_URL)
+    except redis_clients.WorkerRegistryUnreachable:
         return
     for queue in queues:
         name = f"vendor.{queue.slug}"
-        mine = redis_clients.reading(name, there)
+        mine = redis_clients.workers_reading(name, there)
         others = frozenset().union(*(one.queues for one in mine)) if mine else frozenset()
         queue.slots = sum(one.slots for one in mine)
         queue.sending = sending.get(queue.slug, 0)

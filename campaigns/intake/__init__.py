@@ -3,7 +3,7 @@
 table, files: CSV. addresses, duplicates, checks: what a good list is. when: times. store: accept, in one transaction.
 """
 
-from campaigns.intake.checking import BadInput, RowError, check, reader
+from campaigns.intake.checking import BadInput, RowError, address_reader, check
 from campaigns.intake.csv_reader import CheckedTable, Table, check_table
 from campaigns.intake.storage import At, Hours, Recipients, accept, allocate
 
@@ -16,8 +16,8 @@ __all__ = [
     "RowError",
     "Table",
     "accept",
+    "address_reader",
     "allocate",
     "check",
     "check_table",
-    "reader",
 ]

@@ -70,7 +70,7 @@ def print_address(text: str) -> str:
 BY_CHANNEL: dict[str, Normal] = {"email": email, "sms": phone, "print": print_address}
 
 
-def reader(channel: str) -> Normal:
+def address_reader(channel: str) -> Normal:
     """The function that reads the addresses of vendors.models.Vendor.Channel; spaces around them do not count."""
     read = BY_CHANNEL[channel]
 
@@ -163,7 +163,9 @@ class DuplicateFinder:
         return found
 
 
-def report(suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: RowErrors, digest: Digest) -> None:
+def report_duplicates(
+    suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: RowErrors, digest: Digest
+) -> None:
     """The second look: adds a problem for each recipient (row number, key) who came before.
 
     A suspect's first row and a second digest of it are kept, 16 bytes; coincidences are kept one by one: they are rare.
@@ -213,7 +215,7 @@ def check(
         problems.add(0, "there are no recipients")
     suspects = seen.twice()
     if suspects:
-        report(suspects, _keys(rows, normal), problems, digest)
+        report_duplicates(suspects, _keys(rows, normal), problems, digest)
     problems.check()
     return count
 

@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from typing import Any, BinaryIO, NoReturn
 
 from campaigns.content.templates import RECIPIENT, Content
-from campaigns.intake.checking import BadInput, Normal, RowError, check, reader
+from campaigns.intake.checking import BadInput, Normal, RowError, address_reader, check
 
 MAX_LINE = 10_000_000  # characters
 DELIMITERS = ",;\t"
@@ -164,7 +164,7 @@ def check_table(
     table: Table, channel: str, content: Content, progress: Callable[[], None] = lambda: None
 ) -> CheckedTable:
     """Raises BadInput with all that is wrong. channel: of vendors.models.Vendor.Channel."""
-    rows = TableRows(table, content, reader(channel))
+    rows = TableRows(table, content, address_reader(channel))
     _check_header(table, channel, content, rows)
     return CheckedTable(rows, check(rows, rows.normal, content, progress))
 

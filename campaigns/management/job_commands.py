@@ -18,7 +18,7 @@ from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.models import Job, Sponsor
 from campaigns.operators import filters
-from vendors.history import Person
+from vendors.history import Actor
 from vendors.management import arguments
 from vendors.management.facts import person
 from vendors.management.output import tell, write_json
@@ -27,7 +27,7 @@ NOT_YET = 3
 CODE_OF = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
 
 
-def report(out: OutputWrapper, answers: Iterable[JobDecision], as_json: bool) -> None:
+def report_decisions(out: OutputWrapper, answers: Iterable[JobDecision], as_json: bool) -> None:
     """One line a job. Raises CommandError with the lowest exit code above 0 of all answers."""
     told = list(answers)
     bad = [answer for answer in told if answer.verdict in CODE_OF]
@@ -45,7 +45,7 @@ KNOWN = 20  # sponsors that are named to who has misspelt one
 NAMES = ("sponsor", "campaign", "vendor", "status", "since", "until")
 
 
-def add(parser: ArgumentParser) -> None:
+def add_lookups(parser: ArgumentParser) -> None:
     parser.add_argument("--sponsor", metavar="NAME")
     parser.add_argument("--campaign", metavar="NAME", help="a campaign's name, or its number")
     parser.add_argument("--vendor", metavar="SLUG")
@@ -56,7 +56,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--until", default="", metavar="TIME", help="created before")
 
 
-def given(options: Mapping[str, Any]) -> bool:
+def any_lookup(options: Mapping[str, Any]) -> bool:
     return any(options[name] for name in NAMES)
 
 
@@ -101,14 +101,14 @@ class Deciding(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="*", type=int, metavar="ID")
-        add(parser)
+        add_lookups(parser)
         deciding(parser)
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
 
     def handle(self, *args: Any, **options: Any) -> None:
         ids = options["jobs"]
-        if bool(ids) == given(options):
+        if bool(ids) == any_lookup(options):
             raise CommandError("name the jobs by id, or by --sponsor, --vendor and the like", returncode=2)
         if not ids or options["dry_run"]:
             named = Job.objects.filter(pk__in=ids) if ids else looked_up_jobs(options)
@@ -120,8 +120,8 @@ class Deciding(BaseCommand):
                 return
             confirm(words, options)
             ids = [job.pk for job in found]
-        answers = self.act(ids, Person(options["by"] or person()), options)
-        report(self.stdout, answers, options["json"])
+        answers = self.act(ids, Actor(options["by"] or person()), options)
+        report_decisions(self.stdout, answers, options["json"])
         if options["wait"]:
             wait(self, [one.job_id for one in answers if one.verdict == Verdict.DONE], options, self.over)
 
@@ -133,7 +133,7 @@ class Deciding(BaseCommand):
         """What it would do, for people and for programs."""
         raise NotImplementedError
 
-    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[JobDecision]:
+    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
         raise NotImplementedError
 
 

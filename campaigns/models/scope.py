@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from django.db.models import QuerySet
 
-ALL = "campaigns.all_sponsors"
+ALL_SPONSORS = "campaigns.all_sponsors"
 
 
 class OfSponsors(QuerySet):
@@ -22,12 +22,12 @@ class OfSponsors(QuerySet):
         return self.filter(**{f"{model.SPONSOR}__in": sponsors})
 
 
-def of(user: Any) -> "QuerySet[Any] | None":
+def sponsors_of(user: Any) -> "QuerySet[Any] | None":
     """The sponsors of a person: all (None) for who has the permission, else those that name the person."""
-    return None if user.has_perm(ALL) else user.sponsors.values("pk")
+    return None if user.has_perm(ALL_SPONSORS) else user.sponsors.values("pk")
 
 
-def numbers(user: Any) -> list[int] | None:
+def sponsor_ids_of(user: Any) -> list[int] | None:
     """The same for statements of our own."""
-    mine = of(user)
+    mine = sponsors_of(user)
     return None if mine is None else [row["pk"] for row in mine]

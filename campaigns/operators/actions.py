@@ -15,10 +15,10 @@ from campaigns.lifecycle import MOVES
 from campaigns.models import Job, Message
 from campaigns.tasks import notify_vendors, reconcile_soon
 from vendors import history
-from vendors.history import Person
+from vendors.history import Actor
 
 
-def stop(job_ids: Iterable[int], by: Person, reason: str = "", revision: int | None = None) -> list[JobDecision]:
+def stop(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
     """As claims.people.stop."""
     return _each(job_ids, by, reason, lambda job_id: decisions.stop([job_id], revision, by.name))
 
@@ -27,14 +27,14 @@ def retry(
     job_ids: Iterable[int],
     revision: int | None = None,
     expired: bool = False,
-    by: Person | None = None,
+    by: Actor | None = None,
     reason: str = "",
 ) -> list[JobDecision]:
     """As claims.people.retry; the jobs are dispatched in the same transaction, the bell rings after it."""
     return _each(job_ids, by, reason, lambda job_id: _retry(job_id, revision, expired))
 
 
-def dispatch(job_ids: Iterable[int], by: Person, reason: str = "", revision: int | None = None) -> list[JobDecision]:
+def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
     """Sends rendered jobs on now, without waiting for the night; others are told why not."""
     return _each(job_ids, by, reason, lambda job_id: [_dispatch(job_id, revision)])
 
@@ -47,14 +47,14 @@ def settle(
     with transaction.atomic():
         resolved = resolve.resolve(ids, decision, reason, by)
         told = [(one, f"settled as {resolve.As(decision).label}") for one in ids]
-        history.write(Person(by, user_id), Message, told, reason)
+        history.record(Actor(by, user_id), Message, told, reason)
         if resolved.ready:
             _send_on(resolved.ready)
     return resolved
 
 
 def settle_jobs(
-    job_ids: Iterable[int], decision: str, by: Person, reason: str, seen: int | None = None
+    job_ids: Iterable[int], decision: str, by: Actor, reason: str, seen: int | None = None
 ) -> list[JobDecision]:
     """As claims.resolve.resolve_job; jobs that send again are dispatched in the same transaction."""
     return _each(job_ids, by, reason, lambda job_id: [_settle(job_id, decision, reason, by.name, seen)])
@@ -68,7 +68,7 @@ def ask_again(message_ids: Iterable[int]) -> int:
 
 
 def _each(
-    job_ids: Iterable[int], by: Person | None, reason: str, act: Callable[[int], list[JobDecision]]
+    job_ids: Iterable[int], by: Actor | None, reason: str, act: Callable[[int], list[JobDecision]]
 ) -> list[JobDecision]:
     """One transaction a job: the decision and its record."""
     answers: list[JobDecision] = []
@@ -77,7 +77,7 @@ def _each(
             answers += (told := act(job_id))
             done = [(job_id, answer.told) for answer in told if answer.verdict == Verdict.DONE]
             if by and done:
-                history.write(by, Job, done, reason)
+                history.record(by, Job, done, reason)
     return answers
 
 

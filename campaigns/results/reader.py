@@ -98,7 +98,7 @@ def _stored(look: SessionView) -> list[dict[str, Any]] | None:
     if look.session.shard is None:
         return None
     try:
-        result = result_store.get(look.session.shard, look.session.pk)
+        result = result_store.get_result(look.session.shard, look.session.pk)
     except result_store.ResultStoreUnreachable as error:
         log.warning("result server %s cannot be reached, the rows answer: %s", look.session.shard, error)
         return None

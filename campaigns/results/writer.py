@@ -48,7 +48,7 @@ def put_result(shard: int, session: UUID, result: dict[str, Any]) -> None:
         raise ResultStoreUnreachable(str(error)) from error
 
 
-def get(shard: int, session: UUID) -> dict[str, Any] | None:
+def get_result(shard: int, session: UUID) -> dict[str, Any] | None:
     """None: it has expired, or is lost. Raises Unreachable."""
     if shard >= len(settings.RESULT_URLS):
         return None
@@ -65,7 +65,7 @@ def _server(shard: int) -> Redis:
 
 @cache
 def _client(url: str, patience: float) -> Redis:
-    return redis_clients.redis(url, patience)
+    return redis_clients.connect(url, patience)
 
 
 def _key(session: UUID) -> str:
@@ -79,7 +79,7 @@ MOST = 500  # sessions a sweep
 Written = TypeVar("Written")
 
 
-def finished(job_ids: Iterable[int]) -> list[UUID]:
+def sessions_to_write(job_ids: Iterable[int]) -> list[UUID]:
     """The open sessions of these jobs; most jobs have none."""
     mine = Session.objects.filter(job__in=list(job_ids), finished_at=None, job__status__in=DONE)
     return list(mine.values_list("pk", flat=True))
@@ -92,7 +92,7 @@ def left_behind() -> list[UUID]:
     return [*still_open.values_list("pk", flat=True)[:MOST], *settled.values_list("pk", flat=True)[:MOST]]
 
 
-def consume(session_id: UUID) -> list[int]:
+def write_result(session_id: UUID) -> list[int]:
     """Writes a finished session's result; the ids of the webhook calls that are to be made. Twice does no harm."""
     return _tried(lambda: _consume(session_id), (OperationalError, InterfaceError), f"session {session_id}") or []
 

@@ -82,7 +82,7 @@ class Connections:
     def to_redis(self) -> tuple[AsyncThrottle, AsyncHealth]:
         """Its client looks by itself whether a kept connection has heard anything."""
         if self._redis is None:
-            self._redis = redis_clients.async_redis(settings.REDIS_URL)
+            self._redis = redis_clients.connect_async(settings.REDIS_URL)
         return AsyncThrottle(self._redis), AsyncHealth(self._redis)
 
     async def close(self) -> None:

@@ -108,7 +108,7 @@ async def rebuild(scope: Scope) -> None:
 
 
 def _rebuild(scope: Scope) -> None:
-    redis = redis_clients.redis(settings.REDIS_URL)
+    redis = redis_clients.connect(settings.REDIS_URL)
     try:
         if window.rebuild(Throttle(redis), scope.vendor_id, scope.generation):
             level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose

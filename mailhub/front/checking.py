@@ -10,12 +10,12 @@ from django.utils import timezone
 from campaigns.content import templates
 from campaigns.content.cost import Budget, OverBudget
 from campaigns.content.templates import Content, TemplateError
-from campaigns.intake import BadInput, reader
+from campaigns.intake import BadInput, address_reader
 from campaigns.intake.checking import faults
 from campaigns.intake.storage import FARTHEST, check_moment
 from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.rate_limits import Allowance, refused
+from mailhub.front.rate_limits import RenderBudget, over_budget
 from mailhub.front.schemas import Recipient, SendRequest
 from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
@@ -29,7 +29,7 @@ Error = dict[str, str]
 def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
     """Raises Problem: validation with every pointer, forbidden, not-found."""
     desks = _desks(asked, caller)
-    allowance = Allowance(caller.sponsor_id)
+    allowance = RenderBudget(caller.sponsor_id)
     content = _content(asked, desks[0].channel, allowance)
     errors = [*_texts(asked), *_times(asked)]
     recipients, more = _recipients(asked.recipients, desks[0].channel, content, allowance)
@@ -72,7 +72,7 @@ def _desks(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
     return [desk]
 
 
-def _content(asked: SendRequest, channel: str, allowance: Allowance) -> Content:
+def _content(asked: SendRequest, channel: str, allowance: RenderBudget) -> Content:
     if channel == "email" and not asked.subject.strip():
         raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
     short = len(asked.subject) + len(asked.body) <= SHORT
@@ -82,7 +82,7 @@ def _content(asked: SendRequest, channel: str, allowance: Allowance) -> Content:
             known.append(templates.compile(asked.subject, asked.body, asked.html, allowance))
         return known[0]
     except OverBudget as why:
-        raise refused(why, "/body") from why
+        raise over_budget(why, "/body") from why
     except TemplateError as why:
         where = "/subject" if str(why).startswith("the subject") else "/body"
         raise invalid([error(where, "template", str(why))]) from why
@@ -125,9 +125,9 @@ Pairs = list[tuple[str, dict[str, Any]]]
 
 
 def _recipients(
-    asked: list[Recipient], channel: str, content: Content, allowance: Allowance
+    asked: list[Recipient], channel: str, content: Content, allowance: RenderBudget
 ) -> tuple[Pairs, list[Error]]:
-    normal = reader(channel)
+    normal = address_reader(channel)
     pairs: Pairs = []
     errors: list[Error] = []
     seen: dict[tuple[str, str | None], int] = {}
@@ -145,7 +145,7 @@ def _recipients(
             for name, code, told in _faults(address, one, content, allowance):
                 errors.append(error(f"/recipients/{number}/{name}", code, told))
         except OverBudget as why:
-            raise refused(why, f"/recipients/{number}") from why
+            raise over_budget(why, f"/recipients/{number}") from why
         pairs.append((address, one.fields))
     return pairs, errors
 

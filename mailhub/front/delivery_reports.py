@@ -37,7 +37,7 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
 
 def _reported(request: HttpRequest, slug: str) -> tuple[int, list[Reported]]:
     """The vendor's id, and what it says. Raises Problem: whether there is such a vendor is nobody else's business."""
-    vendor_id, secrets = configuration.of(slug, timezone.now()) if "\0" not in slug else (0, [])
+    vendor_id, secrets = configuration.signing_keys(slug, timezone.now()) if "\0" not in slug else (0, [])
     try:
         if not secrets:
             raise NotTheVendor

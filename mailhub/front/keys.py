@@ -115,7 +115,7 @@ class Key(HttpBearer):
     def __init__(self, *scopes: str, counts: bool = True) -> None:
         super().__init__()
         self._scopes: Collection[str] = scopes
-        self._ask = rate_limits.check if counts else rate_limits.knock
+        self._ask = rate_limits.check if counts else rate_limits.precheck
 
     def __call__(self, request: HttpRequest) -> Caller:
         kind, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")

@@ -27,7 +27,7 @@ _full: dict[tuple[int, int], float] = {}  # keys, with their limit, that asked t
 
 @cache
 def _limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
-    pool = redis_clients.redis(url, patience).connection_pool
+    pool = redis_clients.connect(url, patience).connection_pool
     return SlidingWindowCounterRateLimiter(RedisStorage(url, pool, key_prefix="mailhub:keys", wrap_exceptions=True))
 
 
@@ -37,7 +37,7 @@ def check(key_id: int, per_minute: int) -> None:
         raise refusal(key_id, per_minute)
 
 
-def knock(key_id: int, per_minute: int) -> None:
+def precheck(key_id: int, per_minute: int) -> None:
     """Counts nothing. Raises Problem if the key asked too often a moment ago."""
     until = _full.get((key_id, per_minute))
     if until and time.monotonic() < until:
@@ -96,7 +96,7 @@ FREE = 4_000  # a millisecond, which the limit of requests bounds already
 LARGEST = 16_000  # steps that are counted at a time: then others have their turn
 
 
-class Allowance(Budget):
+class RenderBudget(Budget):
     """Steps are counted for the sponsor before they are taken, so what is refused in the middle is counted too."""
 
     def __init__(self, sponsor_id: int) -> None:
@@ -121,7 +121,7 @@ class Allowance(Budget):
             raise OverBudget(problem.detail) from problem
 
 
-def refused(over: OverBudget, pointer: str) -> Problem:
+def over_budget(over: OverBudget, pointer: str) -> Problem:
     """What the client is told: the request is too dear, or the sponsor has had its share of this minute."""
     if isinstance(over.__cause__, Problem):
         return over.__cause__

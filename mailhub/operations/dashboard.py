@@ -39,7 +39,7 @@ class Workers:
     lost: bool = False
 
 
-def ask(seconds: float = SECONDS) -> Workers:
+def ask_workers(seconds: float = SECONDS) -> Workers:
     from mailhub.celery import app
 
     try:

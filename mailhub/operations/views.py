@@ -25,7 +25,7 @@ from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store, scope
 from mailhub.operations import dashboard, plot
-from vendors.history import Person
+from vendors.history import Actor
 from vendors.limits.values import Limit
 from vendors.models import Vendor
 
@@ -44,11 +44,11 @@ class PollMiddleware:
         return HttpResponse("Your session has ended.", "text/plain", 401, headers=headers)
 
 
-MAY = ("campaigns.add_resolution", scope.ALL)  # messages of all sponsors go into doubt
+MAY_RECOVER = ("campaigns.add_resolution", scope.ALL_SPONSORS)  # messages of all sponsors go into doubt
 DECIDED = 5  # recoveries that are shown
 
 
-def page(request: HttpRequest) -> HttpResponse:
+def recover(request: HttpRequest) -> HttpResponse:
     """GET: the numbers, of a recovery that is undone. POST: the deed, on the numbers that were shown."""
     if request.method != "POST":
         return _ask(request)
@@ -57,7 +57,7 @@ def page(request: HttpRequest) -> HttpResponse:
     if not reason:
         messages.error(request, "Nothing was done: say why, it is kept with the decision.")
         return _ask(request)
-    by = Person(user.get_username(), user.pk)
+    by = Actor(user.get_username(), user.pk)
     try:
         losses = recovery.recover(by, reason, shown=request.POST.get("shown", ""))
     except recovery.Changed as error:
@@ -100,8 +100,8 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": "Operations",
-        "pulse": dashboard.read(scope.numbers(user)),
-        "audits": user.has_perm(scope.ALL),
+        "pulse": dashboard.read(scope.sponsor_ids_of(user)),
+        "audits": user.has_perm(scope.ALL_SPONSORS),
         "app_list": admin.site.get_app_list(request),
         "spans": SPANS,
     }
@@ -109,7 +109,9 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    return render(request, "admin/operations/dashboard.html", {"pulse": dashboard.read(scope.numbers(request.user))})
+    return render(
+        request, "admin/operations/dashboard.html", {"pulse": dashboard.read(scope.sponsor_ids_of(request.user))}
+    )
 
 
 def halted(request: HttpRequest) -> HttpResponse:
@@ -119,12 +121,12 @@ def halted(request: HttpRequest) -> HttpResponse:
 
 def throughput(request: HttpRequest) -> JsonResponse:
     minutes = request.GET.get("minutes", "60")
-    told = plot.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60, scope.numbers(request.user))
+    told = plot.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60, scope.sponsor_ids_of(request.user))
     return JsonResponse(told)
 
 
 def at_work(request: HttpRequest) -> HttpResponse:
-    return render(request, "admin/operations/workers.html", {"workers": dashboard.ask()})
+    return render(request, "admin/operations/workers.html", {"workers": dashboard.ask_workers()})
 
 
 def promises(request: HttpRequest) -> HttpResponse:
@@ -175,9 +177,9 @@ def urls() -> list[URLPattern]:
         path("operations/pulse/", _for(jobs, live), name="operations-pulse"),
         path("operations/throughput/", _for(jobs, throughput), name="operations-throughput"),
         path("operations/workers/", _for(jobs, at_work), name="operations-workers"),
-        path("operations/audit/", _for(scope.ALL, promises), name="operations-audit"),
+        path("operations/audit/", _for(scope.ALL_SPONSORS, promises), name="operations-audit"),
         path("operations/halt/", _for(jobs, halted), name="operations-halt"),
-        path("operations/recover/", _for(MAY, page), name="operations-recover"),
+        path("operations/recover/", _for(MAY_RECOVER, recover), name="operations-recover"),
         path("operations/vendors/<int:vendor_id>/", _for(vendors, meter), name="operations-vendor"),
         path("operations/vendors/<int:vendor_id>/forecast/", _for(vendors, foresee), name="operations-forecast"),
     ]

@@ -47,7 +47,7 @@ def look(word: str) -> str:
 @register.inclusion_tag("admin/operations/halt.html", takes_context=True)
 def halt(context: dict[str, Any]) -> dict[str, Any]:
     """Why nothing is called, where that is so."""
-    return {"halt": takeover.halt(), "may": context["request"].user.has_perms(views.MAY)}
+    return {"halt": takeover.halt(), "may": context["request"].user.has_perms(views.MAY_RECOVER)}
 
 
 @register.inclusion_tag("admin/campaigns/bar.html")

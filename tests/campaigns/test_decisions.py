@@ -19,7 +19,7 @@ JOBS, ATTENTION = "/admin/campaigns/job/", "/admin/campaigns/message/attention/"
 
 
 def person(*groups: str, name: str = "ann") -> User:
-    schedule.create()
+    schedule.create_groups()
     made = User.objects.create(username=name, is_staff=True)
     made.groups.set(Group.objects.filter(name__in=groups))
     return made
@@ -158,10 +158,10 @@ class TestRoles:
         assert messages(other)[0].in_doubt_at
 
     def test_the_groups_are_made_once_and_stay_as_people_change_them(self, db: None) -> None:
-        schedule.create()
+        schedule.create_groups()
         group = Group.objects.get(name="viewer")
         group.permissions.clear()
-        schedule.create()
+        schedule.create_groups()
         assert not group.permissions.exists()
         assert Group.objects.get(name="vendor admin").permissions.filter(codename="change_vendor").exists()
 

@@ -34,7 +34,7 @@ def told(capsys: pytest.CaptureFixture) -> Any:
 
 @pytest.fixture
 def throttle() -> Iterator[Throttle]:
-    redis = redis_clients.redis(settings.REDIS_URL)
+    redis = redis_clients.connect(settings.REDIS_URL)
     yield Throttle(redis)
     redis.close()
 

@@ -16,7 +16,7 @@ from campaigns.models import Job, Message, Resolution
 from campaigns.operators import actions
 from mailhub import schedule
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
-from vendors.history import Person
+from vendors.history import Actor
 
 pytestmark = pytest.mark.django_db
 JOBS = "/admin/campaigns/job/"
@@ -25,7 +25,7 @@ PRESSES = ("resend", "mark_sent")
 
 @pytest.fixture
 def operator(client: Client) -> Client:
-    schedule.create()
+    schedule.create_groups()
     ann = User.objects.create(username="ann", is_staff=True)
     ann.groups.set(Group.objects.filter(name__in=["operator", "all sponsors"]))
     client.force_login(ann)
@@ -151,7 +151,7 @@ class TestOnThePage:
         assert not Resolution.objects.exists()
 
     def test_who_may_not_settle_messages_may_not_settle_jobs(self, client: Client) -> None:
-        schedule.create()
+        schedule.create_groups()
         eve = User.objects.create(username="eve", is_staff=True)
         eve.groups.set(Group.objects.filter(name__in=["viewer", "all sponsors"]))
         client.force_login(eve)
@@ -162,7 +162,7 @@ class TestOnThePage:
 
 
 def test_a_thousand_doubts_take_no_more_statements_than_two() -> None:
-    by = Person("ann", User.objects.create(username="ann").pk)
+    by = Actor("ann", User.objects.create(username="ann").pk)
     jobs = [logged(size, []) for size in (2, 2, 1000)]
     taken = []
     for job in jobs:  # the first one fills caches

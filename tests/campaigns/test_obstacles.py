@@ -97,8 +97,8 @@ def to_campaign(job: Job, **fields: Any) -> None:
 
 
 def unread(job: Job) -> None:
-    for reader in redis_clients.look(settings.REDIS_URL):
-        redis_clients.leave(settings.REDIS_URL, reader.name)
+    for reader in redis_clients.registered_workers(settings.REDIS_URL):
+        redis_clients.unregister_worker(settings.REDIS_URL, reader.name)
 
 
 def busy(job: Job) -> None:
@@ -106,7 +106,7 @@ def busy(job: Job) -> None:
     unread(job)
     other = factories.campaign_with_job(1, status="SENDING")
     both = frozenset([job.vendor.queue, other.vendor.queue])
-    redis_clients.tell(settings.REDIS_URL, redis_clients.Reader("one", both, 1), seconds=3600)
+    redis_clients.register_worker(settings.REDIS_URL, redis_clients.Worker("one", both, 1), seconds=3600)
 
 
 def taken_over() -> None:

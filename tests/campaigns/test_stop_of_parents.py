@@ -20,10 +20,10 @@ from campaigns.operators import actions
 from mailhub import schedule
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, recount, statuses
-from vendors.history import Person
+from vendors.history import Actor
 
 pytestmark = pytest.mark.django_db
-ANN = Person("ann")
+ANN = Actor("ann")
 JOBS = "/admin/campaigns/job/"
 
 
@@ -65,7 +65,7 @@ def by_the_commands_other_look_ups(top: Job) -> None:
 
 
 def in_the_admin(top: Job) -> None:
-    schedule.create()
+    schedule.create_groups()
     ann = User.objects.create(username="ann", is_staff=True)
     ann.groups.set(Group.objects.filter(name__in=["operator", "all sponsors"]))
     client = Client()

@@ -11,9 +11,9 @@ from campaigns.models import Job, Message, references
 from campaigns.operators import actions
 from tests.chaos.crew import FREEZE
 from tests.chaos.mail import Line
-from vendors.history import Person
+from vendors.history import Actor
 
-WHO = Person("storm", None)
+WHO = Actor("storm", None)
 STOPPED_FOR = (4.0, 14.0)  # seconds until it is sent on
 # Seconds after a stop in which a frozen sender may wake up and go on with a call that had begun.
 UNDER_WAY = FREEZE[1] + 4.0

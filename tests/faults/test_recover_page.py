@@ -25,7 +25,7 @@ from tests.faults.checker import judge, sums
 from tests.faults.sending import login, send_the_rest, sent, take_again
 from tests.faults.test_restore import redis_lost_all
 from tests.sandbox import Sandbox
-from vendors.history import Person
+from vendors.history import Actor
 from vendors.models import Credential
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -34,7 +34,7 @@ FRONT = ("/admin/", "/admin/operations/pulse/", "/admin/operations/halt/")
 
 
 def person(name: str, *groups: str) -> Client:
-    schedule.create()
+    schedule.create_groups()
     user = User.objects.create(username=name, is_staff=True)
     user.groups.set(Group.objects.filter(name__in=groups))
     client = Client()
@@ -112,7 +112,7 @@ def test_of_two_that_recover_at_once_the_second_does_nothing() -> None:
     Store.objects.update(timeline="000000AA")
     adoptions = Store.objects.get().adoptions
     with pytest.raises(CommandError, match="in the meantime"), while_it_waits(by_command):
-        recovery.recover(Person("olga"), "the disk died")
+        recovery.recover(Actor("olga"), "the disk died")
     assert Store.objects.get().adoptions == adoptions + 1 and len(decided()) == 1
 
 
@@ -129,7 +129,7 @@ def test_numbers_that_have_changed_since_are_shown_anew_and_nothing_is_done(
         restore(name)
         told = operator.get(PAGE)
         assert "There is no witness" in words(told) and "27 messages will be in doubt" in words(told)
-        actions.stop([jobs[1].pk], Person("ann"))
+        actions.stop([jobs[1].pk], Actor("ann"))
         stale = operator.post(PAGE, form(told, "power failed"))
         assert "The numbers have changed" in words(stale) and "20 messages will be in doubt" in words(stale)
         assert 'value="power failed"' in stale.content.decode(), "nobody types it twice"

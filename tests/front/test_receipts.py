@@ -66,7 +66,7 @@ def test_a_result_on_its_server_is_not_believed_after_a_receipt():
     program, vendor = Program(), reporting()
     links, names = finished(program, vendor.row, [accepted(), accepted()])
     vendor.tell((names[0], "delivered", 1), (names[1], "bounced", 1))
-    writer.consume(Session.objects.get().pk)
+    writer.write_result(Session.objects.get().pk)
     vendor.tell((names[0], "bounced", 2), (names[1], "delivered", 2))  # the counts are as before
     rows = program.get(links["messages"]).json()["data"]
     assert [row["status"] for row in rows] == ["bounced", "delivered"]
@@ -96,9 +96,9 @@ def test_a_letter_that_is_delivered_before_its_session_ends_was_sent_as_well(rec
     _, (name,) = finished(program, vendor.row, [accepted()])
     vendor.tell((name,))
     session = Session.objects.get()
-    assert len(writer.consume(session.pk)) == 2
+    assert len(writer.write_result(session.pk)) == 2
     vendor.tell((name, "bounced", 3))
-    assert writer.consume(session.pk) == [], "the session's end is told once"
+    assert writer.write_result(session.pk) == [], "the session's end is told once"
     kinds = ["message.bounced", "message.delivered", "message.sent", "session.finished"]
     assert sorted(WebhookCall.objects.values_list("kind", flat=True)) == kinds
 
@@ -138,12 +138,12 @@ class TestWhoMayReport:
 
     def test_a_new_secret_leaves_the_old_one_a_day(self):
         vendor = reporting()
-        old, vendor.secret = vendor.secret, configuration.rotate(vendor.row, timezone.now())
+        old, vendor.secret = vendor.secret, configuration.rotate_signing_key(vendor.row, timezone.now())
         for secret in (old, vendor.secret):
             assert vendor.post([receipt("x")], secret).status_code == 202
-        _, secrets = configuration.of(vendor.row.slug, timezone.now() + timedelta(days=1, minutes=1))
+        _, secrets = configuration.signing_keys(vendor.row.slug, timezone.now() + timedelta(days=1, minutes=1))
         assert secrets == [vendor.secret]
-        assert configuration.revoke(vendor.row) == 2
+        assert configuration.revoke_signing_keys(vendor.row) == 2
         problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
 
     def test_the_command_shows_a_secret_once_where_the_adapter_reports(self, capsys):

@@ -29,7 +29,7 @@ def vendor(sandbox: Sandbox) -> Any:
 @pytest.fixture
 def reports(vendor: Any, sandbox: Sandbox, live_server: Any) -> Iterator[None]:
     """The vendor knows where to report to, and with which secret."""
-    secret = configuration.rotate(vendor, timezone.now())
+    secret = configuration.rotate_signing_key(vendor, timezone.now())
     address = f"{live_server.url}/api/v1/receipts/{vendor.slug}"
     sandbox.settings(receipts_to=address, receipts_secret=secret)
     yield

@@ -111,17 +111,17 @@ def test_the_answer_is_the_same_from_the_result_server_and_from_the_rows():
     links, _ = sent(program, [accepted("v-1"), refused()])
     from_rows = program.get(links["messages"]).json()
     session = Session.objects.get()
-    writer.consume(session.pk)
+    writer.write_result(session.pk)
     session.refresh_from_db()
     assert session.shard == result_store.shard_of(session.pk) and session.finished_at
-    assert result_store.get(session.shard, session.pk)["messages"][0]["vendor_message_id"] == "v-1"
+    assert result_store.get_result(session.shard, session.pk)["messages"][0]["vendor_message_id"] == "v-1"
     assert program.get(links["messages"]).json() == from_rows
 
 
 def test_a_result_from_before_a_late_acceptance_is_not_believed():
     program = Program()
     links, job = sent(program, [in_doubt()])
-    writer.consume(Session.objects.get().pk)
+    writer.write_result(Session.objects.get().pk)
     news = {"message_id": "late", "delivered_at": timezone.now(), "in_doubt_at": None, "error_sub_type": None}
     Message.objects.filter(id=job.first_message).update(**news)
     Job.objects.filter(pk=job.pk).update(accepted=1, in_doubt=0)
@@ -158,7 +158,7 @@ def test_a_stopped_session_calls_nobody_and_a_retry_sends_it_on():
     assert job.stopped_by == program.key.prefix
     problem(program.post(links["retry"]), "state-conflict", 409)  # until it is finalised
     assert finalizer.finalise(job.pk)
-    writer.consume(Session.objects.get().pk)
+    writer.write_result(Session.objects.get().pk)
     assert program.get(f"{links['messages']}?status=stopped").json()["data"][1]["reference"] == "r1"
     again = program.post(links["retry"])
     assert again.status_code == 202 and again.json()["changed"] and again.json()["session"]["status"] == "waiting"

@@ -89,7 +89,7 @@ def finished(program, shapes, **members):
     people = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
     program.send(letter(desk(), recipients=people, **members))
     end(Job.objects.latest("id"), shapes)
-    return writer.consume(Session.objects.latest("id").pk)
+    return writer.write_result(Session.objects.latest("id").pk)
 
 
 def test_what_became_of_a_session_is_posted_and_signed(receiver):
@@ -121,11 +121,11 @@ def test_an_event_is_one_call_however_often_it_is_found_and_a_settled_doubt_is_n
     events.create(program.sponsor, receiver.url, [], test=False)
     assert len(finished(program, [in_doubt()])) == 2
     session, job = Session.objects.get(), Job.objects.get()
-    assert writer.consume(session.pk) == [] and WebhookCall.objects.count() == 2
+    assert writer.write_result(session.pk) == [] and WebhookCall.objects.count() == 2
     news = {"message_id": "late", "delivered_at": timezone.now(), "in_doubt_at": None, "error_sub_type": None}
     Message.objects.filter(id=job.first_message).update(**news)
     Job.objects.filter(pk=job.pk).update(accepted=1, in_doubt=0)
-    assert len(writer.consume(session.pk)) == 2
+    assert len(writer.write_result(session.pk)) == 2
     assert sorted(WebhookCall.objects.values_list("kind", flat=True)) == [
         "message.needs_attention",
         "message.sent",

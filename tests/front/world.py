@@ -44,7 +44,7 @@ def everything(program: Program, vendor) -> World:
     assert sent.status_code == 202, sent.content
     job = Job.objects.get(session=Session.objects.get(sponsor=program.sponsor))
     end(job, [accepted("very-own-id")])
-    writer.consume(job.session.pk)
+    writer.write_result(job.session.pk)
     call = WebhookCall.objects.filter(webhook=hook, kind="message.sent").get()
     return World(
         {

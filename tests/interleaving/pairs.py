@@ -125,7 +125,7 @@ def to_the_end(state: State, thread: VerbThread) -> None:
         decisions.retry([job.pk])
     _round_by_round(state, thread)
     for session_id in writer.left_behind():
-        writer.consume(session_id)
+        writer.write_result(session_id)
 
 
 def _round_by_round(state: State, thread: VerbThread) -> None:

@@ -81,7 +81,7 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], State] = {}
-        history.write(history.Person("ann"), Job, [])  # makes the log's user
+        history.record(history.Actor("ann"), Job, [])  # makes the log's user
         connection.cursor().execute("CREATE SCHEMA IF NOT EXISTS kept")
 
     def restore(self, name: str, fate: str) -> State:

@@ -19,12 +19,12 @@ from campaigns.sending import recording
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread
 from vendors.adapters.base import Reported
-from vendors.history import Person
+from vendors.history import Actor
 from vendors.models import RateLimit, Vendor
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 NEVER = timedelta()
-ANN = Person("ann")
+ANN = Actor("ann")
 ANY = frozenset({"accepted", "refused", "none"})
 TAKEN, REFUSED, NOT_MADE = (frozenset({fate}) for fate in ("accepted", "refused", "none"))
 
@@ -201,7 +201,7 @@ def finish_parent(state: State, thread: VerbThread) -> Any:
 @verb("logged finished sent")
 def consume(state: State, thread: VerbThread) -> Any:
     """The result of the session is written."""
-    return writer.consume(Session.objects.get(job=state.top).pk)
+    return writer.write_result(Session.objects.get(job=state.top).pk)
 
 
 # -- people

@@ -29,7 +29,7 @@ AWAY = 2  # relations between a page's model and a masked field
 
 @pytest.fixture(params=PEOPLE)
 def person(request: pytest.FixtureRequest, client: Client) -> Client:
-    schedule.create()
+    schedule.create_groups()
     user = User.objects.create(username="pat", is_staff=True)
     user.groups.set(Group.objects.filter(name__in=(request.param, "all sponsors")))
     client.force_login(user)

@@ -138,11 +138,11 @@ class TestWorkers:
     def test_a_queue_that_nobody_reads_is_named(self) -> None:
         read, unread = factories.vendor(), factories.vendor()
         with worker("hub", "webhooks", read.queue) as running:
-            found = running.until(lambda: (seen := dashboard.ask()).names and seen)
+            found = running.until(lambda: (seen := dashboard.ask_workers()).names and seen)
         assert found.unread == (unread.queue,)
 
     def test_without_any_worker_all_queues_are_named(self) -> None:
-        assert wait_until(lambda: dashboard.ask(0.1), "an answer").unread == ("hub", "webhooks")
+        assert wait_until(lambda: dashboard.ask_workers(0.1), "an answer").unread == ("hub", "webhooks")
 
 
 class TestVendorPage:

@@ -89,17 +89,17 @@ class TestDetailedTransaction:
         job_id, fence = picked(service)
         sending.send(job_id, fence)  # 4: a worker does it and has the result back
         assert finalizer.finalise(job_id)
-        (session_id,) = writer.finished([job_id])  # 5: the consumer picks the jobs that are done
-        writer.consume(session_id)  # 6: it pushes the result, then writes the server's number to the session
+        (session_id,) = writer.sessions_to_write([job_id])  # 5: the consumer picks the jobs that are done
+        writer.write_result(session_id)  # 6: it pushes the result, then writes the server's number to the session
         session = Session.objects.get()
         other = 1 - session.shard
         assert session.shard == result_store.shard_of(session_id)
-        assert result_store.get(session.shard, session_id) and not result_store.get(other, session_id)
-        assert not writer.finished([job_id]) and not writer.left_behind(), "the job is removed from the queue"
+        assert result_store.get_result(session.shard, session_id) and not result_store.get_result(other, session_id)
+        assert not writer.sessions_to_write([job_id]) and not writer.left_behind(), "the job is removed from the queue"
         status = status_of(service)  # 7: a bounced letter is a good response: the service works
         assert (status.good, status.bad) == (3, 0)
         result_servers[other].restart(keep=False)
-        stored = result_store.get(session.shard, session_id)["messages"]
+        stored = result_store.get_result(session.shard, session_id)["messages"]
         assert program.get(links["messages"]).json()["data"][0]["id"] == stored[0]["id"]  # 9 and 10
         told = program.get(links["self"]).json()
         assert (told["status"], told["counts"]["sent"], told["counts"]["failed"]) == ("partly_sent", 2, 1)
@@ -202,10 +202,10 @@ class TestFailureScenarios:
         sending.send(job_id, fence)
         finalizer.finalise(job_id)
         settings.RESULT_URLS = ["redis://127.0.0.1:1/0"]
-        writer.consume(Session.objects.get().pk)
+        writer.write_result(Session.objects.get().pk)
         session = Session.objects.get()
         assert session.finished_at and session.shard is None, "the result is dropped, the work leaves the queue"
-        assert not writer.finished([job_id]) and not writer.left_behind()
+        assert not writer.sessions_to_write([job_id]) and not writer.left_behind()
         assert program.get(links["messages"]).json()["data"][0]["status"] == "sent"
 
     def test_7_a_session_database_that_cannot_be_reached_drops_the_result_until_the_sweep(self, service):
@@ -223,7 +223,7 @@ class TestFailureScenarios:
         assert told.stdout.decode().strip() == "[]", told.stderr.decode()
         assert Session.objects.get().finished_at is None
         assert writer.left_behind() == [session.pk], "a lost bell is rung again"
-        writer.consume(session.pk)
+        writer.write_result(session.pk)
         assert Session.objects.get().finished_at
 
     def test_a_transaction_can_be_retried_by_the_user(self, service, sandbox):

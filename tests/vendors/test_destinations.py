@@ -141,7 +141,7 @@ def test_every_setting_of_an_adapter_that_marks_none_counts(unmarked: None) -> N
     login = login_at("unmarked", {"url": "x"}, Authorization="s3cret")
     vendor = login.vendor
     vendor.settings = {"url": "x", "relay": "y"}
-    configuration.save(vendor, ["settings"], history.Person("somebody"))
+    configuration.save_vendor(vendor, ["settings"], history.Actor("somebody"))
     assert now(login).secret == {}
 
 

@@ -259,7 +259,7 @@ def test_the_senders_loop_has_the_same_throttle(desk: Desk) -> None:
     scope = desk.scope((5, 60))
 
     async def send() -> None:
-        redis = redis_clients.async_redis(settings.REDIS_URL)
+        redis = redis_clients.connect_async(settings.REDIS_URL)
         try:
             throttle = AsyncThrottle(redis, **desk.clocks)
             grant = await throttle.acquire(scope, 9, HOLD)
@@ -275,7 +275,7 @@ def test_the_senders_loop_has_the_same_throttle(desk: Desk) -> None:
 
 
 def test_without_redis_there_is_no_grant() -> None:
-    redis = redis_clients.redis("unix:///nonexistent/redis.sock")
+    redis = redis_clients.connect("unix:///nonexistent/redis.sock")
     throttle = Throttle(redis)
     for verb in (
         lambda: throttle.acquire(Scope(1, 1, 1), 1, HOLD),
@@ -289,7 +289,7 @@ def test_without_redis_there_is_no_grant() -> None:
 
 def test_without_redis_the_senders_loop_gets_no_grant_either() -> None:
     async def ask() -> None:
-        redis = redis_clients.async_redis("unix:///nonexistent/redis.sock")
+        redis = redis_clients.connect_async("unix:///nonexistent/redis.sock")
         try:
             with pytest.raises(ThrottleUnreachable):
                 await AsyncThrottle(redis).acquire(Scope(1, 1, 1), 1, HOLD)

@@ -60,7 +60,7 @@ def _fresh(row: models.Model) -> models.Model:
 
 
 def _write(row: models.Model, told: str, flag: int) -> None:
-    history.write(history.Person(person()), type(row), [(row.pk, told)], flag=flag)
+    history.record(history.Actor(person()), type(row), [(row.pk, told)], flag=flag)
 
 
 def vendor_facts(row: Vendor) -> dict[str, Any]:

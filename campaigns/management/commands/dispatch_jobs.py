@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="*", type=int, metavar="ID")
-        job_commands.add(parser)
+        job_commands.add_lookups(parser)
         job_commands.deciding(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:

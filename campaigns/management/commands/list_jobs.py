@@ -29,7 +29,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        job_commands.add(parser)
+        job_commands.add_lookups(parser)
         parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"the newest N ({SHOWN}); 0: all")
         parser.add_argument("--json", action="store_true", help="one object a line")
 

@@ -8,7 +8,7 @@ from django.utils.timezone import is_naive, make_aware
 
 from campaigns.failover import recovery
 from campaigns.management.job_commands import confirm
-from vendors.history import Person
+from vendors.history import Actor
 from vendors.management.facts import person
 from vendors.management.output import tell
 
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         losses = recovery.preview(since, without)
         if not options["dry_run"]:
             confirm(f"{recovery.describe(losses)}. Calls start again after this", options)
-            by, shown = Person(options["by"] or person()), None if options["yes"] else recovery.version(losses)
+            by, shown = Actor(options["by"] or person()), None if options["yes"] else recovery.version(losses)
             try:
                 losses = recovery.recover(by, options["reason"], since, without, shown)
             except recovery.Changed as error:

@@ -10,10 +10,10 @@ from campaigns.doubts import resolve as doubts_resolve
 from campaigns.doubts.resolve import As, CannotResolve, Resolved, versions
 from campaigns.lifecycle import Status
 from campaigns.management import following, job_commands
-from campaigns.management.job_commands import NOT_YET, report
+from campaigns.management.job_commands import NOT_YET, report_decisions
 from campaigns.models import Job
 from campaigns.operators import actions
-from vendors.history import Person
+from vendors.history import Actor
 from vendors.management.facts import person
 from vendors.management.output import tell, write_rows
 
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
         parser.add_argument("--job", type=int, metavar="ID", help="of this job")
-        job_commands.add(parser)
+        job_commands.add_lookups(parser)
         job_commands.deciding(parser)
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
@@ -58,7 +58,7 @@ class Command(BaseCommand):
             self._settle_jobs(jobs, options)
 
     def _list(self, rows: QuerySet[Any], options: dict[str, Any]) -> None:
-        shown = map(doubts_resolve.facts, rows.iterator() if options["json"] else rows[:SHOWN])
+        shown = map(doubts_resolve.doubt_facts, rows.iterator() if options["json"] else rows[:SHOWN])
         write_rows(self.stdout, shown, options["json"], COLUMNS)
         if not options["json"] and (total := rows.count()) > SHOWN:
             self.stdout.write(f"the first {SHOWN} of {total:,}; --json lists all")
@@ -66,7 +66,7 @@ class Command(BaseCommand):
     def _settle(self, options: dict[str, Any]) -> None:
         ids, decision, by = options["messages"], options["decision"], options["by"] or person()
         if options["dry_run"]:
-            named = list(map(doubts_resolve.facts, doubts_resolve.list_doubts().filter(pk__in=ids)))
+            named = list(map(doubts_resolve.doubt_facts, doubts_resolve.list_doubts().filter(pk__in=ids)))
             self._would(len(named), len({row["job"] for row in named}), options)
             return
         try:
@@ -87,9 +87,9 @@ class Command(BaseCommand):
             self._would(number, len(ids), options)
             return
         job_commands.confirm(_words(number, len(ids), options), options)
-        how = options["decision"], Person(options["by"] or person()), options["reason"]
+        how = options["decision"], Actor(options["by"] or person()), options["reason"]
         answers = [answer for one in ids for answer in actions.settle_jobs([one], *how, seen[one])]
-        report(self.stdout, answers, options["json"])
+        report_decisions(self.stdout, answers, options["json"])
         if options["wait"]:
             sending = [job_id for one in answers if one.verdict == Verdict.DONE for job_id in one.ready]
             job_commands.wait(self, sending, options, following.OVER)
@@ -102,7 +102,7 @@ class Command(BaseCommand):
 def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
     """Those that are looked up, of a parent its children too; None: no look-up is given."""
     if options["job"] is None:
-        return job_commands.looked_up_jobs(options) if job_commands.given(options) else None
+        return job_commands.looked_up_jobs(options) if job_commands.any_lookup(options) else None
     if not Job.objects.filter(pk=options["job"]).exists():
         raise CommandError(f"there is no job {options['job']}")
     return job_commands.looked_up_jobs(options).filter(Q(pk=options["job"]) | Q(parent=options["job"]))

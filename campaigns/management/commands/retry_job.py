@@ -10,7 +10,7 @@ from campaigns.lifecycle import DONE, Status
 from campaigns.management import job_commands
 from campaigns.models import Job
 from campaigns.operators import actions
-from vendors.history import Person
+from vendors.history import Actor
 
 ANSWERED = F("accepted") + F("in_doubt")  # these are never sent again
 
@@ -36,5 +36,5 @@ class Command(job_commands.Deciding):
         words = f"this sends {sums.refused:,} refused and {sums.waiting:,} never called messages of {len(jobs):,} jobs"
         return words, {"refused": sums.refused, "waiting": sums.waiting}
 
-    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[JobDecision]:
+    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
         return actions.retry(ids, expired=options["expired"], by=by, reason=options["reason"])

@@ -8,7 +8,7 @@ from campaigns.decisions import JobDecision
 from campaigns.management import following, job_commands
 from campaigns.models import Job
 from campaigns.operators import actions
-from vendors.history import Person
+from vendors.history import Actor
 
 
 class Command(job_commands.Deciding):
@@ -27,5 +27,5 @@ class Command(job_commands.Deciding):
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
         return f"this stops {len(jobs):,} jobs with {waiting:,} messages waiting", {"waiting": waiting}
 
-    def act(self, ids: Iterable[int], by: Person, options: dict[str, Any]) -> list[JobDecision]:
+    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
         return actions.stop(ids, by, options["reason"])

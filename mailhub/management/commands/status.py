@@ -40,14 +40,14 @@ class Command(BaseCommand):
             terminal = self.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
             with console.capture() as text:
-                console.print(_picture(dashboard.ask(), console.width))
+                console.print(_picture(dashboard.ask_workers(), console.width))
             self.stdout.write(text.get().rstrip())
 
     def _watch(self) -> None:
         try:
             with Live(auto_refresh=False, screen=False) as live:
                 while True:
-                    live.update(_picture(dashboard.ask(), live.console.width), refresh=True)
+                    live.update(_picture(dashboard.ask_workers(), live.console.width), refresh=True)
                     sleep(REDRAW_SECONDS)
         except KeyboardInterrupt:
             return

@@ -87,7 +87,7 @@ class Command(BaseCommand):
                 Credential.objects.create(vendor=row)
                 terms.replace(row, None, limits)
                 if not options["no_casters"]:
-                    configuration.default_set(row)
+                    configuration.create_default_casters(row)
                 history.added(row)
         except IntegrityError:
             self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
@@ -118,7 +118,7 @@ class Command(BaseCommand):
         arguments.check(row)
         with history.kept(row, vendor_facts):
             # Other columns are somebody else's; a changed night reaches beat.
-            forgotten = configuration.save(row, changed, records.Person(history.person()))
+            forgotten = configuration.save_vendor(row, changed, records.Actor(history.person()))
         told = [f"{slug}: {'changed' if changed else 'already so'}"]
         told += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
         self._tell(row, "\n".join(told), options)
@@ -182,7 +182,7 @@ class Command(BaseCommand):
         row = arguments.vendor(slug)
         if options["off"]:
             with transaction.atomic():
-                if gone := receipt_keys.revoke(row):
+                if gone := receipt_keys.revoke_signing_keys(row):
                     history.changed(row, "receipts are not taken any more")
             told = "receipts are not taken any more" if gone else "there was no secret"
             self._tell(row, f"{slug}: {told}", options)
@@ -190,7 +190,7 @@ class Command(BaseCommand):
         if not adapters.load(row.adapter)(row.settings, {}).capabilities.receipts:
             raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
         with transaction.atomic():
-            secret = receipt_keys.rotate(row, timezone.now())
+            secret = receipt_keys.rotate_signing_key(row, timezone.now())
             history.changed(row, "a new secret for receipts")
         address = f"/api/v1/receipts/{slug}"
         facts = {"slug": slug, "address": address, "secret": secret}
