@@ -43,26 +43,26 @@ def _on_migrate(using: str, **_: Any) -> None:
     from django.db import connections
 
     from campaigns.failover import guard
-    from mailhub import schedule
+    from mailhub import installation
 
     # migrate may have been given one app only
     needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_store"}
     if needed <= set(connections[using].introspection.table_names()):
-        schedule.sync_beat()
-        schedule.create_groups()
+        installation.sync_beat()
+        installation.create_groups()
         guard.migrated()
 
 
 def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
     """A vendor came, changed or went: its night and its queue."""
-    from mailhub import schedule, worker_queues
+    from mailhub import installation, worker_queues
 
     def _sync() -> None:
         try:
-            schedule.sync_beat()
+            installation.sync_beat()
         except (DatabaseError, InterfaceError) as why:
             log.warning("Beat's table could not be brought up to date: %s", why)
 
-    if update_fields is None or schedule.SHAPING & update_fields:
+    if update_fields is None or installation.SHAPING & update_fields:
         transaction.on_commit(_sync, robust=True)
         transaction.on_commit(worker_queues.announce, robust=True)

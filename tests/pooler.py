@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from django.db import connection
 
-from mailhub.embedded.daemon import demoted
+from mailhub.embedded.process import demoted
 from tests.waiting import DEADLINE, wait_until
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")

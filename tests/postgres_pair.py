@@ -12,7 +12,7 @@ from urllib.parse import quote
 import psycopg
 
 from mailhub.embedded.binaries import postgres_programs
-from mailhub.embedded.daemon import demoted
+from mailhub.embedded.process import demoted
 from tests.waiting import DEADLINE, wait_until
 
 FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB", "-c", "max_connections=60"]

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 from django.conf import settings
 
 from vendors.adapters.http_client import HttpConnection, header
-from vendors.adapters.wire import connect
+from vendors.adapters.transport import connect
 from vendors.outcomes import CallError, parse_retry_after
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from campaigns import labels, progress
-from campaigns.admin.scoped import CreatedFilter, Scoped
+from campaigns.admin.base import CreatedFilter, Scoped
 from campaigns.models import Campaign, Sponsor, scope
 from vendors.listing import OwnLookups
 

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from campaigns import labels, progress
 from campaigns.admin.actions import Decisions
+from campaigns.admin.base import Scoped
 from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
-from campaigns.admin.scoped import Scoped
 from campaigns.forecast import eta
 from campaigns.models import Campaign, DispatchRun, Job, Sponsor, scope
 from campaigns.operators.filters import DATES

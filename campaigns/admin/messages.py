@@ -12,7 +12,7 @@ from django.urls import path
 
 from campaigns import labels
 from campaigns.admin import doubts
-from campaigns.admin.scoped import Scoped
+from campaigns.admin.base import Scoped
 from campaigns.lifecycle import PARENTS, Status
 from campaigns.models import Campaign, Job, Message, OpsMessage, ReportKind, Resolution, scope
 from vendors.listing import CappedPaginator

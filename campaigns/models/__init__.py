@@ -1,8 +1,8 @@
 """The rows of the work: mail: campaigns, messages, jobs. sessions: what the HTTP front gives for a send request."""
 
+from campaigns.models.api_clients import Session, Webhook, WebhookCall
 from campaigns.models.mail import HOLDING, Campaign, Delivery, Job, Message, OpsMessage, ReportKind, Resolution, Sponsor
-from campaigns.models.sessions import Session, Webhook, WebhookCall
-from campaigns.models.store import Audited, DispatchRun, Store
+from campaigns.models.operations import Audited, DispatchRun, Store
 
 __all__ = [
     "HOLDING",

@@ -23,7 +23,7 @@ from campaigns.claiming.claims import ClaimedMessage
 from campaigns.claiming.leased_job import LeasedJob, letters_in_turn
 from campaigns.sending.recording import CallResult
 from vendors.adapters.base import Letter
-from vendors.adapters.wire import Deadlines
+from vendors.adapters.transport import Deadlines
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the call

@@ -20,7 +20,7 @@ from standardwebhooks import Webhook as Signer
 
 from campaigns.delivery_report_queries import ReportChange
 from campaigns.models import ReportKind, Session, Sponsor, Webhook, WebhookCall
-from campaigns.models.sessions import Event
+from campaigns.models.api_clients import Event
 from vendors import webhook_http
 
 log = logging.getLogger(__name__)

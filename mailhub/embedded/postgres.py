@@ -11,8 +11,8 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from mailhub.embedded.binaries import postgres_programs
-from mailhub.embedded.daemon import demoted
 from mailhub.embedded.data_dir import EmbeddedError, Home
+from mailhub.embedded.process import demoted
 
 SETTINGS = {
     "listen_addresses": "",  # no TCP port; whoever may enter the 0700 folder of the socket is trusted

@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from mailhub.embedded.binaries import redis_program
-from mailhub.embedded.daemon import demoted
 from mailhub.embedded.data_dir import Home
+from mailhub.embedded.process import demoted
 
 ANSWER_SECONDS = 10
 DATABASES = 64  # the tests give one to each of their processes

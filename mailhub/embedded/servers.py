@@ -5,9 +5,9 @@ import shutil
 import time
 from dataclasses import dataclass
 
-from mailhub.embedded.daemon import Daemon
 from mailhub.embedded.data_dir import EmbeddedError, Home
 from mailhub.embedded.postgres import Postgres
+from mailhub.embedded.process import Daemon
 from mailhub.embedded.redis import Redis
 
 START_SECONDS = 120.0

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
-from campaigns.models.sessions import Event
+from campaigns.models.api_clients import Event
 from vendors.models import Vendor
 
 MOST_RECIPIENTS = 1000

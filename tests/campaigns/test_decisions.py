@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from campaigns.models import Message, Resolution
-from mailhub import schedule
+from mailhub import installation
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
 
@@ -19,7 +19,7 @@ JOBS, ATTENTION = "/admin/campaigns/job/", "/admin/campaigns/message/attention/"
 
 
 def person(*groups: str, name: str = "ann") -> User:
-    schedule.create_groups()
+    installation.create_groups()
     made = User.objects.create(username=name, is_staff=True)
     made.groups.set(Group.objects.filter(name__in=groups))
     return made
@@ -158,10 +158,10 @@ class TestRoles:
         assert messages(other)[0].in_doubt_at
 
     def test_the_groups_are_made_once_and_stay_as_people_change_them(self, db: None) -> None:
-        schedule.create_groups()
+        installation.create_groups()
         group = Group.objects.get(name="viewer")
         group.permissions.clear()
-        schedule.create_groups()
+        installation.create_groups()
         assert not group.permissions.exists()
         assert Group.objects.get(name="vendor admin").permissions.filter(codename="change_vendor").exists()
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from campaigns.models import Job, Message, Resolution
 from campaigns.operators import actions
-from mailhub import schedule
+from mailhub import installation
 from tests.campaigns.rows import accepted, family, in_doubt, logged, messages, recount, refused, statuses
 from vendors.history import Actor
 
@@ -25,7 +25,7 @@ PRESSES = ("resend", "mark_sent")
 
 @pytest.fixture
 def operator(client: Client) -> Client:
-    schedule.create_groups()
+    installation.create_groups()
     ann = User.objects.create(username="ann", is_staff=True)
     ann.groups.set(Group.objects.filter(name__in=["operator", "all sponsors"]))
     client.force_login(ann)
@@ -151,7 +151,7 @@ class TestOnThePage:
         assert not Resolution.objects.exists()
 
     def test_who_may_not_settle_messages_may_not_settle_jobs(self, client: Client) -> None:
-        schedule.create_groups()
+        installation.create_groups()
         eve = User.objects.create(username="eve", is_staff=True)
         eve.groups.set(Group.objects.filter(name__in=["viewer", "all sponsors"]))
         client.force_login(eve)

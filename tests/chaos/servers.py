@@ -10,7 +10,7 @@ from pathlib import Path
 from django.db import connection
 
 from mailhub import embedded
-from mailhub.embedded.daemon import Daemon
+from mailhub.embedded.process import Daemon
 from vendors import redis_clients
 
 NAMES = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "RESULT_BACKEND")

@@ -68,7 +68,7 @@ def main() -> None:
     from django.db import connections
 
     from campaigns import tasks
-    from mailhub import schedule, worker_queues  # noqa: F401
+    from mailhub import installation, worker_queues  # noqa: F401
     from vendors.adapters import http  # noqa: F401
 
     _set_task_join_will_block(True)  # as in the processes of a pool: nobody listens for results

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mailhub.embedded.daemon import Daemon
+from mailhub.embedded.process import Daemon
 from tests import factories
 from tests.waiting import wait_until
 

@@ -11,9 +11,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from campaigns.admin.scoped import Scoped
+from campaigns.admin.base import Scoped
 from campaigns.models import Message, OpsMessage, Resolution, Sponsor
-from mailhub import schedule
+from mailhub import installation
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
 from vendors.listing import OwnLookups
@@ -21,7 +21,7 @@ from vendors.models import Credential, EncryptedJSONField, Vendor
 
 pytestmark = pytest.mark.django_db
 PEOPLE = ("viewer", "vendor admin")  # roles that may not see to whom messages go
-OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in schedule.APPS}
+OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in installation.APPS}
 SUFFIXES = ("", "__exact", "__iexact", "__startswith", "__icontains", "__iregex", "__gt", "__in", "__isnull", "__name")
 MARK = "zanzibar"  # stands in every masked value and nowhere else
 AWAY = 2  # relations between a page's model and a masked field
@@ -29,7 +29,7 @@ AWAY = 2  # relations between a page's model and a masked field
 
 @pytest.fixture(params=PEOPLE)
 def person(request: pytest.FixtureRequest, client: Client) -> Client:
-    schedule.create_groups()
+    installation.create_groups()
     user = User.objects.create(username="pat", is_staff=True)
     user.groups.set(Group.objects.filter(name__in=(request.param, "all sponsors")))
     client.force_login(user)

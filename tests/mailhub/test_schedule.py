@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.test import override_settings
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
 
-from mailhub import schedule
+from mailhub import installation
 from tests.celery_tasks import in_broker
 from tests.factories import vendor
 from tests.workers import celery
@@ -27,7 +27,7 @@ def table() -> list[Any]:
 
 
 def test_a_migrated_database_has_the_sweeps() -> None:
-    schedule.sync_beat()
+    installation.sync_beat()
 
     every = {row.task: row.schedule.run_every for row in PeriodicTask.objects.filter(interval__isnull=False)}
 
@@ -42,10 +42,10 @@ def test_a_migrated_database_has_the_sweeps() -> None:
 
 def test_a_second_sync_writes_nothing() -> None:
     vendor(dispatch_at=time(9, 30))
-    schedule.sync_beat()
+    installation.sync_beat()
     before, told = table(), PeriodicTasks.last_change()
 
-    schedule.sync_beat()
+    installation.sync_beat()
 
     assert table() == before
     assert PeriodicTasks.last_change() == told
@@ -53,7 +53,7 @@ def test_a_second_sync_writes_nothing() -> None:
 
 def test_a_vendor_has_its_night_at_its_own_local_time_and_weekdays() -> None:
     one = vendor(dispatch_at=time(18, 5), time_zone="Asia/Kathmandu", weekdays=[1, 5, 7])
-    schedule.sync_beat()
+    installation.sync_beat()
 
     crontab = night_of(one).crontab
 
@@ -93,12 +93,12 @@ def test_a_vendor_that_is_only_paused_leaves_the_table_alone(django_capture_on_c
 
 def test_a_person_who_disables_a_row_is_not_overruled() -> None:
     one = vendor()
-    schedule.sync_beat()
+    installation.sync_beat()
     PeriodicTask.objects.filter(pk=night_of(one).pk).update(enabled=False)
 
     one.dispatch_at = time(3)
     one.save()
-    schedule.sync_beat()
+    installation.sync_beat()
 
     assert not night_of(one).enabled
     assert night_of(one).crontab.hour == "3"
@@ -112,19 +112,19 @@ def test_the_rows_of_people_are_left_alone() -> None:
     mine = PeriodicTask.objects.filter(name__startswith="my ")
     before = list(mine.values())
 
-    schedule.sync_beat()
+    installation.sync_beat()
 
     assert list(mine.values()) == before
 
 
 def test_what_was_changed_or_deleted_by_hand_is_mended() -> None:
     one = vendor()
-    schedule.sync_beat()
+    installation.sync_beat()
     PeriodicTask.objects.filter(task="campaigns.tasks.audit").delete()
     wrong = IntervalSchedule.objects.create(every=1, period="days")
     PeriodicTask.objects.filter(pk=night_of(one).pk).update(crontab=None, interval=wrong)
 
-    schedule.sync_beat()
+    installation.sync_beat()
 
     assert PeriodicTask.objects.filter(task="campaigns.tasks.audit").exists()
     assert night_of(one).crontab.hour == "18"
@@ -134,7 +134,7 @@ def test_what_was_changed_or_deleted_by_hand_is_mended() -> None:
 def test_a_vendor_without_a_known_time_zone_costs_no_other_vendor_its_night(caplog: Any) -> None:
     wrong, right = vendor(time_zone="Mars/Olympus"), vendor()
 
-    schedule.sync_beat()
+    installation.sync_beat()
 
     assert night_of(right)
     assert wrong.slug in caplog.text
@@ -142,14 +142,14 @@ def test_a_vendor_without_a_known_time_zone_costs_no_other_vendor_its_night(capl
 
 def test_a_vendor_without_weekdays_has_no_night() -> None:
     one = vendor(weekdays=[])
-    schedule.sync_beat()
+    installation.sync_beat()
 
     assert not PeriodicTask.objects.filter(args=f"[{one.pk}]").exists()
 
 
 @override_settings(SWEEP_SECONDS=0.5)
 def test_a_sweep_of_half_a_second_stays_one() -> None:
-    schedule.sync_beat()
+    installation.sync_beat()
 
     assert PeriodicTask.objects.get(task="campaigns.tasks.sweep").schedule.run_every.total_seconds() == 0.5
 
@@ -166,7 +166,7 @@ def test_migrating_brings_the_table_up_to_date() -> None:
 @pytest.mark.django_db(transaction=True)
 @override_settings(SWEEP_SECONDS=0.2)
 def test_beat_rings_for_these_rows() -> None:
-    schedule.sync_beat()
+    installation.sync_beat()
 
     with celery("beat", "--pidfile=", "--loglevel=INFO") as beat:
         beat.until(lambda: "campaigns.tasks.sweep" in {one["headers"]["task"] for one in in_broker("hub")})

@@ -17,7 +17,8 @@ from django.core.management import CommandError, call_command
 from kombu import Connection
 
 from mailhub import embedded
-from mailhub.embedded import binaries, daemon, servers
+from mailhub.embedded import binaries, servers
+from mailhub.embedded import process as embedded_process
 from mailhub.environment import celery_url
 
 DEADLINE_SECONDS = 240
@@ -237,8 +238,8 @@ def test_the_bundled_programs_run_on_this_machine() -> None:
 def test_root_gives_the_home_to_nobody_where_namespaces_are_forbidden(
     home: embedded.Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon, "OWN_NAMESPACE", ["false"])
-    if not daemon._runs(daemon._as_user(65534, 65534)[0], binaries.redis_program()):
+    monkeypatch.setattr(embedded_process, "OWN_NAMESPACE", ["false"])
+    if not embedded_process._runs(embedded_process._as_user(65534, 65534)[0], binaries.redis_program()):
         pytest.skip("no setpriv here, or no powers to hand on")
     assert sql(embedded.ensure(home, durable=False), "SELECT 42") == 42
     for pid in pids(home):

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.test import override_settings
 from django_celery_beat.models import PeriodicTask
 
-from mailhub import parking, schedule, waiter
+from mailhub import installation, parking, waiter
 from mailhub.models import ParkedTask
 from tests.celery_tasks import arguments, in_broker, note
 from tests.factories import unique
@@ -72,11 +72,11 @@ def test_a_queue_without_a_table_goes_to_the_native_adapter(queue: str, now: dat
 def test_the_poller_looks_every_five_minutes_by_default_and_every_thirty_seconds_if_told(queue: str) -> None:
     """The frequency that tables are queried for scheduleable jobs is 5.minutes by default; delay: 30 # seconds."""
     sweep = PeriodicTask.objects.filter(task="mailhub.tasks.release_parked")
-    schedule.sync_beat()
+    installation.sync_beat()
     assert sweep.get().schedule.run_every == timedelta(minutes=5)
 
     with override_settings(WAITER_SWEEP=timedelta(seconds=30)):
-        schedule.sync_beat()
+        installation.sync_beat()
     assert sweep.get().schedule.run_every == timedelta(seconds=30)
 
 

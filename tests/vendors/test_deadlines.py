@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from vendors.adapters.wire import Deadlines
+from vendors.adapters.transport import Deadlines
 
 LONG = 600.0  # never reached
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from vendors.adapters.wire import Deadlines, Pool, Wire, connect
+from vendors.adapters.transport import Deadlines, Pool, Wire, connect
 from vendors.outcomes import CallError
 
 

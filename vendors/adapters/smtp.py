@@ -16,7 +16,7 @@ from vendors.adapters import base as options
 from vendors.adapters import mime
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
 from vendors.adapters.smtp_conversation import Conversation, Rejected
-from vendors.adapters.wire import Pool, connect
+from vendors.adapters.transport import Pool, connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Collection
 
-from vendors.adapters.wire import TLS_FAREWELL, Wire, is_wrong_vendor
+from vendors.adapters.transport import TLS_FAREWELL, Wire, is_wrong_vendor
 from vendors.outcomes import CallError, Outcome, Refused, SmtpPhase, classify_smtp
 
 REPLY_MAX = 65_536

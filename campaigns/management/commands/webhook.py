@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.models import Sponsor, Webhook, WebhookCall
-from campaigns.models.sessions import Event
+from campaigns.models.api_clients import Event
 from campaigns.tasks import notify_webhooks
 from campaigns.webhooks import events
 from vendors.management.output import tell, write_rows

@@ -1,7 +1,4 @@
-"""Sessions: the receipt that the HTTP front gives for a send request (document 002's Session DB).
-
-Who is told what happened, and each telling.
-"""
+"""What clients of the HTTP API have rows for: their sessions (document 002's Session DB) and their webhooks."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Rows that only the pipeline writes, of the sponsors that the viewer may see, without what the viewer may not.
+"""The base of admin pages for rows that only the pipeline writes: whose rows a user sees, and which columns.
 
-Document 000's look-up by date, with a custom range.
+And document 000's look-up by date, with a custom range.
 """
 
 from collections.abc import Iterator

@@ -1,12 +1,11 @@
-"""The beat table as code: what beat starts, and when, as rows of django-celery-beat.
+"""What an installation starts with, made after each migrate: the beat table's rows, and the groups of users.
 
 Beat is a trigger only. Two beats at once or a late one change nothing but the time at which work starts: the tasks
 decide from the database (a night runs once per vendor and local date, document 000).
 
-The groups that people are put in: viewer, operator, vendor admin, auditor; and who sees the mail of all sponsors.
-
-Made once, after the migrations; what an installation changes in them stays. A person without the group "all sponsors"
-sees the mail of the sponsors that name the person, whatever else the person may do.
+The groups are viewer, operator, vendor admin and auditor, and one that sees the mail of all sponsors. They are made
+once; what an installation changes in them stays. A user without the group "all sponsors" sees the mail of the sponsors
+that name the user, whatever else the user may do.
 """
 
 import logging

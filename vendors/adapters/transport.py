@@ -1,10 +1,8 @@
-"""A TCP connection as the pool wants it: tuned, watched, and closed without waiting.
+"""TCP connections for HTTP and SMTP: tuned and watched, kept open for the next call, and with a deadline.
 
-Open connections, kept for the next call: a bounded number, never one that may have gone stale.
-
-An end for calls that all may take equally long: one timer for them together.
-
-asyncio.timeout sets a timer for each; two of them were an eighth of what a message cost.
+A pool keeps a bounded number of open connections, never one that may have gone stale. Deadlines is for calls that all
+may take equally long: one timer for them together. asyncio.timeout sets a timer for each; two of them were an eighth
+of what a message cost.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Which PostgreSQL wrote the rows, and for which version of the program its tables are.
-
-What the audit found last.
-
-Each vendor's nightly dispatches (document 000).
-"""
+"""Rows about the work itself: nightly dispatches, what the audit found last, and which PostgreSQL wrote the rows."""
 
 from django.db import models
 from django.db.models.functions import Now
