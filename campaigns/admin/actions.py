@@ -14,9 +14,9 @@ from django.template.response import TemplateResponse
 
 from campaigns import labels, progress
 from campaigns.decisions import JobDecision, Verdict
-from campaigns.doubts.resolve import As, CannotResolve, versions
+from campaigns.doubts.resolve import CannotResolve, versions
 from campaigns.lifecycle import DONE, MOVES, S, Status
-from campaigns.models import Job
+from campaigns.models import Job, Resolution
 from campaigns.operators import actions as desk
 from campaigns.progress import Progress
 from vendors.history import Actor
@@ -38,7 +38,7 @@ LEGAL: dict[str, tuple[Status, ...]] = {
     "resend": (*DONE, S.P_STOPPED),
     "sent": (*DONE, S.P_STOPPED),
 }
-DOUBTS = {"resend": As.RESEND, "sent": As.SENT}  # decisions about what is in doubt
+DOUBTS = {"resend": Resolution.Decision.RESEND, "sent": Resolution.Decision.SENT}  # decisions about what is in doubt
 
 
 @dataclass(frozen=True, slots=True)

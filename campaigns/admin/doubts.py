@@ -16,12 +16,16 @@ from campaigns.models import Job, Message, Resolution, scope
 from campaigns.operators import actions
 
 SHOWN = 50
-As = Resolution.As
-TITLES = {"ask": "Ask the vendor again", As.SENT: "It was sent", As.RESEND: "Send again", As.FAILED: "Give up"}
+TITLES = {
+    "ask": "Ask the vendor again",
+    Resolution.Decision.SENT: "It was sent",
+    Resolution.Decision.RESEND: "Send again",
+    Resolution.Decision.FAILED: "Give up",
+}
 WARNINGS = {
-    As.SENT: "They count as sent from now on and are never sent again.",
-    As.RESEND: "If the vendor has them after all, these people get them twice.",
-    As.FAILED: "They count as failed from now on; a retry of their job sends them again.",
+    Resolution.Decision.SENT: "They count as sent from now on and are never sent again.",
+    Resolution.Decision.RESEND: "If the vendor has them after all, these people get them twice.",
+    Resolution.Decision.FAILED: "They count as failed from now on; a retry of their job sends them again.",
 }
 
 
@@ -76,7 +80,7 @@ def _list(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 
 
 def _ask(request: HttpRequest, site: admin.AdminSite, decision: str, rows: list[Any]) -> HttpResponse:
-    context = {"rows": _told(request, rows), "decision": decision, "warning": WARNINGS[As(decision)]}
+    context = {"rows": _told(request, rows), "decision": decision, "warning": WARNINGS[Resolution.Decision(decision)]}
     return _answer(request, site, "admin/campaigns/attention_confirm.html", TITLES[decision], context)
 
 

@@ -1,6 +1,6 @@
-"""What a person decides about messages in doubt, when nothing else could settle them (promise P1: recorded).
+"""Messages in doubt: as a person who has to decide about them sees them, and what that person decides.
 
-The messages in doubt, as a person who has to decide about them needs to see them.
+It is decided when nothing else could settle them, and each decision is recorded (promise P1).
 """
 
 from collections import Counter
@@ -55,7 +55,6 @@ def doubt_facts(row: Any) -> dict[str, Any]:
     }
 
 
-As = Resolution.As
 SHOWN = 10  # ids in one sentence
 
 
@@ -90,7 +89,7 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
     lifecycle.hold_around(ids)
     jobs = _leaves(ids)
     _all_in_doubt(ids, _lock_doubts(ids))
-    if decision == As.RESEND:
+    if decision == Resolution.Decision.RESEND:
         _all_logged(set(jobs.values()))
     with connection.cursor() as cursor:
         cursor.execute(KEEP, {"ids": ids, "decision": decision, "reason": reason, "by": by[:150]})
@@ -117,7 +116,8 @@ def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | No
     if not ids:
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has no message in doubt")
     done = resolve(ids, decision, reason, by)
-    told = f"job {job_id}: {decisions.count(done.messages, 'message')} in doubt settled as {As(decision).label}"
+    label = Resolution.Decision(decision).label
+    told = f"job {job_id}: {decisions.count(done.messages, 'message')} in doubt settled as {label}"
     told += f"; stopped half-way, so they wait for a retry: job {_list(done.held)}" if done.held else ""
     return JobDecision(job_id, Verdict.DONE, told, done.messages, done.ready)
 
@@ -186,11 +186,11 @@ def _all_logged(job_ids: set[int]) -> None:
 
 def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
     rows = Message.objects.filter(pk__in=ids)
-    if decision == As.SENT:
+    if decision == Resolution.Decision.SENT:
         rows.update(
             message_id=f"person:{by}"[:255], delivered_at=Now(), in_doubt_at=None, settle_at=None, error_sub_type=None
         )
-    elif decision == As.FAILED:
+    elif decision == Resolution.Decision.FAILED:
         rows.update(
             error_code="person", error_sub_type=reason[:255], delivered_at=Now(), in_doubt_at=None, settle_at=None
         )
@@ -211,12 +211,12 @@ def _count(jobs: dict[int, int], decision: str) -> Resolved:
     settled: dict[str, Any] = {
         "jobs": list(numbers),
         "numbers": list(numbers.values()),
-        "sent": int(decision == As.SENT),
-        "failed": int(decision == As.FAILED),
+        "sent": int(decision == Resolution.Decision.SENT),
+        "failed": int(decision == Resolution.Decision.FAILED),
     }
     with connection.cursor() as cursor:
         cursor.execute(COUNT, settled)
-    if decision != As.RESEND:
+    if decision != Resolution.Decision.RESEND:
         return Resolved(len(jobs))
     complete: list[int] = []
     held: list[int] = []

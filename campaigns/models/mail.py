@@ -291,14 +291,14 @@ class Job(models.Model):
 class Resolution(models.Model):
     """Who settled a message in doubt, as what, and why. Never changed, never deleted."""
 
-    class As(models.TextChoices):
+    class Decision(models.TextChoices):
         SENT = "sent"
         FAILED = "failed"
         RESEND = "resend", "send again"
 
     SPONSOR = "message__campaign__sponsor"
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="resolutions", db_constraint=False)
-    decision = models.CharField(max_length=10, choices=As.choices)
+    decision = models.CharField(max_length=10, choices=Decision.choices)
     reason = models.TextField()
     decided_by = models.CharField(max_length=150)
     evidence = models.TextField(blank=True, help_text="What had been seen of the call")

@@ -12,7 +12,7 @@ from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import resolve
 from campaigns.lifecycle import MOVES
-from campaigns.models import Job, Message
+from campaigns.models import Job, Message, Resolution
 from campaigns.tasks import notify_vendors, reconcile_soon
 from vendors import history
 from vendors.history import Actor
@@ -46,7 +46,7 @@ def settle(
     ids = list(message_ids)
     with transaction.atomic():
         resolved = resolve.resolve(ids, decision, reason, by)
-        told = [(one, f"settled as {resolve.As(decision).label}") for one in ids]
+        told = [(one, f"settled as {Resolution.Decision(decision).label}") for one in ids]
         history.record(Actor(by, user_id), Message, told, reason)
         if resolved.ready:
             _send_on(resolved.ready)

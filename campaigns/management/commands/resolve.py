@@ -7,11 +7,11 @@ from django.db.models import Q, QuerySet
 from campaigns import decisions
 from campaigns.decisions import Verdict
 from campaigns.doubts import resolve as doubts_resolve
-from campaigns.doubts.resolve import As, CannotResolve, Resolved, versions
+from campaigns.doubts.resolve import CannotResolve, Resolved, versions
 from campaigns.lifecycle import Status
 from campaigns.management import following, job_commands
 from campaigns.management.job_commands import NOT_YET, report_decisions
-from campaigns.models import Job
+from campaigns.models import Job, Resolution
 from campaigns.operators import actions
 from vendors.history import Actor
 from vendors.management.facts import person
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--as",
             dest="decision",
-            choices=As.values,
+            choices=Resolution.Decision.values,
             help="sent: the vendor has it; failed: it has not, given up; resend: call again",
         )
         parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
@@ -109,13 +109,13 @@ def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
 
 
 def _words(number: int, jobs: int, options: dict[str, Any]) -> str:
-    decision = As(options["decision"]).label
+    decision = Resolution.Decision(options["decision"]).label
     return f"this settles {decisions.count(number, 'message')} of {decisions.count(jobs, 'job')} as {decision}"
 
 
 def sentence(done: Resolved, decision: str) -> str:
     """What came of it, for people."""
-    words = [f"{decisions.count(done.messages, 'message')}: {As(decision).label}"]
+    words = [f"{decisions.count(done.messages, 'message')}: {Resolution.Decision(decision).label}"]
     words += [f"job {', '.join(map(str, done.ready))} sends again"] if done.ready else []
     words += [f"job {', '.join(map(str, done.held))} was stopped: retry_job sends them"] if done.held else []
     return "; ".join(words)
