@@ -122,14 +122,14 @@ class Move:
 MOVES: dict[str, Move] = {
     # leaf jobs
     "dispatch": Move((S.RENDERED, S.READY), S.DISPATCHED, "dispatcher", "the casters of its vendor may take it"),
-    "enqueue": Move((S.DISPATCHED, S.RECOVERING), S.ENQUEUED, "mailcaster", "a caster takes it and rings for a sender"),
+    "enqueue": Move((S.DISPATCHED, S.RECOVERING), S.ENQUEUED, "mailcaster", "a caster takes it and notifies a sender"),
     "send": Move((S.ENQUEUED,), S.SENDING, "sender", "its messages are copied to ops, ahead of the calls"),
     "put_back": Move(
         (S.ENQUEUED, S.SENDING), S.DISPATCHED, "sender", "no place in the window for a while, or shut down"
     ),
     "drain": Move((S.SENDING,), S.SENT, "sender", "nothing is left to pick"),
     "again": Move((S.SENT,), S.READY, "finalizer", "a call that seemed lost turned out never to have been made"),
-    "recover": Move((S.ENQUEUED, S.SENDING), S.RECOVERING, "recovery", "the heartbeat is too old; goes first"),
+    "recover": Move((S.ENQUEUED, S.SENDING), S.RECOVERING, "sweep", "the heartbeat is too old; goes first"),
     "stop": Move(
         (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING),
         S.STOPPED,

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FILE = re.compile(r"`((?:mailhub|campaigns|vendors|tests|benchmarks|docs)/[\w./-]+)`")
+FILE = re.compile(r"`((?:mailhub|campaigns|vendors|sandbox|tests|benchmarks|docs)/[\w./-]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 TEST = re.compile(r"`((?:seeds|campaigns|mailhub|vendors|contracts|properties|faults)/test_\w+\.py)(?:::(\w+))?`")
 

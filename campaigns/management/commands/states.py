@@ -24,7 +24,7 @@ SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
 HEAD = """# States
 
 Made by `manage.py states` from campaigns/lifecycle.py and the models; a test keeps it fresh. Every status is written by
-one function, `states.move`, as a conditional UPDATE of this table."""
+one function, `lifecycle.move`, as a conditional UPDATE of this table."""
 
 
 class Command(BaseCommand):
