@@ -21,15 +21,14 @@ from vendors import adapters, history
 from vendors.adapters.base import InvalidSettings
 from vendors.models import Credential, Mailcaster, ReceiptKey, Vendor
 
-KIND = Mailcaster.Kind
 # A caster that is there for small jobs cuts small children (the sizes of document 003's example), so that it is soon
 # free for the next small job; the others cut by the document's defaults. One serves nothing but small jobs: a long
 # broadcast never holds up a single letter.
 DEFAULT = (
-    ("MC1", KIND.SMALL_ONLY, 200, 2000),
-    ("MC2", KIND.SMALL_PRIORITY, 200, 2000),
-    ("MC3", KIND.LARGE_PRIORITY, 2000, 10_000),
-    ("MC4", KIND.LARGE_PRIORITY, 2000, 10_000),
+    ("MC1", Mailcaster.Kind.SMALL_ONLY, 200, 2000),
+    ("MC2", Mailcaster.Kind.SMALL_PRIORITY, 200, 2000),
+    ("MC3", Mailcaster.Kind.LARGE_PRIORITY, 2000, 10_000),
+    ("MC4", Mailcaster.Kind.LARGE_PRIORITY, 2000, 10_000),
 )
 PERCENTAGE = 3
 

@@ -212,16 +212,15 @@ def postpone(campaign: Campaign, statuses: Sequence[Status], until: datetime, re
     return Job.objects.filter(pk__in=mine).update(not_before=until, waits_for=reason[:255])
 
 
-KIND = Mailcaster.Kind
 # Within a rank the oldest job goes first. Children are taken by those who cut: Small Only never recovers one.
 SMALL = (Rank((S.RECOVERING,)), Rank((S.DISPATCHED,)))
 PARENT = (Rank((S.P_ASSIGNING,)), Rank((S.P_QUEUED,)))
 LARGE = (Rank((S.RECOVERING,), children=True), Rank((S.DISPATCHED,), children=True), *PARENT)
 ORDER: dict[str, tuple[Rank, ...]] = {
-    KIND.SMALL_ONLY: SMALL,
-    KIND.SMALL_PRIORITY: SMALL + LARGE,
-    KIND.LARGE_PRIORITY: LARGE + SMALL,
-    KIND.LARGE_ONLY: LARGE,
+    Mailcaster.Kind.SMALL_ONLY: SMALL,
+    Mailcaster.Kind.SMALL_PRIORITY: SMALL + LARGE,
+    Mailcaster.Kind.LARGE_PRIORITY: LARGE + SMALL,
+    Mailcaster.Kind.LARGE_ONLY: LARGE,
 }
 ANY_PARENT = Rank((S.P_ASSIGNING, S.P_QUEUED))
 WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)

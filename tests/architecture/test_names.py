@@ -1,0 +1,181 @@
+"""A name says one thing: public classes have names of their own, and nothing is called by a word that hides its use."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox")
+CODE = [
+    path
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if "migrations" not in path.parts  # they are history
+]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+DJANGOS = {"Command", "Meta"}  # the framework wants these names, a management command's and a model's options
+WORDS = {
+    *("bell", "bells", "desk", "desks", "outlook", "pace", "people", "picture", "pictures", "prospect", "prospects"),
+    *("room", "rooms", "roster", "standing", "told", "words"),
+}
+MAKES_A_TYPE = {"NamedTuple", "NewType", "ParamSpec", "TypeVar", "TypedDict", "namedtuple"}
+
+Place = tuple[str, str]  # a name, and file:line
+
+
+def outermost(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, also those below `if` and `try`, and nothing that is in a class or function."""
+    for node in body:
+        yield node
+        for part in ("body", "orelse", "handlers", "finalbody"):
+            if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
+                yield from outermost(getattr(node, part, []))
+
+
+def types(file: str, tree: ast.Module) -> Iterator[Place]:
+    """Public classes and names for types that a module makes."""
+    for node in outermost(tree.body):
+        if isinstance(node, ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [one.id for one in node.targets if isinstance(one, ast.Name) and is_type(one.id, node.value)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id] if "TypeAlias" in ast.unparse(node.annotation) else []
+        else:
+            names = []
+        yield from ((name, f"{file}:{node.lineno}") for name in names if not name.startswith("_"))
+
+
+def is_type(name: str, value: ast.expr) -> bool:
+    """CamelCase, or made as a type is made: `T = TypeVar("T")`, `S = Status`."""
+    if camel(name):
+        return True
+    if isinstance(value, ast.Call):
+        return last(value.func) in MAKES_A_TYPE
+    return camel(last(value))
+
+
+def camel(name: str) -> bool:
+    return name[:1].isupper() and not name.isupper()
+
+
+def last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def functions(file: str, tree: ast.Module) -> Iterator[Place]:
+    for node in outermost(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield node.name, f"{file}:{node.lineno}"
+
+
+def parts(name: str) -> set[str]:
+    """The words of a name: `desk_rows`, `DeskRows` and `DESKRows` have desk and rows."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+
+
+def twice(places: list[Place]) -> dict[str, list[str]]:
+    found = defaultdict(list)
+    for name, place in places:
+        found[name].append(place)
+    return {name: where for name, where in found.items() if len(where) > 1 and name not in DJANGOS}
+
+
+def in_the_way(places: list[Place]) -> list[str]:
+    """Names that have one of the words."""
+    return [f"{place} {name}" for name, place in places if parts(name) & WORDS]
+
+
+def modules(paths: list[Path]) -> list[Place]:
+    """Each file and each folder, once."""
+    steps = {one for path in paths for one in [path, *path.parents] if ROOT in one.parents}
+    return [(path.stem, str(path.relative_to(ROOT))) for path in sorted(steps)]
+
+
+def everywhere(kind) -> list[Place]:
+    return [one for path in CODE for one in kind(str(path.relative_to(ROOT)), ast.parse(path.read_text()))]
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    found = everywhere(types)
+    assert len(found) > 200, "the test reads nothing"
+    assert twice(found) == {}
+
+
+def test_no_public_name_has_a_word_that_hides_what_it_is() -> None:
+    assert in_the_way([*everywhere(types), *everywhere(functions)]) == []
+
+
+def test_no_module_has_a_word_that_hides_what_it_is() -> None:
+    assert in_the_way(modules([*CODE, *TESTS])) == []
+
+
+ONE = "class Answer:\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "class Answer(Base):\n    pass",
+        "Answer = dict[str, int]",
+        "Answer: TypeAlias = 'dict[str, int]'",
+        "Answer = TypeVar('Answer')",
+        "try:\n    import fast\nexcept ImportError:\n    class Answer:\n        pass",
+        "if TYPE_CHECKING:\n    Answer = str",
+    ],
+)
+def test_a_second_class_of_a_name_would_be_seen(other: str) -> None:
+    first = list(types("a.py", ast.parse(ONE)))
+    assert list(twice([*first, *types("b.py", ast.parse(other))])) == ["Answer"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "class Command(BaseCommand):\n    pass",
+        "class Outer:\n    class Answer:\n        pass",
+        "class _Answer:\n    pass",
+        "def f():\n    class Answer:\n        pass",
+        "from a import Answer",
+    ],
+)
+def test_what_makes_no_second_public_name_is_no_fault(other: str) -> None:
+    first = list(types("a.py", ast.parse(ONE + "class Command:\n    pass")))
+    assert twice([*first, *types("b.py", ast.parse(other))]) == {}
+
+
+def test_a_second_name_for_one_type_is_a_type_also_in_capitals() -> None:
+    assert [name for name, _ in types("a.py", ast.parse("S = lifecycle.Status\nT = TypeVar('T')\nMOST = 3"))] == [
+        "S",
+        "T",
+    ]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class DeskRows:\n    pass",
+        "def in_words():\n    pass",
+        "async def ring_bell():\n    pass",
+        "Roster = dict[str, int]",
+        "class HTTPProspects:\n    pass",
+    ],
+)
+def test_a_word_that_hides_would_be_seen(code: str) -> None:
+    tree = ast.parse(code)
+    assert in_the_way([*types("a.py", tree), *functions("a.py", tree)])
+
+
+@pytest.mark.parametrize("code", ["class Bellows:\n    pass", "def words_of():\n    pass", "def f():\n    told = 1"])
+def test_only_whole_words_of_names_count(code: str) -> None:
+    tree = ast.parse(code)
+    assert bool(in_the_way([*types("a.py", tree), *functions("a.py", tree)])) == ("words" in code)
+
+
+@pytest.mark.parametrize("path", ["campaigns/desk.py", "campaigns/desk/queries.py", "tests/faults/test_49_people.py"])
+def test_a_module_of_such_a_name_would_be_seen(path: str) -> None:
+    assert in_the_way(modules([ROOT / path]))
