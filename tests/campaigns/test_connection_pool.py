@@ -1,4 +1,4 @@
-"""Lines to the database that belong to no thread: used again while they are good, and only then."""
+"""Connections to the database that belong to no thread: used again while they are good, and only then."""
 
 import psycopg
 import pytest

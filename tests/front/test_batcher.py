@@ -1,4 +1,4 @@
-"""The counter: those who come while one is served are served together, and nobody is forgotten."""
+"""The batcher: those who come while one is served are served together, and nobody is forgotten."""
 
 import threading
 

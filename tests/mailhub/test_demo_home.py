@@ -1,4 +1,4 @@
-"""The demo's beginning and end without its story: who may have the ground, and what Ctrl-C finds started."""
+"""The demo's beginning and end without its story: who may have its home, and what Ctrl-C finds started."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""What people see of the waiter and do to it: manage.py waiter and the admin's page."""
+"""What operators see of the waiter and do to it: manage.py waiter and the admin's page."""
 
 import json
 from datetime import timedelta
