@@ -17,14 +17,14 @@ from mailhub import embedded
 from tests.programs import PROJECT
 from tests.waiting import wait_until
 
-# What manage.py does with the ground; the demo itself takes a minute.
-ON_THE_GROUND = """
+# What manage.py does with the home of the demo; the demo itself takes a minute.
+AT_HOME = """
 import signal, sys
 from mailhub import embedded
-from sandbox.demo import ground
+from sandbox.demo import home
 try:
-    with ground.own():
-        print("has the ground", flush=True)
+    with home.own():
+        print("has its home", flush=True)
         while True:
             signal.pause()
 except embedded.EmbeddedError as why:
@@ -107,25 +107,25 @@ Start = Callable[[str], Script]
 
 def test_a_demo_that_still_ends_is_waited_for_and_the_next_one_goes_on(home: Path, start: Start) -> None:
     lock = home / "demo" / "demo.lock"
-    first = start(ON_THE_GROUND)
-    first.until("has the ground")
+    first = start(AT_HOME)
+    first.until("has its home")
     with embedded.Home(home / "demo").lock():  # it cannot stop its servers yet
         first.process.send_signal(signal.SIGINT)
         wait_until(lambda: "ending" in lock.read_text(), "the first one's end to begin", log=first.text)
-        impatient, patient = start(ON_THE_GROUND), start(ON_THE_GROUND)
+        impatient, patient = start(AT_HOME), start(AT_HOME)
         for one in (impatient, patient):
             one.until(f"An earlier demo is still ending: waiting for process {first.process.pid}")
         impatient.process.send_signal(signal.SIGINT)
         impatient.ends_with(130)
     first.ends_with(130)
-    patient.until("has the ground")
+    patient.until("has its home")
     assert patient.text().count("still ending") == 1
 
 
 def test_a_demo_that_runs_is_not_waited_for(start: Start) -> None:
-    first = start(ON_THE_GROUND)
-    first.until("has the ground")
-    second = start(ON_THE_GROUND)
+    first = start(AT_HOME)
+    first.until("has its home")
+    second = start(AT_HOME)
     second.ends_with(1)
     assert second.text() == f"The demo runs already: process {first.process.pid}\n"
     first.process.send_signal(signal.SIGTERM)
@@ -136,9 +136,9 @@ def test_what_a_killed_demo_started_is_waited_for(home: Path, start: Start) -> N
     (home / "demo").mkdir(mode=0o700)
     with (home / "demo" / "up.lock").open("w") as place:
         fcntl.flock(place, fcntl.LOCK_EX)
-        demo = start(ON_THE_GROUND)
+        demo = start(AT_HOME)
         demo.until("What an earlier demo started is still ending: waiting for it")
-    demo.until("has the ground")
+    demo.until("has its home")
 
 
 @linux

@@ -214,15 +214,16 @@ class TestFailureScenarios:
         sending.send(job_id, fence)
         finalizer.finalise(job_id)
         session = Session.objects.get()
-        script = "import django; django.setup(); from uuid import UUID; from campaigns import consumer;"
-        script += f"consumer.PAUSES = (0.01,); print(consumer.consume(UUID('{session.pk}')))"
+        script = "import django; django.setup(); from uuid import UUID;"
+        script += "from campaigns.results import writer;"
+        script += f"writer.PAUSES = (0.01,); print(writer.write_result(UUID('{session.pk}')))"
         away = environment(
             DATABASE_URL="postgres://mailhub@127.0.0.1:1/none", DJANGO_SETTINGS_MODULE="mailhub.settings"
         )
         told = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, env=away, capture_output=True, timeout=120)
         assert told.stdout.decode().strip() == "[]", told.stderr.decode()
         assert Session.objects.get().finished_at is None
-        assert writer.left_behind() == [session.pk], "a lost bell is rung again"
+        assert writer.left_behind() == [session.pk], "a lost notification is sent again"
         writer.write_result(session.pk)
         assert Session.objects.get().finished_at
 
