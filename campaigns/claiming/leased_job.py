@@ -48,7 +48,7 @@ class LeasedJob:
 
 
 async def letters_in_turn(work: LeasedJob, messages: Iterable[ClaimedMessage]) -> list[Letter | Refused]:
-    """Each as `Work.letter`; after one that took long, others have their turn, the heartbeat above all."""
+    """Each as `LeasedJob.letter`; after one that took long, others have their turn, the heartbeat above all."""
     letters = []
     for message in messages:
         began = time.monotonic()

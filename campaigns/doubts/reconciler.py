@@ -136,7 +136,7 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
 
 
 async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
-    """young: as truth.repeat has it; None: the answer of this call is the whole truth."""
+    """young: as ground_truth.repeat has it; None: the answer of this call is the whole truth."""
     campaign, now = await ground_truth.campaign(case.rows, doubt)
     if opening := sending_hours.opens_at(campaign, now):
         return await ground_truth.later(case.rows, doubt, (opening - now).total_seconds(), None)

@@ -1,6 +1,7 @@
 """Recipients in: checked wholly, then stored wholly, or not at all.
 
-table, files: CSV. addresses, duplicates, checks: what a good list is. when: times. store: accept, in one transaction.
+csv_reader: CSV. checking: what a good list is. storage: accept, in one transaction, and times. requests: those of the
+HTTP API, many at once.
 """
 
 from campaigns.intake.checking import BadInput, RowError, address_reader, check

@@ -19,7 +19,7 @@ from vendors.history import Actor
 
 
 def stop(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
-    """As claims.people.stop."""
+    """As decisions.stop."""
     return _each(job_ids, by, reason, lambda job_id: decisions.stop([job_id], revision, by.name))
 
 
@@ -30,7 +30,7 @@ def retry(
     by: Actor | None = None,
     reason: str = "",
 ) -> list[JobDecision]:
-    """As claims.people.retry; the jobs are dispatched in the same transaction, the bell rings after it."""
+    """As decisions.retry; the jobs are dispatched in the same transaction, the vendors notified after it."""
     return _each(job_ids, by, reason, lambda job_id: _retry(job_id, revision, expired))
 
 
@@ -42,7 +42,7 @@ def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int 
 def settle(
     message_ids: Iterable[int], decision: str, reason: str, by: str, user_id: int | None = None
 ) -> resolve.Resolved:
-    """As claims.resolve.resolve; jobs that send again are dispatched in the same transaction."""
+    """As doubts.resolve.resolve; jobs that send again are dispatched in the same transaction."""
     ids = list(message_ids)
     with transaction.atomic():
         resolved = resolve.resolve(ids, decision, reason, by)
@@ -56,7 +56,7 @@ def settle(
 def settle_jobs(
     job_ids: Iterable[int], decision: str, by: Actor, reason: str, seen: int | None = None
 ) -> list[JobDecision]:
-    """As claims.resolve.resolve_job; jobs that send again are dispatched in the same transaction."""
+    """As doubts.resolve.resolve_job; jobs that send again are dispatched in the same transaction."""
     return _each(job_ids, by, reason, lambda job_id: [_settle(job_id, decision, reason, by.name, seen)])
 
 

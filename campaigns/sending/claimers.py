@@ -30,7 +30,7 @@ class Claimer(Protocol):
         """For at most so many messages from the cursor on."""
 
     async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
-        """In the order of their ids; the places behind those of the tickets are nobody's. latest: as in Ticket."""
+        """In the order of their ids; the other places are nobody's. latest: as in PermittedCall."""
 
 
 def claimer(work: LeasedJob) -> Claimer:

@@ -1,4 +1,4 @@
-"""The demo's own ground: a home below the installation's, with fresh servers, and nothing left running at the end.
+"""The demo's own home: a folder below the installation's, with fresh servers, and nothing left running at the end.
 
 Entered by manage.py before Django reads its settings. Whatever servers the environment names are not the demo's.
 """
