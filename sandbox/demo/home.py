@@ -1,6 +1,6 @@
 """The demo's own home: a folder below the installation's, with fresh servers, and nothing left running at the end.
 
-Entered by manage.py before Django reads its settings. Whatever servers the environment names are not the demo's.
+manage.py enters it before Django reads its settings. Servers that the environment names are not used.
 """
 
 import fcntl
@@ -16,9 +16,9 @@ from typing import IO
 from mailhub import embedded
 
 NOT_OURS = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "RESULT_BACKEND", "HTTPS", "ALLOWED_HOSTS")
-# Shorter than in life, so that a minute shows what takes an evening; a slow machine must not lose a lease.
-PACE = {"SWEEP_SECONDS": "1", "QUEUE_LOOK_SECONDS": "2", "LEASE_SECONDS": "60"}
-PREDECESSOR_SECONDS = 180.0  # workers and servers have time to end in order
+# Shorter than the defaults, so that the demo takes a minute; long enough that a slow machine loses no lease.
+FASTER = {"SWEEP_SECONDS": "1", "QUEUE_LOOK_SECONDS": "2", "LEASE_SECONDS": "60"}
+PREDECESSOR_SECONDS = 180.0  # how long to wait for the workers and servers of an earlier demo to end
 LOOK_SECONDS = 0.1
 LOCK, ENDING = "demo.lock", "ending"
 INTERRUPTED, TERMINATED = 130, 143
@@ -26,17 +26,17 @@ INTERRUPTED, TERMINATED = 130, 143
 
 @contextmanager
 def own() -> Iterator[None]:
-    """MAILHUB_HOME becomes the demo's home, empty; its servers are stopped at the end, whatever ended it.
+    """Set MAILHUB_HOME to the demo's home, emptied; stop its servers at the end, however it ends.
 
-    One that still ends in this home is waited for; raises EmbeddedError, with one sentence, if one runs in it. SIGTERM
-    and SIGHUP end it like Ctrl-C.
+    Waits for an earlier demo that is still ending in this home. Raises EmbeddedError, with one sentence, if another
+    one runs there. SIGTERM and SIGHUP end the demo like Ctrl-C.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # even where it was inherited as ignored
     for name in NOT_OURS:
         os.environ.pop(name, None)
-    os.environ.update(PACE)
+    os.environ.update(FASTER)
     home = embedded.Home(embedded.Home().path / "demo")
     os.environ["MAILHUB_HOME"] = str(home.path)
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,11 +53,14 @@ def own() -> Iterator[None]:
 
 
 def only_end() -> None:
-    """From here on only the clean-up: a second Ctrl-C would leave things running, and the next demo waits for it."""
+    """Ignore signals from here on: a second Ctrl-C would leave processes running. The next demo waits for this one."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    with suppress(OSError), (embedded.Home().path / LOCK).open("r+") as place:  # not emptied: somebody may be reading
-        place.write(f"{os.getpid()} {ENDING}\n")
+    with (
+        suppress(OSError),
+        (embedded.Home().path / LOCK).open("r+") as file,
+    ):  # not truncated: the next demo may be reading it
+        file.write(f"{os.getpid()} {ENDING}\n")
 
 
 def _end(*_: object) -> None:
@@ -66,44 +69,44 @@ def _end(*_: object) -> None:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Raises EmbeddedError if another one runs, or does not end."""
-    with path.open("a+") as place:
-        for waited in _until_locked(place):
-            holder, _, state = _said(place).partition(" ")
+    """Raises EmbeddedError if another demo runs, or does not end in PREDECESSOR_SECONDS."""
+    with path.open("a+") as file:
+        for waited in _until_locked(file):
+            holder, _, state = _said(file).partition(" ")
             if state != ENDING:
                 raise embedded.EmbeddedError(f"The demo runs already: process {holder or 'unknown'}")
             if not waited:
                 _tell(f"An earlier demo is still ending: waiting for process {holder}")
             elif waited > PREDECESSOR_SECONDS:
                 raise embedded.EmbeddedError(f"An earlier demo does not end: process {holder}")
-        place.truncate(0)
-        place.write(f"{os.getpid()}\n")
-        place.flush()
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
         yield
 
 
 def _wait_for_leftovers(path: Path) -> None:
     """A demo that was killed leaves processes that end by themselves, but not at once."""
-    with path.open("a") as place:
-        for waited in _until_locked(place):
+    with path.open("a") as file:
+        for waited in _until_locked(file):
             if not waited:
                 _tell("What an earlier demo started is still ending: waiting for it")
             elif waited > PREDECESSOR_SECONDS:
                 raise embedded.EmbeddedError(f"Processes of an earlier demo do not end; they hold {path}")
 
 
-def _until_locked(place: IO[str]) -> Iterator[float]:
-    """Ends with the file locked; until then, every tenth of a second, for how long it was waited; first 0."""
+def _until_locked(file: IO[str]) -> Iterator[float]:
+    """Yield every tenth of a second the seconds waited so far (first 0), until the file is locked."""
     began = now = time.monotonic()
-    while not _locked(place):
+    while not _locked(file):
         yield now - began
         time.sleep(LOOK_SECONDS)
         now = time.monotonic()
 
 
-def _said(place: IO[str]) -> str:
-    place.seek(0)
-    return place.read().strip()
+def _said(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read().strip()
 
 
 def _tell(sentence: str) -> None:
@@ -112,8 +115,8 @@ def _tell(sentence: str) -> None:
         sys.stdout.flush()
 
 
-def _locked(place: IO[str]) -> bool:
+def _locked(file: IO[str]) -> bool:
     with suppress(BlockingIOError):
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False

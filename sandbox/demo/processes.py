@@ -1,4 +1,4 @@
-"""What the demo starts: sandbox vendors and `manage.py up`. One log for all; nothing outlives the demo."""
+"""The processes that the demo starts: sandbox vendors and `manage.py up`. They share one log and end with the demo."""
 
 import ctypes
 import http.client
@@ -35,11 +35,11 @@ ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Broken(Exception):
-    """Something that the demo started is not there any more; one sentence."""
+    """A process that the demo started has ended or does not answer; one sentence."""
 
 
 class SandboxVendor:
-    """A vendor as a process of its own, with its own clock and books. It ends when the demo does."""
+    """A sandbox vendor in a process of its own, with its own clock and books. It ends with the demo."""
 
     def __init__(self, slug: str, home: Path, log: Path, *options: str) -> None:
         self.slug = slug
@@ -61,7 +61,7 @@ class SandboxVendor:
         self._control = http.client.HTTPConnection(urlsplit(control).netloc, timeout=CALL_SECONDS)
 
     def ledger(self, window: float) -> dict[str, Any]:
-        """What the running vendor says of its calls, and of its fullest window of so many seconds."""
+        """The running vendor's account of its calls, with its fullest window of `window` seconds. Raises Broken."""
         try:
             self._control.request("GET", f"/ledger?window={window:g}")
             found: dict[str, Any] = json.loads(self._control.getresponse().read())
@@ -78,7 +78,7 @@ class SandboxVendor:
 
 
 class Hub:
-    """`manage.py up`: web, API, beat, workers and Flower, on ports that nobody else has."""
+    """`manage.py up`: web, API, beat, workers and Flower, on free ports."""
 
     def __init__(self, log: Path, processes: int, password: str) -> None:
         self._held = [_port(8000), _port(8001), _port(5555)]
@@ -90,7 +90,7 @@ class Hub:
         self.process = _start(["manage.py", "up"], log, **more)
 
     def answers(self) -> bool:
-        """Whether web and Flower can be looked at. Raises Broken if they never will be."""
+        """Whether web and Flower answer. Raises Broken if `up` has ended."""
         self.check()
         login = b64encode(f"demo:{self._password}".encode()).decode()
         return _ok(self.web + "admin/login/") and _ok(self.flower, Authorization=f"Basic {login}")
@@ -101,7 +101,7 @@ class Hub:
 
 
 class Processes:
-    """A context manager: at its end all that was started is gone, also what the started ones started."""
+    """A context manager that ends every process it started, and what those started."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.log = home, home / "demo.log"
@@ -112,10 +112,10 @@ class Processes:
         self.log.write_text("")
         return self
 
-    def note(self, words: str) -> None:
-        """Into the log of all."""
+    def note(self, text: str) -> None:
+        """Append to the common log."""
         with self.log.open("a") as log:
-            log.write(words)
+            log.write(text)
 
     def start_vendor(self, slug: str, *options: str) -> None:
         with _undisturbed():
@@ -127,13 +127,13 @@ class Processes:
         return self.hub
 
     def open_vendors(self) -> dict[str, str]:
-        """slug -> URL, once they answer. Raises Broken."""
+        """Wait until all answer; slug -> URL. Raises Broken."""
         for vendor in self.vendors.values():
             vendor.open()
         return {slug: vendor.url for slug, vendor in self.vendors.items()}
 
     def wait_for_tables(self) -> None:
-        """Until `up` has brought the database up to date. Raises Broken."""
+        """Wait until `up` has migrated the database. Raises Broken."""
         executor = MigrationExecutor(connection)
         while executor.migration_plan(executor.loader.graph.leaf_nodes()):
             self.check()
@@ -141,7 +141,7 @@ class Processes:
             executor.loader.build_graph()
 
     def wait_for_hub(self) -> None:
-        """Until web and Flower answer and all workers are heard of. Raises Broken."""
+        """Wait until web, Flower and all workers answer. Raises Broken."""
         end = time.monotonic() + START_SECONDS
         while not (self.hub and self.hub.answers() and _workers() == WORKERS):
             self.check()
@@ -157,14 +157,14 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         only_end()
-        with ExitStack() as stack:  # the last one first: calls that are open still find their vendor
+        with ExitStack() as stack:  # the last one first, so that calls in flight still reach their vendor
             for each in (*self.vendors.values(), self.hub):
                 if each:
                     stack.callback(_end, each.process)
 
 
 def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[bytes]":
-    """In a session of its own: the terminal's Ctrl-C is for the demo, which then ends the others in order."""
+    """Start it in a session of its own: Ctrl-C reaches the demo alone, which then ends the others in order."""
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, *program],
@@ -180,9 +180,9 @@ def _start(program: list[str], log: Path, **more: str) -> "subprocess.Popen[byte
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Signals wait until what is started is known to whoever ends it.
+    """Block signals until the new process is registered, so that it is ended with the others.
 
-    What their handlers raise while Python forks is shown, not raised, too, and the demo would go on.
+    Also, what a handler raises while Python forks is printed and not raised, and the demo would go on.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
@@ -192,7 +192,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _end_with(parent: int) -> None:
-    """SIGTERM when the demo dies, even if it was killed and could say nothing. Only Linux can."""
+    """Have the kernel send SIGTERM when the demo dies, even by SIGKILL. Linux only."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
@@ -212,16 +212,16 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _workers() -> set[str]:
-    """The roles of the workers that answer."""
+    """The roles of the workers that answer a ping."""
     answers = celery_app.control.ping(timeout=1.0, limit=len(WORKERS)) or []
     return {name.partition("@")[0] for answer in answers for name in answer}
 
 
 def _port(wanted: int) -> socket.socket:
-    """Bound, not listening: nobody else gets it while it is open, but a server of ours can use it."""
+    """A bound socket that does not listen: it reserves the port, and a server of ours can still use it."""
     try:
         with socket.socket() as trial:
-            trial.bind(("127.0.0.1", wanted))  # without REUSEADDR: fails where anybody is
+            trial.bind(("127.0.0.1", wanted))  # without REUSEADDR, so that it fails if the port is in use
         return hold_port("127.0.0.1", wanted)
     except OSError:
         return hold_port("127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""The end of the demo: both sides' books in one table, the promises, and where to look next."""
+"""The demo's final report: rows and books in one table, the promises, and where to look next."""
 
 import os
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def verdict(accounts: Sequence[Account], children: dict[int, int], breaches: str
     """Whether everything came out as promised, point by point. last: recipients of job 103."""
     sizes = " ".join(map(str, children.values()))
     smaller = f"job 103 has {last:,} recipients, not {setup.DOCUMENT[103]:,}; " if last < setup.DOCUMENT[103] else ""
-    window = f"the printer's window is {setup.TERMS[setup.PRINT].seconds:g} s, not 60 s"
+    window = f"the printer's window is {setup.LIMITS[setup.PRINT].seconds:g} s, not 60 s"
     return Group(
         _point(all(one.agrees for one in accounts), "The books agree", "THE BOOKS DISAGREE"),
         _point(
@@ -56,7 +56,7 @@ def verdict(accounts: Sequence[Account], children: dict[int, int], breaches: str
 
 
 def next_steps(processes: Processes, password: str) -> RenderableType:
-    """Where to look, as who, and what to type in another terminal."""
+    """Addresses, login, and commands to try in another terminal."""
     hub = processes.hub
     assert hub is not None
     here = f"MAILHUB_HOME={_short(processes.home)} .venv/bin/python manage.py"
@@ -65,7 +65,7 @@ def next_steps(processes: Processes, password: str) -> RenderableType:
         Text.assemble("API     ", (f"{hub.api}api/v1/docs", "bold")),
         Text.assemble("Flower  ", (hub.flower, "bold"), "   the same"),
         Text("\nTry in another terminal:"),
-        *(Text(f"  {here} {words}", "cyan") for words in TRY),
+        *(Text(f"  {here} {command}", "cyan") for command in TRY),
         Text("\nCtrl-C stops everything."),
     )
 
@@ -74,5 +74,5 @@ def _short(path: Path) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _point(good: bool, words: str, else_words: str) -> Text:
-    return Text(f"✓ {words}", "green") if good else Text(f"✗ {else_words}", "bold red")
+def _point(good: bool, text: str, otherwise: str) -> Text:
+    return Text(f"✓ {text}", "green") if good else Text(f"✗ {otherwise}", "bold red")

@@ -1,8 +1,6 @@
-"""What happens in the demo: three tales told side by side, each going on when what it waits for has come.
+"""What happens in the demo: three scenarios that run side by side.
 
-A tale is a generator: whoever plays it asks it to go on a few times a second.
-
-Plays the tales of the story to their ends, and sees to it that somebody watches.
+Each is a generator that yields while it waits; `play` resumes all of them a few times a second and shows the state.
 """
 
 import time
@@ -24,40 +22,40 @@ from sandbox.demo.snapshot import Facts, JobView, look
 from vendors.models import Mailcaster, Vendor
 
 NIGHT_SECONDS = 2.0
-BREATH = 0.6  # seconds between two casters, so that an eye can follow
+BREATH = 0.6  # seconds between two casters, so that one can follow
 REST = 2.0  # seconds that a stopped job is left alone
 STOP_AT = 100  # messages
 SETTLE_EVERY = 2.0  # seconds
 # The sizes of document 003's children.
 CHILDREN = {104: 2000, 105: 2000, 106: 2000, 107: 2000, 108: 200, 109: 200, 110: 2000, 111: 600}
 
-Tale = Iterator[None]
+Scenario = Iterator[None]
 
 
 class Story:
-    """tell: says a sentence to whoever watches. facts: set anew before each step."""
+    """The three scenarios. tell: shows a sentence; facts: the state, set anew before each step."""
 
     def __init__(self, jobs: setup.Jobs, tell: Callable[[str], None]) -> None:
         self.jobs, self.tell = jobs, tell
         self.facts = Facts(time.monotonic())
 
-    def tales(self) -> list[Tale]:
+    def scenarios(self) -> list[Scenario]:
         return [self._night(), self._mailcasters(), self._post()]
 
-    def _night(self) -> Tale:
+    def _night(self) -> Scenario:
         """Document 000: in the evening all rendered jobs go out, as fast as the printer takes them."""
-        terms = setup.TERMS[setup.PRINT]
+        limit = setup.LIMITS[setup.PRINT]
         due = setup.open_night(NIGHT_SECONDS)
         self.tell(f"{len(self.jobs.letters)} letters are rendered; the nightly dispatch is due at {due:%H:%M:%S} UTC")
         runs = DispatchRun.objects.filter(vendor__slug=setup.PRINT, finished_at__isnull=False)
         while not (run := runs.first()):
             yield
-        self.tell(f"The night has dispatched {run.dispatched} letters; {terms.units} go in any {terms.seconds:g} s")
+        self.tell(f"The night has dispatched {run.dispatched} letters; {limit.units} go in any {limit.seconds:g} s")
         yield from self._until_done(*self.jobs.letters)
         yield from self._until_sure(*self.jobs.letters)
         self.tell("All letters are with the printer")
 
-    def _mailcasters(self) -> Tale:
+    def _mailcasters(self) -> Scenario:
         """Document 003, step by step, in the order in which its casters wake."""
         self.tell("Document 003: jobs 101, 102 and 103 wait; seven mailcasters wake one by one")
         for name in ("MC1", "MC4", "MC5", "MC6", "MC7", "MC2", "MC3"):
@@ -79,9 +77,9 @@ class Story:
         self.tell(f"Job 103 is finished, in {len(self.facts.children(103))} children")
 
     def _wake(self, name: str) -> None:
-        """The caster looks for a job once, by the rules that a worker follows, and sleeps; a worker sends the job."""
+        """Let the caster look for a job once, by a worker's rules, then disable it; a worker sends the job."""
         casters = Mailcaster.objects.filter(vendor__slug=setup.BULK, name=name)
-        with transaction.atomic():  # nobody else sees it awake, or a worker might be faster than the document
+        with transaction.atomic():  # workers must not see it enabled: one might be faster than the document
             casters.update(enabled=True)
             claimed = mailcaster.claim(casters.get().pk, timezone.now())
             casters.update(enabled=False)
@@ -93,8 +91,8 @@ class Story:
         cut = f" and cuts job {claimed.job_id} from {claimed.parent_id}" if claimed.parent_id else ""
         self.tell(f"{name} wakes{cut or f' and takes job {claimed.job_id}'}")
 
-    def _post(self) -> Tale:
-        """Document 001: a job is stopped in the middle and sends the rest later; refusals and doubts are told apart."""
+    def _post(self) -> Scenario:
+        """Document 001: a job is stopped in the middle and sends the rest later; refusals differ from doubts."""
         members, spring = self.jobs.members, self.jobs.spring
         setup.open_post_office()
         while self._job(members).answered < STOP_AT and not self._job(members).done:
@@ -118,18 +116,18 @@ class Story:
     def _job(self, id: int) -> JobView:
         return self.facts.jobs[id]
 
-    def _until_done(self, *ids: int) -> Tale:
-        yield  # at least one new look, for what was seen is older than what was just done
+    def _until_done(self, *ids: int) -> Scenario:
+        yield  # at least one new look: the facts are older than what was just done
         while not all(id in self.facts.jobs and self.facts.jobs[id].done for id in ids):
             yield
 
-    def _until_sure(self, *ids: int) -> Tale:
-        """On a machine that stalls any answer may be lost; the vendors can be asked."""
+    def _until_sure(self, *ids: int) -> Scenario:
+        """Reconcile until nothing is in doubt: on a machine that stalls any answer may be lost."""
         while any(self._job(id).in_doubt for id in ids):
             settle_doubts.apply_async(expires=60)
             yield from self._pause(SETTLE_EVERY)
 
-    def _pause(self, seconds: float) -> Tale:
+    def _pause(self, seconds: float) -> Scenario:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             yield
@@ -146,9 +144,9 @@ class Watcher(Protocol):
 
 
 def play(processes: Processes, story: Story, watcher: Watcher) -> None:
-    """Returns when all tales are told. Raises Broken if a process ends or nothing moves for three minutes."""
-    tales, moved = story.tales(), time.monotonic()
-    while tales:
+    """Run all scenarios to their ends. Raises Broken if a process ends or nothing changes for PATIENCE seconds."""
+    scenarios, moved = story.scenarios(), time.monotonic()
+    while scenarios:
         processes.check()
         before, story.facts = story.facts, look(processes.vendors, story.facts)
         if story.facts.progress != before.progress:
@@ -156,23 +154,23 @@ def play(processes: Processes, story: Story, watcher: Watcher) -> None:
         elif story.facts.at - moved > PATIENCE:
             raise Broken(f"Nothing has moved for {PATIENCE:g} s.")
         watcher.show(story.facts)
-        tales = [tale for tale in tales if _goes_on(tale)]
+        scenarios = [scenario for scenario in scenarios if _goes_on(scenario)]
         time.sleep(BEAT)
     watcher.show(look(processes.vendors, story.facts))
 
 
 def stay(processes: Processes) -> None:
-    """Until Ctrl-C. Raises Broken if a process ends."""
+    """Wait for Ctrl-C. Raises Broken if a process ends."""
     with suppress(KeyboardInterrupt):
         while True:
             processes.check()
             time.sleep(BEAT)
 
 
-def _goes_on(tale: Iterator[None]) -> bool:
-    """One step."""
+def _goes_on(scenario: Iterator[None]) -> bool:
+    """Resume it once; False if it is over."""
     try:
-        next(tale)
+        next(scenario)
     except StopIteration:
         return False
     return True

@@ -1,6 +1,6 @@
-"""The demo on a terminal: who cuts and sends what, how full the vendors' windows are, and the story so far.
+"""The demo's display: on a terminal panels that are redrawn in place, elsewhere plain lines.
 
-The demo without a terminal: sentences, and every few seconds how far it is.
+The panels show which caster sends what, how full the vendors' windows are, and what has happened so far.
 """
 
 import time
@@ -25,7 +25,7 @@ EVERY = 5.0  # seconds
 
 
 class PlainOutput:
-    """A context manager, as the picture is."""
+    """Plain lines, with the progress every few seconds. A context manager, as Screen is."""
 
     def __init__(self, write: Callable[[str], object], jobs: setup.Jobs) -> None:
         self._write, self._jobs = write, jobs
@@ -43,9 +43,9 @@ class PlainOutput:
     def show(self, facts: Facts) -> None:
         if facts.at - self._shown >= EVERY:
             self._shown = facts.at
-            self._write(f"{facts.at - self._began:5.1f} s    {self._words(facts)}")
+            self._write(f"{facts.at - self._began:5.1f} s    {self._summary(facts)}")
 
-    def _words(self, facts: Facts) -> str:
+    def _summary(self, facts: Facts) -> str:
         letters = sum(facts.jobs[id].done for id in self._jobs.letters)
         bulk = (f"{id} {facts.jobs[id].answered:,}/{facts.jobs[id].size:,}" for id in setup.DOCUMENT)
         post = (facts.jobs[id] for id in (self._jobs.spring, self._jobs.members))
@@ -53,7 +53,7 @@ class PlainOutput:
         return f"({', '.join([f'letters {letters}/{len(self._jobs.letters)}', *bulk, *mail])})"
 
 
-WIDTH, HEIGHT = 100, 36  # what it needs
+WIDTH, HEIGHT = 100, 36  # the smallest terminal
 SENTENCES = 6
 UPPER = 14  # lines of the two upper panels
 FRAME = "grey50"
@@ -62,11 +62,11 @@ GROUP = {str(status): name for name, statuses in GROUPS.items() for status in st
 
 
 class Screen:
-    """A context manager; redraws itself in place."""
+    """Panels on a terminal, redrawn in place. A context manager."""
 
     def __init__(self, console: Console, jobs: setup.Jobs) -> None:
         self._jobs, self._began = jobs, time.monotonic()
-        self._told: deque[Text] = deque(maxlen=SENTENCES)
+        self._sentences: deque[Text] = deque(maxlen=SENTENCES)
         self._live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> Self:
@@ -77,13 +77,13 @@ class Screen:
         self._live.stop()
 
     def tell(self, sentence: str) -> None:
-        self._told.append(Text.assemble((f"{_clock(self._began)}  ", "grey50"), sentence))
+        self._sentences.append(Text.assemble((f"{_clock(self._began)}  ", "grey50"), sentence))
 
     def show(self, facts: Facts) -> None:
         self._live.update(self._draw(facts), refresh=True)
 
     def _draw(self, facts: Facts) -> RenderableType:
-        bulk = setup.TERMS[setup.BULK]
+        bulk = setup.LIMITS[setup.BULK]
         return Group(
             Columns(
                 [
@@ -92,10 +92,10 @@ class Screen:
                 ],
                 padding=(0, 1),
             ),
-            _panel(f"Letters: the night, then {_pace(setup.PRINT)}", self._letters(facts), 99),
+            _panel(f"Letters: the night, then {_limit_of(setup.PRINT)}", self._letters(facts), 99),
             _panel("E-mail: bounces, lost answers, stop and resume", self._post(facts), 99),
-            _panel("What the vendors say", _desks(facts), 99),
-            _panel(f"Story {_clock(self._began)}", Group(*self._told), 99, height=SENTENCES + 2),
+            _panel("What the vendors say", _vendors(facts), 99),
+            _panel(f"Story {_clock(self._began)}", Group(*self._sentences), 99, height=SENTENCES + 2),
         )
 
     def _letters(self, facts: Facts) -> RenderableType:
@@ -123,7 +123,7 @@ def _casters(facts: Facts) -> Group:
         else:
             grid.add_row(name, kind, Text(sizes, "grey50"), "", Text("no job", "grey50"))
     rule = f"A child: {setup.PERCENTAGE} % of what remains of its parent,\nwithin the caster's minimum and maximum."
-    return Group(grid, Text(f"\n{rule}\nJobs below {setup.THRESHOLD:,} are small: nobody cuts them.", "grey50"))
+    return Group(grid, Text(f"\n{rule}\nJobs below {setup.THRESHOLD:,} are small: they are not cut.", "grey50"))
 
 
 def _document(facts: Facts) -> Table:
@@ -140,13 +140,15 @@ def _document(facts: Facts) -> Table:
     return grid
 
 
-def _desks(facts: Facts) -> Table:
+def _vendors(facts: Facts) -> Table:
     grid = _grid(13, 15, 14, 28, 14)
-    for slug, desk in facts.desks.items():
-        terms = setup.TERMS[slug]
-        full = Text(f"fullest {terms.seconds:g} s: {desk.worst:,} of {terms.units:,}")
-        full.stylize("green" if desk.worst <= terms.units else "bold red")
-        grid.add_row(slug, f"{desk.calls:,} calls", f"{desk.speed:,.0f} a second", full, f"{desk.violations} too fast")
+    for slug, vendor in facts.vendors.items():
+        limit = setup.LIMITS[slug]
+        full = Text(f"fullest {limit.seconds:g} s: {vendor.worst:,} of {limit.units:,}")
+        full.stylize("green" if vendor.worst <= limit.units else "bold red")
+        grid.add_row(
+            slug, f"{vendor.calls:,} calls", f"{vendor.speed:,.0f} a second", full, f"{vendor.violations} too fast"
+        )
     return grid
 
 
@@ -169,9 +171,9 @@ def _panel(title: str, body: RenderableType, width: int, height: int | None = No
     return Panel(body, title=title, title_align="left", border_style=FRAME, width=width, height=height, padding=(0, 1))
 
 
-def _pace(slug: str) -> str:
-    terms = setup.TERMS[slug]
-    return f"{terms.units} in any {terms.seconds:g} s (in document 000: 60 s)"
+def _limit_of(slug: str) -> str:
+    limit = setup.LIMITS[slug]
+    return f"{limit.units} in any {limit.seconds:g} s (in document 000: 60 s)"
 
 
 def _clock(began: float) -> str:

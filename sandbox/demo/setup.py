@@ -1,4 +1,4 @@
-"""Vendors, casters and lists of the demo, made by the commands that everybody uses."""
+"""The demo's vendors, casters and lists, made by the ordinary commands."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ BULK, PRINT, POST = "bulk-mail", "amazing-mail", "post-office"
 
 @dataclass(frozen=True, slots=True)
 class DemoLimits:
-    """What is agreed with a vendor: units calls in any so many seconds. about: what it stands for."""
+    """The rate limit agreed with a vendor: `units` calls in any `seconds`. about: what it shows."""
 
     units: int
     seconds: float
@@ -35,7 +35,7 @@ class DemoLimits:
         return f"{self.units}/{self.seconds:g}"
 
 
-TERMS = {
+LIMITS = {
     PRINT: DemoLimits(5, 2, "document 000: 5 letters in any 60 s, here in any 2 s"),
     BULK: DemoLimits(1500, 1, "document 003: seven mailcasters"),
     POST: DemoLimits(60, 1, "bounces, lost answers, stop and resume"),
@@ -47,13 +47,13 @@ CASTERS = (
     *((f"MC{n}", "large-priority", 2000, 5000) for n in (4, 5, 6, 7)),
 )
 PERCENTAGE, THRESHOLD = 4, 2000
-SLOTS = len(CASTERS) + 2 + 2  # senders at work at once: of bulk, print and post
+SLOTS = len(CASTERS) + 2 + 2  # senders that run at once: for bulk, print and post
 DOCUMENT = {101: 11_000, 102: 135, 103: 200_000}  # document 003's jobs and their recipients
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The ids of what was loaded, beside document 003's 101, 102 and 103."""
+    """Ids of the jobs that were loaded besides document 003's 101, 102 and 103."""
 
     letters: tuple[int, ...]
     spring: int
@@ -61,14 +61,14 @@ class Jobs:
 
 
 def sandbox_options(slug: str) -> list[str]:
-    """How the vendor behaves: it answers 429 to whoever is too fast; the post office knows our references."""
-    return [f"--throttle={TERMS[slug].typed}", "--latency-ms=20", "--jitter-ms=10"] + (
+    """Options of the sandbox vendor: it answers 429 above its limit; the post office deduplicates our references."""
+    return [f"--throttle={LIMITS[slug].typed}", "--latency-ms=20", "--jitter-ms=10"] + (
         ["--dedupe"] if slug == POST else []
     )
 
 
 def make_vendors(urls: dict[str, str]) -> None:
-    """The night of the print vendor is over for today: open_night says when the next one is."""
+    """Make vendors and casters. The print vendor's night is over for today; `open_night` sets the next one."""
     past = timezone.now() - timedelta(minutes=1)
     _vendor(PRINT, urls, "--channel=print", f"--dispatch-at={past:%H:%M}", "--time-zone=UTC")
     _vendor(BULK, urls, f"--threshold={THRESHOLD}")
@@ -78,12 +78,12 @@ def make_vendors(urls: dict[str, str]) -> None:
     for slug in (PRINT, POST):
         for name in ("MC1", "MC2"):
             _caster(slug, name, "small-only", 1, 2000)
-    Mailcaster.objects.filter(vendor__slug=BULK).update(enabled=False)  # they are woken one by one
-    _run("vendor", "pause", POST, "--reason=until the curtain rises")
+    Mailcaster.objects.filter(vendor__slug=BULK).update(enabled=False)  # the scenario enables them one by one
+    _run("vendor", "pause", POST, "--reason=until the demo begins")
 
 
 def load_lists(last: int) -> Jobs:
-    """All campaigns; last: recipients of job 103. The numbers of jobs go on at 101 where document 003 begins."""
+    """Load all campaigns; last: recipients of job 103. Document 003's jobs get its numbers, from 101 on."""
     letters = tuple(_letters())
     spring = _send("spring-news.csv", POST, "Spring news", "news.txt", "now")
     members = _send("members.csv", POST, "Members", "news.txt", "now")
@@ -102,7 +102,7 @@ def open_post_office() -> None:
 
 
 def open_night(seconds: float) -> datetime:
-    """The print vendor's dispatch is due that soon; when (UTC). Beat's sweep finds it, as after any change."""
+    """Set the print vendor's dispatch to so many seconds from now; returns the moment (UTC). The sweep finds it."""
     vendor = Vendor.objects.get(slug=PRINT)
     due = timezone.now() + timedelta(seconds=seconds)
     vendor.dispatch_at = due.time()
@@ -118,8 +118,8 @@ def _vendor(slug: str, urls: dict[str, str], *more: str) -> None:
     set_up = [f"url={urls[slug]}", "timeout=30", "lookup=weak"]
     if slug == POST:
         set_up = [f"url={urls[slug]}", "timeout=8", "settle_delay=1", "dedupe=true"]
-    words = [f"--name={slug.replace('-', ' ').title()}", "--no-casters", f"--limit={TERMS[slug].typed}", *more]
-    _run("vendor", "add", slug, "--adapter=http", *words, "--set", *set_up)
+    options = [f"--name={slug.replace('-', ' ').title()}", "--no-casters", f"--limit={LIMITS[slug].typed}", *more]
+    _run("vendor", "add", slug, "--adapter=http", *options, "--set", *set_up)
 
 
 def _caster(slug: str, name: str, kind: str, low: int, high: int) -> None:
@@ -128,7 +128,7 @@ def _caster(slug: str, name: str, kind: str, low: int, high: int) -> None:
 
 
 def _letters() -> Iterator[int]:
-    """Each row of the file is a print job of its own, as in document 000; they wait for the night."""
+    """One print job for each row of the file, as in document 000; they wait for the night."""
     with (HERE / "letters.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
     for row in rows:
@@ -136,7 +136,7 @@ def _letters() -> Iterator[int]:
 
 
 def _send(recipients: str | Sequence[Iterable[Any]], vendor: str, name: str, body: str, at: str) -> int:
-    """A shipped file, or rows that become a file, through send_campaign; the id of its job."""
+    """Send a shipped file, or rows, by `send_campaign`; returns the id of the job."""
     with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="") as made:
         if isinstance(recipients, str):
             file = str(HERE / recipients)
@@ -144,13 +144,13 @@ def _send(recipients: str | Sequence[Iterable[Any]], vendor: str, name: str, bod
             csv.writer(made).writerows(recipients)
             made.flush()
             file = made.name
-        words = [f"--vendor={vendor}", f"--sponsor={SPONSOR}", "--new-sponsor", f"--name={name}", f"--at={at}"]
-        told = _run("send_campaign", file, *words, f"--subject={name}", f"--body={HERE / body}", "--json")
-    return int(json.loads(told)["job"])
+        options = [f"--vendor={vendor}", f"--sponsor={SPONSOR}", "--new-sponsor", f"--name={name}", f"--at={at}"]
+        output = _run("send_campaign", file, *options, f"--subject={name}", f"--body={HERE / body}", "--json")
+    return int(json.loads(output)["job"])
 
 
-def _run(command: str, *words: str) -> str:
-    """A command, as typed; what it said. Raises CommandError."""
-    said = io.StringIO()
-    call_command(command, *words, stdout=said)
-    return said.getvalue()
+def _run(command: str, *options: str) -> str:
+    """Run a management command; returns its output. Raises CommandError."""
+    output = io.StringIO()
+    call_command(command, *options, stdout=output)
+    return output.getvalue()

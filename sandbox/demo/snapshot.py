@@ -1,4 +1,4 @@
-"""What is seen of the demo at one moment: mailhub's rows and what the vendors say themselves."""
+"""The state of the demo at one moment: mailhub's rows and the vendors' own accounts."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as it is now. caster: who sends it, or "". A parent's counts are the sums of its children."""
+    """A job at that moment. caster: the mailcaster that sends it, or "". A parent's counts sum up its children's."""
 
     id: int
     parent: int | None
@@ -46,7 +46,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class VendorView:
-    """What a vendor says: calls so far, calls a second now, its fullest window, calls that came too fast."""
+    """A vendor's account: calls so far, calls a second now, its fullest window, calls above its limit."""
 
     calls: int
     speed: float
@@ -60,27 +60,26 @@ class Facts:
 
     at: float
     jobs: dict[int, JobView] = field(default_factory=dict)
-    desks: dict[str, VendorView] = field(default_factory=dict)
+    vendors: dict[str, VendorView] = field(default_factory=dict)
 
     def children(self, parent: int) -> list[JobView]:
         return [job for job in self.jobs.values() if job.parent == parent]
 
     def caster(self, vendor: str, name: str) -> JobView | None:
-        """The job that it sends now."""
+        """The job that this caster sends now."""
         mine = (job for job in self.jobs.values() if (job.vendor, job.caster) == (vendor, name) and not job.done)
         return next(mine, None)
 
     @property
     def progress(self) -> tuple[Any, ...]:
-        """Changes whenever anything moves."""
+        """A value that changes whenever a job does."""
         return tuple((job.id, job.status, job.answered) for job in self.jobs.values())
 
 
 def look(vendors: dict[str, SandboxVendor], before: Facts) -> Facts:
-    """Raises Broken if a vendor does not answer."""
+    """Read rows and vendors. Raises Broken if a vendor does not answer."""
     now = time.monotonic()
-    desks = {slug: _desk(vendor, before, now) for slug, vendor in vendors.items()}
-    return Facts(now, _jobs(), desks)
+    return Facts(now, _jobs(), {slug: _vendor(vendor, before, now) for slug, vendor in vendors.items()})
 
 
 def _jobs() -> dict[int, JobView]:
@@ -97,11 +96,11 @@ def _summed(row: JobView, children: list[JobView]) -> JobView:
     return replace(row, **counts)
 
 
-def _desk(vendor: SandboxVendor, before: Facts, now: float) -> VendorView:
-    seconds = setup.TERMS[vendor.slug].seconds
-    told = vendor.ledger(seconds)
-    last = before.desks.get(vendor.slug)
-    speed = (told["calls"] - last.calls) / (now - before.at) if last and now > before.at else 0.0
+def _vendor(vendor: SandboxVendor, before: Facts, now: float) -> VendorView:
+    seconds = setup.LIMITS[vendor.slug].seconds
+    ledger = vendor.ledger(seconds)
+    last = before.vendors.get(vendor.slug)
+    speed = (ledger["calls"] - last.calls) / (now - before.at) if last and now > before.at else 0.0
     if last:
-        speed += (last.speed - speed) * 0.6  # so that the eye can read it
-    return VendorView(told["calls"], speed, told["worst_window"][f"{seconds:g}"], told["violations"])
+        speed += (last.speed - speed) * 0.6  # smoothed, so that it can be read
+    return VendorView(ledger["calls"], speed, ledger["worst_window"][f"{seconds:g}"], ledger["violations"])

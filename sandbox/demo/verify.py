@@ -1,4 +1,4 @@
-"""Whether mailhub's rows and the vendors' own books tell the same, message by message."""
+"""Compares mailhub's rows with the vendors' own books, message by message."""
 
 from dataclasses import dataclass
 from io import StringIO
@@ -13,8 +13,10 @@ from sandbox.vendor.books import Books
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One vendor. missing: accepted by our rows, or neither accepted nor refused, but not in the vendor's books;
-    unknown: in the vendor's books, but not, or under another number, in our rows."""
+    """The comparison for one vendor.
+
+    missing: messages that are not refused in our rows and not in the vendor's books; unknown: messages in the vendor's
+    books that our rows do not have, or have with another id."""
 
     vendor: str
     recipients: int
@@ -35,7 +37,7 @@ class Account:
 
 
 def compare(slug: str, theirs: Books) -> Account:
-    """Reads every message of the vendor and every line of its books."""
+    """Compare every message of the vendor with its books."""
     rows = Message.objects.filter(campaign__credential__vendor__slug=slug)
     names = ("uuid", "resend_no", "message_id", "error_code")
     ours: dict[str, str] = {}
@@ -48,7 +50,7 @@ def compare(slug: str, theirs: Books) -> Account:
         else:
             open_ += 1
     booked = {reference: entry.id for reference, entry in theirs.accepted.items()}
-    terms = setup.TERMS[slug]
+    agreed = setup.LIMITS[slug]
     return Account(
         vendor=slug,
         recipients=len(ours) + refused + open_,
@@ -58,14 +60,14 @@ def compare(slug: str, theirs: Books) -> Account:
         duplicates=len(theirs.duplicates()),
         missing=open_ + len(ours.keys() - booked.keys()),
         unknown=sum(ours.get(reference) != vendor_id for reference, vendor_id in booked.items()),
-        worst=theirs.worst_window(terms.seconds),
-        limit=terms.units,
-        seconds=terms.seconds,
+        worst=theirs.worst_window(agreed.seconds),
+        limit=agreed.units,
+        seconds=agreed.seconds,
     )
 
 
 def children() -> dict[int, int]:
-    """The children of document 003's job 101 as they came out: id -> size."""
+    """The children that job 101 of document 003 got: id -> size."""
     return dict(Job.objects.filter(parent=101).order_by("id").values_list("id", "size"))
 
 

@@ -1,4 +1,4 @@
-"""`python -m sandbox.vendor`: the sandbox vendor without Django, for whoever wants it up quickly."""
+"""`python -m sandbox.vendor`: the sandbox vendor without Django, which starts faster than the management command."""
 
 import argparse
 import sys

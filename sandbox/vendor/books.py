@@ -1,6 +1,6 @@
-"""The vendor's books: one JSON line for each call that reached it, and what can be read from them.
+"""The vendor's books: one JSON line for each call that reached it, and the questions that they answer.
 
-How many arrivals the fullest window of a given length holds: the vendor's view of promise P4 (rate).
+`worst_window` gives the most arrivals within any window of a given length: the vendor's view of promise P4 (rate).
 """
 
 from collections import Counter
@@ -16,8 +16,8 @@ import orjson
 class WorstWindow:
     """The fullest half-open window [a, a + seconds) over arrival times that only ever grow.
 
-    It goes on where it stopped: asking again after k more arrivals costs O(k), so that a vendor that is asked
-    while it works does not fall behind in stamping.
+    It continues where it stopped: another update after k more arrivals costs O(k), so that asking a busy vendor
+    does not delay its time stamps.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -29,7 +29,7 @@ class WorstWindow:
         self._seen = 0
 
     def update(self, times: Sequence[float]) -> int:
-        """Count what was added to `times` (seconds, ascending) since the last call; the highest so far."""
+        """Count what was added to `times` (seconds, ascending) since the last update; returns the maximum so far."""
         left, worst = self._left, self.count
         for right in range(self._seen, len(times)):
             while times[right] - times[left] >= self.seconds:
@@ -45,9 +45,9 @@ def worst_window(times: Sequence[float], seconds: float) -> int:
 
 
 BookVerdict = Literal[
-    "accepted",  # taken for the first time
-    "duplicate",  # taken although its reference was taken before
-    "repeat",  # key known, answered 409 with the earlier id, not taken again
+    "accepted",  # accepted for the first time
+    "duplicate",  # accepted although its reference was accepted before
+    "repeat",  # known key: answered 409 with the earlier id, not accepted again
     "refused",  # 4xx for good
     "throttled",  # 429, faster than the limit set here: a violation
     "deferred",  # 429, once for each reference of tempfail@
@@ -94,13 +94,13 @@ def parse(line: bytes) -> BookEntry:
 
 
 def read(path: str | Path) -> "Books":
-    """The books as they stand in the file now; the vendor may be running, stopped or killed."""
+    """Read the file as it is now; the vendor may be running, stopped or killed."""
     with open(path, "rb") as file:
         return Books([parse(line) for line in whole_lines(file)])
 
 
 class Books:
-    """What the vendor knows, from its own file. entries: the calls to send; look_ups: the others."""
+    """The calls in the file. entries: calls to send; look_ups: the others."""
 
     def __init__(self, calls: list[BookEntry]) -> None:
         self._calls = calls
@@ -109,7 +109,7 @@ class Books:
 
     @cached_property
     def acceptances(self) -> list[BookEntry]:
-        """Each acceptance in the order of arrival, second ones of the same reference included."""
+        """All acceptances in the order of arrival, including repeated ones of one reference."""
         return [entry for entry in self.entries if entry.verdict in ACCEPTING]
 
     @cached_property
@@ -131,7 +131,7 @@ class Books:
         return Counter(entry.verdict for entry in self.entries)
 
     def duplicates(self) -> dict[str, int]:
-        """References and recipients accepted more than once, with how often; empty if promise P1 was kept."""
+        """References and recipients accepted more than once -> how often; empty if promise P1 was kept."""
         references = Counter(entry.reference for entry in self.acceptances)
         return {name: n for counts in (references, self.recipients) for name, n in counts.items() if n > 1}
 
@@ -140,8 +140,8 @@ class Books:
         return sorted((Counter(recipients) - self.recipients).elements())
 
     def arrivals(self, credential: str | None = None) -> list[float]:
-        """When all calls came, whatever was answered: seconds of the vendor's clock, ascending; of one
-        credential (the value of its Authorization header) or of all."""
+        """Times of all calls, whatever the answer: seconds of the vendor's clock, ascending; of one credential
+        (the value of its Authorization header) or of all."""
         return [entry.t for entry in self._calls if credential is None or entry.credential == credential]
 
     def worst_window(self, seconds: float, credential: str | None = None) -> int:

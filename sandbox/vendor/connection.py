@@ -1,4 +1,4 @@
-"""HTTP/1.1: requests in, answers out in the same order, each after its entry stands in the books."""
+"""HTTP/1.1 connections: answers leave in the order of their requests, each after its entry is in the books."""
 
 import asyncio
 import socket
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from sandbox.vendor.server import Server
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: the caller sees a reset, not an orderly end
-BODY_MAX = 16 * 1024 * 1024  # bytes; no letter is longer, and a vendor does not fill its memory for anybody
+BODY_MAX = 16 * 1024 * 1024  # bytes; no letter is longer
 
 
 class CallerConnection(asyncio.Protocol):
-    """One caller; stands in `registered` as long as it lasts."""
+    """The connection of one caller; it is in `registered` while it is open."""
 
     def __init__(self, server: "Server", registered: set["CallerConnection"]) -> None:
         self._server = server
@@ -79,10 +79,10 @@ class CallerConnection(asyncio.Protocol):
         if path in self._server.CONTROLS:
             return self._server.control(self, method, path, query)
         if method == b"POST":
-            return self._server.desk.send(self.body(), self._key, self._credential)
+            return self._server.responder.send(self.body(), self._key, self._credential)
         if method == b"GET":
             reference = unquote(path.rpartition(b"/")[2].decode("latin-1"))
-            return self._server.desk.look_up(reference, self._credential)
+            return self._server.responder.look_up(reference, self._credential)
         return Reply(respond(405, {"code": "method_not_allowed"}))
 
     def body(self) -> bytes:
@@ -98,7 +98,7 @@ class CallerConnection(asyncio.Protocol):
         self._server.book(self, answer)
 
     def release(self, answer: Reply) -> None:
-        """This answer may go; it goes as soon as those before it are gone."""
+        """Send this answer as soon as those before it are sent."""
         answer.released = True
         while self._waiting and self._waiting[0].released and not self.transport.is_closing():
             self._send(self._waiting.popleft().data)

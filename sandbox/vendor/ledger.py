@@ -1,4 +1,4 @@
-"""Keeping the books: the vendor's memory, and the file that has every acceptance before its answer."""
+"""Writes the vendor's books: the file has every acceptance before its answer leaves; indexes are in memory."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ PAGE = 1000  # entries in an answer of GET /ledger/entries, and between two mark
 
 
 class Ledger:
-    """Append-only. A file that exists is read back first, so that a restart forgets nothing.
+    """Append-only. An existing file is read first, so that a restart loses nothing.
 
     Raises BlockingIOError if another sandbox keeps its books in this file.
     """
@@ -68,13 +68,13 @@ class Ledger:
         self._recipients.add(entry.recipient)
 
     def book(self, entry: BookEntry) -> None:
-        """Enter a call. Nobody may be answered before `write`."""
+        """Enter a call. It may be answered only after `write`."""
         line = entry.line()
         self._unwritten.append(line)
         self._remember(entry, len(line))
 
     def write(self) -> None:
-        """Put everything entered so far into the operating system's file. Raises OSError if it cannot."""
+        """Write all entries to the file. Raises OSError."""
         batch = memoryview(b"".join(self._unwritten))
         self._unwritten.clear()
         while batch:
@@ -95,7 +95,7 @@ class Ledger:
         return reference in self._deferred
 
     def summary(self, windows: list[float]) -> dict[str, Any]:
-        """The account of GET /ledger; `duplicates`: references and recipients accepted more than once."""
+        """The content of GET /ledger; `duplicates`: references and recipients accepted more than once."""
         return {
             "calls": self.calls,
             "accepted": sum(self.verdicts[verdict] for verdict in ACCEPTING),

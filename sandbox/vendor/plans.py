@@ -1,4 +1,4 @@
-"""What is to happen to a call: by its magic recipient, or by chance.
+"""What happens to a call: decided by a magic recipient, or by chance.
 
 Magic recipients, all @sandbox.example, also with digits or a +label (bounce17@, bounce+may@):
 delivered  as anybody else                      lost        accepted, then the connection is reset
@@ -20,7 +20,7 @@ DOMAIN = "@sandbox.example"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`accepts`: it is booked as accepted; `status` and the rest: what the caller then gets to see of it."""
+    """accepts: whether it is booked as accepted; the other fields: the answer."""
 
     accepts: bool = True
     status: int = 200
@@ -70,8 +70,8 @@ def magic_word(recipient: str) -> str:
 
 
 class Planner:
-    """Plans under one set of settings. Magic recipients have their fixed fate; chance is for everybody else,
-    also for delivered@."""
+    """Plans under one set of settings. Magic recipients always get the same plan; all others, also delivered@, get one
+    by chance."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The sandbox vendor as a process: its options, how it says where it is, and its end."""
+"""The sandbox vendor as a process: options, announcement of its URLs, and shutdown."""
 
 import argparse
 import asyncio
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Mapping[str, Any], announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C. ValueError: bad settings; OSError: the port or the books are in use."""
+    """Serve until SIGTERM or Ctrl-C. Raises ValueError for bad settings, OSError if port or books are in use."""
     uvloop.run(_serve(options, announce))
 
 

@@ -1,6 +1,6 @@
-"""The vendor reports later what became of the letters it accepted: in batches, signed, until it is heard.
+"""Delivery reports of the sandbox vendor: batches of receipts, signed, and posted again until they are answered 202.
 
-What waits to be reported is only in memory: a vendor that is killed never reports it.
+Receipts that wait are only in memory: a vendor that is killed never reports them.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """settings: as they are now."""
+    """Reports accepted letters. settings: returns the settings in force."""
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class Reporter:
         self._task: asyncio.Task[None] | None = None
 
     def accepted(self, entry: BookEntry) -> None:
-        """This letter will be reported, if anybody wants to know."""
+        """Report this letter later, if `receipts_to` is set."""
         if not self._settings().receipts_to:
             return
         self._waiting.append((time.monotonic() + self._settings().receipts_after, entry))
@@ -66,16 +66,16 @@ class Reporter:
     async def _until_heard(self, body: str) -> None:
         name, tries = f"msg_{uuid4().hex}", 0
         while self._settings().receipts_to:
-            told = await asyncio.to_thread(_post, self._settings(), name, body)
-            if told == 202:
+            answer = await asyncio.to_thread(_post, self._settings(), name, body)
+            if answer == 202:
                 return
-            log.warning("the report is not heard: %s", told)
+            log.warning("the report is not accepted: %s", answer)
             await asyncio.sleep(AGAIN[min(tries, len(AGAIN) - 1)])
             tries += 1
 
 
 def _post(settings: Settings, name: str, body: str) -> int | str:
-    """The answer's status, or why there is none."""
+    """The status of the answer, or the error if there was none."""
     moment = datetime.now(UTC)
     headers = {
         "Content-Type": "application/json",

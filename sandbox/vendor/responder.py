@@ -1,4 +1,4 @@
-"""Deciding about a call: from the request to an entry in the books and an answer."""
+"""Decides about each call: an entry in the books, and an answer."""
 
 import math
 import time
@@ -24,7 +24,7 @@ REASONS = {
 
 @dataclass(slots=True)
 class Reply:
-    """What goes back: bytes or a reset (None); after `delay` seconds, or, if `held`, when released or never."""
+    """An answer: bytes, or a reset (None); sent after `delay` seconds, or, if `held`, when it is released."""
 
     data: bytes | None
     delay: float = 0.0
@@ -47,7 +47,7 @@ class CallWindow:
         self._served: deque[float] = deque()
 
     def wait(self, now: float) -> float:
-        """Seconds until the next place; 0 if this call has one, and then it is taken."""
+        """Returns 0 and counts the call, or the seconds until a call is allowed."""
         limit, seconds = self._throttle.limit, self._throttle.seconds
         while self._served and now - self._served[0] >= seconds:
             self._served.popleft()
@@ -58,7 +58,7 @@ class CallWindow:
 
 
 class Responder:
-    """The vendor itself, without its connections."""
+    """The vendor's behaviour, without its connections."""
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -81,7 +81,7 @@ class Responder:
         return time.monotonic() + self._ahead
 
     def send(self, body: bytes, key: str, credential: str) -> Reply:
-        """A call to send: stamped now, decided, entered in the books."""
+        """Answer a call to send, stamped now and entered in the books."""
         letter = _letter(body)
         reference, recipient = letter or ("", "")
         entry = self._entry("accepted", reference, key, recipient, credential)

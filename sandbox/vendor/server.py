@@ -20,12 +20,12 @@ BACKLOG = 1024
 
 
 class Server:
-    """Both ports answer everything; set `down` by the control port, for the other one is cut off by it."""
+    """Both ports answer every request. Set `down` by the control port: the other one is cut off by it."""
 
     CONTROLS = frozenset({b"/settings", b"/ledger", b"/ledger/entries"})
 
     def __init__(self, host: str, port: int, settings: Settings, ledger: Ledger) -> None:
-        self.desk = Responder(settings, ledger)
+        self.responder = Responder(settings, ledger)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ledger = ledger
         self._callers: set[CallerConnection] = set()
@@ -46,7 +46,7 @@ class Server:
         return await loop.create_server(lambda: CallerConnection(self, connections), sock=listening, backlog=BACKLOG)
 
     async def _follow_down(self) -> None:
-        closed = self.desk.settings.down == "closed"
+        closed = self.responder.settings.down == "closed"
         if closed and self._listener:
             self._listener.close()
             self._listener = None
@@ -56,7 +56,7 @@ class Server:
             self._listener = await self._serve(hold_port(*self._held.getsockname()), self._callers)
 
     def book(self, connection: CallerConnection, answer: Reply) -> None:
-        """One write to the books for all calls that came in together; then their answers go."""
+        """Write the books once for all calls that came in together; then send their answers."""
         if not self._booked:
             asyncio.get_running_loop().call_soon(self._write_books)
         self._booked.append((connection, answer))
@@ -65,7 +65,7 @@ class Server:
         booked, self._booked = self._booked, []
         try:
             self._ledger.write()
-        except OSError as error:  # without books no answers: the vendor ends and says why
+        except OSError as error:  # without books no answer may leave: the process ends with the error
             with contextlib.suppress(asyncio.InvalidStateError):
                 self.ended.set_exception(error)
             return
@@ -97,10 +97,10 @@ class Server:
         return answer
 
     async def _change(self, connection: CallerConnection, answer: Reply, values: Any) -> None:
-        """Answered when the change is in force, so that the next call of whoever asked meets it."""
+        """Answer when the change is in force, so that the caller's next call meets it."""
         async with self._changing:
             try:
-                self.desk.change(values)
+                self.responder.change(values)
                 await self._follow_down()
                 answer.data = self._settings().data
             except ValueError as error:
@@ -108,7 +108,7 @@ class Server:
         connection.release(answer)
 
     def _settings(self) -> Reply:
-        return _ok({**self.desk.settings.as_dict(), "url": self.url, "control_url": self.control_url})
+        return _ok({**self.responder.settings.as_dict(), "url": self.url, "control_url": self.control_url})
 
 
 def _ok(content: dict[str, Any]) -> Reply:
@@ -120,7 +120,7 @@ def _wrong(error: ValueError) -> Reply:
 
 
 def hold_port(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen. As long as it lives nobody else gets the port, but a vendor can."""
+    """A bound socket that does not listen. While it is open no other program gets the port, but a vendor can."""
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, SHARE_HELD_PORT, 1)
     held.bind((host, port))

@@ -16,7 +16,7 @@ class SimulatedLimit:
 
     @classmethod
     def parse(cls, text: str) -> "SimulatedLimit":
-        """Raises ValueError with a sentence for people."""
+        """Raises ValueError with one sentence."""
         limit, _, seconds = text.partition("/")
         with contextlib.suppress(ValueError):
             if int(limit) >= 0 and 0 < float(seconds) < float("inf"):
@@ -30,7 +30,7 @@ def option(default: Any, text: str, **rule: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All rates are shares of 0 to 1; a call suffers at most one of them, so together they are at most 1."""
+    """All rates are shares of 0 to 1. A call gets at most one of them, so their sum is at most 1."""
 
     dedupe: bool = option(False, "a known Idempotency-Key is answered 409 with the earlier id, not accepted again")
     lookup_delay: float = option(0.0, "seconds until a look-up finds what was accepted")
@@ -49,13 +49,13 @@ class Settings:
         "", "closed: no connection is accepted; 503: each call is answered so", choices=("", "closed", "503")
     )
     unauthorized: bool = option(False, "each call is answered 401")
-    receipts_to: str = option("", "http address to which it reports what became of what it accepted; empty: nobody")
-    receipts_secret: str = option("", "with what the reports are signed: whsec_...")
+    receipts_to: str = option("", "http address that gets its delivery reports; empty: none are sent")
+    receipts_secret: str = option("", "the secret that signs the reports: whsec_...")
     receipts_after: float = option(0.0, "seconds from the acceptance to its receipt")
     bounce_rate: float = option(0.0, "share of what was accepted that is reported as bounced")
 
     def change(self, values: Any) -> "Settings":
-        """These settings with some other values. Raises ValueError with a sentence for people."""
+        """These settings with some other values. Raises ValueError with one sentence."""
         if not isinstance(values, Mapping):
             raise ValueError("settings are a JSON object")
         known = {each.name: each for each in fields(self)}

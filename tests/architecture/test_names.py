@@ -1,4 +1,7 @@
-"""A name says one thing: public classes have names of their own, and nothing is called by a word that hides its use."""
+"""A name says one thing: public classes have names of their own, and no name has a word that hides its use.
+
+Of the packages in INSIDE every name is held: private functions, parameters, local variables and attributes, too.
+"""
 
 import ast
 import re
@@ -27,6 +30,10 @@ DJANGOS = {"Command", "Meta"}  # the framework wants these names, a management c
 WORDS = {
     *("bell", "bells", "desk", "desks", "outlook", "pace", "people", "picture", "pictures", "prospect", "prospects"),
     *("room", "rooms", "roster", "standing", "told", "words"),
+}
+INSIDE = ("sandbox",)
+HIDING = WORDS | {"clerk", "house", "ring", "rings", "street", "world"}
+STAYS = {  # name and file -> why it may stay
 }
 MAKES_A_TYPE = {"NamedTuple", "NewType", "ParamSpec", "TypeVar", "TypedDict", "namedtuple"}
 
@@ -79,6 +86,32 @@ def functions(file: str, tree: ast.Module) -> Iterator[Place]:
             yield node.name, f"{file}:{node.lineno}"
 
 
+def bound(file: str, tree: ast.Module) -> Iterator[Place]:
+    """Every name that is made here: of classes, functions, parameters, variables, attributes and imports."""
+    for node in ast.walk(tree):
+        for name in names_of(node):
+            yield name, f"{file}:{node.lineno}"  # type: ignore[attr-defined]
+
+
+def names_of(node: ast.AST) -> list[str]:
+    match node:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return [name]
+        case ast.arg(arg=name) | ast.alias(asname=str(name)):
+            return [name]
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            return [name]
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            return [name]
+    return []
+
+
+def hiding(places: list[Place]) -> list[str]:
+    """Names that have one of the words that may not even be used inside a function."""
+    found = [(name, place) for name, place in places if parts(name) & HIDING]
+    return [f"{place} {name}" for name, place in found if (name, place.partition(":")[0]) not in STAYS]
+
+
 def parts(name: str) -> set[str]:
     """The words of a name: `desk_rows`, `DeskRows` and `DESKRows` have desk and rows."""
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
@@ -120,6 +153,44 @@ def test_no_module_has_a_word_that_hides_what_it_is() -> None:
     found = modules([*CODE, *TESTS])
     assert in_the_way([one for one in found if one[1] not in KEPT]) == []
     assert {file for _, file in found} >= KEPT
+
+
+def test_no_name_inside_a_module_has_a_word_that_hides_what_it_is() -> None:
+    found = [one for one in everywhere(bound) if one[1].startswith(INSIDE)]
+    assert len(found) > 1_000, "the test reads nothing"
+    assert hiding(found) == []
+
+
+def test_a_name_that_may_stay_is_there() -> None:
+    found = {(name, place.partition(":")[0]) for name, place in everywhere(bound)}
+    assert {one for one in STAYS if one not in found} == set(), "a reason for a name that is gone"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f():\n    told = 1",
+        "def f(desk, /):\n    pass",
+        "def f(*words, **people):\n    pass",
+        "def _ring():\n    pass",
+        "class A:\n    _pace: int = 3",
+        "def f(self):\n    self.last_words = []",
+        "import a as bell",
+        "for n, (world, x) in ():\n    pass",
+        "[told for told in ()]",
+        "with a() as desk:\n    pass",
+        "if (told := 1):\n    pass",
+        "lambda words: 1",
+        "try:\n    pass\nexcept E as told:\n    pass",
+    ],
+)
+def test_a_word_that_hides_inside_a_function_would_be_seen(code: str) -> None:
+    assert hiding(list(bound("a.py", ast.parse(code))))
+
+
+@pytest.mark.parametrize("code", ["a.told", "f(words=1)", "a.desk.b = 1", "string = 'told'", "keyword, worlds = 1, 2"])
+def test_a_name_that_is_made_elsewhere_is_no_fault_here(code: str) -> None:
+    assert hiding(list(bound("a.py", ast.parse(code)))) == []
 
 
 ONE = "class Answer:\n    pass\n"

@@ -1,4 +1,4 @@
-"""`manage.py demo`: the whole product at work on one screen (the story itself is in sandbox/demo/)."""
+"""`manage.py demo`: the whole product at work on one screen (sandbox/demo/ has the scenario)."""
 
 import secrets
 import shutil
@@ -33,14 +33,14 @@ class Command(BaseCommand):
             raise CommandError(f"job 103 is to be cut: at least {setup.THRESHOLD:,} recipients")
         self.recipients = recipients
         self.console = Console(highlight=False, markup=False)
-        self.console.width = max(self.console.width, WIDTH)  # half a number in the report would be of no use
+        self.console.width = max(self.console.width, WIDTH)  # so that the report's numbers are not cut
         good = False
         with Processes(settings.MAILHUB_HOME) as processes:
             try:
                 good = self._run(processes, stays=sys.stdout.isatty() and not once)
             except (Broken, CommandError) as why:
                 self._say(str(why), style="bold red")
-            except Exception as why:  # a store or a process that is gone; where it was seen is of use to few
+            except Exception as why:  # a store or a process is gone: the traceback goes to the log
                 processes.note(traceback.format_exc())
                 self._say(f"The demo cannot go on: {' '.join(str(why).split()) or type(why).__name__}", "bold red")
             finally:
@@ -50,10 +50,10 @@ class Command(BaseCommand):
         sys.exit(0 if good else 1)
 
     def _run(self, processes: Processes, stays: bool) -> bool:
-        """Whether all came out as promised."""
+        """Returns whether rows and books agree."""
         password = secrets.token_urlsafe(9)
         jobs = self._set_up(processes, password)
-        watcher: Any = Screen(self.console, jobs) if stays and self._has_room() else PlainOutput(self._say, jobs)
+        watcher: Any = Screen(self.console, jobs) if stays and self._fits() else PlainOutput(self._say, jobs)
         with watcher:
             play(processes, Story(jobs, watcher.tell), watcher)
         good = self._report(processes)
@@ -64,7 +64,7 @@ class Command(BaseCommand):
 
     def _set_up(self, processes: Processes, password: str) -> setup.Jobs:
         self._say("Starting three sandbox vendors, and a PostgreSQL and a Redis of the demo's own")
-        for slug in setup.TERMS:
+        for slug in setup.LIMITS:
             processes.start_vendor(slug, *setup.sandbox_options(slug))
         self._say(f"Starting web, Flower, beat and workers with {setup.SLOTS} senders")
         processes.start_hub(setup.SLOTS, password)
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         self.console.print(report.table(accounts), report.verdict(accounts, children, breaches, self.recipients))
         return all(one.agrees for one in accounts) and verify.as_in_the_document() and not breaches
 
-    def _has_room(self) -> bool:
+    def _fits(self) -> bool:
         found = shutil.get_terminal_size()
         if found.columns >= WIDTH and found.lines >= HEIGHT:
             return True

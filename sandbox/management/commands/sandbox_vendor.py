@@ -1,4 +1,4 @@
-"""`manage.py sandbox_vendor`: a vendor on this machine to try everything with; nothing leaves the machine."""
+"""`manage.py sandbox_vendor`: a simulated vendor on this machine, to try everything with; no mail leaves it."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from sandbox.vendor.process import add_options, run
 
 class Command(BaseCommand):
     help = "Run a sandbox vendor: answers like a real one, misbehaves on request, keeps its own books."
-    requires_system_checks = []  # our database and settings are no business of a vendor's
+    requires_system_checks = []  # a vendor needs neither our database nor our settings
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_options(parser)
