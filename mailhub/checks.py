@@ -55,13 +55,7 @@ def json_only(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """Nothing but JSON is written to the broker or read from it: another format could run code."""
     wrong = {
         name: value
-        for name in (
-            "TASK_SERIALIZER",
-            "RESULT_SERIALIZER",
-            "EVENT_SERIALIZER",
-            "ACCEPT_CONTENT",
-            "RESULT_ACCEPT_CONTENT",
-        )
+        for name in FORMATS
         if (value := getattr(settings, f"CELERY_{name}", None)) not in ("json", ["json"])
     }
     return [Error(f"CELERY_{name} is {value!r}, not json", id="mailhub.E004") for name, value in wrong.items()]
