@@ -1,6 +1,8 @@
 """manage.py list_jobs: the look-ups of document 000, and where each message is."""
 
+import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from campaigns.management.commands.list_jobs import SHOWN
 from campaigns.models import Campaign, Job, OpsMessage
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
@@ -81,7 +84,7 @@ class TestNumbers:
         top, cut = family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"])
         Job.objects.filter(pk=cut[0].pk).update(accepted=8, refused=2)
         OpsMessage.objects.filter(id=cut[1].first_message).update(sent_at=timezone.now())
-        rows = {row["id"]: row for row in listed()}
+        rows = {row["id"]: row for row in listed(children=True)}
         sums = {name: rows[top.pk][name] for name in ("size", "waiting", "in_flight", "accepted", "refused")}
         assert sums == {"size": 25, "waiting": 14, "in_flight": 1, "accepted": 8, "refused": 2}
         assert rows[cut[0].pk]["parent"] == top.pk
@@ -90,10 +93,10 @@ class TestNumbers:
         for _ in range(2):
             family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
         with django_assert_num_queries(3):
-            listed()
+            listed(children=True)
         family(parent="P_ASSIGNING", remaining=5, children=["SENDING"] * 6, each=2)
         with django_assert_num_queries(3):
-            listed(limit=0)
+            listed(children=True)
 
 
 class TestFilters:
@@ -152,14 +155,58 @@ class TestFilters:
         assert error.value.returncode == 1
 
 
+class TestChildren:
+    def test_a_parent_stands_for_its_children_unless_they_are_asked_for(self, listed: Any) -> None:
+        top, cut = family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"])
+        assert ids(listed()) == [top.pk]
+        assert sorted(ids(listed(children=True))) == sorted([top.pk, *(child.pk for child in cut)])
+
+    def test_who_asks_for_an_end_of_messages_sees_the_child_that_it_is_in(self, listed: Any) -> None:
+        top, (child,) = family(parent="P_ASSIGNED", remaining=0, children=["LOGGED"])
+        Job.objects.filter(pk=child.pk).update(refused=1)
+        (row,) = listed(status="Failed")
+        assert (row["id"], row["parent"]) == (child.pk, top.pk)
+
+
+class TestLimit:
+    def test_a_program_gets_all_jobs_unless_it_asks_for_fewer(self, listed: Any) -> None:
+        for _ in range(SHOWN + 1):
+            factories.campaign_with_job(1)
+        assert len(listed()) == SHOWN + 1
+        assert len(listed(limit=2)) == 2
+
+    def test_people_get_the_newest_and_hear_how_many_there_are(self, capsys: pytest.CaptureFixture) -> None:
+        for _ in range(SHOWN + 1):
+            factories.campaign_with_job(1)
+        call_command("list_jobs")
+        assert capsys.readouterr().out.endswith(f"the newest {SHOWN} of {SHOWN + 1} jobs; --limit 0 shows all\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 class TestTable:
+    def test_80_columns_show_whose_job_it_is_its_status_and_its_date(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        job = factories.campaign_with_job(1, status="DISPATCHED", waits_for="sending hours: from Monday 08:00")
+        Campaign.objects.filter(pk=job.campaign_id).update(name="a long name " * 8)
+        monkeypatch.setenv("COLUMNS", "80")
+        screen = Terminal()
+        call_command("list_jobs", stdout=screen)
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert {"id", "sponsor", "campaign", "status", "created"} <= set(lines[0].split())
+        assert {str(job.pk), job.campaign.sponsor.name, "DISPATCHED"} <= set(lines[1].split())
+        assert f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}" in lines[1]
+
     def test_the_newest_come_first_and_a_note_tells_how_many_there_are(self, capsys: pytest.CaptureFixture) -> None:
         jobs = [factories.campaign_with_job(1) for _ in range(3)]
         for job in jobs:
             factories.at_work(job.vendor)
         call_command("list_jobs", limit=2)
         head, first, second, note = capsys.readouterr().out.splitlines()
-        assert head.split()[:3] == ["id", "parent", "sponsor"]
+        assert head.split()[:3] == ["id", "sponsor", "campaign"]
         assert [first.split()[0], second.split()[0]] == [str(jobs[2].pk), str(jobs[1].pk)]
         assert note == "the newest 2 of 3 jobs; --limit 0 shows all"
 
@@ -189,3 +236,8 @@ def test_on_a_narrow_terminal_columns_go_instead_of_breaking_numbers() -> None:
     assert fitting(columns, rows, spare, 200) == [*columns]
     assert fitting(columns, rows, spare, 36) == ["id", "sponsor", "next"]
     assert fitting(columns, rows, spare, 5) == ["id", "next"], "what is not spare stays"
+
+
+def test_a_long_text_is_broken_before_a_column_goes() -> None:
+    rows = [{"id": 7, "campaign": "Spring " * 20, "status": "SENDING"}]
+    assert fitting(("id", "campaign", "status"), rows, ("status",), 40) == ["id", "campaign", "status"]

@@ -11,6 +11,7 @@ from rich.table import Table
 
 NAMES = {"id", "parent", "job", "message"}  # numbers that are typed again, so without separators
 GAP = 2  # blanks between two columns
+WIDEST = 20  # columns; longer texts are broken where there is no room for all columns
 PIPE_WIDTH = 200  # columns; a pipe has no width of its own
 
 
@@ -58,9 +59,12 @@ def word(value: object) -> str:
 def fitting(
     columns: Sequence[str], rows: Sequence[Mapping[str, Any]], spare: Sequence[str], width: int
 ) -> Sequence[str]:
-    """The columns without as many of the spare ones as must go for the others to stand side by side."""
+    """The columns without as many of the spare ones as must go for the others to stand side by side.
+
+    A long text takes no column's place: it is broken instead.
+    """
     left, gone = list(columns), list(spare)
-    wide = {name: max(len(name), *(len(_cell(name, row[name])) for row in rows)) for name in columns}
+    wide = {name: max(len(name), *(min(WIDEST, len(_cell(name, row[name]))) for row in rows)) for name in columns}
     while gone and sum(wide[name] + GAP for name in left) - GAP > width:
         left.remove(gone.pop(0))
     return left
