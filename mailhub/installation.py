@@ -108,6 +108,8 @@ def _rows() -> Iterator[BeatEntry]:
     yield BeatEntry("sessions", "campaigns.tasks.sweep_sessions", timedelta(seconds=30))
     yield BeatEntry("audit", "campaigns.tasks.audit", timedelta(minutes=10))
     yield BeatEntry("release parked tasks", "mailhub.tasks.release_parked", settings.WAITER_SWEEP)
+    night = {"minute": "30", "hour": "3", "day_of_week": "*", "timezone": settings.TIME_ZONE}
+    yield BeatEntry("clear expired sessions", "mailhub.tasks.clear_sessions", crontab=tuple(night.items()))
     for vendor in Vendor.objects.only("id", *SHAPING):
         if vendor.weekdays:
             yield _night(vendor)

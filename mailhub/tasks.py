@@ -1,6 +1,7 @@
 """What beat has mailhub itself do."""
 
 from celery import shared_task
+from django.core.management import call_command
 
 from mailhub import parking, waiter
 
@@ -11,3 +12,9 @@ def release_parked() -> int:
     released = waiter.release()
     parking.forget(waiter.now())
     return released
+
+
+@shared_task(name="mailhub.tasks.clear_sessions")
+def clear_sessions() -> None:
+    """Deletes the sessions of users whose log-in has expired."""
+    call_command("clearsessions")

@@ -1,15 +1,19 @@
 """Beat's table: rows that mailhub keeps, rows that people keep, and one night a vendor."""
 
 import json
-from datetime import time
+from datetime import time, timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.test import override_settings
+from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
 
 from mailhub import installation
+from mailhub.celery import app
 from tests.celery_tasks import in_broker
 from tests.factories import vendor
 from tests.workers import celery
@@ -38,6 +42,19 @@ def test_a_migrated_database_has_the_sweeps() -> None:
         "campaigns.tasks.audit": 600,
         "mailhub.tasks.release_parked": 300,
     }
+
+
+def test_sessions_of_the_web_that_have_expired_go_every_night() -> None:
+    installation.sync_beat()
+    for key, age in (("over", timedelta(days=-1)), ("open", timedelta(days=1))):
+        Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + age)
+
+    night = PeriodicTask.objects.get(task="mailhub.tasks.clear_sessions")
+    app.tasks[night.task].apply(throw=True)
+
+    assert (night.crontab.minute, night.crontab.hour) == ("30", "3")
+    assert str(night.crontab.timezone) == settings.TIME_ZONE
+    assert [row.session_key for row in Session.objects.all()] == ["open"]
 
 
 def test_a_second_sync_writes_nothing() -> None:
