@@ -1,6 +1,7 @@
 """manage.py vendor, credential, mailcaster: one clear answer, exit code 1 where something is wrong."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class TestVendorAdd:
 
     def test_all_that_can_be_said_is_stored(self, run: Any) -> None:
         words = "--name Letters --channel print --threshold 50 --dispatch-at 21:30 --time-zone Europe/London"
-        more = "--weekdays 1-3,5 --no-casters --limit 1/0.5 100/86400 --set concurrency=3"
+        more = "--weekdays 1-3,5 --catch-up 2:30 --no-casters --limit 1/0.5 100/86400 --set concurrency=3"
         run("vendor", "add", "letters", "--adapter", "http", "--set", URL, *words.split(), *more.split())
         (facts,) = [json.loads(run("vendor", "show", "letters", "--json"))]
         assert facts == {
@@ -68,6 +69,7 @@ class TestVendorAdd:
             "dispatch_at": "21:30",
             "time_zone": "Europe/London",
             "weekdays": [1, 2, 3, 5],
+            "catch_up": "2:30",
             "sandbox": False,
             "paused": None,
         }
@@ -97,6 +99,9 @@ class TestVendorAdd:
             (["--set", URL, "--limit", "5/1e300"], "'5/1e300': the number must be"),
             (["--set", URL, "--limit", "5/60", "6/60"], "two limits have the same window"),
             (["--set", URL, "--dispatch-at", "25:00"], "'25:00' is not a time of day"),
+            (["--set", URL, "--catch-up", "6"], "'6' is not a span of time: write HH:MM"),
+            (["--set", URL, "--catch-up", "1:60"], "'1:60' is not a span of time"),
+            (["--set", URL, "--catch-up", "0:00"], "'0:00' is not a span of time"),
             (["--set", URL, "--weekdays", "0-4"], "'0-4' are not weekdays"),
             (["--set", URL, "--weekdays", "1-99999999999"], "'1-99999999999' are not weekdays"),
             (["--set", URL, "--weekdays", "5-2"], "'5-2' are not weekdays"),
@@ -159,10 +164,12 @@ class TestVendorLater:
     ) -> None:
         row = factories.vendor(dispatch_at="18:00", weekdays=[1, 2], settings={"url": "http://127.0.0.1:1/letters"})
         night = ["--dispatch-at", "21:30", "--weekdays", "1-5", "--time-zone", "Europe/London", "--name", "Letters"]
+        night += ["--catch-up", "26:00"]
         with django_capture_on_commit_callbacks(execute=True):
             assert "changed" in run("vendor", "set", row.slug, *night)
         row.refresh_from_db()
         assert (row.name, f"{row.dispatch_at:%H:%M}", row.weekdays) == ("Letters", "21:30", [1, 2, 3, 4, 5])
+        assert row.catch_up == timedelta(hours=26)
         crontab = PeriodicTask.objects.get(args=f"[{row.pk}]").crontab
         assert crontab and (crontab.hour, crontab.minute, str(crontab.timezone)) == ("21", "30", "Europe/London")
         assert "already so" in run("vendor", "set", row.slug, *night)

@@ -6,6 +6,7 @@ Who gives a command, and what it changed, for the history that the admin shows o
 import getpass
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION
@@ -77,6 +78,7 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
         "dispatch_at": f"{row.dispatch_at:%H:%M}",
         "time_zone": row.time_zone,
         "weekdays": row.weekdays,
+        "catch_up": _span(row.catch_up),
         "sandbox": row.sandbox,
         "paused": _paused(row),
     }
@@ -124,6 +126,12 @@ def caster_facts(row: Mailcaster) -> dict[str, Any]:
 
 def _limit(row: Any) -> str:
     return f"{row.units}/{row.seconds:g}"
+
+
+def _span(span: timedelta) -> str:
+    """Hours and minutes; seconds where there are any (a form can store them)."""
+    minutes, seconds = divmod(round(span.total_seconds()), 60)
+    return f"{minutes // 60}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
 
 
 def _paused(row: Vendor | Credential) -> str | None:

@@ -1,7 +1,8 @@
 """`manage.py vendor`: who delivers, how fast it may be called, its nightly dispatch."""
 
+import re
 from argparse import ArgumentParser
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -241,6 +242,7 @@ def _own(parser: ArgumentParser) -> None:
     parser.add_argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch")
     parser.add_argument("--time-zone", metavar="ZONE", help="for example Europe/London")
     parser.add_argument("--weekdays", metavar="DAYS", help="of the nightly dispatch: 1-5, or 1,3,5; 1 is Monday")
+    parser.add_argument("--catch-up", metavar="HH:MM", help="how late a nightly dispatch may still start")
 
 
 def _typed(options: dict[str, Any]) -> dict[str, Any]:
@@ -250,6 +252,8 @@ def _typed(options: dict[str, Any]) -> dict[str, Any]:
         wanted["dispatch_at"] = _clock(options["dispatch_at"])
     if options["weekdays"]:
         wanted["weekdays"] = _days(options["weekdays"])
+    if options["catch_up"]:
+        wanted["catch_up"] = _span(options["catch_up"])
     return wanted
 
 
@@ -258,6 +262,14 @@ def _clock(typed: str) -> time:
         return datetime.strptime(typed, "%H:%M").time()  # noqa: DTZ007  a local time of day
     except ValueError:
         raise CommandError(f"{typed!r} is not a time of day: write HH:MM") from None
+
+
+def _span(typed: str) -> timedelta:
+    """Hours and minutes, more than none; the hours may be more than a day's."""
+    hours, _, minutes = typed.partition(":")
+    if not re.fullmatch(r"\d{1,3}:[0-5]\d", typed) or not int(hours) + int(minutes):
+        raise CommandError(f"{typed!r} is not a span of time: write HH:MM, for example 6:00")
+    return timedelta(hours=int(hours), minutes=int(minutes))
 
 
 def _days(typed: str) -> list[int]:
