@@ -8,6 +8,8 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.14 python; do \
   $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
     && { echo $$python; break; }; done)
+NEEDS_PYTHON = [ -n "$(PYTHON)" ] || { echo "mailhub needs Python 3.11 or later with its venv module" \
+  "(on Debian and Ubuntu: python3-venv): make PYTHON=/path/to/python3.11"; exit 1; }
 TEST_PROCESSES ?= 3
 TESTS ?=
 CHAOS ?=
@@ -19,7 +21,7 @@ BENCH_RESULTS ?= .bench.jsonl
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 
-.PHONY: help setup test-setup demo test lint bench bench-page chaos requirements clean venv
+.PHONY: help setup test-setup demo test lint docs docs-pictures docs-reference bench bench-page chaos requirements clean venv
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -44,6 +46,18 @@ lint: test-setup ## style, types, borders between the packages, migrations
 	$(PY) manage.py makemigrations --check --dry-run
 	$(PY) manage.py check
 
+docs: .venv-docs/.installed ## the documents as a site in site/; a dead link or anchor fails
+	@rm -rf site
+	.venv-docs/bin/python -m sphinx -b html -c docs/tooling --fail-on-warning --keep-going --quiet . site
+	@echo "The site is site/index.html"
+
+docs-pictures: test-setup ## docs/pictures: the real pages while the demo runs, by a headless Chromium
+	$(PY) -m docs.tooling.screenshots
+
+docs-reference: setup ## docs/reference/commands.md and docs/states.md from the code
+	$(PY) -m docs.tooling.commands
+	$(PY) manage.py states > docs/states.md
+
 bench: test-setup ## all measurements, with yardsticks of the same run: about 34 minutes (BENCHMARKS="sending,50000,5 ledger")
 	@$(MAKE) -s .venv/.bench-installed
 	@for run in $(BENCHMARKS); do \
@@ -57,17 +71,17 @@ bench-page: ## docs/benchmarks.md from what `make bench` kept; each table counts
 chaos: test-setup ## kill, cut off and restart everything while mail goes out (CHAOS="--seconds 60 --seed 1", "--calm")
 	$(PY) -m tests.chaos $(CHAOS) </dev/null
 
-requirements: venv ## pin the newest versions with hashes: requirements.txt, -dev.txt, -bench.txt
+requirements: venv ## pin the newest versions with hashes: requirements.txt, -dev.txt, -bench.txt, -docs.txt
 	@echo "Installing requirements-dev.txt into .venv"
 	$(PIP) install --quiet uv
-	for name in requirements requirements-dev requirements-bench; do \
+	for name in requirements requirements-dev requirements-bench requirements-docs; do \
 	  $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-annotate --no-header --output-file $$name.txt $$name.in; \
 	done
 
 clean: ## stop the embedded servers; remove .venv and all caches, but no data
 	-[ ! -x $(PY) ] || $(PY) manage.py services stop
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
+	rm -rf .venv .venv-docs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.runtime-installed: requirements.txt
@@ -85,12 +99,20 @@ clean: ## stop the embedded servers; remove .venv and all caches, but no data
 	$(PIP) install --quiet --require-hashes -r requirements-bench.txt
 	@touch $@ .venv/.runtime-installed .venv/.dev-installed
 
+# Of its own: nothing of the product or of its tests waits for what only makes the site.
+.venv-docs/.installed: requirements-docs.txt
+	@echo "Installing requirements-docs.txt into .venv-docs"
+	@$(NEEDS_PYTHON)
+	@rm -rf .venv-docs
+	"$(PYTHON)" -m venv .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r requirements-docs.txt
+	@touch $@
+
 # A virtual environment knows its own path: one that was moved, copied or lost its Python is made anew. (In a make
 # of its own, because make looks at the stamps before it runs this.)
 venv:
 	@if ! { grep -qsF "$$(pwd -P)/.venv" .venv/bin/activate && $(PY) -m pip --version >/dev/null 2>&1; }; then \
-	  [ -n "$(PYTHON)" ] || { echo "mailhub needs Python 3.11 or later with its venv module" \
-	    "(on Debian and Ubuntu: python3-venv): make PYTHON=/path/to/python3.11"; exit 1; }; \
+	  $(NEEDS_PYTHON); \
 	  rm -rf .venv; \
 	  "$(PYTHON)" -m venv .venv || { rm -rf .venv; exit 1; }; \
 	fi

@@ -1,8 +1,8 @@
 """What a message costs each part: processor time of sender, PostgreSQL and Redis, bytes of WAL and of disk.
 
-`python -m benchmarks.capacity [messages] [rounds]`. From these figures docs/operations.md says what each part carries:
-a part's processor time a message, turned round, is what one core of it can take. Redis is measured by itself too, by
-its own count of its processor time: grants of one place, as where the limit binds, and of a hundred.
+`python -m benchmarks.capacity [messages] [rounds]`. From these figures docs/explanation/capacity.md says what each
+part carries: a part's processor time a message, turned round, is what one core of it can take. Redis is measured by
+itself too, by its own count of its processor time: grants of one place, as where the limit binds, and of a hundred.
 """
 
 import os

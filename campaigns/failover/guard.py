@@ -3,7 +3,7 @@
 After a failover to a standby that lagged, or a restore, the rows know nothing of the last calls and would have them
 made again. A promotion begins a new timeline at once, also for sessions that were there before; another cluster has
 another identifier, another database another number, and a dump that is read in makes the table anew. A copy of the disk
-shows none of that: after such a restore `recover_store` is told so (docs/operations.md).
+shows none of that: after such a restore `recover_store` is told so (docs/how-to/back-up-and-restore.md).
 
 What cannot change within a session is noted at its start, because reading it costs ten times as much as the rest; a
 session without the note starts no call.

@@ -1,4 +1,4 @@
-"""The operations guide's table of alarms and what the code logs are the same texts."""
+"""The table of alarms in docs/reference/alarms.md and what the code logs are the same texts."""
 
 import ast
 import re
@@ -56,7 +56,7 @@ def unknown(page: str, texts: Iterator[str] | dict[str, str]) -> list[str]:
     return [alarm for alarm in told(page) if not any(names(alarm, text) for text in texts)]
 
 
-PAGE = (ROOT / "docs" / "operations.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "alarms.md").read_text()
 
 
 def test_every_alarm_of_the_guide_is_one_that_the_code_logs() -> None:

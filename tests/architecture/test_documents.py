@@ -1,16 +1,23 @@
-"""What the documentation names is there."""
+"""What the documentation names is there: files, tests, links and their anchors, commands and their options."""
 
+import argparse
 import re
+import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from django.core.management import get_commands, load_command_class
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+INDEXES = [ROOT / "README.md", *sorted(DOCS.rglob("README.md"))]
 FILE = re.compile(r"`((?:mailhub|campaigns|vendors|sandbox|tests|benchmarks|docs)/[\w./-]+)`")
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
 TEST = re.compile(r"`((?:seeds|campaigns|mailhub|vendors|contracts|properties|faults)/test_\w+\.py)(?:::(\w+))?`")
+COMMAND = re.compile(r"(?:^    (?:.*?)|`)manage\.py ((?:[^`\n]|\\\n)+)", re.MULTILINE)
 
 
 def name(path: Path) -> str:
@@ -26,7 +33,17 @@ def missing(page: Path) -> Iterator[str]:
             yield f"{file}::{test}"
     named = set(FILE.findall(text)) - {file for file, _ in tests}
     yield from (file for file in named if not (ROOT / file).exists())
-    yield from (link for link in LINK.findall(text) if not (page.parent / link).exists())
+    for link, anchor in LINK.findall(text):
+        target = page.parent / link if link else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            yield f"{link}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as code hosts make them: small letters, no punctuation, hyphens for blanks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -36,5 +53,63 @@ def test_every_file_test_and_link_that_a_page_names_exists(page: Path) -> None:
 
 def test_a_name_that_is_not_there_would_be_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("`campaigns/nothing.py` `seeds/test_001_postman.py::test_nothing` [a](nowhere.md)")
-    assert len(list(missing(page))) == 3
+    page.write_text("# A b\n`campaigns/nothing.py` `seeds/test_001_postman.py::test_nothing` [a](nowhere.md) [b](#b-a)")
+    assert len(list(missing(page))) == 4
+    page.write_text("# A `b`, c\n[b](#a-b-c)")
+    assert not list(missing(page))
+
+
+def test_every_page_stands_in_an_index() -> None:
+    listed = {(page.parent / link).resolve() for page in INDEXES for link, _ in LINK.findall(page.read_text()) if link}
+    assert [name(page) for page in PAGES if page not in listed and page != ROOT / "README.md"] == []
+
+
+@cache
+def parser(command: str) -> argparse.ArgumentParser | None:
+    app = get_commands().get(command)
+    return load_command_class(app, command).create_parser("manage.py", command) if app else None
+
+
+def wrong(line: str) -> str:
+    """What a quoted command line says that the command does not know: its name, a verb or an option."""
+    try:
+        words = shlex.split(line.replace("\\\n", " "), comments=True)
+    except ValueError:  # a quotation of half a line
+        words = line.split()
+    command, *rest = words
+    if command.isupper():  # any command
+        return ""
+    here = parser(command)
+    if here is None:
+        return command
+    for word in rest:
+        if word in ("|", ">", "&&"):
+            return ""
+        verbs = [one for one in here._actions if isinstance(one, argparse._SubParsersAction)]
+        if verbs and not word.startswith("-"):
+            if word not in verbs[0].choices:
+                return "" if word.isupper() or word == "..." else f"{command} {word}"
+            here = verbs[0].choices[word]
+        elif word.startswith("--") and word.split("=")[0] not in here._option_string_actions:
+            return f"{command} {word}"
+    return ""
+
+
+def quoted(page: Path) -> Iterator[str]:
+    return (line.strip() for line in COMMAND.findall(page.read_text()) if line.strip()[:1].isalpha())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_that_a_page_quotes_has_these_verbs_and_options(page: Path) -> None:
+    assert [said for line in quoted(page) if (said := wrong(line))] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["send_campaing", "vendor ad x", "send_campaign x.csv --dry-run", "vendor add x --limits 5/60"]
+)
+def test_a_command_that_is_not_like_that_would_be_seen(line: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"    .venv/bin/python manage.py {line}\n")
+    assert [bool(wrong(one)) for one in quoted(page)] == [True]
+    page.write_text(f"Say `manage.py {line}`.")
+    assert [bool(wrong(one)) for one in quoted(page)] == [True]

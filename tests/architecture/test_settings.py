@@ -1,4 +1,4 @@
-"""Every variable of the environment that is read stands in the operations guide, and the guide names no other."""
+"""Every variable of the environment that is read stands in the reference, and the reference names no other."""
 
 import re
 from pathlib import Path
@@ -16,18 +16,17 @@ def read() -> set[str]:
 
 def told() -> set[str]:
     """In the first column of the table of settings."""
-    page = (ROOT / "docs" / "operations.md").read_text()
-    table = page.split("\n## Settings\n")[1].split("\n## ")[0]
-    firsts = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text()
+    firsts = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
     return {name for first in firsts for name in re.findall(r"`([A-Z_]+)`", first)}
 
 
-def test_the_operations_guide_has_every_setting_and_no_other() -> None:
+def test_the_reference_has_every_setting_and_no_other() -> None:
     assert read() == told()
 
 
 def test_the_guides_table_of_processes_is_the_procfile() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text()
     table = page.split("\n## Processes\n")[1].split("\n## ")[0]
     processes = re.findall(r"^([\w-]+):", (ROOT / "Procfile").read_text(), re.MULTILINE)
     assert sorted(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == sorted(processes)

@@ -1,0 +1,48 @@
+"""docs/reference/ says what the code has: commands, settings of adapters, Celery tasks, beat's rows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.tooling import commands
+from mailhub.celery import app
+from vendors import adapters
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+ROW = re.compile(r"^\| `(\w+)`(?: \*)? \|(?: (`[^`]+`|required))? \|", re.MULTILINE)
+TASK = re.compile(r"^\| `([\w.]+\.tasks\.\w+)` \|", re.MULTILINE)
+
+
+def test_the_page_of_commands_is_what_the_commands_say() -> None:
+    assert commands.PAGE.read_text() == commands.page(), "run: make docs-reference"
+
+
+def section(page: str, heading: str) -> str:
+    return page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("adapter", ["http", "smtp"])
+def test_an_adapters_settings_their_defaults_and_marks_are_those_of_the_code(adapter: str) -> None:
+    text = section((REFERENCE / "adapters.md").read_text(), adapter)
+    options = adapters.load(adapter).options
+    assert dict(ROW.findall(text)) == {name: shown(option) for name, option in options.items()}
+    assert set(re.findall(r"^\| `(\w+)` \*", text, re.MULTILINE)) == {
+        name for name, option in options.items() if option.destination
+    }
+
+
+def shown(option) -> str:
+    if option.required:
+        return "required"
+    if option.default in ("", ()):
+        return ""
+    value = f"{option.default:g}" if isinstance(option.default, float) else str(option.default).lower()
+    return f"`{value}`"
+
+
+def test_the_list_of_tasks_has_every_task_and_no_other() -> None:
+    app.loader.import_default_modules()
+    ours = {name for name in app.tasks if not name.startswith("celery.")}
+    listed = section((REFERENCE / "tasks.md").read_text(), "Tasks")
+    assert {name for name in ours if name.startswith(("mailhub.", "campaigns."))} == set(TASK.findall(listed))
