@@ -15,7 +15,7 @@ TASK = re.compile(r"^\| `([\w.]+\.tasks\.\w+)` \|", re.MULTILINE)
 
 
 def test_the_page_of_commands_is_what_the_commands_say() -> None:
-    assert commands.PAGE.read_text() == commands.page(), "run: make docs-reference"
+    assert commands.PAGE.read_text() == commands.page(), "run: python -m docs.tooling.commands"
 
 
 def section(page: str, heading: str) -> str:
