@@ -11,6 +11,7 @@ from vendors import adapters
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ROW = re.compile(r"^\| `(\w+)`(?: \*)? \|(?: (`[^`]+`|required))? \|", re.MULTILINE)
+BEAT = re.compile(r'BeatEntry\("([^"]+)", "([^"]+)"')
 TASK = re.compile(r"^\| `([\w.]+\.tasks\.\w+)` \|", re.MULTILINE)
 
 
@@ -46,3 +47,12 @@ def test_the_list_of_tasks_has_every_task_and_no_other() -> None:
     ours = {name for name in app.tasks if not name.startswith("celery.")}
     listed = section((REFERENCE / "tasks.md").read_text(), "Tasks")
     assert {name for name in ours if name.startswith(("mailhub.", "campaigns."))} == set(TASK.findall(listed))
+
+
+def test_the_list_of_beats_rows_has_every_row_that_the_code_makes() -> None:
+    made = BEAT.findall((REFERENCE.parents[1] / "mailhub" / "installation.py").read_text())
+    rows = re.findall(
+        r"^\| `([^`]+)` \| `([^`]+)` \|", section((REFERENCE / "tasks.md").read_text(), "Beat"), re.MULTILINE
+    )
+    assert len(made) > 3
+    assert [row for row in rows if not row[0].startswith("nightly")] == made
