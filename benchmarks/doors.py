@@ -20,7 +20,7 @@ from tests.front.doors import Doors, ask, connect, doors, get, head
 
 ROUNDS, TIMES, SLOW = 3, 50, 250
 LOOPS = "{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}x"
-COSTLY, PEOPLE = 8, 70
+COSTLY, RECIPIENTS = 8, 70
 Row = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
@@ -67,25 +67,25 @@ def asked_again_and_again(port: int, request: bytes, clients: int) -> Iterator[N
 
 
 def rows(running: Doors, token: str, vendor: str) -> dict[str, Row]:
-    words = {"Authorization": f"Bearer {token}", "Content_Type": "application/json", "Connection": "close"}
-    people = [{"to": f"p{number}@sandbox.example", "fields": {"l": [0] * 300}} for number in range(PEOPLE)]
-    body = json.dumps({"vendor": vendor, "subject": "s", "body": LOOPS, "recipients": people}).encode()
-    _, page = get(running.people, "/admin/login/")
+    headers = {"Authorization": f"Bearer {token}", "Content_Type": "application/json", "Connection": "close"}
+    recipients = [{"to": f"p{number}@sandbox.example", "fields": {"l": [0] * 300}} for number in range(RECIPIENTS)]
+    body = json.dumps({"vendor": vendor, "subject": "s", "body": LOOPS, "recipients": recipients}).encode()
+    _, page = get(running.web, "/admin/login/")
     csrf = re.search(rb"csrftoken=(\w+)", page)[1].decode()  # type: ignore[index]
     form = {"Cookie": f"csrftoken={csrf}", "Content_Type": "application/x-www-form-urlencoded", "Connection": "close"}
     guess = f"username=nobody&password=wrong&csrfmiddlewaretoken={csrf}".encode()
     log_in = head("POST", "/admin/login/", Content_Length=100_000, **form) + b"c"
-    send = head("POST", "/api/v1/messages", Content_Length=60_000, **words) + b"{"
-    costly = head("POST", "/api/v1/messages?dry_run=true", Content_Length=len(body), **words) + body
+    send = head("POST", "/api/v1/messages", Content_Length=60_000, **headers) + b"{"
+    costly = head("POST", "/api/v1/messages?dry_run=true", Content_Length=len(body), **headers) + body
     guessing = head("POST", "/admin/login/", Content_Length=len(guess), **form) + guess
     css, schema = head("GET", "/static/admin/css/base.css"), head("GET", "/api/v1/openapi.json")
-    both = running.people, running.programs
+    both = running.web, running.api
     return {
         "nothing else": contextlib.nullcontext,
         f"{2 * SLOW} bodies that do not come": lambda: held([(both[0], log_in), (both[1], send)]),
         f"{2 * SLOW} heads that do not come": lambda: held([(port, b"GET / HTTP/1.1\r\nHost:") for port in both]),
         "80 that do not read": lambda: held([(both[0], 20 * css), (both[1], 20 * schema)], 40),
-        f"{COSTLY} x {PEOPLE} costly letters": lambda: asked_again_and_again(both[1], costly, COSTLY),
+        f"{COSTLY} x {RECIPIENTS} costly letters": lambda: asked_again_and_again(both[1], costly, COSTLY),
         "8 that guess passwords": lambda: asked_again_and_again(both[0], guessing, 8),
     }
 
@@ -102,8 +102,8 @@ def main() -> None:
         _, other = keys.create(factories.sponsor(), "live", ["send", "read"], requests_per_minute=0)
         with doors(BODY_SECONDS="600") as running:
             questions = {
-                "log-in page": lambda: get(running.people, "/admin/login/")[0],
-                "GET /services": lambda: get(running.programs, "/api/v1/services", Authorization=f"Bearer {other}")[0],
+                "log-in page": lambda: get(running.web, "/admin/login/")[0],
+                "GET /services": lambda: get(running.api, "/api/v1/services", Authorization=f"Bearer {other}")[0],
             }
             times(questions)
             took: dict[str, dict[str, list[float]]] = {}

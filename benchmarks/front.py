@@ -39,20 +39,20 @@ def servers() -> dict[str, list[str]]:
     else:
         console.print("no rows of gunicorn: it is not installed (requirements-bench.in)")
     options = ["--interface", "rsgi", "--http", "1", "--no-ws", "--workers", str(WORKERS)]
-    found["granian"] = ["granian", "--uds", "{}", *options, "mailhub.rsgi:programs"]
+    found["granian"] = ["granian", "--uds", "{}", *options, "mailhub.rsgi:api"]
     return found
 
 
 @contextlib.contextmanager
-def serving(words: list[str]) -> Iterator[str]:
+def serving(template: list[str]) -> Iterator[str]:
     """The path of its socket."""
     from tests import programs
 
     with tempfile.TemporaryDirectory(prefix="mailhub-front-") as folder:
         path = str(Path(folder) / "front.sock")
-        command = [word.format(path) for word in words]
+        argv = [word.format(path) for word in template]
         variables = {"DJANGO_SETTINGS_MODULE": "benchmarks.front_settings", "WEB_THREADS": str(THREADS)}
-        with programs.running("-m", *command, **variables):
+        with programs.running("-m", *argv, **variables):
             programs.wait_until(
                 lambda: ask(path, b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"), "up"
             )
@@ -124,9 +124,9 @@ def rate(path: str, target: str, token: str, vendor: str, seconds: float) -> tup
 
 def thousand(path: str, token: str, vendor: str, key: str) -> float:
     """Seconds to take a thousand recipients in one call."""
-    people = [{"to": f"p{number}@sandbox.example", "fields": {"name": f"Ann {number}"}} for number in range(MANY)]
+    recipients = [{"to": f"p{number}@sandbox.example", "fields": {"name": f"Ann {number}"}} for number in range(MANY)]
     request = post(
-        "/api/v1/messages", token, key, json.dumps({"vendor": vendor, **LETTER, "recipients": people}).encode()
+        "/api/v1/messages", token, key, json.dumps({"vendor": vendor, **LETTER, "recipients": recipients}).encode()
     )
     with connect(path) as line:
         began = time.perf_counter()
@@ -200,8 +200,8 @@ def main() -> None:
         vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}, casters=())
         factories.credential(vendor, "default")
         _, token = keys.create(factories.sponsor(), "live", ["send"], requests_per_minute=10**9)
-        for name, words in servers().items():
-            with serving(words) as path:
+        for name, command in servers().items():
+            with serving(command) as path:
                 letters(name, path, token, vendor.slug, seconds, rounds)
                 if name == "granian":
                     thousands(path, token, vendor.slug, 4 * rounds)

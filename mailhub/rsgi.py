@@ -1,8 +1,8 @@
-"""The two doors, one for people and one for programs, each a process with threads of its own (Procfile).
+"""The web server's two applications, `web` for browsers and `api` for clients, each in a process of its own (Procfile).
 
-Bodies are read by the event loop, without a thread, under a deadline. Only a request that has arrived whole gets one of
-the threads in which Django runs: a slow or silent client costs a connection and nothing else. RSGI is granian's own
-interface; through it a thread answers directly.
+The event loop reads bodies, under a deadline. Only a request that has arrived whole gets one of the threads in which
+Django runs, so a slow or silent client costs a connection and nothing else. RSGI is granian's own interface, in which a
+thread can answer directly.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from mailhub.front.problems import API, Problem
 log = logging.getLogger(__name__)
 
 SMALL = 65_536  # bytes of a body that are kept in memory; more of it goes to a file
-RATE = 65_536  # bytes a second that a larger body has to come with
-HASHING = 2  # passwords that are looked at at a time: that takes a processor for a third of a second
-HASHING_MOST = 32  # that wait for it
+RATE = 65_536  # bytes a second at which a larger body must arrive
+HASHING = 2  # passwords that are checked at a time; each takes a processor for a third of a second
+HASHING_MOST = 32  # log-ins that may wait for a check
 
 Environ = dict[str, Any]
-# What a request needs, and the future that its coroutine waits for.
+# A request that has arrived whole, and the future that its coroutine waits for.
 Ready = tuple[Environ, Any, "asyncio.Future[None]"]
 ALWAYS: Environ = {
     "SCRIPT_NAME": "",
@@ -48,7 +48,10 @@ ALWAYS: Environ = {
 
 
 class Listener:
-    """serves: whether a path belongs here; elsewhere: what is said of one that does not."""
+    """An RSGI application for some of the paths.
+
+    serves: whether a path belongs here; elsewhere: the detail of the 404 for all others.
+    """
 
     def __init__(self, serves: Callable[[str], bool], elsewhere: str) -> None:
         self._serves, self._elsewhere = serves, elsewhere
@@ -56,7 +59,7 @@ class Listener:
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are few for connections
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are too few for the connections
         self._loop, self._login = loop, resolve_url(settings.LOGIN_URL)
         self._hashing, self._waiting = asyncio.Semaphore(HASHING), 0
         for number in range(settings.WEB_THREADS):
@@ -77,7 +80,7 @@ class Listener:
             _tell(protocol, problem.response())
 
     async def _log_in(self, environ: Environ, protocol: Any) -> None:
-        """Few at a time, so that guessing passwords leaves threads and processor to those who are in."""
+        """Check few passwords at a time, so that guessing them leaves threads and processor to logged-in users."""
         if self._waiting >= HASHING_MOST:
             raise Problem("busy", "Too many are logging in; try again in a moment.", retry_after=5)
         self._waiting += 1
@@ -104,7 +107,7 @@ class Listener:
 
 
 def _environ(scope: Any) -> Environ:
-    """As WSGI has it. A name with an underscore is left out: it would pass for the one with a hyphen."""
+    """The WSGI environment. Headers with an underscore are dropped: they could stand in for those with a hyphen."""
     server, _, port = scope.server.rpartition(":")
     environ = {
         **ALWAYS,
@@ -131,15 +134,15 @@ def _key(name: str) -> str:
 
 
 async def _read(headers: Any, protocol: Any) -> tuple[BinaryIO, str]:
-    """The body and its length. Raises Problem if it is too large, or does not come in time."""
-    told = headers.get("content-length")
-    if told is None and "transfer-encoding" not in headers:
+    """The body and its length. Raises Problem if it is too large or does not arrive in time."""
+    length = headers.get("content-length")
+    if length is None and "transfer-encoding" not in headers:
         return io.BytesIO(), ""
-    if told is not None and int(told) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+    if length is not None and int(length) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         raise _too_large()
     try:
         async with asyncio.timeout(settings.BODY_SECONDS) as limit:
-            if told is not None and int(told) <= SMALL:
+            if length is not None and int(length) <= SMALL:
                 whole = await protocol()
                 return io.BytesIO(whole), str(len(whole))
             return await _spooled(protocol, limit)
@@ -148,7 +151,7 @@ async def _read(headers: Any, protocol: Any) -> tuple[BinaryIO, str]:
 
 
 async def _spooled(protocol: Any, limit: asyncio.Timeout) -> tuple[BinaryIO, str]:
-    """A large body, or one that does not say its length. What has arrived in time lengthens its deadline."""
+    """A large body, or one without a length. Its deadline grows with the bytes that have arrived (RATE)."""
     began, size = limit.when() or 0.0, 0
     spool: Any = SpooledTemporaryFile(max_size=SMALL)  # noqa: SIM115 (Django reads it)
     async for chunk in protocol:
@@ -182,5 +185,5 @@ def _tell(protocol: Any, response: HttpResponse) -> None:
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 
 
-people = Listener(lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
-programs = Listener(lambda path: path.startswith((API, "/static/")), "People have a port of their own: PORT.")
+web = Listener(lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
+api = Listener(lambda path: path.startswith((API, "/static/")), "Pages for browsers have a port of their own: PORT.")

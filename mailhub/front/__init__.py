@@ -1,7 +1,7 @@
-"""The HTTP front (document 002): takes work for a vendor, or says when to come back; gives the results later.
+"""The HTTP API (document 002): accepts work for a vendor or says when to try again, and gives the results later.
 
-api: the endpoints put together. keys, rate_limits: who may ask, and how often. messages, request_bodies, checking,
-send_orders, accepting, batcher: the way in. sessions, services, webhooks: the way out. delivery_reports: what vendors
-report. problems: every error in one form. vendor_cache, forecasts: what is known of the vendors, read once a second.
-notifier: tells the vendors' queues of new work.
+api: all endpoints together. keys, rate_limits: authorisation, and how often a key may ask. messages, request_bodies,
+checking, send_orders, accepting, batcher: requests to send. sessions, services, webhooks: the other endpoints of
+clients. delivery_reports: the endpoint for vendors. problems: errors. vendor_cache, forecasts: the state of the
+vendors, read about once a second. notifier: notifies the vendors' queues of new work.
 """

@@ -1,4 +1,7 @@
-"""Orders become sessions: vendor health, queue, one transaction for all of them, bell (document 002, steps 1 to 3)."""
+"""Accepts checked requests (document 002, steps 1 to 3), many in one transaction (batcher.py).
+
+For each batch: count requests, ask the vendors' health, check the broker, store sessions and jobs, notify the queues.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,13 +22,13 @@ from mailhub.front.vendor_cache import VendorSnapshot
 from vendors import health
 from vendors.health import HealthStatus
 
-AGAIN = 1  # seconds until a request that is just being stored has an answer
-SINGLE = (psycopg.DataError, psycopg.IntegrityError)  # one of many may be at fault
+AGAIN = 1  # seconds; Retry-After while the first request with this key is being stored
+SINGLE = (psycopg.DataError, psycopg.IntegrityError)  # caused by one request of a batch
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRequest:
-    """What the client is told. replayed: it was told so before."""
+    """The answer for the client. replayed: it is the answer to an earlier request with this key."""
 
     session: str
     answer: str
@@ -33,15 +36,15 @@ class AcceptedRequest:
 
 
 def accept(order: SendOrder) -> AcceptedRequest:
-    """Raises Problem, health.Unreachable, and the database's errors; then nothing of it was stored."""
-    receipt = _counter.ask(order)
-    if receipt is None:
+    """Store the order. Raises Problem, HealthStoreUnreachable or the database's errors; then nothing was stored."""
+    accepted = _batcher.ask(order)
+    if accepted is None:
         return replay(order.caller.sponsor_id, order.caller.test, order.idempotency_key, order.fingerprint)
-    return receipt
+    return accepted
 
 
 def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> AcceptedRequest:
-    """What the first request with this key was told. Raises Problem, also if there was none: it is being stored."""
+    """The answer to the first request with this key. Raises Problem if it had another body, or is being stored."""
     first = Session.objects.filter(sponsor=sponsor_id, test=test, idempotency_key=key).first()
     if first is None:
         raise Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
@@ -52,38 +55,40 @@ def replay(sponsor_id: int, test: bool, key: str, fingerprint: bytes) -> Accepte
 
 
 def admit(order: SendOrder, known: dict[int, HealthStatus] | None = None) -> VendorSnapshot:
-    """The first of its vendors that takes work. Raises Problem if none does, with the shortest time to wait."""
+    """The first of its vendors that accepts work. Raises Problem, with the shortest Retry-After, if none does."""
     refusals: list[Problem] = []
-    for desk in order.desks:
-        refusal = _refusal(desk, {} if known is None else known)
+    for vendor in order.vendors:
+        refusal = _refusal(vendor, {} if known is None else known)
         if refusal is None:
-            return desk
+            return vendor
         refusals.append(refusal)
     raise min(refusals, key=lambda problem: int(problem.headers["Retry-After"]))
 
 
-def _refusal(desk: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem | None:
-    if desk.paused is not None:
-        return Problem("vendor-paused", f"{desk.slug}: {desk.paused}", retry_after=desk.terms.retry_after)
-    status = known.get(desk.id) or health.at(settings.REDIS_URL).admit(desk.id, desk.terms)
-    if status.state != "probe":  # of several who ask at once, one is the probe
-        known[desk.id] = status
+def _refusal(vendor: VendorSnapshot, known: dict[int, HealthStatus]) -> Problem | None:
+    if vendor.paused is not None:
+        return Problem("vendor-paused", f"{vendor.slug}: {vendor.paused}", retry_after=vendor.policy.retry_after)
+    status = known.get(vendor.id) or health.at(settings.REDIS_URL).admit(vendor.id, vendor.policy)
+    if status.state != "probe":  # only one request may be the probe, so the answer is not shared
+        known[vendor.id] = status
     if status.accepting:
         return None
     share = f"{status.ratio or 0:.0%} good of the last {status.good + status.bad:,} answers"
-    detail = f"{desk.slug}: {share}; {desk.terms.min_ratio:.0%} is needed."
-    facts = {"good": status.good, "bad": status.bad, "ratio": status.ratio, "threshold": desk.terms.min_ratio}
+    detail = f"{vendor.slug}: {share}; {vendor.policy.min_ratio:.0%} is needed."
+    facts = {"good": status.good, "bad": status.bad, "ratio": status.ratio, "threshold": vendor.policy.min_ratio}
     return Problem("vendor-unhealthy", detail, retry_after=status.seconds, service=facts)
 
 
 def _serve(orders: Sequence[SendOrder]) -> list["AcceptedRequest | Exception | None"]:
-    """None: another request has its key."""
+    """Serve a batch. None: an earlier request has the same idempotency key."""
     known: dict[int, HealthStatus] = {}
     left = _counted(orders)
     admitted = [_admitted(order, left, known) for order in orders]
-    work = [(order, desk) for order, desk in zip(orders, admitted, strict=True) if isinstance(desk, VendorSnapshot)]
-    receipts = iter(_store(work) if work else [])
-    return [next(receipts) if isinstance(desk, VendorSnapshot) else desk for desk in admitted]
+    admissible = [
+        (order, vendor) for order, vendor in zip(orders, admitted, strict=True) if isinstance(vendor, VendorSnapshot)
+    ]
+    stored = iter(_store(admissible) if admissible else [])
+    return [next(stored) if isinstance(vendor, VendorSnapshot) else vendor for vendor in admitted]
 
 
 def _counted(orders: Sequence[SendOrder]) -> dict[int, int]:
@@ -109,36 +114,36 @@ def _admitted(order: SendOrder, left: dict[int, int], known: dict[int, HealthSta
         return problem
 
 
-def _store(work: Sequence[tuple[SendOrder, VendorSnapshot]]) -> list["AcceptedRequest | Exception | None"]:
-    told: dict[object, Forecast] = {}  # in one round, alike ones are told alike
-    requests = [order.request(desk, _forecast(order, desk, told)) for order, desk in work]
+def _store(admissible: Sequence[tuple[SendOrder, VendorSnapshot]]) -> list["AcceptedRequest | Exception | None"]:
+    known: dict[object, Forecast] = {}  # one forecast for equal orders of a batch
+    requests = [order.request(vendor, _forecast(order, vendor, known)) for order, vendor in admissible]
     notifier.check()
     stored = [
-        one if isinstance(one, Exception) else _stored(order, desk, request, one)
-        for (order, desk), request, one in zip(work, requests, _stored_rows(requests), strict=True)
+        one if isinstance(one, Exception) else _stored(order, vendor, request, one)
+        for (order, vendor), request, one in zip(admissible, requests, _stored_rows(requests), strict=True)
     ]
-    _ring(
-        desk
-        for (order, desk), one in zip(work, stored, strict=True)
+    _notify(
+        vendor
+        for (order, vendor), one in zip(admissible, stored, strict=True)
         if isinstance(one, AcceptedRequest) and not order.send_at
     )
     return stored
 
 
-def _ring(desks: Iterable[VendorSnapshot]) -> None:
-    for vendor_id, slug in {(desk.id, desk.slug) for desk in desks}:
-        notifier.notifier.ring(vendor_id, slug)
+def _notify(vendors: Iterable[VendorSnapshot]) -> None:
+    for vendor_id, slug in {(vendor.id, vendor.slug) for vendor in vendors}:
+        notifier.notifier.notify(vendor_id, slug)
 
 
-def _forecast(order: SendOrder, desk: VendorSnapshot, told: dict[object, Forecast]) -> Forecast:
-    asked = (desk.id, order.size, order.send_at)
-    if asked not in told:
-        told[asked] = forecasts.of(desk, order.size, order.send_at)
-    return told[asked]
+def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Forecast]) -> Forecast:
+    asked = (vendor.id, order.size, order.send_at)
+    if asked not in known:
+        known[asked] = forecasts.of(vendor, order.size, order.send_at)
+    return known[asked]
 
 
 def _stored_rows(requests: list[Request]) -> "list[Stored | Exception]":
-    """All in one statement; should one of them be at fault, each by itself."""
+    """Store all in one statement; if one request makes it fail, store each by itself."""
     try:
         return list(accepting.store(requests))
     except SINGLE:
@@ -155,7 +160,7 @@ def _alone(request: Request) -> "Stored | Exception":
 
 
 def _stored(
-    order: SendOrder, desk: VendorSnapshot, request: Request, stored: Stored
+    order: SendOrder, vendor: VendorSnapshot, request: Request, stored: Stored
 ) -> AcceptedRequest | Problem | None:
     if stored.busy:
         return Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
@@ -164,8 +169,8 @@ def _stored(
     if request.send_at:
         dispatch_later(stored.job_id, request.send_at)
     else:
-        forecasts.taken(desk, order.size)
+        forecasts.taken(vendor, order.size)
     return AcceptedRequest(f"ses_{request.session.hex}", request.answer)
 
 
-_counter: Batcher[SendOrder, AcceptedRequest | None] = Batcher(_serve)
+_batcher: Batcher[SendOrder, AcceptedRequest | None] = Batcher(_serve)

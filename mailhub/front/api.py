@@ -1,4 +1,4 @@
-"""The API, put together: /api/v1, its documentation and its errors."""
+"""The API: all endpoints below /api/v1, its OpenAPI document and its errors."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from vendors.adapters.reports import ReceiptsIn
 
 
 class Api(NinjaAPI):
-    """Its documentation calls errors what they are, application/problem+json, and knows the bodies read by hand.
+    """A NinjaAPI whose OpenAPI document has problem+json errors and the request bodies that are parsed by hand.
 
-    It is made once: everybody may ask for it, and making it takes longer than any answer.
+    The document is made once: anybody may request it, and making it takes longer than any other answer.
     """
 
     def __init__(self, **options: Any) -> None:

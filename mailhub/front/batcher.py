@@ -1,9 +1,9 @@
-"""A counter at which those who come while somebody is served are then served together.
+"""Group commit: requests that arrive while a batch is being stored are stored together in the next one.
 
-Whoever finds a free clerk's place serves himself and all who stand in line; the first who comes after that serves the
-next. So one request alone waits for nobody, and many at once share a transaction. There are two places, so that one
-round is put together while the other waits for the disk. While many come, a round waits a moment for as many as the
-last one had: half the rounds cost half as much.
+There is no thread of its own: the thread of one request serves its whole batch while the others wait. A single request
+waits for nothing, and many at once share a transaction. Two batches run at a time, so that one is put together while
+the other waits for the disk. Under load a batch waits a moment until it is as large as the last one: half as many
+batches cost half as much.
 """
 
 import threading
@@ -15,8 +15,12 @@ Item = TypeVar("Item")
 Served = TypeVar("Served")
 
 
-class _Slip(Generic[Item, Served]):
-    """called: a lock that is let go once, when its owner is served or has to serve (an Event costs five times more)."""
+class _Entry(Generic[Item, Served]):
+    """One item in the queue.
+
+    called: a lock that is released once: the item was served, or its thread must serve a batch. (An Event costs five
+    times as much.)
+    """
 
     __slots__ = ("answer", "called", "item", "served")
 
@@ -29,67 +33,71 @@ class _Slip(Generic[Item, Served]):
 
 
 class Batcher(Generic[Item, Served]):
-    """serve: gets the items, returns an answer for each, which may be an exception for that one alone."""
+    """Calls `serve` with up to `most` items at a time, by at most `rounds` threads at once.
+
+    serve: returns an answer for each item; an exception among the answers is raised for its item alone.
+    """
 
     def __init__(
-        self, serve: Callable[[Sequence[Item]], Sequence[Served | Exception]], most: int = 64, places: int = 2
+        self, serve: Callable[[Sequence[Item]], Sequence[Served | Exception]], most: int = 64, rounds: int = 2
     ) -> None:
         self._serve, self._most = serve, most
-        self._line: list[_Slip[Item, Served]] = []
+        self._queue: list[_Entry[Item, Served]] = []
         self._lock = threading.Lock()
-        self._places = places  # that are free
-        self._gathering = False  # somebody is about to take the line
-        self._last = 1  # how many were served together
-        self._awaited = 0  # how many the next round waits for
+        self._free_rounds = rounds
+        self._gathering = False  # a thread is about to take entries from the queue
+        self._last = 1  # the size of the last batch
+        self._awaited = 0  # the queue's length that a gathering thread waits for
         self._enough = threading.Event()
 
     def ask(self, item: Item) -> Served:
-        """Raises what serve raised, for everybody who was served with it, or returned for this item."""
-        slip: _Slip[Item, Served] = _Slip(item)
+        """Wait until the item is served. Raises what `serve` raised, or returned for this item."""
+        entry: _Entry[Item, Served] = _Entry(item)
         with self._lock:
-            self._line.append(slip)
+            self._queue.append(entry)
             serves = self._may_serve()
-            if self._awaited and len(self._line) >= self._awaited:
+            if self._awaited and len(self._queue) >= self._awaited:
                 self._enough.set()
         if not serves:
-            slip.called.acquire()
-        if not slip.served:
-            self._serve_the_line()
-        if isinstance(slip.answer, BaseException):
-            raise slip.answer
-        return slip.answer  # type: ignore[return-value]
+            entry.called.acquire()
+        if not entry.served:
+            self._serve_batch()
+        if isinstance(entry.answer, BaseException):
+            raise entry.answer
+        return entry.answer  # type: ignore[return-value]
 
-    def _serve_the_line(self) -> None:
-        slips = self._take()
+    def _serve_batch(self) -> None:
+        batch = self._take()
         try:
-            answers: Sequence[Served | BaseException] = self._serve([slip.item for slip in slips])
+            answers: Sequence[Served | BaseException] = self._serve([entry.item for entry in batch])
         except BaseException as error:
-            answers = [error] * len(slips)
-        for slip, answer in zip(slips, answers, strict=True):
-            slip.answer, slip.served = answer, True
-            slip.called.release()
+            answers = [error] * len(batch)
+        for entry, answer in zip(batch, answers, strict=True):
+            entry.answer, entry.served = answer, True
+            entry.called.release()
         with self._lock:
-            self._places += 1
-            if self._line and self._may_serve():
-                self._line[0].called.release()
+            self._free_rounds += 1
+            if self._queue and self._may_serve():
+                self._queue[0].called.release()
 
     def _may_serve(self) -> bool:
-        """With the lock. Takes a place, and with it the duty to take the line."""
-        if self._gathering or not self._places:
+        """Call with the lock held. If True, one round is taken, and its owner must take the queue."""
+        if self._gathering or not self._free_rounds:
             return False
         self._gathering = True
-        self._places -= 1
+        self._free_rounds -= 1
         return True
 
-    def _take(self) -> "list[_Slip[Item, Served]]":
+    def _take(self) -> "list[_Entry[Item, Served]]":
+        """Wait for a batch as large as the last one, MOMENT at most; returns the entries to serve."""
         with self._lock:
-            self._awaited = self._last if len(self._line) < self._last else 0
+            self._awaited = self._last if len(self._queue) < self._last else 0
             self._enough.clear()
         if self._awaited:
             self._enough.wait(MOMENT)
         with self._lock:
-            slips, self._line = self._line[: self._most], self._line[self._most :]
-            self._last, self._awaited, self._gathering = len(slips), 0, False
-            if self._line and self._may_serve():  # more than one round may hold
-                self._line[0].called.release()
-        return slips
+            batch, self._queue = self._queue[: self._most], self._queue[self._most :]
+            self._last, self._awaited, self._gathering = len(batch), 0, False
+            if self._queue and self._may_serve():  # more are waiting than one batch may hold
+                self._queue[0].called.release()
+        return batch

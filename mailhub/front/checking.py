@@ -1,4 +1,4 @@
-"""From a request's body to an order, or to the list of all that is wrong with it and where."""
+"""Validates a request to send: returns a SendOrder, or raises a Problem with all errors and their pointers."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -22,23 +22,23 @@ from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 
 DEEPEST = 4  # levels of lists and objects in a field
 MOST_ERRORS = 50
-SHORT = 20_000  # characters; longer templates are not remembered
+SHORT = 20_000  # characters; longer templates are not cached
 Error = dict[str, str]
 
 
 def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
-    """Raises Problem: validation with every pointer, forbidden, not-found."""
-    desks = _desks(asked, caller)
-    allowance = RenderBudget(caller.sponsor_id)
-    content = _content(asked, desks[0].channel, allowance)
+    """Raises Problem: validation (up to MOST_ERRORS errors), forbidden, rate-limited."""
+    vendors = _vendors(asked, caller)
+    budget = RenderBudget(caller.sponsor_id)
+    content = _content(asked, vendors[0].channel, budget)
     errors = [*_texts(asked), *_times(asked)]
-    recipients, more = _recipients(asked.recipients, desks[0].channel, content, allowance)
+    recipients, more = _recipients(asked.recipients, vendors[0].channel, content, budget)
     if errors or more:
         raise invalid([*errors, *more][:MOST_ERRORS])
     references = [one.reference for one in asked.recipients]
     return SendOrder(
         caller=caller,
-        desks=desks,
+        vendors=vendors,
         idempotency_key=key,
         fingerprint=fingerprint,
         name=asked.name or f"API {key}"[:200],
@@ -53,33 +53,33 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     )
 
 
-def _desks(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
-    """The vendor by its name, or all of the channel. A test key knows sandboxes only, a channel is live or test."""
+def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
+    """The vendor with this slug, or all of the channel. A channel never mixes sandboxes and real vendors."""
     if (asked.vendor is None) == (asked.channel is None):
         raise invalid([error("/vendor", "vendor", "give a vendor or a channel, one of them")])
     if asked.vendor is None:
-        found = [desk for _, desk in sorted(vendor_cache.desks().items()) if desk.channel == asked.channel]
-        found = [desk for desk in found if desk.sandbox == caller.test]
+        found = [vendor for _, vendor in sorted(vendor_cache.snapshots().items()) if vendor.channel == asked.channel]
+        found = [vendor for vendor in found if vendor.sandbox == caller.test]
         if not found:
             kind = "sandbox vendor" if caller.test else "vendor"
             raise invalid([error("/channel", "channel", f"there is no {kind} of the channel {asked.channel}")])
         return found
-    desk = vendor_cache.find(asked.vendor)
-    if desk is None:
+    vendor = vendor_cache.find(asked.vendor)
+    if vendor is None:
         raise invalid([error("/vendor", "vendor", f"there is no vendor {asked.vendor!r}")])
-    if caller.test and not desk.sandbox:
-        raise Problem("forbidden", f"A test key cannot use {desk.slug}: it delivers to people.")
-    return [desk]
+    if caller.test and not vendor.sandbox:
+        raise Problem("forbidden", f"A test key cannot use {vendor.slug}: it delivers to real recipients.")
+    return [vendor]
 
 
-def _content(asked: SendRequest, channel: str, allowance: RenderBudget) -> Content:
+def _content(asked: SendRequest, channel: str, budget: RenderBudget) -> Content:
     if channel == "email" and not asked.subject.strip():
         raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
     short = len(asked.subject) + len(asked.body) <= SHORT
     known = _remembered(asked.subject, asked.body, asked.html) if short else []
     try:
         if not known:
-            known.append(templates.compile(asked.subject, asked.body, asked.html, allowance))
+            known.append(templates.compile(asked.subject, asked.body, asked.html, budget))
         return known[0]
     except OverBudget as why:
         raise over_budget(why, "/body") from why
@@ -90,12 +90,12 @@ def _content(asked: SendRequest, channel: str, allowance: RenderBudget) -> Conte
 
 @lru_cache(maxsize=256)
 def _remembered(subject: str, body: str, html: bool) -> list[Content]:
-    """Where what was compiled is put."""
+    """A cache entry: empty until the compiled template is appended."""
     return []
 
 
 def _texts(asked: SendRequest) -> Iterator[Error]:
-    """What the database cannot hold."""
+    """NUL characters, which PostgreSQL cannot store."""
     for name in ("subject", "body", "name"):
         if "\0" in (getattr(asked, name) or ""):
             yield error(f"/{name}", "nul", "there is a NUL character in it")
@@ -125,7 +125,7 @@ Pairs = list[tuple[str, dict[str, Any]]]
 
 
 def _recipients(
-    asked: list[Recipient], channel: str, content: Content, allowance: RenderBudget
+    asked: list[Recipient], channel: str, content: Content, budget: RenderBudget
 ) -> tuple[Pairs, list[Error]]:
     normal = address_reader(channel)
     pairs: Pairs = []
@@ -139,11 +139,11 @@ def _recipients(
             continue
         first = seen.setdefault((address, one.reference), number)
         if first != number:
-            told = f"the same recipient as /recipients/{first}; two messages to one need a reference each"
-            errors.append(error(f"/recipients/{number}/to", "duplicate", told))
+            detail = f"the same recipient as /recipients/{first}; two messages to one need a reference each"
+            errors.append(error(f"/recipients/{number}/to", "duplicate", detail))
         try:
-            for name, code, told in _faults(address, one, content, allowance):
-                errors.append(error(f"/recipients/{number}/{name}", code, told))
+            for name, code, detail in _faults(address, one, content, budget):
+                errors.append(error(f"/recipients/{number}/{name}", code, detail))
         except OverBudget as why:
             raise over_budget(why, f"/recipients/{number}") from why
         pairs.append((address, one.fields))
@@ -156,8 +156,8 @@ def _faults(address: str, one: Recipient, content: Content, budget: Budget) -> I
     if _too_deep(one.fields, DEEPEST):
         yield "fields", "depth", f"fields may be {DEEPEST} levels deep"
         return
-    for told in faults(address, one.fields, content, budget):
-        yield "fields", "fields", told
+    for fault in faults(address, one.fields, content, budget):
+        yield "fields", "fields", fault
 
 
 def _too_deep(value: object, levels: int) -> bool:

@@ -1,4 +1,4 @@
-"""POST /receipts/{vendor}: a vendor reports what became of letters that it had accepted."""
+"""POST /receipts/{vendor}: a vendor's delivery reports on letters that it had accepted."""
 
 from django.http import HttpRequest
 from django.utils import timezone
@@ -36,7 +36,7 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
 
 
 def _reported(request: HttpRequest, slug: str) -> tuple[int, list[Reported]]:
-    """The vendor's id, and what it says. Raises Problem: whether there is such a vendor is nobody else's business."""
+    """The vendor's id and its reports. Raises the same Problem for a wrong signature and for an unknown vendor."""
     vendor_id, secrets = configuration.signing_keys(slug, timezone.now()) if "\0" not in slug else (0, [])
     try:
         if not secrets:

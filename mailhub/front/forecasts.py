@@ -1,7 +1,7 @@
-"""When a new batch will have gone: the same reckoning as on the operators' pages, read seldom enough for programs.
+"""Forecasts for the API: when the calls of a new batch can start, by the same reckoning as on the operators' pages.
 
-A vendor's queue is read at most once a second, and seldom enough to cost a hundredth of the time at most; what this
-process has taken since then is added.
+A vendor's queue is read at most once a second, and so seldom that reading takes at most 1/SHARE of the time. What this
+process has accepted since the last read is added.
 """
 
 import threading
@@ -18,7 +18,7 @@ FRESH = 1.0  # seconds
 SHARE = 100
 
 
-# first_at and last_at: when the first and the last call can start, None where nobody can know; basis: in words.
+# first_at and last_at: when the first and the last call can start, None if unknown; basis: the reasoning as text.
 Forecast = dict[str, str | None]
 
 
@@ -30,31 +30,33 @@ class _Read:
 
 
 class Forecasts:
+    """The queues that this process has read, by vendor; safe for threads."""
+
     def __init__(self) -> None:
         self._queues: dict[int, _Read] = {}
         self._lock = threading.Lock()
 
-    def waiting(self, desk: VendorSnapshot) -> int:
-        """Messages of this vendor that are not called yet, about."""
-        read = self._queue(desk)
+    def waiting(self, vendor: VendorSnapshot) -> int:
+        """About how many messages of this vendor are not called yet."""
+        read = self._queue(vendor)
         return read.queue.waiting + read.taken
 
-    def taken(self, desk: VendorSnapshot, messages: int) -> None:
-        """So many more wait now."""
-        read = self._queues.get(desk.id)
+    def taken(self, vendor: VendorSnapshot, messages: int) -> None:
+        """Count messages that this process has just accepted for the vendor."""
+        read = self._queues.get(vendor.id)
         if read:
             read.taken += messages
 
-    def of(self, desk: VendorSnapshot, messages: int, send_at: datetime | None) -> Forecast:
-        """For so many messages that come last in the queue now. A future batch is taken to find it empty."""
-        read, now = self._queue(desk), datetime.now(UTC)
+    def of(self, vendor: VendorSnapshot, messages: int, send_at: datetime | None) -> Forecast:
+        """The forecast for a batch behind all that waits now. For a batch in the future the queue is assumed empty."""
+        read, now = self._queue(vendor), datetime.now(UTC)
         if send_at and not read.queue.halted:
             units = read.queue.units
-            first, last = (forecast(units(n), desk.limits, (), 0.0) for n in (1, messages))
-            return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(desk)}, from then on")
+            first, last = (forecast(units(n), vendor.limits, (), 0.0) for n in (1, messages))
+            return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(vendor)}, from then on")
         ahead = read.queue.in_line + read.taken
-        ends = [eta.of_batch(read.queue, desk.credential_id, read.taken, n, now) for n in (1, messages)]
-        basis = f"{_limits(desk)}, {ahead:,} ahead of you"
+        ends = [eta.of_batch(read.queue, vendor.credential_id, read.taken, n, now) for n in (1, messages)]
+        basis = f"{_limits(vendor)}, {ahead:,} ahead of you"
         if read.queue.cost:
             basis += f", {read.queue.cost}"
         if obstacle := ends[0].obstacle:
@@ -64,33 +66,33 @@ class Forecasts:
     def forget(self) -> None:
         self._queues.clear()
 
-    def _queue(self, desk: VendorSnapshot) -> _Read:
-        read = self._queues.get(desk.id)
+    def _queue(self, vendor: VendorSnapshot) -> _Read:
+        read = self._queues.get(vendor.id)
         if read is None or time.monotonic() > read.until:
             with self._lock:
-                read = self._queues.get(desk.id)
+                read = self._queues.get(vendor.id)
                 if read is None or time.monotonic() > read.until:
-                    read = self._queues[desk.id] = _read(desk)
+                    read = self._queues[vendor.id] = _read(vendor)
         return read
 
 
-def _read(desk: VendorSnapshot) -> _Read:
+def _read(vendor: VendorSnapshot) -> _Read:
     began = time.monotonic()
-    queue = queues.of_vendors([desk.id], datetime.now(UTC))[desk.id]
+    queue = queues.of_vendors([vendor.id], datetime.now(UTC))[vendor.id]
     ended = time.monotonic()
     return _Read(queue, 0, ended + max(FRESH, SHARE * (ended - began)))
 
 
-def _limits(desk: VendorSnapshot) -> str:
-    return ", ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in desk.limits) or "no limit"
+def _limits(vendor: VendorSnapshot) -> str:
+    return ", ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in vendor.limits) or "no limit"
 
 
 def _forecast(first: datetime | None, last: datetime | None, basis: str) -> Forecast:
-    return {"first_at": _told(first), "last_at": _told(last), "basis": basis}
+    return {"first_at": _as_text(first), "last_at": _as_text(last), "basis": basis}
 
 
 def _at(end: Eta, now: datetime) -> datetime | None:
-    """Without an obstacle and without a limit: at once."""
+    """None if an obstacle stands in the way; now if no limit holds the batch up."""
     return None if end.obstacle else end.ends_at or now
 
 
@@ -101,8 +103,8 @@ def _after(start: datetime, seconds: float | None) -> datetime | None:
         return None
 
 
-def _told(at: datetime | None) -> str | None:
-    """As programs read it, UTC."""
+def _as_text(at: datetime | None) -> str | None:
+    """ISO 8601 in UTC."""
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else None
 
 

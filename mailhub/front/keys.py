@@ -1,4 +1,4 @@
-"""API keys: made, found, and allowed to. A key is checked against the database at least once a second."""
+"""API keys: creation, look-up and authorisation. A key is read from the database at least once a second."""
 
 import hashlib
 import hmac
@@ -19,14 +19,14 @@ from mailhub.front import rate_limits
 from mailhub.front.problems import Problem, unauthorized
 from mailhub.models import ApiKey
 
-FRESH = 0.8  # seconds that a process believes what it has read: a revoked key is dead within one
-USED = timedelta(minutes=1)  # how exact last_used_at is
+FRESH = 0.8  # seconds that a process caches a key: a revoked key is refused within one second
+USED = timedelta(minutes=1)  # precision of last_used_at
 MOST_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks."""
+    """The owner of a request: its key, sponsor and rights."""
 
     key_id: int
     prefix: str
@@ -44,7 +44,7 @@ def create(
     expires_at: datetime | None = None,
     requests_per_minute: int | None = None,
 ) -> tuple[ApiKey, str]:
-    """The stored row and the key itself, which nobody can see again."""
+    """Create a key. Returns the row and the key itself, of which only a digest is stored."""
     prefix = f"mh_{kind}_{secrets.token_hex(4)}"
     token = f"{prefix}_{secrets.token_urlsafe(24)}"
     row = ApiKey(sponsor=sponsor, kind=kind, scopes=list(scopes), prefix=prefix, expires_at=expires_at)
@@ -60,14 +60,14 @@ def _digest(token: str, secret: str | bytes) -> bytes:
 
 
 class Keyring:
-    """What this process has read of the keys lately, also that there is no such key."""
+    """A cache of the keys that this process has read, including unknown ones."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, Caller | None]] = {}
         self._lock = threading.Lock()
 
     def find(self, token: str) -> Caller | None:
-        """Raises django.db's errors when the key would have to be read and cannot be."""
+        """None if the key is unknown, revoked or expired. Raises django.db's errors."""
         read_at, caller = self._known.get(token, (0.0, None))
         if time.monotonic() - read_at > FRESH or not read_at:
             began = time.monotonic()
@@ -81,6 +81,7 @@ class Keyring:
         return caller
 
     def forget(self) -> None:
+        """Empty the cache."""
         self._known.clear()
 
 
@@ -107,9 +108,9 @@ keyring = Keyring()
 
 
 class Key(HttpBearer):
-    """The door of an endpoint: a valid key with one of these scopes, that has not asked too often.
+    """Authorises requests to an endpoint: a valid key with one of these scopes, within its rate limit.
 
-    counts: the request is counted here; else the endpoint has it counted.
+    counts: count the request here; if False, the endpoint counts it.
     """
 
     def __init__(self, *scopes: str, counts: bool = True) -> None:
@@ -122,7 +123,7 @@ class Key(HttpBearer):
         return self.authenticate(request, token if kind.lower() == "bearer" else "")
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller:
-        """Raises Problem."""
+        """Raises Problem: unauthorized, forbidden, rate-limited or storage-unavailable."""
         caller = keyring.find(token) if token.isascii() and len(token) <= 100 else None
         if caller is None:
             raise unauthorized()

@@ -1,4 +1,4 @@
-"""POST /messages: work comes in (document 002's Post office Front); and what became of one message."""
+"""POST /messages: requests to send (document 002's Post office Front). GET /messages/{id}: one message's state."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +23,8 @@ StepResult = TypeVar("StepResult")
 PROBLEMS = dict.fromkeys((400, 401, 403, 409, 413, 422, 429, 503), ProblemOut)
 
 
-# The hottest endpoint reads its parameters by itself, which halves the framework's share; this is how they look.
+# This endpoint gets most requests. It parses its parameters itself, which halves the framework's share of the time;
+# these describe them for the OpenAPI document.
 PARAMETERS = [
     {
         "in": "query",
@@ -43,24 +44,24 @@ PARAMETERS = [
     openapi_extra={"parameters": PARAMETERS, "requestBody": request_bodies.described(SendRequest)},
 )
 def send_messages(request: HttpRequest) -> HttpResponse:
-    """All of the messages are taken, or none. A repeat with the same key and body gets the first answer again."""
+    """All messages are accepted, or none. A repeat with the same key and body gets the first answer again."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     asked, key, fingerprint = _counted(caller, _read, request)
     try:
         order = _counted(caller, checking.check, asked, caller, key, fingerprint)
         if key == DRY_RUN:
             return _dry_run(order)
-        receipt = accepting.accept(order)
+        accepted = accepting.accept(order)
     except Problem as problem:
-        receipt = _told_before(problem, caller, key, fingerprint)
-    headers = {"Location": f"{SESSIONS}/{receipt.session}"}
-    if receipt.replayed:
+        accepted = _replay_or_raise(problem, caller, key, fingerprint)
+    headers = {"Location": f"{SESSIONS}/{accepted.session}"}
+    if accepted.replayed:
         headers["Idempotent-Replayed"] = "true"
-    return HttpResponse(receipt.answer, JSON, 202, headers=headers)
+    return HttpResponse(accepted.answer, JSON, 202, headers=headers)
 
 
 def _counted(caller: Caller, step: Callable[..., StepResult], *given: Any) -> StepResult:
-    """A request that ends at this step is counted; those that go on are counted where they are served together."""
+    """Run one step; count the request if it fails here. Others are counted with their batch (accepting.py)."""
     try:
         return step(*given)
     except Problem:
@@ -70,12 +71,12 @@ def _counted(caller: Caller, step: Callable[..., StepResult], *given: Any) -> St
 
 def _dry_run(order: SendOrder) -> HttpResponse:
     rate_limits.check(order.caller.key_id, order.caller.requests_per_minute)
-    desk = order.desks[0]
-    return HttpResponse(order.answer(None, desk, forecasts.of(desk, order.size, order.send_at)), JSON, 200)
+    vendor = order.vendors[0]
+    return HttpResponse(order.answer(None, vendor, forecasts.of(vendor, order.size, order.send_at)), JSON, 200)
 
 
 def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:
-    """The body, the idempotency key or DRY_RUN, and the fingerprint of the body's content, however it is spelled."""
+    """The body, the idempotency key or DRY_RUN, and the fingerprint of the parsed body."""
     asked, parsed = request_bodies.read(request, SendRequest)
     return asked, _key(request), request_bodies.fingerprint(parsed)
 
@@ -105,7 +106,7 @@ NAME = re.compile(r"msg_(\d{1,18})", re.ASCII)
     summary="What became of one message",
 )
 def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
-    """As the page of its session tells it."""
+    """The same facts as in the list of its session."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     found = NAME.fullmatch(message_id)
     facts = reader.message(int(found[1]), caller.sponsor_id, caller.test) if found else None
@@ -114,12 +115,12 @@ def get_message(request: HttpRequest, message_id: str) -> dict[str, Any]:
     return facts
 
 
-TIME_TELLS = ("validation", "forbidden", "vendor-paused", "vendor-unhealthy")
+MAY_CHANGE = ("validation", "forbidden", "vendor-paused", "vendor-unhealthy")
 
 
-def _told_before(problem: Problem, caller: Caller, key: str, fingerprint: bytes) -> AcceptedRequest:
-    """A repeat is answered as the first time, whatever has changed since then. Else raises the problem."""
-    if problem.kind not in TIME_TELLS or key == DRY_RUN:
+def _replay_or_raise(problem: Problem, caller: Caller, key: str, fingerprint: bytes) -> AcceptedRequest:
+    """A repeat gets the first answer, whatever has changed since then. Raises `problem` if it is no repeat."""
+    if problem.kind not in MAY_CHANGE or key == DRY_RUN:
         raise problem
     try:
         return accepting.replay(caller.sponsor_id, caller.test, key, fingerprint)

@@ -1,7 +1,7 @@
-"""The queue as the front sees it: is it there, and one bell for many requests.
+"""The broker as the API uses it: checked before a request is accepted, notified by one thread for many requests.
 
-A request is taken only if the queue answers (document 002). The bell itself is rung by a thread of its own, at most so
-many times a second for each vendor; a bell that is lost is rung by the sweep.
+A request is accepted only if the broker answers (document 002). The vendor's queue is notified by a thread of its own,
+at most once per PAUSE; what a lost notification would have started, the sweep starts.
 """
 
 import os
@@ -17,7 +17,7 @@ from campaigns.tasks import notify_queue
 from mailhub.environment import celery_url, is_rabbitmq
 from mailhub.front.problems import unavailable
 
-PAUSE = 0.1  # seconds between two rounds
+PAUSE = 0.1  # seconds between two rounds of notifications
 
 
 _REDIS = ("socket_timeout", "socket_connect_timeout")
@@ -26,13 +26,13 @@ _RABBITMQ = ("read_timeout", "write_timeout")
 
 @cache
 def _broker(url: str, patience: float, process: int, thread: int) -> Any:
-    """Of one thread: RabbitMQ's connections are not for several."""
+    """A connection for each thread: RabbitMQ's cannot be shared between threads."""
     times = dict.fromkeys(_RABBITMQ if is_rabbitmq(url) else _REDIS, patience)
     return Connection(url, connect_timeout=patience, transport_options={**times, "max_retries": 1})
 
 
 def check() -> None:
-    """Raises Problem when the queue does not answer. The Redis that has just told the vendor's health is there."""
+    """Raises Problem if the broker does not answer. The Redis that has just given the vendor's health is not asked."""
     if celery_url(settings.REDIS_URL) == settings.BROKER_URL:
         return
     broker = _broker(settings.BROKER_URL, settings.STORE_PATIENCE, os.getpid(), threading.get_ident())
@@ -48,31 +48,33 @@ def check() -> None:
 
 
 class Notifier:
+    """Notifies the queues of vendors that have new work, from a thread of this process."""
+
     def __init__(self) -> None:
         self._wanted: dict[int, str] = {}
-        self._come = threading.Event()
+        self._requested = threading.Event()
         self._lock = threading.Lock()
-        self._ringer = 0  # the process whose thread it is: a fork has none
+        self._process = 0  # the process that the thread belongs to: a fork has none
 
-    def ring(self, vendor_id: int, slug: str) -> None:
-        """Soon, once for all who ask meanwhile."""
+    def notify(self, vendor_id: int, slug: str) -> None:
+        """Notify the vendor's queue soon: once for all requests until then."""
         with self._lock:
             self._wanted[vendor_id] = slug
-        if self._ringer != os.getpid():
+        if self._process != os.getpid():
             self._start()
-        self._come.set()
+        self._requested.set()
 
     def _start(self) -> None:
         with self._lock:
-            if self._ringer != os.getpid():
-                self._ringer = os.getpid()
-                threading.Thread(target=self._work, name="bells", daemon=True).start()
+            if self._process != os.getpid():
+                self._process = os.getpid()
+                threading.Thread(target=self._run, name="notifier", daemon=True).start()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         rest = threading.Event()
         while True:
-            self._come.wait()
-            self._come.clear()
+            self._requested.wait()
+            self._requested.clear()
             with self._lock:
                 wanted, self._wanted = self._wanted, {}
             for vendor_id, slug in wanted.items():

@@ -1,4 +1,4 @@
-"""Every error of the API in one form (RFC 9457), with a type that programs can rely on."""
+"""All errors of the API as problem details (RFC 9457), each with a type that does not change."""
 
 import logging
 import math
@@ -53,7 +53,7 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 class Problem(Exception):
-    """An answer that is an error. errors: what is wrong where; retry_after: seconds; facts: further members."""
+    """An error as answer. errors: details with JSON pointers; retry_after: seconds; facts: further members."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ def invalid(errors: Iterable[Mapping[str, str]]) -> Problem:
 
 
 def unavailable(what: str) -> Problem:
-    """A store is away: nothing was stored, come back soon."""
+    """A store does not answer, nothing was stored: the client should retry soon."""
     return Problem("storage-unavailable", f"{what}; nothing was stored", retry_after=STORAGE_RETRY)
 
 
@@ -99,7 +99,7 @@ def error(pointer: str, code: str, detail: str) -> dict[str, str]:
 
 
 def install(api: NinjaAPI) -> None:
-    """Everything that a view can raise becomes a problem."""
+    """Turn every exception of a view into a problem."""
     api.add_exception_handler(Problem, _problem)
     api.add_exception_handler(ValidationError, _validation)
     api.add_exception_handler(HttpError, _http_error)
@@ -149,7 +149,7 @@ def _validation(request: HttpRequest, why: Any) -> HttpResponse:
 
 
 def located(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]:
-    """What pydantic found; location: body or the kind of parameter, then the way to it."""
+    """An error of pydantic; location: `body` or the kind of parameter, then the path."""
     place, *path = location
     if place != "body":
         return {"parameter": ".".join(map(str, path)), "code": code, "detail": detail}
@@ -158,7 +158,7 @@ def located(location: tuple[Any, ...], code: str, detail: str) -> dict[str, str]
 
 
 class ProblemMiddleware:
-    """Below /api/ also what Django says by itself: unknown paths, wrong methods, bodies that are too large."""
+    """Turns Django's own errors below /api/ into problems: unknown paths, wrong methods, too large bodies."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response

@@ -1,10 +1,8 @@
-"""How often a key may ask: so many requests in any minute, counted in Redis over all processes.
+"""Rate limits of the API: requests a minute for each key, rendering a minute for each sponsor.
 
-Requests that are served together are counted together, by one question. A key that has just asked too often is
-believed to be so for a moment: it is turned away at the door, before its requests are read. What its templates cost
-to render is counted apart, for all keys of a sponsor together.
-
-What the templates of one request may cost to render, all recipients together (campaigns/content/cost.py).
+Both are counted in Redis, for all processes. Requests of one batch are counted by one call. A key that has just
+exceeded its limit is refused for MOMENT seconds without another count, before its request is read. RenderBudget
+bounds what the templates of one request may cost, for all recipients together (campaigns/content/cost.py).
 """
 
 import time
@@ -21,8 +19,8 @@ from mailhub.front.problems import Problem, error, invalid, unavailable
 from vendors import redis_clients
 
 MOMENT = 0.5  # seconds
-THOUSAND = 1_000  # steps are counted by thousands
-_full: dict[tuple[int, int], float] = {}  # keys, with their limit, that asked too often, until when it is believed
+THOUSAND = 1_000  # steps; the counter's unit
+_full: dict[tuple[int, int], float] = {}  # (key, its limit) -> until when it is refused, time.monotonic
 
 
 @cache
@@ -32,20 +30,20 @@ def _limiter(url: str, patience: float) -> SlidingWindowCounterRateLimiter:
 
 
 def check(key_id: int, per_minute: int) -> None:
-    """Counts one request. Raises Problem when it is one too many, or when it cannot be counted."""
+    """Count one request. Raises Problem if it exceeds the limit, or if Redis does not answer."""
     if not take(key_id, per_minute, 1):
         raise refusal(key_id, per_minute)
 
 
 def precheck(key_id: int, per_minute: int) -> None:
-    """Counts nothing. Raises Problem if the key asked too often a moment ago."""
+    """Count nothing. Raises Problem if the key exceeded its limit a moment ago."""
     until = _full.get((key_id, per_minute))
     if until and time.monotonic() < until:
         raise refusal(key_id, per_minute)
 
 
 def take(key_id: int, per_minute: int, requests: int) -> int:
-    """Counts so many requests; how many of them may be served. Raises Problem when they cannot be counted."""
+    """Count so many requests; returns how many of them may be served. Raises Problem if Redis does not answer."""
     if not per_minute:
         return requests
     limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
@@ -62,7 +60,7 @@ def take(key_id: int, per_minute: int, requests: int) -> int:
 
 
 def render(sponsor_id: int, steps: int) -> None:
-    """Counts steps of rendering, of all keys of a sponsor, before they are taken. Raises Problem if there are none."""
+    """Count rendering steps for all keys of a sponsor, before they are used. Raises Problem if none are left."""
     limit, name = RateLimitItemPerMinute(max(1, settings.RENDER_STEPS // THOUSAND)), f"render {sponsor_id}"
     limiter = _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
@@ -91,13 +89,13 @@ def refusal(key_id: int, per_minute: int) -> Problem:
     return Problem("rate-limited", detail, retry_after=wait, headers=headers)
 
 
-REQUEST_STEPS = 1_000_000  # a quarter of a second
-FREE = 4_000  # a millisecond, which the limit of requests bounds already
-LARGEST = 16_000  # steps that are counted at a time: then others have their turn
+REQUEST_STEPS = 1_000_000  # about a quarter of a second
+FREE = 4_000  # about a millisecond, not counted: the limit of requests bounds it
+LARGEST = 16_000  # steps counted at a time, so that one request does not use up the minute at once
 
 
 class RenderBudget(Budget):
-    """Steps are counted for the sponsor before they are taken, so what is refused in the middle is counted too."""
+    """Counts steps for the sponsor before they are used: what is refused midway has been counted, too."""
 
     def __init__(self, sponsor_id: int) -> None:
         self._sponsor_id = sponsor_id
@@ -105,8 +103,8 @@ class RenderBudget(Budget):
 
     def draw(self) -> int:
         if self._drawn >= REQUEST_STEPS:
-            told = f"up to here the request takes more than {REQUEST_STEPS:,} steps to render: send fewer at a time"
-            raise OverBudget(f"{told}, or say it with fewer rounds and smaller fields")
+            detail = f"up to here the request takes more than {REQUEST_STEPS:,} steps to render: send fewer at a time"
+            raise OverBudget(f"{detail}, or say it with fewer rounds and smaller fields")
         portion = min(self._portion, REQUEST_STEPS - self._drawn)
         if self._drawn:
             self._count(portion)
@@ -122,7 +120,7 @@ class RenderBudget(Budget):
 
 
 def over_budget(over: OverBudget, pointer: str) -> Problem:
-    """What the client is told: the request is too dear, or the sponsor has had its share of this minute."""
+    """The client's answer: the request is too expensive, or the sponsor's minute is used up."""
     if isinstance(over.__cause__, Problem):
         return over.__cause__
     return invalid([error(pointer, "budget", str(over))])

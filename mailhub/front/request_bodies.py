@@ -1,6 +1,7 @@
-"""Bodies that are read by hand: the framework's own way costs more, and names places otherwise than RFC 9457 has it.
+"""Request bodies and Idempotency-Keys of the API.
 
-A repeat with the same Idempotency-Key gets the first answer again, where the work itself does not keep it.
+Bodies are parsed here because the framework's parsing costs more, and does not give JSON pointers as RFC 9457 asks.
+`once` keeps the answer to a request for its repeats, where the rows that it creates do not.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def described(model: type[BaseModel]) -> dict[str, Any]:
-    """For the API's documentation."""
+    """The body, for the OpenAPI document."""
     return {"content": {JSON: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}, "required": True}
 
 
@@ -30,13 +31,13 @@ LONGEST_KEY = 255
 
 
 def key_parameter(description: str) -> dict[str, Any]:
-    """The Idempotency-Key, for the API's documentation."""
+    """The Idempotency-Key, for the OpenAPI document."""
     schema = {"type": "string", "maxLength": LONGEST_KEY}
     return {"in": "header", "name": "Idempotency-Key", "schema": schema, "description": description}
 
 
 def idempotency_key(request: HttpRequest) -> str:
-    """'' if there is none. Raises Problem."""
+    """The request's Idempotency-Key, or ''. Raises Problem if it is not valid."""
     key: str = request.META.get("HTTP_IDEMPOTENCY_KEY", "")
     if len(key) > LONGEST_KEY or (key and not (key.isascii() and key.isprintable())):
         detail = f"it must be 1 to {LONGEST_KEY} printable ASCII characters"
@@ -45,12 +46,12 @@ def idempotency_key(request: HttpRequest) -> str:
 
 
 def fingerprint(parsed: Any) -> bytes:
-    """Of a body's content, however it is spelled."""
+    """SHA-256 of a parsed body; equal for bodies that differ in spacing or order of members only."""
     return hashlib.sha256(orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def read(request: HttpRequest, model: type[Body]) -> tuple[Body, Any]:
-    """The body, and its JSON. Raises Problem with every place that is wrong."""
+    """The validated body, and the parsed JSON. Raises Problem with all errors."""
     try:
         parsed = orjson.loads(request.body)
     except orjson.JSONDecodeError as why:
@@ -64,7 +65,7 @@ def read(request: HttpRequest, model: type[Body]) -> tuple[Body, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """Where what was made is, and its JSON."""
+    """The answer to a request that created something: the Location, and the JSON."""
 
     location: str
     body: str
@@ -75,7 +76,7 @@ class Created:
 
 
 def once(caller: Caller, operation: str, key: str, fingerprint: bytes, work: Callable[[], Created]) -> HttpResponse:
-    """What the work made, now or the first time. Raises Problem: another body, or the work's own."""
+    """Run `work`, or return the answer that it had for this key. Raises Problem: another body, or work's own."""
     found = _find(caller, operation, key, fingerprint)
     if found:
         return found.response(replayed=True)
@@ -85,7 +86,7 @@ def once(caller: Caller, operation: str, key: str, fingerprint: bytes, work: Cal
             kept = KeptAnswer(sponsor_id=caller.sponsor_id, test=caller.test, operation=operation)
             kept.idempotency_key, kept.fingerprint, kept.answer = key, fingerprint, asdict(made)
             kept.save()
-    except (IntegrityError, Problem):  # the same request may have come twice at once
+    except (IntegrityError, Problem):  # the same request may run in another thread
         found = _find(caller, operation, key, fingerprint)
         if found is None:
             raise

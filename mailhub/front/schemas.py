@@ -1,4 +1,4 @@
-"""What goes in and what comes out, as the API's documentation shows it. Sizes are bounded here, before any work."""
+"""The API's requests and answers, as its OpenAPI document shows them. Sizes are limited here, before any work."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ assert set(Vendor.Channel.values) == {"print", "email", "sms"}
 
 
 class Strict(BaseModel):
-    """A member that is not known is a mistake."""
+    """Unknown members are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,14 +37,14 @@ class SendRequest(Strict):
     body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
     recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
-    name: str | None = Field(default=None, min_length=1, max_length=200, description="What people see of it")
-    send_at: AwareDatetime | None = Field(default=None, description="Not before then; a moment that is past means now")
-    expires_at: AwareDatetime | None = Field(default=None, description="What is not sent by then is given up")
+    name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")
+    send_at: AwareDatetime | None = Field(default=None, description="Not before then; a time in the past means now")
+    expires_at: AwareDatetime | None = Field(default=None, description="Messages that are not sent by then expire")
     metadata: dict[MetadataKey, MetadataValue] = Field(default={}, max_length=20)
 
 
 class ForecastOut(BaseModel):
-    first_at: datetime | None = Field(description="Nothing where nobody can know; the basis says why")
+    first_at: datetime | None = Field(description="Null if it cannot be known; the basis says why")
     last_at: datetime | None
     basis: str
 
@@ -57,7 +57,7 @@ class Links(BaseModel):
 
 
 class AcceptedOut(BaseModel):
-    id: str | None = Field(description="Of the session; nothing after a dry run")
+    id: str | None = Field(description="Of the session; null for a dry run")
     status: Literal["waiting", "scheduled", "valid"]
     accepted: int = Field(description="Messages")
     vendor: str
@@ -150,12 +150,12 @@ class ServicesOut(BaseModel):
 
 
 class ReceiptsOut(BaseModel):
-    changed: int = Field(description="Letters of which this was news")
-    unknown: list[str] = Field(description="References of no letter that this vendor was called for")
+    changed: int = Field(description="Letters whose state this changed")
+    unknown: list[str] = Field(description="References that belong to no letter of this vendor")
 
 
 class WebhookIn(Strict):
-    """Where a program wants its events."""
+    """Where a client wants its events."""
 
     url: str = Field(min_length=1, max_length=500, description="https, in the public network")
     events: list[Event] = Field(default=[], max_length=20, description="All, if none is named")
@@ -165,7 +165,7 @@ class WebhookOut(BaseModel):
     id: str
     url: str
     events: list[str]
-    mode: Literal["live", "test"] = Field(description="It gets the events of such keys' sessions")
+    mode: Literal["live", "test"] = Field(description="It gets the events of sessions of such keys")
     enabled: bool
     disabled_reason: str | None
     suspended_until: datetime | None = Field(description="Its receiver does not answer in time; tried again then")
@@ -187,7 +187,7 @@ class CallOut(BaseModel):
     next_at: datetime | None = Field(description="Of the next try")
     taken_at: datetime | None
     http_status: int | None = Field(description="Of the last try")
-    told: str | None = Field(description="What came of the last try, in words")
+    told: str | None = Field(description="The result of the last try, as text")
     created_at: datetime
 
 

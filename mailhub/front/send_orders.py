@@ -1,4 +1,4 @@
-"""A request that has been checked: what is to be sent, over which vendors it may go, and what the client is told."""
+"""A checked request to send: its content, the vendors that it may use, and the answer for the client."""
 
 import os
 import secrets
@@ -18,16 +18,16 @@ from mailhub.front.forecasts import Forecast
 from mailhub.front.keys import Caller
 from mailhub.front.vendor_cache import VendorSnapshot
 
-BLOCK = 5_000  # message ids that a process takes at once, so that not every request has to wait for some
+BLOCK = 5_000  # message ids that a process allocates at once, so that few requests wait for it
 SESSIONS = "/api/v1/sessions"
 
 
 @dataclass(frozen=True, slots=True)
 class SendOrder:
-    """desks: the vendors that may do it, in order of preference. send_at: only if it is to come."""
+    """desks: the vendors that may be used, in order of preference. send_at: only if it is in the future."""
 
     caller: Caller
-    desks: Sequence[VendorSnapshot]
+    vendors: Sequence[VendorSnapshot]
     idempotency_key: str
     fingerprint: bytes
     name: str
@@ -48,23 +48,23 @@ class SendOrder:
     def mode(self) -> str:
         return "test" if self.caller.test else "live"
 
-    def answer(self, session: UUID | None, desk: VendorSnapshot, forecast: Forecast) -> str:
-        """JSON. Without a session: of a dry run."""
+    def answer(self, session: UUID | None, vendor: VendorSnapshot, forecast: Forecast) -> str:
+        """The JSON answer. session is None for a dry run."""
         facts = {
             "id": session and session_name(session),
             "status": "valid" if session is None else "scheduled" if self.send_at else "waiting",
             "accepted": self.size,
-            "vendor": desk.slug,
+            "vendor": vendor.slug,
             "mode": self.mode,
             "forecast": forecast,
             "links": session and links(session),
         }
         return orjson.dumps(facts).decode()
 
-    def request(self, desk: VendorSnapshot, forecast: Forecast) -> Request:
-        """As it is stored."""
+    def request(self, vendor: VendorSnapshot, forecast: Forecast) -> Request:
+        """The request as it is stored, with a new session and message ids. Raises django.db's errors."""
         session = new_session()
-        assert desk.credential_id is not None, "a desk without a credential is paused"
+        assert vendor.credential_id is not None, "a vendor without a credential is paused"
         return Request(
             session=session,
             sponsor_id=self.caller.sponsor_id,
@@ -72,10 +72,10 @@ class SendOrder:
             key_prefix=self.caller.prefix,
             idempotency_key=self.idempotency_key,
             fingerprint=self.fingerprint,
-            answer=self.answer(session, desk, forecast),
-            vendor_id=desk.id,
-            credential_id=desk.credential_id,
-            small=self.size < desk.small_below,
+            answer=self.answer(session, vendor, forecast),
+            vendor_id=vendor.id,
+            credential_id=vendor.credential_id,
+            small=self.size < vendor.small_below,
             name=self.name,
             subject=self.subject,
             body=self.body,
@@ -90,7 +90,7 @@ class SendOrder:
 
 
 def new_session() -> UUID:
-    """UUID version 7: in the order of time, so that the index grows at its end."""
+    """A UUID of version 7: ordered by time, so that the index grows at its end."""
     stamp = time.time_ns() // 1_000_000
     noise = secrets.randbits(74)
     return UUID(int=stamp << 80 | 0x7 << 76 | (noise >> 62) << 64 | 0b10 << 62 | noise & ((1 << 62) - 1))
@@ -106,7 +106,7 @@ def links(session: UUID) -> dict[str, str]:
 
 
 class Blocks:
-    """Message ids, taken from the sequence by thousands. Those that are left over at the end are never missed."""
+    """Allocates message ids from the sequence in blocks of BLOCK. Ids left over at the end stay unused."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class Blocks:
         os.register_at_fork(after_in_child=self._forget)
 
     def take(self, size: int) -> int:
-        """The first of so many ids in a row. Raises django.db's errors when there are none in store."""
+        """Returns the first of `size` consecutive ids. Raises django.db's errors when a new block is needed."""
         with self._lock:
             if self._end - self._next < size:
                 self._next = allocate(max(size, BLOCK))

@@ -1,4 +1,4 @@
-"""GET /services: every vendor, whether it takes work now, and if not, when."""
+"""GET /services: all vendors, whether each accepts work now, and if not, when to try again."""
 
 import math
 from typing import Any
@@ -21,29 +21,29 @@ PROBLEMS = dict.fromkeys((401, 403, 429, 503), ProblemOut)
     "/services", auth=Key("send", "read", "ops"), response={200: ServicesOut, **PROBLEMS}, summary="All vendors"
 )
 def list_services(request: HttpRequest) -> dict[str, Any]:
-    """A test key sees the sandboxes."""
+    """A test key sees sandbox vendors only."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    desks = [desk for _, desk in sorted(vendor_cache.desks().items()) if desk.sandbox or not caller.test]
-    return {"data": [_facts(desk) for desk in desks]}
+    vendors = [vendor for _, vendor in sorted(vendor_cache.snapshots().items()) if vendor.sandbox or not caller.test]
+    return {"data": [_facts(vendor) for vendor in vendors]}
 
 
-def _facts(desk: VendorSnapshot) -> dict[str, Any]:
-    status = health.at(settings.REDIS_URL).look(desk.id, desk.terms)
-    wait = desk.terms.retry_after if desk.paused else status.seconds
-    accepting = desk.paused is None and status.accepting
+def _facts(vendor: VendorSnapshot) -> dict[str, Any]:
+    status = health.at(settings.REDIS_URL).look(vendor.id, vendor.policy)
+    wait = vendor.policy.retry_after if vendor.paused else status.seconds
+    accepting = vendor.paused is None and status.accepting
     return {
-        "slug": desk.slug,
-        "name": desk.name,
-        "channel": desk.channel,
-        "sandbox": desk.sandbox,
+        "slug": vendor.slug,
+        "name": vendor.name,
+        "channel": vendor.channel,
+        "sandbox": vendor.sandbox,
         "accepting": accepting,
-        "paused": desk.paused,
+        "paused": vendor.paused,
         "retry_after": None if accepting else max(1, math.ceil(wait)),
         "good": status.good,
         "bad": status.bad,
         "ratio": status.ratio,
-        "threshold": desk.terms.min_ratio,
-        "limits": [f"{limit.units}/{limit.seconds:g}" for limit in desk.limits],
-        "waiting": forecasts.waiting(desk),
-        "forecast": forecasts.of(desk, 1, None),
+        "threshold": vendor.policy.min_ratio,
+        "limits": [f"{limit.units}/{limit.seconds:g}" for limit in vendor.limits],
+        "waiting": forecasts.waiting(vendor),
+        "forecast": forecasts.of(vendor, 1, None),
     }

@@ -1,4 +1,4 @@
-"""What became of a request, and changing one's mind about it (document 002's Receiver Front)."""
+"""Sessions: the state of a request to send, its messages, stop and retry (document 002's Receiver Front)."""
 
 import re
 import threading
@@ -35,7 +35,7 @@ def get_session(
     session_id: str,
     prefer: str = Header("", description="wait=20: answer when it is finished, or after 20 seconds (at most 30)"),
 ) -> dict[str, Any]:
-    """Its state, and its messages counted by theirs."""
+    """The session's state, and the number of its messages in each state."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     look = _look(session_id, caller)
     asked = WAIT.search(prefer)
@@ -62,7 +62,7 @@ def get_messages(
     limit: int = Query(100, ge=1, le=1000),
     cursor: str = Query("", pattern=r"^(msg_\d{1,18})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
-    """In the order in which they were given, each with what became of it."""
+    """In the order of the request, each with its state."""
     rows = reader.messages(_look(session_id, request.auth))  # type: ignore[attr-defined]
     after = int(cursor[4:] or 0)
     mine = [row for row in rows if int(row["id"][4:]) > after and status in ("", row["status"])]
@@ -75,7 +75,7 @@ def get_messages(
     "/sessions/{session_id}/stop", auth=Key("ops"), response={202: ChangedOut, **PROBLEMS}, summary="Stop a session"
 )
 def stop_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
-    """No new call starts; what is in the air is finished and recorded. Stopping twice changes nothing."""
+    """No new call starts; calls in flight are finished and recorded. Stopping twice changes nothing."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     look = _look(session_id, caller)
     (answer,) = decisions.stop([look.job.pk], by=caller.prefix)
@@ -89,7 +89,7 @@ def stop_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]
     summary="Send again what failed or was never called",
 )
 def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
-    """Never what was accepted or may have been. Asked for twice, it is done once."""
+    """Messages that were accepted, or may have been, are never sent again. A second retry changes nothing."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     look = _look(session_id, caller)
     (answer,) = actions.retry([look.job.pk])
@@ -99,7 +99,7 @@ def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any
 
 
 def _look(name: str, caller: Caller) -> SessionView:
-    """Raises Problem for what is not there and, in the same words, for what is not yours."""
+    """Raises the same Problem for a session that does not exist and for one of another sponsor."""
     found = NAME.fullmatch(name)
     look = reader.look(UUID(found[1]), caller.sponsor_id, caller.test) if found else None
     if look is None:
@@ -108,7 +108,7 @@ def _look(name: str, caller: Caller) -> SessionView:
 
 
 def _wait(look: SessionView, seconds: float) -> None:
-    """Until something has happened to it."""
+    """Return when the session has changed, or after so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not reader.changed(look):
         time.sleep(min(LOOK_AGAIN, max(0.0, end - time.monotonic())))

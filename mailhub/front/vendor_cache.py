@@ -1,4 +1,4 @@
-"""What is known of the vendors: read from their rows at most once a second, for all requests of this process."""
+"""Vendors as the API needs them: read from the database at most about once a second for a whole process."""
 
 import threading
 import time
@@ -8,12 +8,12 @@ from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
 from vendors.models import Credential, Vendor
 
-FRESH = 0.8  # seconds; an edit is in force within one
+FRESH = 0.8  # seconds; an edit takes effect within one second
 
 
 @dataclass(frozen=True, slots=True)
 class VendorSnapshot:
-    """A vendor with the login that the API sends over. paused: why, if no work is taken."""
+    """A vendor with the credential that the API uses. paused: the reason, if no work is accepted."""
 
     id: int
     slug: str
@@ -21,47 +21,48 @@ class VendorSnapshot:
     channel: str
     sandbox: bool
     small_below: int
-    terms: HealthPolicy
+    policy: HealthPolicy
     limits: tuple[Limit, ...]
     credential_id: int | None
     paused: str | None
 
 
 class VendorCache:
-    """All desks, by slug."""
+    """Snapshots of all vendors, by slug; safe for threads."""
 
     def __init__(self) -> None:
-        self._desks: dict[str, VendorSnapshot] = {}
+        self._snapshots: dict[str, VendorSnapshot] = {}
         self._read_at = 0.0
         self._lock = threading.Lock()
 
-    def desks(self) -> dict[str, VendorSnapshot]:
-        """Raises django.db's errors when it has to be read and cannot be."""
+    def snapshots(self) -> dict[str, VendorSnapshot]:
+        """Read again if older than FRESH. Raises django.db's errors."""
         if not self._read_at or time.monotonic() - self._read_at > FRESH:
             with self._lock:
                 if not self._read_at or time.monotonic() - self._read_at > FRESH:
                     began = time.monotonic()
-                    self._desks = {desk.slug: desk for desk in _read()}
+                    self._snapshots = {snapshot.slug: snapshot for snapshot in _read()}
                     self._read_at = began
-        return self._desks
+        return self._snapshots
 
     def find(self, slug: str) -> VendorSnapshot | None:
-        """A vendor that was not known yet is looked for: it may be new."""
-        found = self.desks().get(slug)
+        """An unknown vendor is looked up in the database at once: it may be new."""
+        found = self.snapshots().get(slug)
         if found is None:
             self.forget()
-            found = self.desks().get(slug)
+            found = self.snapshots().get(slug)
         return found
 
     def forget(self) -> None:
+        """Read the vendors anew at the next request."""
         self._read_at = 0.0
 
 
 def _read() -> list[VendorSnapshot]:
-    return [_desk(vendor) for vendor in Vendor.objects.prefetch_related("limits", "credentials")]
+    return [_snapshot(vendor) for vendor in Vendor.objects.prefetch_related("limits", "credentials")]
 
 
-def _desk(vendor: Vendor) -> VendorSnapshot:
+def _snapshot(vendor: Vendor) -> VendorSnapshot:
     login = _login(list(vendor.credentials.all()))
     limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
     return VendorSnapshot(
@@ -71,7 +72,7 @@ def _desk(vendor: Vendor) -> VendorSnapshot:
         channel=vendor.channel,
         sandbox=vendor.sandbox,
         small_below=vendor.small_audience_threshold,
-        terms=HealthPolicy.of(vendor),
+        policy=HealthPolicy.of(vendor),
         limits=tuple(Limit(limit.units, limit.seconds) for limit in limits),
         credential_id=login.pk if login else None,
         paused=_paused(vendor, login),
@@ -79,7 +80,7 @@ def _desk(vendor: Vendor) -> VendorSnapshot:
 
 
 def _login(logins: list[Credential]) -> Credential | None:
-    """The vendor's only one, or the one called default."""
+    """The vendor's only credential, or the one called default."""
     if len(logins) == 1:
         return logins[0]
     return next((login for login in logins if login.name == "default"), None)

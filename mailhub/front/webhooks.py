@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: a program says itself where its events are to be posted, and has them posted again."""
+"""The API's webhooks: clients register addresses for their events, look at the calls, and have events posted again."""
 
 import json
 import re
@@ -28,7 +28,7 @@ from mailhub.front.schemas import (
 from vendors.webhook_http import Forbidden
 
 router = Router(tags=["webhooks"])
-REPEAT = "A repeat with the same key and body makes nothing and gets the first answer again"
+REPEAT = "A repeat with the same key and body creates nothing and gets the first answer again"
 NOT_YOURS = "You have no such webhook."
 HERE = "/api/v1/webhooks"
 NAME = re.compile(r"whk_(\d{1,18})", re.ASCII)
@@ -71,8 +71,8 @@ def _create(caller: Caller, asked: WebhookIn) -> Created:
         raise invalid([error("/url", "url", str(why))]) from why
     except events.TooMany as why:
         raise Problem("state-conflict", str(why)) from why
-    told = WebhookSecretOut.model_validate(_facts(hook) | {"secret": secret})
-    return Created(f"{HERE}/whk_{hook.pk}", json.dumps(told.model_dump(), cls=NinjaJSONEncoder))
+    created = WebhookSecretOut.model_validate(_facts(hook) | {"secret": secret})
+    return Created(f"{HERE}/whk_{hook.pk}", json.dumps(created.model_dump(), cls=NinjaJSONEncoder))
 
 
 @router.get("/webhooks/{webhook_id}", auth=Key("ops"), response={200: WebhookOut, **PROBLEMS}, summary="One webhook")
@@ -83,7 +83,7 @@ def get_webhook(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
 
 @router.delete("/webhooks/{webhook_id}", auth=Key("ops"), response={204: None, **PROBLEMS}, summary="Remove a webhook")
 def delete_webhook(request: HttpRequest, webhook_id: str) -> Status[None]:
-    """With all that is known of its calls; nothing is posted any more."""
+    """Its calls are deleted, too; nothing is posted any more."""
     events.remove(_hook(webhook_id, request.auth).pk)  # type: ignore[attr-defined]
     return Status(204, None)
 
@@ -115,7 +115,7 @@ def list_calls(
     limit: int = Query(100, ge=1, le=1000),
     cursor: str = Query("", pattern=r"^([0-9]{1,18})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
-    """The last one first."""
+    """The latest first."""
     hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
     rows = WebhookCall.objects.filter(webhook=hook).order_by("-pk")
     page = list((rows.filter(pk__lt=int(cursor)) if cursor else rows)[: limit + 1])
@@ -148,7 +148,7 @@ def _mine(caller: Caller) -> list[Webhook]:
 
 
 def _hook(name: str, caller: Caller) -> Webhook:
-    """Raises Problem for what is not there and, in the same words, for what is not yours."""
+    """Raises the same Problem for a webhook that does not exist and for one of another sponsor."""
     found = NAME.fullmatch(name)
     mine = Webhook.objects.filter(sponsor=caller.sponsor_id, test=caller.test)
     hook = mine.filter(pk=int(found[1])).first() if found else None

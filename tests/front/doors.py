@@ -21,22 +21,22 @@ PROCFILE = Path(__file__).parents[2] / "Procfile"
 class Doors:
     """Their ports."""
 
-    people: int
-    programs: int
+    web: int
+    api: int
 
 
 @contextmanager
 def doors(**variables: str) -> Iterator[Doors]:
     """variables: of their environment."""
     found = Doors(_free_port(), _free_port())
-    ports = {"HOST": "127.0.0.1", "PORT": str(found.people), "API_PORT": str(found.programs)}
+    ports = {"HOST": "127.0.0.1", "PORT": str(found.web), "API_PORT": str(found.api)}
     commands = parse_procfile(PROCFILE.read_text()).processes
     with ExitStack() as started:
         for name in ("web", "api"):
-            words = shlex.split(_filled(commands[name], {**ports, **variables}))
-            assert words[0] == "python"
-            started.enter_context(running(*words[1:], **variables))
-        for port, path in ((found.people, "/admin/login/"), (found.programs, "/api/v1/openapi.json")):
+            argv = shlex.split(_filled(commands[name], {**ports, **variables}))
+            assert argv[0] == "python"
+            started.enter_context(running(*argv[1:], **variables))
+        for port, path in ((found.web, "/admin/login/"), (found.api, "/api/v1/openapi.json")):
             wait_until(lambda port=port, path=path: _answers(port, path), f"{path} answers", 4 * DEADLINE)
         yield found
 

@@ -34,7 +34,7 @@ def fresh() -> Iterator[None]:
     forget()
 
 
-def desk(**fields: Any) -> Any:
+def api_vendor(**fields: Any) -> Any:
     """A vendor that the API can use: with one credential."""
     vendor = factories.vendor(**{"settings": {"url": "http://127.0.0.1:9/letters"}, **fields})
     factories.credential(vendor, "default")

@@ -43,8 +43,8 @@ class Server:
     ) -> tuple[int, dict[str, str], Any]:
         connection = _Unix(self.path)
         try:
-            words = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers}
-            connection.request(method, path, None if body is None else json.dumps(body), words)
+            sent_headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers}
+            connection.request(method, path, None if body is None else json.dumps(body), sent_headers)
             response = connection.getresponse()
             return response.status, dict(response.headers), json.loads(response.read())
         finally:
@@ -61,7 +61,7 @@ def serving(workers: int = 1, threads: int = 4, **variables: str) -> Iterator[Se
         path = str(Path(folder) / "front.sock")
         options = ["--interface", "rsgi", "--http", "1", "--no-ws", "--uds", path, "--workers", str(workers)]
         variables = {"WEB_THREADS": str(threads), **variables}
-        with running("-m", "granian", *options, "mailhub.rsgi:programs", **variables) as program:
+        with running("-m", "granian", *options, "mailhub.rsgi:api", **variables) as program:
             server = Server(path, program)
             wait_until(lambda: _answers(server), "the front answers", 4 * DEADLINE)
             yield server

@@ -8,7 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from schemathesis.checks import CHECKS, load_all_checks
 
 from campaigns.models import Session
-from tests.front.program import Program, desk, fresh
+from tests.front.program import Program, api_vendor, fresh
 from tests.front.world import OF_VENDORS, everything, operations
 
 __all__ = ["fresh"]
@@ -34,7 +34,7 @@ def schema():
 @pytest.mark.parametrize(("method", "path"), operations())
 def test_whatever_comes_the_answer_is_one_that_the_schema_names(schema, method, path):
     program = Program(requests_per_minute=0)
-    desk()
+    api_vendor()
 
     @FEW
     @given(case=schema[path][method].as_strategy())
@@ -45,7 +45,7 @@ def test_whatever_comes_the_answer_is_one_that_the_schema_names(schema, method, 
 
 
 def test_any_text_for_a_vendor_that_is_there_is_stored_or_refused(schema):
-    program, vendor = Program(requests_per_minute=0), desk(channel="print")
+    program, vendor = Program(requests_per_minute=0), api_vendor(channel="print")
     names = iter(range(10_000))
 
     @FEW
@@ -65,12 +65,12 @@ def test_any_text_for_a_vendor_that_is_there_is_stored_or_refused(schema):
 @pytest.mark.parametrize(("method", "path"), [one for one in operations() if "{" in one[1] and one[1] != OF_VENDORS])
 def test_any_question_about_something_that_is_there_is_answered(schema, method, path):
     program = Program(requests_per_minute=0)
-    world = everything(program, desk())
+    mine = everything(program, api_vendor())
 
     @FEW
     @given(case=schema[path][method].as_strategy())
     def ask(case):
-        case.path_parameters = {name: world.things[name] for name in case.path_parameters}
+        case.path_parameters = {name: mine.things[name] for name in case.path_parameters}
         case.call_and_validate(headers={"Authorization": f"Bearer {program.token}"}, excluded_checks=LEFT_OUT)
 
     ask()

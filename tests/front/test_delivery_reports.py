@@ -14,7 +14,7 @@ from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.results import writer
 from campaigns.webhooks import delivery, events
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused
-from tests.front.program import Program, desk, fresh, letter, pointers, problem
+from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 from tests.front.test_sessions import end
 from tests.front.test_webhooks import Receiver, receiver
 from tests.front.vendor import NOON, receipt, reporting
@@ -32,8 +32,8 @@ def kept() -> bool:
 
 def finished(program, vendor, shapes):
     """A session over the vendor whose messages have these shapes; its links, its messages' references."""
-    people = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
-    links = program.send(letter(vendor, recipients=people)).json()["links"]
+    recipients = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
+    links = program.send(letter(vendor, recipients=recipients)).json()["links"]
     job = Job.objects.latest("id")
     end(job, shapes)
     return links, references(job)
@@ -47,8 +47,8 @@ def references(job):
 def test_a_session_shows_what_was_delivered_and_what_came_back():
     program, vendor = Program(), reporting()
     links, names = finished(program, vendor.row, [accepted("v-0"), accepted("v-1"), accepted("v-2")])
-    told = [receipt(names[0]), receipt(names[1], "bounced", 5, reason="mailbox full", id="v-1")]
-    assert vendor.post(told).json() == {"changed": 2, "unknown": []}
+    reports = [receipt(names[0]), receipt(names[1], "bounced", 5, reason="mailbox full", id="v-1")]
+    assert vendor.post(reports).json() == {"changed": 2, "unknown": []}
     counts = program.get(links["self"]).json()["counts"]
     assert {word: count for word, count in counts.items() if count} == {"delivered": 1, "bounced": 1, "sent": 1}
     rows = program.get(links["messages"]).json()["data"]
@@ -56,7 +56,7 @@ def test_a_session_shows_what_was_delivered_and_what_came_back():
     assert [row["vendor_message_id"] for row in rows] == ["v-0", "v-1", "v-2"], "the answer of the call stands"
     assert rows[1]["reason"] == {"code": "bounced", "text": "mailbox full"} and rows[0]["reason"] is None
     assert datetime.fromisoformat(rows[1]["reported_at"]) == NOON + timedelta(minutes=5)
-    assert vendor.post(told).json() == {"changed": 0, "unknown": []}, "once more changes nothing"
+    assert vendor.post(reports).json() == {"changed": 0, "unknown": []}, "once more changes nothing"
     assert program.get(links["self"]).json()["counts"] == counts and kept()
     vendor.tell((names[1], "delivered", 9), (names[2],))
     assert program.get(links["self"]).json()["status"] == "delivered", "all of them"
@@ -72,7 +72,7 @@ def test_a_result_on_its_server_is_not_believed_after_a_receipt():
     assert [row["status"] for row in rows] == ["bounced", "delivered"]
 
 
-def test_programs_are_told_once_however_often_the_vendor_reports(receiver: Receiver):
+def test_programs_hear_once_however_often_the_vendor_reports(receiver: Receiver):
     program, vendor = Program(), reporting()
     _, secret = events.create(program.sponsor, receiver.url, [], test=False)
     events.create(program.sponsor, receiver.url, [], test=True)
@@ -82,8 +82,8 @@ def test_programs_are_told_once_however_often_the_vendor_reports(receiver: Recei
     calls = WebhookCall.objects.order_by("kind")
     assert [call.kind for call in calls] == ["message.bounced", "message.delivered"]
     delivery.deliver_due()
-    told = [Signer(secret).verify(body, headers) for headers, body, _ in receiver.got]
-    bounced, delivered = (one["data"] for one in sorted(told, key=itemgetter("type")))
+    posted = [Signer(secret).verify(body, headers) for headers, body, _ in receiver.got]
+    bounced, delivered = (one["data"] for one in sorted(posted, key=itemgetter("type")))
     assert (delivered["reference"], delivered["status"], delivered["vendor_message_id"]) == ("r0", "delivered", "v-0")
     assert bounced["reason"] == {"code": "bounced", "text": "unknown"} and bounced["session_id"].startswith("ses_")
     vendor.tell((names[1], "delivered", 7))
@@ -98,7 +98,7 @@ def test_a_letter_that_is_delivered_before_its_session_ends_was_sent_as_well(rec
     session = Session.objects.get()
     assert len(writer.write_result(session.pk)) == 2
     vendor.tell((name, "bounced", 3))
-    assert writer.write_result(session.pk) == [], "the session's end is told once"
+    assert writer.write_result(session.pk) == [], "the session's end is an event once"
     kinds = ["message.bounced", "message.delivered", "message.sent", "session.finished"]
     assert sorted(WebhookCall.objects.values_list("kind", flat=True)) == kinds
 
@@ -131,7 +131,7 @@ class TestWhoMayReport:
         ]
         for headers in forged:
             problem(vendor.post_signed(body, headers), "not-the-vendor", 401)
-        for slug in (other.row.slug, "nobody", desk().slug):
+        for slug in (other.row.slug, "nobody", api_vendor().slug):
             problem(vendor.post_signed(body, good, slug), "not-the-vendor", 401)
         Vendor.objects.filter(pk=vendor.row.pk).update(settings=vendor.row.settings | {"receipts": False})
         problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
@@ -154,7 +154,7 @@ class TestWhoMayReport:
         call_command("vendor", "receipts", vendor.row.slug, "--off")
         assert not ReceiptKey.objects.exists()
         with pytest.raises(CommandError, match="sends no receipts"):
-            call_command("vendor", "receipts", desk().slug)
+            call_command("vendor", "receipts", api_vendor().slug)
 
     def test_what_cannot_be_read_names_the_place(self):
         vendor = reporting()
@@ -167,7 +167,7 @@ class TestWhoMayReport:
         assert vendor.post([receipt("x")] * 1000).json() == {"changed": 0, "unknown": ["x"]}
 
 
-def test_what_is_no_letter_of_this_vendor_is_told_and_the_rest_is_stored():
+def test_what_is_no_letter_of_this_vendor_is_named_and_the_rest_is_stored():
     program, vendor, other = Program(), reporting(), reporting()
     _, (mine,) = finished(program, vendor.row, [accepted()])
     _, (theirs,) = finished(program, other.row, [accepted()])
@@ -192,8 +192,8 @@ def test_a_vendor_whose_clock_is_ahead_may_say_it_all_again():
     program, vendor = Program(), reporting()
     links, (name,) = finished(program, vendor.row, [accepted()])
     soon, later = ((timezone.now() + timedelta(minutes=minutes)).isoformat() for minutes in (20, 30))
-    told = [receipt(name) | {"at": soon}, receipt(name, "bounced") | {"at": later}]
-    for one in (*told, *told, told[0]):
+    reports = [receipt(name) | {"at": soon}, receipt(name, "bounced") | {"at": later}]
+    for one in (*reports, *reports, reports[0]):
         assert vendor.post([one]).status_code == 202
     assert program.get(links["messages"]).json()["data"][0]["status"] == "bounced"
 

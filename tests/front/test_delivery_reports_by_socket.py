@@ -37,8 +37,8 @@ def reports(vendor: Any, sandbox: Sandbox, live_server: Any) -> Iterator[None]:
 
 
 def test_what_a_vendor_accepted_is_delivered_or_comes_back_and_no_doubt_remains(vendor: Any, reports: None) -> None:
-    people = [f"{who}@sandbox.example" for who in ("ann", "returned", "lost", "bounce", "bob")]
-    job = factories.campaign_with_job(people, of=factories.credential(vendor), status="READY")
+    addresses = [f"{who}@sandbox.example" for who in ("ann", "returned", "lost", "bounce", "bob")]
+    job = factories.campaign_with_job(addresses, of=factories.credential(vendor), status="READY")
     with worker(queues=f"hub,celery,{vendor.queue}"), sweeping():
         notify_vendors(dispatcher.dispatch_ready([job.pk]).vendors)
         wait_until(lambda: counters(job) == ("LOGGED", 4, 1, 0, 3, 1), "all are reported")

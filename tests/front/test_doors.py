@@ -8,7 +8,7 @@ import pytest
 
 from campaigns.models import Message
 from tests.front.doors import ask, connect, doors, get, head, read, unanswered
-from tests.front.program import Program, desk, fresh, letter
+from tests.front.program import Program, api_vendor, fresh, letter
 from tests.programs import wait_until
 
 __all__ = ["fresh"]
@@ -40,27 +40,27 @@ def begin(lines, port, request, number=MANY):
 
 
 def others_are_served(both, program):
-    assert get(both.people, "/admin/login/")[0] == 200
-    assert get(both.programs, "/api/v1/services", Authorization=f"Bearer {program.token}")[0] == 200
+    assert get(both.web, "/admin/login/")[0] == 200
+    assert get(both.api, "/api/v1/services", Authorization=f"Bearer {program.token}")[0] == 200
 
 
 def log_in(both):
     """The beginning of a stranger's log-in: a body of which one byte has come."""
-    _, page = get(both.people, "/admin/login/")
+    _, page = get(both.web, "/admin/login/")
     cookie = re.search(rb"csrftoken=(\w+)", page)[1].decode()
     kind = "application/x-www-form-urlencoded"
-    told = head("POST", "/admin/login/", Cookie=f"csrftoken={cookie}", Content_Type=kind, Content_Length=100_000)
-    return told + b"c"
+    request = head("POST", "/admin/login/", Cookie=f"csrftoken={cookie}", Content_Type=kind, Content_Length=100_000)
+    return request + b"c"
 
 
 def messages(program, length, **more):
-    words = {"Authorization": f"Bearer {program.token}", "Content_Type": "application/json", **more}
-    return head("POST", "/api/v1/messages", Content_Length=length, **words)
+    headers = {"Authorization": f"Bearer {program.token}", "Content_Type": "application/json", **more}
+    return head("POST", "/api/v1/messages", Content_Length=length, **headers)
 
 
 def test_500_bodies_that_do_not_come_hold_up_nobody_and_are_ended(both, lines):
     program = Program()
-    slow = begin(lines, both.people, log_in(both)) + begin(lines, both.programs, messages(program, 60_000) + b"{")
+    slow = begin(lines, both.web, log_in(both)) + begin(lines, both.api, messages(program, 60_000) + b"{")
     others_are_served(both, program)
     assert unanswered(slow) == len(slow), "all of them were open all the while"
     assert {read(line)[0] for line in slow} == {408}
@@ -68,7 +68,7 @@ def test_500_bodies_that_do_not_come_hold_up_nobody_and_are_ended(both, lines):
 
 
 def test_a_body_that_drips_is_ended_as_one_that_does_not_come(both, lines):
-    (line,) = begin(lines, both.programs, messages(Program(), 5_000_000) + b"{", 1)
+    (line,) = begin(lines, both.api, messages(Program(), 5_000_000) + b"{", 1)
 
     def answered():
         with contextlib.suppress(OSError):
@@ -81,8 +81,8 @@ def test_a_body_that_drips_is_ended_as_one_that_does_not_come(both, lines):
 
 def test_500_heads_that_do_not_come_and_500_silent_connections_hold_up_nobody_and_are_ended(both, lines):
     program = Program()
-    slow = [*begin(lines, both.people, b"GET / HTTP/1.1\r\nHost: l"), *begin(lines, both.people, b"")]
-    slow += [*begin(lines, both.programs, b"GET /api/ HTTP/1.1\r\n"), *begin(lines, both.programs, b"")]
+    slow = [*begin(lines, both.web, b"GET / HTTP/1.1\r\nHost: l"), *begin(lines, both.web, b"")]
+    slow += [*begin(lines, both.api, b"GET /api/ HTTP/1.1\r\n"), *begin(lines, both.api, b"")]
     others_are_served(both, program)
     assert unanswered(slow) == len(slow)
     assert {read(line)[0] for line in slow} <= {408, 0}
@@ -91,50 +91,50 @@ def test_500_heads_that_do_not_come_and_500_silent_connections_hold_up_nobody_an
 def test_who_does_not_read_the_answers_holds_up_nobody(both, lines):
     program = Program()
     question = head("GET", "/static/admin/css/base.css")
-    greedy = begin(lines, both.people, 500 * question, 40)
-    greedy += begin(lines, both.programs, 500 * head("GET", "/api/v1/openapi.json"), 40)
-    wait_until(lambda: not unanswered(greedy), "all have been told something")
+    greedy = begin(lines, both.web, 500 * question, 40)
+    greedy += begin(lines, both.api, 500 * head("GET", "/api/v1/openapi.json"), 40)
+    wait_until(lambda: not unanswered(greedy), "all have got an answer")
     others_are_served(both, program)
 
 
 def test_a_large_body_comes_whole_however_it_is_cut(both):
-    program, vendor = Program(), desk()
-    people = [{"to": f"p{number}@sandbox.example", "fields": {"text": "x" * 1000}} for number in range(500)]
-    body = json.dumps(letter(vendor, recipients=people)).encode()
+    program, vendor = Program(), api_vendor()
+    recipients = [{"to": f"p{number}@sandbox.example", "fields": {"text": "x" * 1000}} for number in range(500)]
+    body = json.dumps(letter(vendor, recipients=recipients)).encode()
     whole = messages(program, len(body), Idempotency_Key="whole", Connection="close") + body
-    assert ask(both.programs, whole)[0] == 202
-    words = {"Authorization": f"Bearer {program.token}", "Content_Type": "application/json", "Connection": "close"}
-    told = head("POST", "/api/v1/messages", Idempotency_Key="cut", Transfer_Encoding="chunked", **words)
+    assert ask(both.api, whole)[0] == 202
+    headers = {"Authorization": f"Bearer {program.token}", "Content_Type": "application/json", "Connection": "close"}
+    request = head("POST", "/api/v1/messages", Idempotency_Key="cut", Transfer_Encoding="chunked", **headers)
     cuts = [body[place : place + 30_000] for place in range(0, len(body), 30_000)] + [b""]
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(cut), cut) for cut in cuts)
-    status, answer = ask(both.programs, told + chunks)
+    status, answer = ask(both.api, request + chunks)
     assert status == 202, answer
     assert Message.objects.count() == 1000
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(both, lines):
-    (line,) = begin(lines, both.programs, messages(Program(), 6_000_000), 1)
+    (line,) = begin(lines, both.api, messages(Program(), 6_000_000), 1)
     status, answer = read(line)
     assert status == 413 and b"urn:mailhub:problem:payload-too-large" in answer
-    (line,) = begin(lines, both.people, head("POST", "/admin/login/", Content_Length=6_000_000), 1)
+    (line,) = begin(lines, both.web, head("POST", "/admin/login/", Content_Length=6_000_000), 1)
     assert read(line)[0] == 413
 
 
 def test_each_door_has_its_own_pages_only(both):
-    assert get(both.people, "/api/v1/openapi.json")[0] == 404
-    assert get(both.programs, "/admin/login/")[0] == 404
-    assert get(both.programs, "/api/v1/docs")[0] == 200
-    assert get(both.people, "/")[0] == 302
+    assert get(both.web, "/api/v1/openapi.json")[0] == 404
+    assert get(both.api, "/admin/login/")[0] == 404
+    assert get(both.api, "/api/v1/docs")[0] == 200
+    assert get(both.web, "/")[0] == 302
 
 
 def test_more_log_ins_than_can_be_looked_at_are_put_off_and_pages_are_served(both, lines):
     program = Program()
-    _, page = get(both.people, "/admin/login/")
+    _, page = get(both.web, "/admin/login/")
     token = re.search(rb"csrftoken=(\w+)", page)[1].decode()
     body = f"username=nobody&password=wrong&csrfmiddlewaretoken={token}".encode()
     kind = "application/x-www-form-urlencoded"
-    words = {"Cookie": f"csrftoken={token}", "Content_Type": kind, "Connection": "close"}
-    guesses = begin(lines, both.people, head("POST", "/admin/login/", Content_Length=len(body), **words) + body, 60)
+    headers = {"Cookie": f"csrftoken={token}", "Content_Type": kind, "Connection": "close"}
+    guesses = begin(lines, both.web, head("POST", "/admin/login/", Content_Length=len(body), **headers) + body, 60)
     others_are_served(both, program)
     assert unanswered(guesses), "served while passwords were looked at"
     codes = [read(line)[0] for line in guesses]
@@ -143,19 +143,19 @@ def test_more_log_ins_than_can_be_looked_at_are_put_off_and_pages_are_served(bot
 
 def test_a_name_with_an_underscore_does_not_pass_for_the_one_with_a_hyphen(both):
     program = Program()
-    told = b"GET /api/v1/services HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: 1\r\n"
-    assert ask(both.programs, told + f"Authorization: Bearer {program.token}\r\n\r\n".encode())[0] == 200
+    request = b"GET /api/v1/services HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: 1\r\n"
+    assert ask(both.api, request + f"Authorization: Bearer {program.token}\r\n\r\n".encode())[0] == 200
     odd = f"Authorization: Bearer nobody\r\nAuthorization_: Bearer {program.token}\r\n\r\n"
-    assert ask(both.programs, told + odd.encode())[0] == 401
+    assert ask(both.api, request + odd.encode())[0] == 401
 
 
 def test_costly_letters_are_refused_and_others_are_served_meanwhile(both, lines):
-    greedy, program, vendor = Program(requests_per_minute=0), Program(), desk()
+    greedy, program, vendor = Program(requests_per_minute=0), Program(), api_vendor()
     loops = "{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}x"
-    people = [{"to": f"p{number}@sandbox.example", "fields": {"l": [0] * 300}} for number in range(70)]
-    body = json.dumps(letter(vendor, body=loops, recipients=people)).encode()
-    words = [{"Idempotency_Key": f"costly {number}", "Connection": "close"} for number in range(8)]
-    asked = [begin(lines, both.programs, messages(greedy, len(body), **more) + body, 1)[0] for more in words]
+    recipients = [{"to": f"p{number}@sandbox.example", "fields": {"l": [0] * 300}} for number in range(70)]
+    body = json.dumps(letter(vendor, body=loops, recipients=recipients)).encode()
+    headers = [{"Idempotency_Key": f"costly {number}", "Connection": "close"} for number in range(8)]
+    asked = [begin(lines, both.api, messages(greedy, len(body), **more) + body, 1)[0] for more in headers]
     others_are_served(both, program)
     assert {read(line)[0] for line in asked} <= {422, 429}
     assert not Message.objects.exists()

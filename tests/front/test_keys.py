@@ -14,16 +14,16 @@ from mailhub.front import keys, rate_limits
 from mailhub.front.problems import Problem
 from mailhub.models import ApiKey
 from tests import factories
-from tests.front.program import Program, desk, forget, fresh, letter, problem
+from tests.front.program import Program, api_vendor, forget, fresh, letter, problem
 from tests.programs import wait_until
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
 
 
-def command(*words):
+def command(*args):
     out = io.StringIO()
-    call_command("apikey", *words, stdout=out)
+    call_command("apikey", *args, stdout=out)
     return out.getvalue()
 
 
@@ -47,7 +47,7 @@ def test_a_key_is_shown_once_and_only_its_hash_is_kept():
 
 
 def test_each_endpoint_needs_its_scope():
-    vendor = desk()
+    vendor = api_vendor()
     sender, reader = Program(scopes=("send",)), Program(scopes=("read",))
     problem(reader.send(letter(vendor)), "forbidden", 403)
     session = sender.send(letter(vendor)).json()["links"]
@@ -59,7 +59,7 @@ def test_each_endpoint_needs_its_scope():
 
 
 def test_a_sponsor_never_sees_anything_of_another():
-    vendor = desk()
+    vendor = api_vendor()
     ours, theirs = Program(), Program()
     links = ours.send(letter(vendor)).json()["links"]
     assert ours.get(links["self"]).status_code == ours.get(links["messages"]).status_code == 200
@@ -74,10 +74,10 @@ def test_a_sponsor_never_sees_anything_of_another():
 
 
 def test_a_test_key_goes_to_sandboxes_only_and_sees_only_what_test_keys_sent():
-    people, sandbox = desk(slug="people"), desk(slug="sand", sandbox=True)
+    real, sandbox = api_vendor(slug="people"), api_vendor(slug="sand", sandbox=True)
     live = Program()
     test = Program(live.sponsor, "test")
-    problem(test.send(letter(people)), "forbidden", 403)
+    problem(test.send(letter(real)), "forbidden", 403)
     sent = test.send(letter(sandbox))
     assert sent.json()["mode"] == "test" and Session.objects.get().test
     by_channel = test.send(letter(channel="email"))
@@ -136,7 +136,7 @@ def test_a_key_that_asks_too_often_hears_when_to_come_back():
 
 
 def test_requests_that_send_are_counted_once_whether_they_are_good_or_bad():
-    program, vendor = Program(requests_per_minute=5), desk()
+    program, vendor = Program(requests_per_minute=5), api_vendor()
     assert program.send(letter(vendor)).status_code == program.send(letter(vendor)).status_code == 202
     assert program.send("no json").status_code == 400
     assert program.send(letter(vendor, "nobody")).status_code == 422
@@ -175,10 +175,10 @@ def test_the_command_lists_without_secrets_and_names_what_is_wrong():
     program = Program()
     listed = command("list", "--sponsor", program.sponsor.name, "--json")
     assert json.loads(listed)["state"] == "valid" and program.token not in listed
-    for words, told in (
+    for args, message in (
         (("create", "--sponsor", "nobody"), "there is no sponsor 'nobody'"),
         (("create", "--sponsor", program.sponsor.name, "--scope", "fly"), "there is no scope 'fly'"),
         (("revoke", "mh_live_x"), "there is no key 'mh_live_x'"),
     ):
-        with pytest.raises(CommandError, match=told):
-            command(*words)
+        with pytest.raises(CommandError, match=message):
+            command(*args)

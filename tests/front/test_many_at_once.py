@@ -7,7 +7,7 @@ import pytest
 
 from campaigns.models import Campaign, Job, Message, Session
 from tests.front import server
-from tests.front.program import Program, desk, fresh, letter
+from tests.front.program import Program, api_vendor, fresh, letter
 from tests.programs import DEADLINE
 
 __all__ = ["fresh"]
@@ -37,32 +37,32 @@ def at_once(number, ask):
 
 
 def test_200_clients_with_the_same_idempotency_key_make_one_session(front):
-    program, vendor = Program(requests_per_minute=0), desk()
+    program, vendor = Program(requests_per_minute=0), api_vendor()
     answers = at_once(200, lambda _: front.send(program.token, letter(vendor), "the only one"))
     codes = Counter(code for code, _, _ in answers)
     assert set(codes) <= {202, 409} and codes[202] >= 1, codes
-    for code, headers, told in answers:
+    for code, headers, content in answers:
         if code == 409:
-            assert told["type"] == "urn:mailhub:problem:idempotency-key-in-use" and headers["retry-after"] == "1"
-    assert len({told["id"] for code, _, told in answers if code == 202}) == 1
+            assert content["type"] == "urn:mailhub:problem:idempotency-key-in-use" and headers["retry-after"] == "1"
+    assert len({content["id"] for code, _, content in answers if code == 202}) == 1
     assert [model.objects.count() for model in (Session, Campaign, Job, Message)] == [1, 1, 1, 1]
     last = front.send(program.token, letter(vendor), "the only one")
     assert last[0] == 202 and last[1]["idempotent-replayed"] == "true"
 
 
 def test_many_requests_share_transactions_and_each_gets_its_own_session_and_messages(front):
-    program, vendor = Program(requests_per_minute=0), desk()
+    program, vendor = Program(requests_per_minute=0), api_vendor()
 
     def ask(place):
-        people = [f"p{place}-{number}@sandbox.example" for number in range(1 + place % 3)]
-        return front.send(program.token, letter(vendor, people), f"key {place}")
+        addresses = [f"p{place}-{number}@sandbox.example" for number in range(1 + place % 3)]
+        return front.send(program.token, letter(vendor, addresses), f"key {place}")
 
     answers = at_once(60, ask)
     assert {code for code, _, _ in answers} == {202}
-    for place, (_, _, told) in enumerate(answers):
+    for place, (_, _, content) in enumerate(answers):
         session = Session.objects.select_related("job").get(idempotency_key=f"key {place}")
         mine = Message.objects.filter(campaign=session.job.campaign_id)
-        assert session.name == told["id"] and told["accepted"] == session.job.size == 1 + place % 3
+        assert session.name == content["id"] and content["accepted"] == session.job.size == 1 + place % 3
         assert sorted(mine.values_list("recipient", flat=True)) == [
             f"p{place}-{number}@sandbox.example" for number in range(1 + place % 3)
         ]
@@ -71,7 +71,7 @@ def test_many_requests_share_transactions_and_each_gets_its_own_session_and_mess
 
 
 def test_of_different_bodies_under_one_key_exactly_one_is_taken(front):
-    program, vendor = Program(requests_per_minute=0), desk()
+    program, vendor = Program(requests_per_minute=0), api_vendor()
     answers = at_once(12, lambda place: front.send(program.token, letter(vendor, f"p{place}@sandbox.example"), "one"))
     codes = Counter(code for code, _, _ in answers)
     assert codes[202] == 1 and set(codes) <= {202, 409, 422}, codes

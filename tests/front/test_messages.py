@@ -11,7 +11,7 @@ from campaigns.models import Campaign, Job, Message, Session
 from mailhub.models import ParkedTask
 from tests import factories
 from tests.factories import at_work
-from tests.front.program import Program, desk, fresh, letter, pointers, problem
+from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 from vendors import health
 from vendors.health import HealthPolicy
 
@@ -24,44 +24,49 @@ def stored():
 
 
 def test_a_letter_is_taken_with_a_session_and_a_forecast():
-    program, vendor = Program(), at_work(desk(limits=[(5, 60)]))
+    program, vendor = Program(), at_work(api_vendor(limits=[(5, 60)]))
     answer = program.send(
         letter(vendor, recipients=[{"to": "Ann@Sandbox.Example", "fields": {"n": 1}, "reference": "a"}])
     )
     assert answer.status_code == 202
-    told = answer.json()
-    assert answer.headers["Location"] == told["links"]["self"] == f"/api/v1/sessions/{told['id']}"
-    assert (told["status"], told["accepted"], told["vendor"], told["mode"]) == ("waiting", 1, vendor.slug, "live")
-    assert told["forecast"]["basis"] == "5 per 60 s, 0 ahead of you"
+    content = answer.json()
+    assert answer.headers["Location"] == content["links"]["self"] == f"/api/v1/sessions/{content['id']}"
+    assert (content["status"], content["accepted"], content["vendor"], content["mode"]) == (
+        "waiting",
+        1,
+        vendor.slug,
+        "live",
+    )
+    assert content["forecast"]["basis"] == "5 per 60 s, 0 ahead of you"
     session = Session.objects.select_related("job__campaign").get()
     job, message = session.job, Message.objects.get()
-    assert session.name == told["id"] and session.references == ["a"] and session.sponsor == program.sponsor
+    assert session.name == content["id"] and session.references == ["a"] and session.sponsor == program.sponsor
     assert (job.status, job.size, job.vendor, job.first_message) == ("DISPATCHED", 1, vendor, message.pk)
     assert (message.recipient, message.params, message.campaign) == ("Ann@sandbox.example", {"n": 1}, job.campaign)
     assert job.campaign.sponsor == program.sponsor and job.dispatched_at and not job.not_before
 
 
 def test_a_thousand_are_one_job_that_is_cut_and_the_ids_are_one_block():
-    program, vendor = Program(), desk(small_audience_threshold=100)
-    people = [f"p{number}@sandbox.example" for number in range(1000)]
-    assert program.send(letter(vendor, people)).status_code == 202
+    program, vendor = Program(), api_vendor(small_audience_threshold=100)
+    addresses = [f"p{number}@sandbox.example" for number in range(1000)]
+    assert program.send(letter(vendor, addresses)).status_code == 202
     job = Job.objects.get()
     assert (job.status, job.size, job.remaining) == ("P_QUEUED", 1000, 1000)
     rows = list(Message.objects.order_by("id").values_list("id", "recipient"))
-    assert rows == [(job.first_message + number, person) for number, person in enumerate(people)]
+    assert rows == [(job.first_message + number, person) for number, person in enumerate(addresses)]
 
 
 def test_the_forecast_counts_what_waits_before():
-    program, vendor = Program(), at_work(desk(limits=[(5, 60)]))
+    program, vendor = Program(), at_work(api_vendor(limits=[(5, 60)]))
     program.send(letter(vendor, [f"p{number}@sandbox.example" for number in range(10)]))
-    told = program.send(letter(vendor)).json()["forecast"]
-    assert told["basis"] == "5 per 60 s, 10 ahead of you"
-    first = datetime.fromisoformat(told["first_at"])
+    forecast = program.send(letter(vendor)).json()["forecast"]
+    assert forecast["basis"] == "5 per 60 s, 10 ahead of you"
+    first = datetime.fromisoformat(forecast["first_at"])
     assert timedelta(seconds=100) < first - datetime.now(UTC) <= timedelta(seconds=120)
 
 
 def test_the_same_request_again_gets_the_same_answer_and_stores_nothing():
-    program, vendor = Program(), desk()
+    program, vendor = Program(), api_vendor()
     first = program.send(letter(vendor), "one")
     before = stored()
     again = program.send(json.dumps(letter(vendor), indent=3), "one")
@@ -72,20 +77,20 @@ def test_the_same_request_again_gets_the_same_answer_and_stores_nothing():
 
 
 def test_a_repeat_is_answered_as_the_first_time_whatever_has_changed_since():
-    program, vendor = Program(), desk()
+    program, vendor = Program(), api_vendor()
     soon = (timezone.now() + timedelta(hours=1)).isoformat()
     first = program.send(letter(vendor, expires_at=soon), "one")
     vendor.paused = True
     vendor.save()
     Program(program.sponsor)  # a test's way to forget nothing
-    desk()  # makes the front look at its vendors again
+    api_vendor()  # makes the front look at its vendors again
     again = program.send(letter(vendor, expires_at=soon), "one")
     assert again.content == first.content
     problem(program.send(letter(vendor)), "vendor-paused", 503)
 
 
 def test_a_repeat_with_the_new_key_of_a_rotation_sends_nothing_twice():
-    old, vendor = Program(), desk()
+    old, vendor = Program(), api_vendor()
     new = Program(old.sponsor)
     first = old.send(letter(vendor), "one")
     assert new.send(letter(vendor), "one").content == first.content
@@ -93,20 +98,20 @@ def test_a_repeat_with_the_new_key_of_a_rotation_sends_nothing_twice():
 
 
 def test_another_body_under_a_used_key_is_refused():
-    program, vendor = Program(), desk()
+    program, vendor = Program(), api_vendor()
     program.send(letter(vendor), "one")
     problem(program.send(letter(vendor, "bob@sandbox.example"), "one"), "idempotency-key-reused", 422)
     assert stored() == [1, 1, 1, 1]
 
 
 def test_two_sponsors_may_use_the_same_key():
-    vendor = desk()
+    vendor = api_vendor()
     assert {Program().send(letter(vendor), "one").status_code for _ in range(2)} == {202}
     assert Session.objects.count() == 2
 
 
 def test_a_request_that_sends_must_have_a_key_that_can_be_kept():
-    program, vendor = Program(), desk()
+    program, vendor = Program(), api_vendor()
     problem(program.send(letter(vendor), None), "idempotency-key-missing", 400)
     for key in ("x" * 256, "h\u00e9llo", "a\tb"):
         found = problem(program.send(letter(vendor), key), "validation", 422)
@@ -115,19 +120,19 @@ def test_a_request_that_sends_must_have_a_key_that_can_be_kept():
 
 
 def test_a_dry_run_checks_and_forecasts_and_stores_nothing():
-    program, vendor = Program(), at_work(desk(limits=[(5, 60)]))
+    program, vendor = Program(), at_work(api_vendor(limits=[(5, 60)]))
     answer = program.send(letter(vendor), None, "/api/v1/messages?dry_run=true")
     assert answer.status_code == 200
-    told = answer.json()
-    assert (told["status"], told["id"], told["links"], told["accepted"]) == ("valid", None, None, 1)
-    assert told["forecast"]["first_at"]
+    content = answer.json()
+    assert (content["status"], content["id"], content["links"], content["accepted"]) == ("valid", None, None, 1)
+    assert content["forecast"]["first_at"]
     assert pointers(program.send(letter(vendor, "bad"), None, "/api/v1/messages?dry_run=true"))
     assert stored() == [0, 0, 0, 0]
 
 
 class TestWhatIsWrongIsNamed:
     def test_every_recipient_by_its_place(self):
-        people = [
+        recipients = [
             {"to": "ann@sandbox.example", "fields": {"name": "Ann"}},
             {"to": "nobody", "fields": {"name": "Bob"}},
             {"to": "cid@sandbox.example"},
@@ -135,7 +140,7 @@ class TestWhatIsWrongIsNamed:
             {"to": "ANN@SANDBOX.EXAMPLE".replace("ANN", "ann"), "fields": {"name": "Ann"}},
             {"to": "eve@sandbox.example", "fields": {"name": [[[[[]]]]]}},
         ]
-        found = pointers(Program().send(letter(desk(), body="Dear {{ name }}", recipients=people)))
+        found = pointers(Program().send(letter(api_vendor(), body="Dear {{ name }}", recipients=recipients)))
         assert found == {
             "/recipients/1/to": "address",
             "/recipients/2/fields": "fields",
@@ -169,11 +174,11 @@ class TestWhatIsWrongIsNamed:
         ],
     )
     def test_each_member_by_its_name(self, members, pointer):
-        assert pointer in pointers(Program().send({**letter(desk()), **members}))
+        assert pointer in pointers(Program().send({**letter(api_vendor()), **members}))
         assert stored() == [0, 0, 0, 0]
 
     def test_two_messages_to_one_person_need_references(self):
-        program, vendor = Program(), desk()
+        program, vendor = Program(), api_vendor()
         twice = [{"to": "ann@sandbox.example", "reference": name} for name in ("a", "b")]
         assert program.send(letter(vendor, recipients=twice)).status_code == 202
 
@@ -196,16 +201,16 @@ class TestWhatIsWrongIsNamed:
 class TestVendors:
     def test_a_channel_is_served_by_the_first_vendor_that_takes_work(self):
         program = Program()
-        desk(slug="a-paused", channel="sms", paused=True)
-        ill = desk(slug="b-ill", channel="sms", min_requests=10)
-        well = desk(slug="c-well", channel="sms")
+        api_vendor(slug="a-paused", channel="sms", paused=True)
+        ill = api_vendor(slug="b-ill", channel="sms", min_requests=10)
+        well = api_vendor(slug="c-well", channel="sms")
         health.at(settings.REDIS_URL).note(ill.pk, HealthPolicy.of(ill), 0, 50)
         answer = program.send({"channel": "sms", "body": "Hi", "recipients": [{"to": "+442079460000"}]})
         assert answer.status_code == 202 and answer.json()["vendor"] == well.slug
         health.at(settings.REDIS_URL).reset(ill.pk)
 
     def test_an_unhealthy_vendor_is_503_with_the_time_to_come_back_and_nothing_is_stored(self):
-        program, vendor = Program(), desk(min_requests=10, min_ratio=0.8, retry_after=30)
+        program, vendor = Program(), api_vendor(min_requests=10, min_ratio=0.8, retry_after=30)
         health.at(settings.REDIS_URL).note(vendor.pk, HealthPolicy.of(vendor), 61, 39)
         answer = program.send(letter(vendor))
         found = problem(answer, "vendor-unhealthy", 503)
@@ -218,16 +223,16 @@ class TestVendors:
 
     def test_a_paused_vendor_and_a_paused_credential_are_503(self):
         program = Program()
-        answer = program.send(letter(desk(paused=True, paused_reason="stocktaking", retry_after=7)))
+        answer = program.send(letter(api_vendor(paused=True, paused_reason="stocktaking", retry_after=7)))
         assert "stocktaking" in problem(answer, "vendor-paused", 503)["detail"]
         assert answer.headers["Retry-After"] == "7"
-        locked = desk()
+        locked = api_vendor()
         locked.credentials.update(paused=True, paused_reason="http 401")
         assert "http 401" in problem(program.send(letter(locked)), "vendor-paused", 503)["detail"]
 
 
 def test_a_letter_for_later_waits_in_the_waiter_and_is_not_dispatched():
-    program, vendor = Program(), desk()
+    program, vendor = Program(), api_vendor()
     at = timezone.now() + timedelta(hours=2)
     answer = program.send(letter(vendor, send_at=at.isoformat()))
     assert answer.json()["status"] == "scheduled"
@@ -239,13 +244,13 @@ def test_a_letter_for_later_waits_in_the_waiter_and_is_not_dispatched():
 
 
 def test_a_time_that_is_past_means_now():
-    program, vendor = Program(), desk()
+    program, vendor = Program(), api_vendor()
     assert program.send(letter(vendor, send_at="2020-01-01T00:00:00Z")).json()["status"] == "waiting"
     assert Job.objects.get().status == "DISPATCHED"
 
 
 def test_names_and_metadata_are_kept():
-    program, vendor = Program(), desk()
+    program, vendor = Program(), api_vendor()
     program.send(letter(vendor, name="March run", metadata={"run": "march"}))
     session = Session.objects.get()
     assert session.metadata == {"run": "march"} and session.job.campaign.name == "March run"
@@ -253,13 +258,13 @@ def test_names_and_metadata_are_kept():
 
 
 def test_an_sms_address_is_stored_in_its_one_form():
-    program, vendor = Program(), desk(channel="sms")
+    program, vendor = Program(), api_vendor(channel="sms")
     answer = program.send({"vendor": vendor.slug, "body": "Hi", "recipients": [{"to": "+44 20 7946 0000"}]})
     assert answer.status_code == 202 and Message.objects.get().recipient == "+442079460000"
 
 
 def test_the_factories_of_other_tests_never_get_an_id_of_the_front():
-    program, vendor = Program(), desk()
+    program, vendor = Program(), api_vendor()
     program.send(letter(vendor))
     factories.campaign_with_job(50)
     program.send(letter(vendor, [f"p{number}@sandbox.example" for number in range(50)]))

@@ -10,7 +10,7 @@ from django.contrib.staticfiles import finders
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from tests.front.program import Program, desk, fresh, letter
+from tests.front.program import Program, api_vendor, fresh, letter
 from vendors import health
 from vendors.health import HealthPolicy
 from vendors.models import Vendor
@@ -19,16 +19,16 @@ __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
 
 
-def command(*words):
+def command(*args):
     out = io.StringIO()
-    call_command("vendor", *words, stdout=out)
+    call_command("vendor", *args, stdout=out)
     return out.getvalue()
 
 
 @pytest.fixture
 def ill():
     """A vendor with 40 good answers of 100."""
-    vendor = desk(slug="ill", limits=[(5, 60)], min_requests=20, min_ratio=0.8, retry_after=30)
+    vendor = api_vendor(slug="ill", limits=[(5, 60)], min_requests=20, min_ratio=0.8, retry_after=30)
     health.at(settings.REDIS_URL).note(vendor.pk, HealthPolicy.of(vendor), 40, 60)
     yield vendor
     health.at(settings.REDIS_URL).reset(vendor.pk)
@@ -36,8 +36,8 @@ def ill():
 
 def test_every_vendor_says_whether_it_takes_work(ill):
     program = Program()
-    program.send(letter(desk(slug="well")))
-    desk(slug="zz", paused=True, paused_reason="stocktaking", retry_after=9)
+    program.send(letter(api_vendor(slug="well")))
+    api_vendor(slug="zz", paused=True, paused_reason="stocktaking", retry_after=9)
     first, second, third = program.get("services").json()["data"]
     assert (first["slug"], first["accepting"], first["retry_after"], first["ratio"]) == ("ill", False, 30, 0.4)
     assert (first["good"], first["bad"], first["threshold"], first["limits"]) == (40, 60, 0.8, ["5/60"])
@@ -48,8 +48,8 @@ def test_every_vendor_says_whether_it_takes_work(ill):
 
 def test_the_command_shows_and_changes_the_terms_and_they_are_in_force_at_once(ill):
     assert "closed for 30 s, 40% good of 100; 80% of at least 20 answers in 600 s" in command("status", "ill")
-    told = json.loads(command("status", "ill", "--min-ratio", "0.3", "--retry-after", "5", "--json"))
-    assert (told["state"], told["ratio"], told["min_ratio"], told["retry_after"]) == ("open", 0.4, 0.3, 5)
+    status = json.loads(command("status", "ill", "--min-ratio", "0.3", "--retry-after", "5", "--json"))
+    assert (status["state"], status["ratio"], status["min_ratio"], status["retry_after"]) == ("open", 0.4, 0.3, 5)
     assert Vendor.objects.get(slug="ill").min_ratio == 0.3
 
 

@@ -15,19 +15,19 @@ from campaigns.results import writer
 from campaigns.results import writer as result_store
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, recount, refused, statuses
-from tests.front.program import Program, desk, fresh, letter, pointers, problem
+from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
 
 
-def people(number):
+def addressees(number):
     return [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(number)]
 
 
 def sent(program, shapes, number=None):
     """A session whose first messages have these shapes, logged; the others were never called."""
-    links = program.send(letter(desk(), recipients=people(number or len(shapes)))).json()["links"]
+    links = program.send(letter(api_vendor(), recipients=addressees(number or len(shapes)))).json()["links"]
     job = Job.objects.latest("id")
     end(job, shapes)
     return links, job
@@ -42,18 +42,18 @@ def end(job, shapes):
 
 def test_a_fresh_session_waits():
     program = Program()
-    links = program.send(letter(desk(), recipients=people(3), metadata={"run": "1"})).json()["links"]
-    told = program.get(links["self"]).json()
-    assert (told["status"], told["finished"], told["accepted"]) == ("waiting", False, 3)
-    assert told["counts"]["waiting"] == sum(told["counts"].values()) == 3
-    assert told["metadata"] == {"run": "1"} and told["links"] == links
+    links = program.send(letter(api_vendor(), recipients=addressees(3), metadata={"run": "1"})).json()["links"]
+    session = program.get(links["self"]).json()
+    assert (session["status"], session["finished"], session["accepted"]) == ("waiting", False, 3)
+    assert session["counts"]["waiting"] == sum(session["counts"].values()) == 3
+    assert session["metadata"] == {"run": "1"} and session["links"] == links
 
 
 def test_a_finished_one_says_what_became_of_each_message():
     program = Program()
     links, _ = sent(program, [accepted("v-1"), refused(), in_doubt()])
-    told = program.get(links["self"]).json()
-    assert told["status"] == "needs_attention" and told["finished"]
+    session = program.get(links["self"]).json()
+    assert session["status"] == "needs_attention" and session["finished"]
     wanted = {
         "sent": 1,
         "delivered": 0,
@@ -64,7 +64,7 @@ def test_a_finished_one_says_what_became_of_each_message():
         "expired": 0,
         "stopped": 0,
     }
-    assert told["counts"] == wanted
+    assert session["counts"] == wanted
     rows = program.get(links["messages"]).json()["data"]
     assert [(row["reference"], row["status"]) for row in rows] == [
         ("r0", "sent"),
@@ -76,13 +76,13 @@ def test_a_finished_one_says_what_became_of_each_message():
     assert rows[2]["reason"] == {"code": "in_doubt", "text": "read timeout"}
 
 
-def test_one_message_is_told_as_the_page_of_its_session_tells_it():
+def test_one_message_has_the_facts_that_the_page_of_its_session_has():
     program = Program()
     links, _ = sent(program, [accepted("v-1"), refused(), in_doubt()], number=4)
     for row in program.get(links["messages"]).json()["data"]:
-        told = program.get(f"messages/{row['id']}").json()
-        assert told.pop("session_id") == Session.objects.get().name
-        assert told == row
+        session = program.get(f"messages/{row['id']}").json()
+        assert session.pop("session_id") == Session.objects.get().name
+        assert session == row
 
 
 @pytest.mark.parametrize("name", ["msg_0", "msg_", "x", "msg_" + "9" * 18, "msg_" + "9" * 19, "msg_\u0661"])
@@ -141,18 +141,18 @@ def test_what_is_no_session_is_not_found(name):
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "cursor=x", "cursor=msg_", "status=" + "x" * 31])
 def test_a_page_that_cannot_be_is_refused(query):
     program = Program()
-    links = program.send(letter(desk())).json()["links"]
+    links = program.send(letter(api_vendor())).json()["links"]
     found = problem(program.get(f"{links['messages']}?{query}"), "validation", 422)
     assert found["errors"][0]["parameter"] == query.partition("=")[0]
 
 
 def test_a_stopped_session_calls_nobody_and_a_retry_sends_it_on():
     program = Program()
-    links = program.send(letter(desk(), recipients=people(2))).json()["links"]
+    links = program.send(letter(api_vendor(), recipients=addressees(2))).json()["links"]
     stopped = program.post(links["stop"])
     assert stopped.status_code == 202 and stopped.json()["changed"]
-    told = stopped.json()["session"]
-    assert told["status"] == "stopped" and told["counts"]["stopped"] == 2
+    session = stopped.json()["session"]
+    assert session["status"] == "stopped" and session["counts"]["stopped"] == 2
     assert not program.post(links["stop"]).json()["changed"]
     job = Job.objects.get()
     assert job.stopped_by == program.key.prefix
@@ -168,10 +168,10 @@ def test_a_stopped_session_calls_nobody_and_a_retry_sends_it_on():
 
 
 def test_a_stop_stops_a_child_that_was_sent_again_after_the_stop_before_it():
-    program, vendor = Program(), desk(small_audience_threshold=4)
+    program, vendor = Program(), api_vendor(small_audience_threshold=4)
     for _ in range(2):
         factories.caster(vendor, min_size=2, max_size=2)
-    links = program.send(letter(vendor, recipients=people(4))).json()["links"]
+    links = program.send(letter(vendor, recipients=addressees(4))).json()["links"]
     top = Job.objects.get()
     for caster in vendor.mailcasters.all():
         assert mailcaster.claim(caster.pk, timezone.now())
@@ -190,9 +190,9 @@ def test_a_stop_stops_a_child_that_was_sent_again_after_the_stop_before_it():
     top.refresh_from_db()
     one.refresh_from_db()
     assert top.stopped_by == one.stopped_by == program.key.prefix
-    told = answer.json()["session"]
-    assert (told["status"], told["finished"], told["finished_at"]) == ("needs_attention", False, None)
-    counted = {name: count for name, count in told["counts"].items() if count}
+    session = answer.json()["session"]
+    assert (session["status"], session["finished"], session["finished_at"]) == ("needs_attention", False, None)
+    counted = {name: count for name, count in session["counts"].items() if count}
     assert counted == {"needs_attention": 2, "stopped": 2}
     assert counted == Counter(row["status"] for row in program.get(links["messages"]).json()["data"])
     again = program.post(links["stop"]).json()
@@ -216,7 +216,7 @@ def test_prefer_wait_answers_at_once_when_there_is_nothing_to_wait_for():
 
 def test_prefer_wait_is_over_when_its_time_is_over():
     program = Program()
-    links = program.send(letter(desk())).json()["links"]
+    links = program.send(letter(api_vendor())).json()["links"]
     answer = program.get(links["self"], Prefer="respond-async, wait=1")
     assert answer.headers["Preference-Applied"] == "wait=1" and answer.json()["status"] == "waiting"
 
@@ -224,7 +224,7 @@ def test_prefer_wait_is_over_when_its_time_is_over():
 @pytest.mark.django_db(transaction=True)
 def test_prefer_wait_answers_when_something_has_happened():
     program = Program()
-    links = program.send(letter(desk())).json()["links"]
+    links = program.send(letter(api_vendor())).json()["links"]
     job, answers = Job.objects.get(), []
 
     def ask():
@@ -241,5 +241,5 @@ def test_prefer_wait_answers_when_something_has_happened():
     assert answers[0]["status"] == "sent"
 
 
-def test_a_wrong_recipient_is_told_with_its_pointer():
-    assert pointers(Program().send(letter(desk(), "x"))) == {"/recipients/0/to": "address"}
+def test_a_wrong_recipient_is_named_by_its_pointer():
+    assert pointers(Program().send(letter(api_vendor(), "x"))) == {"/recipients/0/to": "address"}

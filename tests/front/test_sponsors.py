@@ -6,7 +6,7 @@ import re
 import pytest
 
 from campaigns.models import Job, Message, Session, Webhook, WebhookCall
-from tests.front.program import Program, desk, fresh, letter, problem
+from tests.front.program import Program, api_vendor, fresh, letter, problem
 from tests.front.world import OF_VENDORS, everything, operations
 
 __all__ = ["fresh"]
@@ -44,14 +44,14 @@ def rows(sponsor):
 
 @pytest.mark.parametrize(("method", "path"), [one for one in operations() if one[1] != OF_VENDORS])
 def test_nothing_of_another_sponsor(method, path):
-    ours, theirs, vendor = Program(), Program(), desk()
-    world = everything(ours, vendor)
+    ours, theirs, vendor = Program(), Program(), api_vendor()
+    mine = everything(ours, vendor)
     needed = re.findall(r"{(\w+)}", path)
-    assert set(needed) <= set(world.things), "tell tests/front/world.py what this endpoint is about"
+    assert set(needed) <= set(mine.things), "tests/front/world.py has nothing for this endpoint yet"
     before = rows(ours.sponsor)
-    foreign = ask(theirs, method, path.format(**world.things), vendor)
-    told = foreign.content.decode() + str(foreign.headers)
-    assert not [word for word in world.words if word in told], told
+    foreign = ask(theirs, method, path.format(**mine.things), vendor)
+    content = foreign.content.decode() + str(foreign.headers)
+    assert not [word for word in mine.secrets if word in content], content
     assert rows(ours.sponsor) == before, "nothing has changed"
     if needed:
         problem(foreign, "not-found", 404)
@@ -59,27 +59,27 @@ def test_nothing_of_another_sponsor(method, path):
         assert (unknown.status_code, unknown.content) == (404, foreign.content), "foreign looks like not there"
     else:
         assert foreign.status_code < 300, foreign.content
-    mine = ask(ours, method, path.format(**world.things), vendor)
+    mine = ask(ours, method, path.format(**mine.things), vendor)
     assert mine.status_code < 300 or mine.json()["type"].endswith(("key-reused", "state-conflict")), mine.content
 
 
 @pytest.mark.parametrize(("method", "path"), [one for one in operations() if one[1] != OF_VENDORS])
 def test_nothing_of_live_keys_with_a_test_key(method, path):
-    live, vendor = Program(), desk(sandbox=True)
-    world = everything(live, vendor)
+    live, vendor = Program(), api_vendor(sandbox=True)
+    mine = everything(live, vendor)
     before = rows(live.sponsor)
     test = Program(live.sponsor, "test")
-    told = ask(test, method, path.format(**world.things), vendor)
-    assert not [word for word in world.words if word in told.content.decode()]
+    answer = ask(test, method, path.format(**mine.things), vendor)
+    assert not [word for word in mine.secrets if word in answer.content.decode()]
     if "{" in path:
-        problem(told, "not-found", 404)
+        problem(answer, "not-found", 404)
         assert rows(live.sponsor) == before
 
 
 @pytest.mark.parametrize(("method", "path"), operations())
 def test_no_endpoint_without_a_key(method, path):
-    world = everything(Program(), desk())
+    mine = everything(Program(), api_vendor())
     nobody = Program()
     nobody.client.defaults.pop("HTTP_AUTHORIZATION")
-    answer = ask(nobody, method, path.format(**world.things), desk())
+    answer = ask(nobody, method, path.format(**mine.things), api_vendor())
     assert answer.status_code == 401 and answer.headers["Content-Type"] == "application/problem+json"

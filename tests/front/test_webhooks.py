@@ -24,7 +24,7 @@ from campaigns.webhooks import delivery, events
 from mailhub.celery import app
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, refused
-from tests.front.program import Program, desk, fresh, letter
+from tests.front.program import Program, api_vendor, fresh, letter
 from tests.front.test_sessions import end
 from tests.programs import sweeping, wait_until, worker
 
@@ -86,8 +86,8 @@ def deliver(call_id: int) -> object:
 
 def finished(program, shapes, **members):
     """A session whose messages have these shapes, consumed; the ids of the calls to be made."""
-    people = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
-    program.send(letter(desk(), recipients=people, **members))
+    recipients = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
+    program.send(letter(api_vendor(), recipients=recipients, **members))
     end(Job.objects.latest("id"), shapes)
     return writer.write_result(Session.objects.latest("id").pk)
 
@@ -97,17 +97,17 @@ def test_what_became_of_a_session_is_posted_and_signed(receiver):
     hook, secret = events.create(program.sponsor, receiver.url, [], test=False)
     calls = finished(program, [accepted(), refused(), in_doubt()], metadata={"run": "7"})
     assert all(deliver(call) is None for call in calls)
-    told = {}
+    posted = {}
     for headers, body, path in receiver.got:
         fact = Signer(secret).verify(body, headers)
-        told.setdefault(fact["type"], []).append(fact["data"])
+        posted.setdefault(fact["type"], []).append(fact["data"])
         assert path == "/hook?a=1" and headers["Content-Type"] == "application/json"
         with pytest.raises(WebhookVerificationError):
             Signer(secret).verify(body + b" ", headers)
-    assert [one["reference"] for one in told["message.sent"]] == ["r0"]
-    assert [one["reason"]["code"] for one in told["message.failed"]] == ["bounce"]
-    assert [one["status"] for one in told["message.needs_attention"]] == ["needs_attention"]
-    (session,) = told["session.finished"]
+    assert [one["reference"] for one in posted["message.sent"]] == ["r0"]
+    assert [one["reason"]["code"] for one in posted["message.failed"]] == ["bounce"]
+    assert [one["status"] for one in posted["message.needs_attention"]] == ["needs_attention"]
+    (session,) = posted["session.finished"]
     assert session["counts"] == {"failed": 1, "needs_attention": 1, "sent": 1}
     assert session["metadata"] == {"run": "7"} and session["session_id"] == Session.objects.get().name
     assert not WebhookCall.objects.exclude(taken_at__isnull=False, tries=1, http_status=204, next_at=None).exists()
@@ -145,7 +145,7 @@ def test_each_webhook_gets_its_own_sponsors_events_of_its_kinds_and_its_mode(rec
 
 @contextmanager
 def rung() -> Iterator[list[object]]:
-    """The rings for a delivery: for when each of them is."""
+    """The notifications of a delivery: the moment that each is for."""
     etas: list[object] = []
 
     def look(headers, **_) -> None:
@@ -220,12 +220,12 @@ class TestTries:
 
     def test_the_next_try_that_is_due_soon_is_rung_for_and_a_later_one_is_left_to_the_sweep(self, call, receiver):
         receiver.statuses = [500]
-        with rung() as rings:
+        with rung() as notifications:
             deliver_webhooks()
-            assert rings == [WebhookCall.objects.get(pk=call).next_at]
+            assert notifications == [WebhookCall.objects.get(pk=call).next_at]
             WebhookCall.objects.filter(pk=call).update(next_at=timezone.now(), tries=2)
             deliver_webhooks()
-            assert len(rings) == 1
+            assert len(notifications) == 1
 
     def test_of_an_answer_that_is_none_nothing_is_kept(self, call):
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -246,12 +246,12 @@ class TestTries:
         row = WebhookCall.objects.get(pk=call)
         assert (row.tries, row.http_status, row.told) == (1, None, "the answer is not HTTP")
 
-    def test_a_lost_ring_is_made_up_for_by_the_sweep(self, call):
-        with rung() as rings:
+    def test_a_lost_notification_is_made_up_for_by_the_sweep(self, call):
+        with rung() as notifications:
             sweep_sessions()
             WebhookCall.objects.filter(pk=call).update(next_at=timezone.now() + timedelta(minutes=2))
             sweep_sessions()
-        assert rings == [None]
+        assert notifications == [None]
 
     def test_by_hand_the_same_event_is_posted_again(self, call, receiver):
         deliver(call)
@@ -265,9 +265,9 @@ class TestTries:
 def test_the_command_adds_lists_and_removes_and_names_what_is_wrong(settings):
     settings.WEBHOOK_NETWORKS = []
 
-    def command(*words):
+    def command(*args):
         out = io.StringIO()
-        call_command("webhook", *words, "--json", stdout=out)
+        call_command("webhook", *args, "--json", stdout=out)
         return json.loads(out.getvalue())
 
     sponsor = factories.sponsor()
@@ -277,14 +277,14 @@ def test_the_command_adds_lists_and_removes_and_names_what_is_wrong(settings):
     assert listed["url"] == "https://example.org/hook" and "secret" not in listed
     assert not command("disable", str(made["id"]))["enabled"] and command("enable", str(made["id"]))["enabled"]
     assert command("remove", str(made["id"]))["removed"] and not Webhook.objects.exists()
-    for words, told in (
+    for args, message in (
         (("add", "--sponsor", sponsor.name, "--url", "http://example.org"), "must be an https URL"),
         (("add", "--sponsor", "nobody", "--url", "https://example.org"), "there is no sponsor"),
         (("calls", "0"), "there is no webhook 0"),
         (("redeliver", "0"), "there is no call 0"),
     ):
-        with pytest.raises(CommandError, match=told):
-            command(*words)
+        with pytest.raises(CommandError, match=message):
+            command(*args)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -293,7 +293,7 @@ def test_a_dead_receiver_holds_up_no_mail(sandbox, settings):
     """Its queue is its own: the workers that send do not read it."""
     settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]
     program = Program()
-    vendor = desk(settings={"url": sandbox.url}, casters=["small-only"])
+    vendor = api_vendor(settings={"url": sandbox.url}, casters=["small-only"])
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # takes connections and never answers

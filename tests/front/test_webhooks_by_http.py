@@ -33,13 +33,13 @@ def create(program, **members):
 def test_a_webhook_is_made_with_a_secret_that_is_shown_once():
     program = Program()
     made = create(program, events=["message.failed", "message.failed"])
-    told = made.json()
-    assert (made.status_code, made.headers["Location"]) == (201, f"{HOOKS}/{told['id']}")
-    assert told["secret"] == Webhook.objects.get().secret["key"]
-    assert (told["events"], told["mode"], told["enabled"]) == (["message.failed"], "live", True)
-    secret = told.pop("secret")
-    assert program.get(made.headers["Location"]).json() == told
-    assert program.get(HOOKS).json() == {"data": [told]} and secret not in program.get(HOOKS).content.decode()
+    hook = made.json()
+    assert (made.status_code, made.headers["Location"]) == (201, f"{HOOKS}/{hook['id']}")
+    assert hook["secret"] == Webhook.objects.get().secret["key"]
+    assert (hook["events"], hook["mode"], hook["enabled"]) == (["message.failed"], "live", True)
+    secret = hook.pop("secret")
+    assert program.get(made.headers["Location"]).json() == hook
+    assert program.get(HOOKS).json() == {"data": [hook]} and secret not in program.get(HOOKS).content.decode()
     assert len(create(program).json()["events"]) > 4, "all, if none is named"
 
 
@@ -57,7 +57,7 @@ def test_a_repeat_with_the_same_idempotency_key_makes_one_webhook_and_gets_the_f
     assert KeptAnswer.objects.get().answer["body"] == first.content.decode()
 
 
-def test_a_key_is_good_for_one_body_and_for_one_sponsors_world():
+def test_a_key_is_good_for_one_body_and_for_one_sponsors_mode():
     program = Program()
     assert program.send({"url": URL}, key="one", path=HOOKS).status_code == 201
     other = program.send({"url": URL, "events": ["message.failed"]}, key="one", path=HOOKS)

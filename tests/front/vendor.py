@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from tests.front.program import desk
+from tests.front.program import api_vendor
 from vendors import configuration
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -17,7 +17,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def reporting(**fields: Any) -> "Reporter":
     """A vendor that the API can use and that reports."""
-    return Reporter(desk(settings={"url": "http://127.0.0.1:9/letters", "receipts": True}, **fields))
+    return Reporter(api_vendor(settings={"url": "http://127.0.0.1:9/letters", "receipts": True}, **fields))
 
 
 class Reporter:
@@ -40,9 +40,9 @@ class Reporter:
         stamp = str(int(moment.timestamp()))
         return {"webhook-id": "msg_1", "webhook-timestamp": stamp, "webhook-signature": signature}
 
-    def tell(self, *told: tuple[str, str, int] | Sequence[Any]) -> dict[str, Any]:
+    def tell(self, *reports: tuple[str, str, int] | Sequence[Any]) -> dict[str, Any]:
         """(reference, status, minutes after noon), ...; the answer, which must be 202."""
-        answer = self.post([receipt(*one) for one in told])
+        answer = self.post([receipt(*one) for one in reports])
         assert answer.status_code == 202, answer.content
         return answer.json()
 

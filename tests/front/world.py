@@ -25,28 +25,28 @@ def operations() -> list[tuple[str, str]]:
 
 
 @dataclass
-class World:
-    """What belongs to one program: things by the names of the paths' parameters."""
+class Everything:
+    """What one program has: things by the names of the paths' parameters."""
 
     things: dict[str, str]
 
     @property
-    def words(self) -> set[str]:
+    def secrets(self) -> set[str]:
         """What nobody else may see."""
         return {URL, REFERENCE, RUN, *(thing for name, thing in self.things.items() if name != "vendor")}
 
 
-def everything(program: Program, vendor) -> World:
+def everything(program: Program, vendor) -> Everything:
     """A finished session with a message, a webhook, and an event that waits to be posted."""
     hook, _ = events.create(program.sponsor, URL, [], test=False)
-    people = [{"to": "ann@sandbox.example", "reference": REFERENCE}]
-    sent = program.send(letter(vendor, recipients=people, metadata={"run": RUN}), "very-own-key")
+    recipients = [{"to": "ann@sandbox.example", "reference": REFERENCE}]
+    sent = program.send(letter(vendor, recipients=recipients, metadata={"run": RUN}), "very-own-key")
     assert sent.status_code == 202, sent.content
     job = Job.objects.get(session=Session.objects.get(sponsor=program.sponsor))
     end(job, [accepted("very-own-id")])
     writer.write_result(job.session.pk)
     call = WebhookCall.objects.filter(webhook=hook, kind="message.sent").get()
-    return World(
+    return Everything(
         {
             "session_id": sent.json()["id"],
             "message_id": f"msg_{job.first_message}",
