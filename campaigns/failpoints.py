@@ -1,8 +1,8 @@
-"""Named places in the code where a test can let a process die. They do nothing unless the environment arms them.
+"""Named points in the code at which a test can kill or freeze the process. They do nothing unless they are armed.
 
-MAILHUB_FAILPOINTS=after_claim,before_record:3 kills the process with -9 at its first pass by after_claim, or its third
-by before_record; after_call:1:STOP lets it freeze there instead, until somebody sends SIGCONT. Each fires once: with
-MAILHUB_FAILPOINTS_DIR set, once over all processes that share the folder.
+MAILHUB_FAILPOINTS=after_claim,before_record:3 kills the process by SIGKILL when it reaches after_claim, or when it
+reaches before_record for the third time; after_call:1:STOP freezes it there instead, until it gets SIGCONT. Each
+fires once in a process, or, if MAILHUB_FAILPOINTS_DIR is set, once among all processes that share that folder.
 """
 
 import os
@@ -11,9 +11,9 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-# In the order in which a message meets them; tests walk this table, so a new place is tested by being named here.
+# In the order in which a message passes them. Tests go through this table, so a failpoint is tested once it is here.
 NAMES = (
-    "mid_dispatch", "after_dispatch", "after_pick", "after_cut", "before_bell", "after_bell",
+    "mid_dispatch", "after_dispatch", "after_pick", "after_cut", "before_notify", "after_notify",
     "before_take", "after_take", "after_start", "before_enqueue", "after_enqueue",
     "before_grant", "after_grant", "after_claim", "before_call", "after_call", "before_record", "after_record",
     "before_done", "after_done", "before_put_back", "after_put_back", "before_drain", "after_drain",
@@ -23,11 +23,11 @@ NAMES = (
 )  # fmt: skip
 
 
-def _parse(words: str) -> dict[str, tuple[int, signal.Signals]]:
-    """{name: the pass at which it fires, and what it does to the process}"""
+def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
+    """{name: (the number of the pass at which it fires, the signal)}; raises ValueError for an unknown name."""
     armed = {}
-    for word in filter(None, words.split(",")):
-        name, _, rest = word.partition(":")
+    for point in filter(None, points.split(",")):
+        name, _, rest = point.partition(":")
         nth, _, how = rest.partition(":")
         if name not in NAMES:
             raise ValueError(f"no failpoint is called {name!r}")
@@ -39,25 +39,25 @@ _armed = _parse(os.environ.get("MAILHUB_FAILPOINTS", ""))
 _passed: Counter[str] = Counter()
 
 
-def arm(words: str) -> None:
-    """As the environment does, for a process that is running already."""
+def arm(points: str) -> None:
+    """Arms these failpoints in a process that is running already; written as in MAILHUB_FAILPOINTS."""
     _passed.clear()
     _armed.clear()
-    _armed.update(_parse(words))
+    _armed.update(_parse(points))
 
 
 def here(name: str) -> None:
-    """The process is at this place."""
+    """Marks the failpoint of this name: kills or freezes the process if it is armed and this is the pass."""
     if not _armed or name not in _armed:
         return
     _passed[name] += 1
     nth, how = _armed[name]
     if _passed[name] == nth and _first(name):
-        signal.pthread_kill(threading.get_ident(), how)  # of a process with threads this one goes no step further
+        signal.pthread_kill(threading.get_ident(), how)  # this thread, so that it goes no further
 
 
 def _first(name: str) -> bool:
-    """Has no other process fired here yet?"""
+    """Whether no other process has fired this failpoint yet."""
     folder = os.environ.get("MAILHUB_FAILPOINTS_DIR")
     if not folder:
         return True

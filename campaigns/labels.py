@@ -1,7 +1,7 @@
-"""The words that people see for a message, a job and a campaign. Admin, API, commands and reports all use them.
+"""The labels that users see for the state of a message, a job or a campaign, in admin, API, commands and reports.
 
-A row's shape is its state (document 001); the words are the shape in plain English. "Sent" needs evidence (promise
-P3): a sum of a job or a campaign is Sent only when every recipient was accepted.
+The state of a message is which of its columns are set (document 001), and a label names it in plain English. "Sent"
+needs evidence (promise P3): a job or a campaign is Sent only when every recipient was accepted.
 """
 
 from typing import Any
@@ -15,9 +15,10 @@ FAILED, ATTENTION, STOPPED, EXPIRED = "Failed", "Needs attention", "Stopped", "E
 
 
 def of_message(row: Delivery, stopped: bool = False, receipt: str | None = None) -> str:
-    """row: the ops row while its job is being sent, else the message itself; stopped: its job makes no more calls.
+    """The label of one message.
 
-    receipt: what the vendor reported later, which only the message itself has.
+    row: the copy in ops while its job is being sent, else the message itself; stopped: its job makes no more calls;
+    receipt: the delivery report, which only the message itself has.
     """
     if receipt is not None:
         return BOUNCED if receipt == ReportKind.BOUNCED else DELIVERED
@@ -33,7 +34,7 @@ def of_message(row: Delivery, stopped: bool = False, receipt: str | None = None)
 
 
 def of_sum(sums: Progress) -> str:
-    """One word for a job, or for a campaign with all its jobs."""
+    """The label of a job, or of a campaign with all its jobs."""
     if not sums.size:
         return WAITING
     if sums.moving and sums.open:
@@ -50,22 +51,23 @@ def of_sum(sums: Progress) -> str:
 
 
 def reported(sums: Progress) -> str:
-    """What the vendor reported later, to be put after the rest; empty where it has reported nothing."""
-    told = {"delivered": sums.delivered, "bounced": sums.bounced}
-    return "".join(f", {count:,} {what}" for what, count in told.items() if count)
+    """Counts from delivery reports, to be appended to a label; empty if there are none."""
+    counts = {"delivered": sums.delivered, "bounced": sums.bounced}
+    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
 
 
 def cost(sums: Progress) -> str:
-    """What its calls cost, to be put after the rest; empty where each costs one."""
+    """What the calls cost, to be appended; empty if each call costs one unit."""
     return f", {sums.units:,} units" if sums.units > sums.accepted + sums.refused + sums.in_doubt else ""
 
 
 def sees_recipients(user: Any) -> bool:
+    """Whether the user may read recipients' addresses in full."""
     return bool(user.has_perm("campaigns.see_recipients"))
 
 
 def recipient(address: str, seen: bool) -> str:
-    """Whole, or as those see it who may not know it: its first letter and what follows an @."""
+    """The address, or, for users who may not see it, its first letter and the domain after an @."""
     if seen or not address:
         return address
     _, at, domain = address.partition("@")

@@ -1,14 +1,14 @@
-"""Which moves a job may make, and the one function that makes them (docs/states.md is made from this table).
+"""The life of a job: the locks that a decision about it needs, its statuses, and the one function that changes them.
 
-Documents 000 (Rendered, Dispatched, Sending), 001 (the six states of a job) and 003 (the P_ states of a parent).
+The statuses come from documents 000 (Rendered, Dispatched, Sending), 001 (the six states of a job) and 003 (the P_
+states of a parent); docs/states.md is made from MOVES.
 
-The locks of jobs: one order, and each lock a statement of its own.
+Locks are statements of their own. In READ COMMITTED a statement sees the rows as they were when it began, so one that
+both waits for a lock and reads would decide on values from before the wait. Code that decides about a job or its
+messages therefore locks the job first and reads in the next statement, when nothing else can change what it reads.
 
-In READ COMMITTED a statement sees the rows as they were when it began. One that waits for a lock and reads as well
-decides by what was so before the wait. So whoever decides about a job or its messages holds the job first, and reads
-in the next statement; nobody else changes what it reads then.
-
-The order is: jobs by id, by which a parent comes before its children; then messages. A hold ends with its transaction.
+Locks are taken in one order: jobs by id, so that a parent comes before its children, then messages. They are released
+when the transaction ends.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ from django.db.models import F, QuerySet
 from django.db.transaction import TransactionManagementError
 from psycopg import AsyncConnection, AsyncCursor
 
-# No key: a child that is cut from its parent, and a campaign's session, may refer to the row meanwhile.
+# NO KEY, so that a new child or session may refer to the row meanwhile.
 HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
 HOLD_CHILDREN = "SELECT id FROM campaigns_job WHERE parent_id = ANY(%(parents)s) ORDER BY id FOR NO KEY UPDATE"
-# A message that was called has all its jobs already: what is cut later is cut from what was never called.
+# A message that was called is in all its jobs already: children are cut from messages that were never called.
 HOLD_AROUND = """
 SELECT id FROM campaigns_job WHERE id IN (
     SELECT j.id FROM campaigns_message m JOIN campaigns_job j ON j.campaign_id = m.campaign_id
@@ -34,52 +34,52 @@ SELECT id FROM campaigns_job WHERE id IN (
 
 
 def hold(job_ids: Iterable[int]) -> list[int]:
-    """These jobs, until the transaction ends; those that there are."""
+    """Locks these jobs until the transaction ends; returns the ids of those that exist."""
     return _hold(HOLD, {"jobs": list(job_ids)})
 
 
 def hold_family(job_id: int) -> list[int]:
-    """The job with its parent, then its children: those that were cut before we held it."""
+    """Locks a job and its parent, then those of its children that were cut before it was locked."""
     held = _hold("SELECT parent_id FROM campaigns_job WHERE id = %(job)s AND parent_id IS NOT NULL", {"job": job_id})
     return hold([*held, job_id]) + _hold(HOLD_CHILDREN, {"parents": [job_id]})
 
 
 def hold_around(message_ids: Iterable[int]) -> list[int]:
-    """The jobs in which these messages are, parents and leaves."""
+    """Locks the jobs that contain these messages, parents and leaves."""
     return _hold(HOLD_AROUND, {"messages": list(message_ids)})
 
 
-def _hold(statement: str, words: Mapping[str, Any]) -> list[int]:
+def _hold(statement: str, params: Mapping[str, Any]) -> list[int]:
     if not connection.in_atomic_block:
         raise TransactionManagementError("outside of a transaction nothing stays held")
     with connection.cursor() as cursor:
-        cursor.execute(statement, words)
+        cursor.execute(statement, params)
         return [job_id for (job_id,) in cursor.fetchall()]
 
 
 async def holding(
     connection: AsyncConnection[Any],
     statement: str,
-    words: Mapping[str, Any],
+    params: Mapping[str, Any],
     *,
     jobs: Sequence[int] = (),
     messages: Sequence[int] = (),
 ) -> AsyncCursor[Any]:
-    """Executes the statement while these jobs are held, or those around these messages.
+    """Executes the statement while these jobs, or the jobs that contain these messages, are locked.
 
-    Not as a pipeline, which would save round trips: to the database, who freezes in the middle of one is not idle, and
-    keeps the locks for as long as that lasts.
+    It does not use a pipeline, although that would save round trips: PostgreSQL does not count a client that freezes
+    in the middle of one as idle, and would keep the locks for as long as that lasts.
     """
     async with connection.transaction():
         if jobs:
             await connection.execute(HOLD, {"jobs": list(jobs)})
         if messages:
             await connection.execute(HOLD_AROUND, {"messages": list(messages)})
-        return await connection.execute(statement, words)
+        return await connection.execute(statement, params)
 
 
 class Status(models.TextChoices):
-    """What a job is in; leaf jobs first, then parents."""
+    """The statuses of jobs: of leaves first, then of parents."""
 
     RENDERED = "RENDERED", "Rendered"
     READY = "READY", "Ready"
@@ -101,7 +101,7 @@ S = Status
 PARENTS = (S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED, S.P_FINISHED, S.P_STOPPED)
 RUNNING = (S.ENQUEUED, S.SENDING)  # a sender holds the job and its lease
 DONE = (S.LOGGED, S.P_FINISHED)
-# The look-ups of document 000, in the words that people see.
+# The look-ups of document 000, by the labels that users see.
 GROUPS: dict[str, tuple[Status, ...]] = {
     "Rendered": (S.RENDERED,),
     "Dispatched": (S.READY, S.DISPATCHED, S.P_QUEUED),
@@ -113,6 +113,8 @@ GROUPS: dict[str, tuple[Status, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Move:
+    """A legal change of status; who makes it, and why."""
+
     sources: tuple[Status, ...]
     target: Status
     who: str
@@ -124,9 +126,7 @@ MOVES: dict[str, Move] = {
     "dispatch": Move((S.RENDERED, S.READY), S.DISPATCHED, "dispatcher", "the casters of its vendor may take it"),
     "enqueue": Move((S.DISPATCHED, S.RECOVERING), S.ENQUEUED, "mailcaster", "a caster takes it and notifies a sender"),
     "send": Move((S.ENQUEUED,), S.SENDING, "sender", "its messages are copied to ops, ahead of the calls"),
-    "put_back": Move(
-        (S.ENQUEUED, S.SENDING), S.DISPATCHED, "sender", "no place in the window for a while, or shut down"
-    ),
+    "put_back": Move((S.ENQUEUED, S.SENDING), S.DISPATCHED, "sender", "no permit for a while, or shut down"),
     "drain": Move((S.SENDING,), S.SENT, "sender", "nothing is left to pick"),
     "again": Move((S.SENT,), S.READY, "finalizer", "a call that seemed lost turned out never to have been made"),
     "recover": Move((S.ENQUEUED, S.SENDING), S.RECOVERING, "sweep", "the heartbeat is too old; goes first"),
@@ -155,10 +155,10 @@ MOVES: dict[str, Move] = {
 
 
 def move(jobs: "QuerySet[Any]", verb: str, **sets: Any) -> int:
-    """Moves those of the jobs that may make this move; one conditional UPDATE. Returns how many did.
+    """Moves those of the jobs that may make this move, by one conditional UPDATE; returns how many did.
 
-    Nothing else writes a status. A move that people make also counts the job's revision up, so that of two people
-    who decide on the same picture of a job, exactly one wins.
+    sets: other columns to change. Nothing else writes a status. A person's move also increments the job's revision, so
+    that of two users who decide on the same revision exactly one succeeds.
     """
     step = MOVES[verb]
     if step.who == "person":

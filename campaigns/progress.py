@@ -1,4 +1,4 @@
-"""How far jobs and campaigns are, in messages: counted from the rows, a parent as the sum of its children."""
+"""How far jobs and campaigns are, in messages, counted from the rows; a parent is the sum of its children."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -13,11 +13,11 @@ from campaigns.models import Job
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Messages by what became of them; the counts add up to the size (promise P2).
+    """Counts of messages by state; waiting to in_doubt add up to the size (promise P2).
 
-    delivered, bounced: those of the accepted of which the vendor has reported so. units: what the calls cost.
-    moving: some job of it may still start calls; begun: some call was made, or a sender is at it; parts: of a parent,
-    the children that are cut, and those of them that are logged.
+    delivered, bounced: accepted messages with such a delivery report. units: the cost of all calls. moving: one of
+    the jobs may still start calls. begun: a call was made, or a sender has a job. parts: the children cut from
+    parents; parts_done: those of them that are LOGGED.
     """
 
     size: int = 0
@@ -41,11 +41,11 @@ class Progress:
 
     @property
     def open(self) -> int:
-        """Messages without an end: not called, or called and not answered."""
+        """Messages without a result: not called, or called and not answered."""
         return self.waiting + self.in_flight
 
 
-# One statement, so that the counts are of one moment. Ops is read by key range, job by job: it has no other index.
+# One statement, so that all counts are of one moment. Ops is read by primary key, job by job: it has no other index.
 SUMS = """
 SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
     sum(expired), sum(in_doubt), sum(delivered), sum(bounced), sum(units),
@@ -69,7 +69,7 @@ STILL = (Status.STOPPED, Status.P_STOPPED, *DONE)
 
 
 def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
-    """By job id, in one statement however many jobs they are; leaf jobs and parents may be mixed."""
+    """Progress by job id, in one statement for any number of jobs, leaves and parents alike."""
     asked = list(jobs)
     parents = [job.pk for job in asked if job.is_parent]
     sums = {job.pk: _uncut(job) if job.is_parent else Progress() for job in asked}
@@ -79,7 +79,7 @@ def of_jobs(jobs: Iterable[Job]) -> dict[int, Progress]:
 
 
 def of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
-    """By campaign id; all jobs of a campaign together."""
+    """Progress by campaign id: the sum of all jobs of each campaign."""
     jobs = list(Job.objects.filter(Q(parent=None), campaign__in=campaign_ids))
     sums = of_jobs(jobs)
     totals = dict.fromkeys(campaign_ids, Progress())
@@ -91,7 +91,7 @@ def of_campaigns(campaign_ids: Sequence[int]) -> dict[int, Progress]:
 def _leaves(leaves: list[int], parents: list[int]) -> list[tuple[Any, ...]]:
     if not leaves and not parents:
         return []
-    words: dict[str, Any] = {
+    params: dict[str, Any] = {
         "leaves": leaves,
         "parents": parents,
         "still": list(STILL),
@@ -99,12 +99,12 @@ def _leaves(leaves: list[int], parents: list[int]) -> list[tuple[Any, ...]]:
         "begun": list(GROUPS["Sending"]),
     }
     with connection.cursor() as cursor:
-        cursor.execute(SUMS, words)
+        cursor.execute(SUMS, params)
         return [tuple(n if isinstance(n, bool) else int(n or 0) for n in row) for row in cursor.fetchall()]
 
 
 def _uncut(job: Job) -> Progress:
-    """What is not cut yet; the children are added to it."""
+    """The part of a parent that is not cut yet; its children are added to this."""
     return Progress(
         size=job.remaining,
         waiting=job.remaining,

@@ -1,4 +1,4 @@
-"""When a campaign's calls may start: its send time and its sending hours, in the recipients' zone."""
+"""When a campaign's calls may start and must end: send time, deadline and sending hours, in the recipients' zone."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -9,10 +9,10 @@ QUARTER = timedelta(minutes=15)
 
 
 def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
-    """None: open now; else the earliest moment (UTC) at which it can be. From is included, to is not.
+    """The earliest moment (UTC) at which calls may start, or None if they may start now.
 
-    08:00 to 20:00 is the day; 20:00 to 08:00 goes over midnight; equal times mean no restriction. What is past its
-    deadline waits for nothing: it is picked up to expire.
+    The start of the hours is included, their end is not. 20:00 to 08:00 spans midnight; equal times mean no
+    restriction. A campaign past its deadline does not wait: its jobs are taken so that their messages expire.
     """
     if campaign.deadline and campaign.deadline <= now:
         return None
@@ -22,16 +22,16 @@ def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
 
 
 def closes_at(campaign: Campaign, now: datetime) -> datetime | None:
-    """From when on no call may start (UTC), as seen while it is open: the deadline or the end of the sending hours.
+    """From when on no call may start (UTC): the deadline or the end of the sending hours, whichever comes first.
 
-    None: never.
+    Call it while the campaign is open. None: there is neither.
     """
     ends = [at for at in (campaign.deadline, _end_of_hours(campaign, now)) if at]
     return min(ends, default=None)
 
 
 def _end_of_hours(campaign: Campaign, now: datetime) -> datetime | None:
-    """Also where clocks change, which they do on a quarter of an hour: they may pass over an hour, or show it twice."""
+    """Tries each quarter of an hour as well: clocks change on one, and may skip the end or show it twice."""
     last = campaign.hours_to
     if last is None or campaign.hours_from in (None, last):
         return None
@@ -60,13 +60,13 @@ def _next_opening(campaign: Campaign, at: datetime) -> datetime:
     local = at.astimezone(zone)
     day = local.date() if local.time() < first else local.date() + timedelta(days=1)
     opening = datetime.combine(day, first, tzinfo=zone).astimezone(UTC)
-    if opening <= at:  # the clock shows that time twice, and the first was before
+    if opening <= at:  # the clock shows that time twice, and the first one is past
         opening = datetime.combine(day, first, tzinfo=zone).replace(fold=1).astimezone(UTC)
     return opening.astimezone(at.tzinfo)
 
 
 def describe_opening(campaign: Campaign, opening: datetime) -> str:
-    """Why it waits, as people read it."""
+    """Why the campaign waits, as users read it."""
     zone = ZoneInfo(campaign.time_zone or "UTC")
     reason = "send time" if campaign.send_at and campaign.send_at >= opening else "sending hours"
     return f"{reason}: from {opening.astimezone(zone):%Y-%m-%d %H:%M} {zone.key}"

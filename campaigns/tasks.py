@@ -81,7 +81,7 @@ def _wake_casters(vendor: Vendor) -> None:
         claimed = mailcaster.claim(caster_id, timezone.now())
         if claimed is None:
             continue
-        failpoints.here("before_bell")
+        failpoints.here("before_notify")
         shown = _packet(claimed.job_id, claimed.parent_id, claimed.size)
         packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue, **shown)
         if claimed.parent_id is None:
@@ -90,7 +90,7 @@ def _wake_casters(vendor: Vendor) -> None:
             children[claimed.parent_id].append(packet)
     for parent_id, packets in children.items():
         _ring_children(parent_id, packets)
-    failpoints.here("after_bell")
+    failpoints.here("after_notify")
 
 
 def _ring_children(parent_id: int, packets: list[Any]) -> None:

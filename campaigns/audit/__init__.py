@@ -41,13 +41,13 @@ class Check:
 def run() -> list[Check]:
     """All questions, in the order of the promises. Changes nothing."""
     vendors = {vendor.pk: _asked_for(vendor) for vendor in Vendor.objects.all()}
-    words = {
+    params = {
         "patience": LEASES * settings.LEASE_SECONDS,
         "give_up": GIVE_UP,
         "vendors": list(vendors),
         "asked_for": list(vendors.values()),
     }
-    return [_ask(question, words) for question in QUESTIONS]
+    return [_ask(question, params) for question in QUESTIONS]
 
 
 def run_and_keep() -> list[Check]:
@@ -75,9 +75,9 @@ def _asked_for(vendor: Vendor) -> float:
     return min(can.dedupe_ttl - KEY_SAFETY, GIVE_UP) if can.dedupe and can.dedupe_ttl else 0.0
 
 
-def _ask(question: Question, words: dict[str, Any]) -> Check:
+def _ask(question: Question, params: dict[str, Any]) -> Check:
     statement = f"SELECT count(*), (array_agg(q.example))[1:{EXAMPLES}] FROM ({question.breaches}) AS q(example)"
     with connection.cursor() as cursor:
-        cursor.execute(statement, words)
+        cursor.execute(statement, params)
         count, examples = cursor.fetchone()
     return Check(question.promise, question.text, count, tuple(examples or ()))

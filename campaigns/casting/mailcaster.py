@@ -1,11 +1,7 @@
-"""A mailcaster takes its next job by its kind's priority order (document 003).
+"""Step 3, cast: a mailcaster takes its next leaf, by the order of ranks of its kind, or cuts one (document 003).
 
-What a mailcaster does to rows: lock itself, pick, take a leaf, cut a child from a parent (document 003).
-
-Locks are taken in one order: the caster, the job, its exclusive credential. Rows that another claim holds are passed
-over, so claims do not wait for each other, but for an exclusive credential and for the last parent there is.
-
-How many messages a caster cuts from the front of a parent job (document 003).
+Locks are taken in one order: the mailcaster, the job, its exclusive credential. Rows that another claim has locked are
+skipped, so claims wait for each other only for an exclusive credential and for the last parent that there is.
 """
 
 import re
@@ -29,65 +25,65 @@ from vendors.models import Credential, Mailcaster
 
 
 def child_size(remaining: int, minimum: int, maximum: int, percentage: float) -> int:
-    """min(remaining, clamp(floor(percentage/100 * remaining), minimum, maximum)), in messages.
+    """min(remaining, clamp(floor(percentage/100 * remaining), minimum, maximum)), in messages (document 003).
 
-    The percentage is taken of what remains: 4 % of 3000 is the document's 120. It counts as it is written down, so
-    that 4 % of 11,000 is 440 and never 439 by the way a float is stored. The last child may be below the minimum.
+    The percentage is taken of what remains: 4 % of 3000 is the document's 120. It is read in decimal, so that 4 % of
+    11,000 is 440, and not 439 because of how a float is stored. The last child may be smaller than the minimum.
     """
     share = int(Fraction(repr(percentage)) * remaining / 100)
     return min(remaining, max(minimum, min(maximum, share)))
 
 
-# So long everything waits that was just put back. What is overdue but could not even be made to expire would be taken
-# again at once, without end and before all younger jobs.
+# How long a job waits after it was put back. An overdue job that could not even be made to expire would otherwise be
+# taken again at once, for ever, before all younger jobs.
 SOON = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One step of a priority order: jobs in these states; leaf jobs either small ones or children."""
+    """One step of a priority order: jobs in these statuses; children, or else small jobs and parents."""
 
     statuses: tuple[Status, ...]
     children: bool = False
 
     @property
     def condition(self) -> str:
-        """On rows j of a vendor; its states stand in the statement, so that the planner walks job_pick in order."""
+        """On rows j of a vendor. Statuses are literals, so that the planner walks the index job_pick in order."""
         parent = "NOT NULL" if self.children else "NULL"
-        return f"j.vendor_id = %(vendor)s AND j.status IN {_words(self.statuses)} AND j.parent_id IS {parent}"
+        return f"j.vendor_id = %(vendor)s AND j.status IN {_sql_list(self.statuses)} AND j.parent_id IS {parent}"
 
 
-def _words(statuses: Sequence[Status]) -> str:
+def _sql_list(statuses: Sequence[Status]) -> str:
     return f"({', '.join(repr(str(status)) for status in statuses)})"
 
 
-BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {_words(RUNNING)})"
+BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {_sql_list(RUNNING)})"
 IDLE = f"SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}"
 LOCK = f"""SELECT * FROM vendors_mailcaster WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN})
 FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 def idle(vendor_id: int) -> list[tuple[int, str]]:
-    """The vendor's enabled casters without a running job, with their names."""
+    """(id, name) of the vendor's enabled mailcasters without a running job."""
     with connection.cursor() as cursor:
         cursor.execute(IDLE, {"vendor": vendor_id})
         return list(cursor.fetchall())
 
 
 def lock(caster_id: int) -> Mailcaster | None:
-    """The caster, locked, if it is enabled, nobody is at it, and calls may start at all."""
+    """Locks and returns the mailcaster; None: it is disabled, another claim has it, or nothing may be called."""
     return next(iter(Mailcaster.objects.raw(LOCK, {"caster": caster_id})), None)
 
 
 class Candidates(NamedTuple):
-    """What a free caster sees: those of its ranks that have any job at all; has its vendor exclusive credentials?"""
+    """ranks: those of a mailcaster's that have any job; exclusive: its vendor has exclusive credentials."""
 
     ranks: list[Rank]
     exclusive: bool
 
 
 def look(caster: Mailcaster, ranks: tuple[Rank, ...]) -> Candidates | None:
-    """For a locked caster, in one statement; None: it has a running job. Most ranks have none."""
+    """The candidates of a locked mailcaster, in one statement; None: it has a running job."""
     with connection.cursor() as cursor:
         cursor.execute(_sight(ranks), {"caster": caster.pk, "vendor": caster.vendor_id})
         busy, exclusive, *some = cursor.fetchone()
@@ -101,8 +97,8 @@ def _sight(ranks: tuple[Rank, ...]) -> str:
     return f"SELECT {', '.join(seen)} FROM vendors_mailcaster m WHERE m.id = %(caster)s"
 
 
-# What is past its deadline has no call to wait for, and must be seen to expire. Without joins: of their result the
-# planner may believe that it is one row, and then sorts all jobs that wait instead of walking to the first one.
+# A job past its deadline is taken whatever it waits for, so that it expires. Subqueries instead of joins: of a join the
+# planner may expect one row, and would then sort all waiting jobs instead of walking to the first one.
 PICK = """
 SELECT j.*, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
     (SELECT c.send_at IS NOT NULL OR c.hours_from IS NOT NULL FROM campaigns_campaign c WHERE c.id = j.campaign_id)
@@ -130,23 +126,22 @@ class PickedJob(NamedTuple):
 def pick(
     vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False
 ) -> PickedJob | None:
-    """The oldest job of the rank that may go now, locked.
+    """Locks and returns the oldest job of the rank that may be sent now.
 
-    holders: exclusive credentials in use, and the campaign whose jobs they still take. wait: for a row that somebody
-    holds, too, instead of passing it over.
+    holders: as from `holders`. wait: for a row that another claim has locked, instead of skipping it.
     """
     held = (f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
     statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
-    words = {"vendor": vendor_id, "now": now, "soon": now + SOON}
-    found: Any = next(iter(Job.objects.raw(statement, words)), None)
+    params = {"vendor": vendor_id, "now": now, "soon": now + SOON}
+    found: Any = next(iter(Job.objects.raw(statement, params)), None)
     return PickedJob(found, found.exclusive, found.timed) if found else None
 
 
 def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
-    """Which campaign holds which of these exclusive credentials (document 001).
+    """{exclusive credential: the campaign that uses it} of these credentials (document 001).
 
-    Started jobs come before parents that are between two children: a parent that a person retries while another
-    campaign is being sent waits for it, and of two such parents the older one goes on.
+    A started job counts before a parent that is between two children: a parent that is retried while another campaign
+    is being sent waits for that one, and of two such parents the older one goes on.
     """
     jobs = Job.objects.filter(HOLDING, credential__in=credentials.filter(exclusive=True))
     jobs = jobs.annotate(between=Q(status__in=(S.P_ASSIGNING, S.P_ASSIGNED)))
@@ -155,14 +150,14 @@ def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
 
 
 def admits(job: Job) -> bool:
-    """Locks the job's exclusive credential: does it take this job? Of two claims, one sees what the other did."""
+    """Locks the job's exclusive credential; whether it may serve this job. The lock lets one claim see the other."""
     login = Credential.objects.filter(pk=job.credential_id)
     login.select_for_update(no_key=True).values_list("pk").get()
     return holders(login).get(job.credential_id, job.campaign_id) == job.campaign_id
 
 
 def take(job: Job, caster: Mailcaster, now: datetime) -> int:
-    """A leaf job becomes the caster's; returns the fence of this claim."""
+    """Takes a leaf for the mailcaster; returns the fence of this claim."""
     move(
         Job.objects.filter(pk=job.pk),
         "enqueue",
@@ -178,7 +173,7 @@ def take(job: Job, caster: Mailcaster, now: datetime) -> int:
 
 
 def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
-    """The next messages of a locked parent become a child, which is the caster's at once (fence 1)."""
+    """Cuts the next `size` messages of a locked parent into a child that the mailcaster has taken (fence 1)."""
     child = Job.objects.create(
         campaign_id=parent.campaign_id,
         sponsor_id=parent.sponsor_id,
@@ -206,13 +201,13 @@ def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
 
 
 def postpone(campaign: Campaign, statuses: Sequence[Status], until: datetime, reason: str) -> int:
-    """All jobs of a campaign in these states wait until then. Jobs that somebody holds are passed over."""
+    """Lets all jobs of a campaign in these statuses wait until then; locked ones are skipped. Returns how many."""
     jobs = Job.objects.filter(campaign=campaign, status__in=statuses).exclude(not_before__gt=until)
     mine = jobs.order_by("id").select_for_update(no_key=True, skip_locked=True).values("pk")
     return Job.objects.filter(pk__in=mine).update(not_before=until, waits_for=reason[:255])
 
 
-# Within a rank the oldest job goes first. Children are taken by those who cut: Small Only never recovers one.
+# Within a rank the oldest job comes first. Only kinds that cut take children: Small Only never recovers one.
 SMALL = (Rank((S.RECOVERING,)), Rank((S.DISPATCHED,)))
 PARENT = (Rank((S.P_ASSIGNING,)), Rank((S.P_QUEUED,)))
 LARGE = (Rank((S.RECOVERING,), children=True), Rank((S.DISPATCHED,), children=True), *PARENT)
@@ -228,7 +223,7 @@ WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)
 
 @dataclass(frozen=True, slots=True)
 class ClaimedJob:
-    """A leaf job that a caster holds now. fence: the number of this claim. parent_id: of a child. size: messages."""
+    """A leaf that a mailcaster has taken. fence: the number of this claim. parent_id: of a child. size: in messages."""
 
     job_id: int
     fence: int
@@ -238,21 +233,21 @@ class ClaimedJob:
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """A campaign whose jobs must wait until then."""
+    """The picked job is outside its campaign's sending hours until then."""
 
     campaign: Campaign
     until: datetime
 
 
 class _Refused:
-    """The picked job's exclusive credential went to another campaign meanwhile."""
+    """The picked job's exclusive credential was taken by another campaign meanwhile."""
 
 
 def claim(caster_id: int, now: datetime) -> ClaimedJob | None:
-    """The caster's next job, in one short transaction; None: nothing for it now, or it is busy, off or being asked.
+    """Claims the mailcaster's next job in one short transaction; None: it is busy or disabled, or there is no job.
 
-    A job comes out ENQUEUED and leased to the caster; a child is cut for it where a parent is its turn. Jobs outside
-    their campaign's hours are put off on the way.
+    The job is ENQUEUED and leased to the mailcaster. If it is a parent's turn, a child is cut. Jobs outside their
+    campaign's sending hours are postponed on the way.
     """
     while True:
         with transaction.atomic():
@@ -261,12 +256,12 @@ def claim(caster_id: int, now: datetime) -> ClaimedJob | None:
         if isinstance(found, _Closed):
             with transaction.atomic():
                 postpone(found.campaign, WAITING, found.until, describe_opening(found.campaign, found.until))
-        elif not isinstance(found, _Refused):  # with its end the transaction let go of that job and its credential
+        elif not isinstance(found, _Refused):  # the end of the transaction released that job and its credential
             return found
 
 
 def idle_casters(vendor_id: int) -> list[int]:
-    """The vendor's enabled casters without a running job, in waking order: MC2 before MC10."""
+    """Ids of the vendor's enabled mailcasters without a running job, in the order to wake them: MC2 before MC10."""
     return [pk for pk, _ in sorted(idle(vendor_id), key=lambda row: _natural(row[1]))]
 
 
@@ -284,7 +279,7 @@ def _find(caster: Mailcaster, now: datetime) -> ClaimedJob | _Closed | _Refused 
         found = _first(caster, pick(caster.vendor_id, rank, held, now), now)
         if found:
             return found
-    # Another claim may just be cutting the only parent: it is worth the wait, there is more to cut.
+    # Another claim may just be cutting the only parent: it is worth waiting for, because there is more to cut.
     if any(rank in PARENT for rank in seen.ranks):
         return _first(caster, pick(caster.vendor_id, ANY_PARENT, held, now, wait=True), now)
     return None

@@ -1,8 +1,7 @@
-"""Who goes out when: the nightly jobs on demand (document 000), and those that were ready to be sent at once.
+"""Step 2, dispatch: opens waiting jobs to the mailcasters, in batches that are commits (document 000).
 
-The nightly run itself is in nightly.py. A paused vendor's jobs are dispatched too: they wait on its queue.
-
-Waiting jobs are opened to casters: DISPATCHED, or P_QUEUED where they are to be cut. In batches, each a commit.
+A job becomes DISPATCHED, or P_QUEUED if it is to be cut. This module dispatches nightly jobs on demand and jobs whose
+time has come; the nightly run is in nightly.py. Jobs of a paused vendor are dispatched too: they wait on its queue.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +23,7 @@ BATCH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """How many jobs went out whole, how many are to be cut, and the ids of the vendors whose bell is to be rung."""
+    """leaves: jobs sent whole; parents: jobs to be cut; vendors: ids of the vendors to be notified."""
 
     leaves: int = 0
     parents: int = 0
@@ -39,7 +38,7 @@ class Dispatched:
 
 
 def leaf(threshold: "int | F") -> Q:
-    """Goes out whole: it is small, or a child, or was claimed before (a retried leaf is never cut)."""
+    """Jobs that are sent whole: small ones, children, and those claimed before (a retried leaf is never cut)."""
     return Q(size__lt=threshold) | Q(parent__isnull=False) | Q(fence__gt=0)
 
 
@@ -48,8 +47,7 @@ def in_batches(
 ) -> Iterator[Dispatched]:
     """Dispatches the vendor's jobs among the waiting ones, oldest first; yields what each committed batch did.
 
-    Whoever stops in the middle leaves whole batches behind; the same call goes on with the rest. With a run, its
-    count is part of the batch.
+    After an interruption the same call goes on with the rest. run: its counter is updated in the batch's commit.
     """
     mine = waiting.filter(vendor=vendor)
     after = 0
@@ -66,7 +64,7 @@ def _last_of_batch(jobs: "QuerySet[Job]", batch: int) -> int | None:
 
 def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: DispatchRun | None) -> Dispatched:
     with transaction.atomic():
-        mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # of two dispatchers, one finds them gone
+        mine = jobs.filter(id__in=hold(jobs.values_list("id", flat=True)))  # a second dispatcher finds them moved
         sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
         leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
         failpoints.here("mid_dispatch")
@@ -78,12 +76,12 @@ def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: Dispatc
 
 
 def dispatch(jobs: "QuerySet[Job] | None" = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
-    """Dispatches the RENDERED ones (of these jobs) now, without waiting for the night."""
+    """Dispatches all RENDERED jobs, or those among `jobs`, now instead of at night. batch: jobs a commit."""
     return _all(_rendered(jobs), now or timezone.now(), batch)
 
 
 def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now: datetime | None = None) -> Dispatched:
-    """Dispatches the READY jobs (or those of them) whose time has come: not_before and the campaign's send_at."""
+    """Dispatches READY jobs, all or those named, whose not_before and campaign's send_at have come."""
     now = now or timezone.now()
     ready = Job.objects.filter(status=Status.READY)
     ready = ready.exclude(not_before__gt=now).exclude(campaign__send_at__gt=now)
@@ -91,14 +89,14 @@ def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now
 
 
 def dispatch_these(job_ids: Iterable[int], now: datetime | None = None) -> Dispatched:
-    """Of these jobs the RENDERED ones, without waiting for the night, and the READY ones whose time has come."""
+    """Dispatches those of the jobs that are RENDERED, or READY with their time come."""
     now, ids = now or timezone.now(), list(job_ids)
     rendered = Job.objects.filter(status=Status.RENDERED, id__in=ids)
     return _all(rendered, now, BATCH) + dispatch_ready(ids, now=now)
 
 
 def pending(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
-    """What `dispatch` would do now. Changes nothing."""
+    """What `dispatch` would do now; changes nothing."""
     small = leaf(F("vendor__small_audience_threshold"))
     rows = _rendered(jobs).order_by().values("vendor")
     counts = rows.annotate(leaves=Count("id", filter=small), parents=Count("id", filter=~small))

@@ -1,7 +1,7 @@
 """The nightly dispatch: one run per vendor and local date, whatever triggers it and however often (promise P6).
 
-Document 000: every evening all rendered jobs go out. Clocks change: a time that a date does not have is the first
-moment after the gap, a time that it has twice is the first one, and a date that a zone left out has no run.
+Document 000: every evening all rendered jobs are dispatched. Where clocks change, a local time that does not exist is
+the first moment after the gap, a time that exists twice is the first one, and a date that a zone skipped has no run.
 """
 
 import logging
@@ -18,12 +18,12 @@ from campaigns.models import DispatchRun, Job
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
-A_WEEK_AND_A_BIT = 9  # days to look back for the last run that was due: all weekdays, and a date left out
+LOOK_BACK = 9  # to look back for the last run that was due: all weekdays, and a date that a zone skipped
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is known of the run of one local date: when it began (None: not yet), is it over, was it missed."""
+    """The run of one local date. started_at: None if it has not begun."""
 
     day: date
     started_at: datetime | None
@@ -33,7 +33,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class NextNight:
-    """The run that takes what is rendered now: its date, its moment (UTC); lost: a date that it was to go on before."""
+    """The run that will dispatch what is rendered now. at: in UTC; lost: an earlier run that has not taken it."""
 
     day: date
     at: datetime
@@ -41,9 +41,10 @@ class NextNight:
 
 
 def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | None:
-    """The next run that is not over; None: the vendor has no nights. Pure, from the runs since a week and a bit.
+    """The next run that is not over; None: the vendor dispatches on no weekday. Pure.
 
-    A date has one run (promise P6): where it has been, an hour that was moved to later that day is the next day's.
+    runs: those of the last LOOK_BACK days. A date has one run (promise P6): if it is over and the vendor's hour is then
+    moved to later that day, the next run is the next day's.
     """
     zone, known = ZoneInfo(vendor.time_zone), {run.day: run for run in runs}
     latest = due(vendor, now)
@@ -55,13 +56,13 @@ def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | No
         if run is None or run.missed:
             lost = run or Run(latest[0], None, finished=False, missed=True)
     today = now.astimezone(zone).date()
-    for ahead in range(A_WEEK_AND_A_BIT):
+    for ahead in range(LOOK_BACK):
         day = today + timedelta(days=ahead)
         at = moment(day, vendor.dispatch_at, zone)
         if at is None or at <= now or day.isoweekday() not in vendor.weekdays:
             continue
         if run := known.get(day):
-            lost = lost or run  # it went at another hour
+            lost = lost or run  # it ran at another hour
         else:
             return NextNight(day, at, lost)
     return None
@@ -70,12 +71,12 @@ def coming(vendor: Vendor, runs: Iterable[Run], now: datetime) -> NextNight | No
 def due(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:
     """The vendor's latest run that is due: its local date and its moment (UTC). Pure.
 
-    None: nothing was due in the last week, or not since the vendor is known.
+    None: nothing was due in the last LOOK_BACK days, or not since the vendor was created.
     """
     zone = ZoneInfo(vendor.time_zone)
-    # From tomorrow on: where clocks go back at midnight, tomorrow's midnight has been once already.
+    # From tomorrow on: where clocks go back at midnight, tomorrow's midnight may be past already.
     latest = now.astimezone(zone).date() + timedelta(days=1)
-    for back in range(A_WEEK_AND_A_BIT):
+    for back in range(LOOK_BACK):
         day = latest - timedelta(days=back)
         at = moment(day, vendor.dispatch_at, zone)
         if at is not None and at <= now and day.isoweekday() in vendor.weekdays:
@@ -84,7 +85,7 @@ def due(vendor: Vendor, now: datetime) -> tuple[date, datetime] | None:
 
 
 def moment(day: date, at: time, zone: ZoneInfo) -> datetime | None:
-    """When it is that time on that date, in UTC; None if the zone has no such date (Apia, 30 December 2011)."""
+    """That local time in UTC; None if the zone skipped the date (Apia, 30 December 2011)."""
     if _first(day, time.min, zone).astimezone(zone).date() != day:
         return None
     return _first(day, at, zone)
@@ -107,10 +108,10 @@ def _first(day: date, at: time, zone: ZoneInfo) -> datetime:
 
 
 def start(vendor: Vendor, now: datetime) -> DispatchRun | None:
-    """The vendor's oldest run that is begun and not finished, after the one that is due was begun. None: none is.
+    """Begins the run that is due, and returns the vendor's oldest run that is begun and not finished, or None.
 
-    A run that nothing began within the vendor's catch-up time is flagged as missed, once, and never begun: its jobs
-    go out the next night, or by hand.
+    A run that was not begun within the vendor's catch-up time is marked as missed, once, and never begun: its jobs are
+    dispatched the next night, or by an operator.
     """
     latest = due(vendor, now)
     if latest:
@@ -135,9 +136,9 @@ def _begin(vendor: Vendor, day: date, at: datetime, now: datetime) -> None:
 
 
 def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
-    """Begins, or goes on with, the run that is due; all jobs rendered before it began go out, oldest first.
+    """Begins or continues the run that is due: dispatches all jobs rendered before it began, oldest first.
 
-    Each batch and its count are one transaction, so a crash leaves whole batches and the next trigger does the rest.
+    A batch and its count are one transaction, so after a crash the next trigger does the rest.
     """
     done = Dispatched()
     while begun := start(vendor, now):
@@ -148,7 +149,7 @@ def run(vendor: Vendor, now: datetime, batch: int = BATCH) -> Dispatched:
 
 
 def is_due(vendor: Vendor, now: datetime) -> bool:
-    """Is there a run that should be begun, finished or flagged? Changes nothing."""
+    """Whether a run should be begun, finished or marked as missed; changes nothing."""
     latest = due(vendor, now)
     if latest is None:
         return False

@@ -82,9 +82,9 @@ def doubt_all(vendor_id: int, at: datetime, noticed: datetime | None, without: l
     return _doubt(WHOLE, {"vendor": vendor_id, "at": at, "noticed": noticed, "without": without})
 
 
-def _doubt(statement: str, words: dict[str, Any]) -> int:
+def _doubt(statement: str, params: dict[str, Any]) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(statement, words)
+        cursor.execute(statement, params)
         return int(cursor.fetchone()[0])
 
 

@@ -104,10 +104,10 @@ def version(found: list[Loss]) -> str:
 
 def describe(found: list[Loss]) -> str:
     """One sentence a vendor."""
-    return "; ".join(map(_words, found)) or "no vendor has anything that may have been called"
+    return "; ".join(map(_sentence, found)) or "no vendor has anything that may have been called"
 
 
-def _words(loss: Loss) -> str:
+def _sentence(loss: Loss) -> str:
     if not loss.witnessed:
         return f"{loss.vendor}: nobody knows what was called, all that waits is in doubt: {loss.messages:,} messages"
     rest = f", {loss.lost:,} of which the rows know no message that waits" if loss.lost else ""
@@ -168,8 +168,8 @@ def _one(vendor: Vendor, grant: Granted, following: Granted | None) -> int:
     """Puts in doubt whom the grant was for, and in the ledger what it allowed. How many messages."""
     credential, first, end = _note(grant)
     at = datetime.fromtimestamp(grant.at, UTC)
-    words = {"at": at, "until": at + HOLD, "units": grant.units, "grant": grant.id}
-    Usage.objects.create(vendor=vendor, credential_id=credential, **words)
+    columns = {"at": at, "until": at + HOLD, "units": grant.units, "grant": grant.id}
+    Usage.objects.create(vendor=vendor, credential_id=credential, **columns)
     upto = first
     if following is not None and _note(following)[::2] == (credential, end):
         upto = max(first, _note(following)[1])

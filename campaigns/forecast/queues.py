@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from django.conf import settings
 from django.db import connection
 
-from campaigns.dispatch.nightly import A_WEEK_AND_A_BIT, Run
+from campaigns.dispatch.nightly import LOOK_BACK, Run
 from campaigns.failover import guard
 from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Job
@@ -237,7 +237,7 @@ def _read(statement: str, vendors: list[int], now: datetime, words: dict[str, An
     words |= {
         "vendors": vendors,
         "now": now,
-        "since": now.date() - timedelta(days=A_WEEK_AND_A_BIT + 1),
+        "since": now.date() - timedelta(days=LOOK_BACK + 1),
         "parents": list(PARENTS),
         "running": [S.ENQUEUED, S.SENDING],
         "zones": list(zones),

@@ -1,7 +1,7 @@
-"""Recipients in: checked wholly, then stored wholly, or not at all.
+"""Step 1, accept: a list of recipients is checked as a whole and stored as a whole, or not at all.
 
-csv_reader: CSV. checking: what a good list is. storage: accept, in one transaction, and times. requests: those of the
-HTTP API, many at once.
+csv_reader reads CSV files, checking finds what is wrong with a list, storage accepts a campaign in one transaction,
+and requests stores those of the HTTP API, many at once.
 """
 
 from campaigns.intake.checking import BadInput, RowError, address_reader, check

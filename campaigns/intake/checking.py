@@ -1,12 +1,8 @@
-"""Every recipient is looked at before the first one is stored, in memory that the number of rows hardly moves.
+"""Checks a whole list of recipients before the first one is stored: addresses, duplicates, fields.
 
-Who is in the list twice, in 8 bytes a recipient.
-
-What is wrong with what was handed in, by the row numbers that a spreadsheet shows.
-
-Recipients' addresses in the one form in which they are stored and compared.
-
-Each function returns that form, or raises ValueError that says in words what is wrong.
+Memory hardly grows with the list: duplicates are found by 8 bytes a recipient. Problems name the row as a spreadsheet
+counts rows. Addresses are brought into the one form in which they are stored and compared; the functions that do so
+return that form, or raise ValueError with a sentence for the user.
 """
 
 import re
@@ -26,7 +22,7 @@ from email_validator import EmailNotValidError, validate_email
 from campaigns.content.cost import Budget
 from campaigns.content.templates import LINE_BREAK, Content, TemplateError
 
-# Takes what is certainly an address, so that most never see the library; what it does not take, the library judges.
+# Accepts only what is certainly an address. Most are, and need not go through the slower library; the rest do.
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
 _LABEL = r"(?![^.]{64})[A-Za-z0-9]++(?:-[A-Za-z0-9]++)*+"
 _RESERVED = r"(?i:arpa|invalid|local|localhost|onion|test)"
@@ -39,7 +35,7 @@ Normal = Callable[[str], str]
 
 
 def email(text: str) -> str:
-    """RFC 5322 without comments and quotes, internationalised too, no DNS. Its domain in lower case, all in NFC."""
+    """RFC 5322 without comments and quotes, or internationalised; no DNS look-up. Lower-case domain, all in NFC."""
     plain = PLAIN_EMAIL.fullmatch(text)
     if plain:
         return f"{plain[1]}@{plain[2].lower()}"
@@ -50,7 +46,7 @@ def email(text: str) -> str:
 
 
 def phone(text: str) -> str:
-    """E.164 with its country code, of a length that the country has."""
+    """E.164 with country code, of a length that exists in that country."""
     try:
         number = phonenumbers.parse(text, None)
     except phonenumbers.NumberParseException as error:
@@ -63,7 +59,7 @@ def phone(text: str) -> str:
 
 
 def print_address(text: str) -> str:
-    """Whatever the printer is to put on the envelope, or its key."""
+    """What the printer puts on the envelope, or a key for it; any text."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -71,7 +67,7 @@ BY_CHANNEL: dict[str, Normal] = {"email": email, "sms": phone, "print": print_ad
 
 
 def address_reader(channel: str) -> Normal:
-    """The function that reads the addresses of vendors.models.Vendor.Channel; spaces around them do not count."""
+    """The function that reads addresses of a channel (of vendors.models.Vendor.Channel); it strips spaces."""
     read = BY_CHANNEL[channel]
 
     def normal(text: str) -> str:
@@ -87,12 +83,12 @@ def _quoted(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
-SHOWN = 50
+SHOWN = 50  # problems that are reported one by one; the rest are counted
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowError:
-    """row: the header is row 1; 0 means the whole of it."""
+    """One problem. row: 1 is the header; 0 means the list as a whole."""
 
     row: int
     text: str
@@ -102,7 +98,7 @@ class RowError:
 
 
 class BadInput(ValueError):
-    """Nothing was stored. problems: the first 50, by row; total: how many there are."""
+    """The input is bad and nothing was stored. problems: the first 50, by row; total: how many there are."""
 
     def __init__(self, problems: list[RowError] | str, total: int | None = None) -> None:
         self.problems = [RowError(0, problems)] if isinstance(problems, str) else problems
@@ -117,7 +113,7 @@ class BadInput(ValueError):
 
 
 class RowErrors:
-    """Keeps the first 50 by row and counts them all."""
+    """Collects problems: keeps the first 50 by row and counts them all."""
 
     def __init__(self) -> None:
         self.first: list[RowError] = []
@@ -134,6 +130,7 @@ class RowErrors:
             self.add(problem.row, problem.text)
 
     def check(self) -> None:
+        """Raises BadInput if there was a problem."""
         if self.total:
             self.fail()
 
@@ -145,7 +142,7 @@ Digest = Callable[[str], int]  # signed 64 bits
 
 
 class DuplicateFinder:
-    """The recipients so far, as digests in 256 heaps by their first byte, so that a heap at a time can be sorted."""
+    """Digests of the recipients so far, in 256 heaps by their first byte, so that one heap at a time is sorted."""
 
     def __init__(self, digest: Digest = hash) -> None:
         self.digest = digest
@@ -156,7 +153,7 @@ class DuplicateFinder:
         self.heaps[value >> 56].append(value)  # -128 .. 127
 
     def twice(self) -> "array[int]":
-        """Digests that occur more than once, in order. Each may be a duplicate or a coincidence."""
+        """Sorted digests that occur more than once. Each is a duplicate or a collision."""
         found = array("q")
         for heap in self.heaps[128:] + self.heaps[:128]:
             found.extend(sorted({one for one, following in pairwise(sorted(heap)) if one == following}))
@@ -166,9 +163,9 @@ class DuplicateFinder:
 def report_duplicates(
     suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: RowErrors, digest: Digest
 ) -> None:
-    """The second look: adds a problem for each recipient (row number, key) who came before.
+    """The second pass: adds a problem for each recipient (row number, key) that occurred in an earlier row.
 
-    A suspect's first row and a second digest of it are kept, 16 bytes; coincidences are kept one by one: they are rare.
+    Of each suspect digest it keeps the first row and a second digest, 16 bytes; collisions are rare and kept apart.
     """
     firsts, checks = array("q", bytes(8 * len(suspects))), array("q", bytes(8 * len(suspects)))
     others: dict[tuple[int, int], int] = {}
@@ -187,7 +184,7 @@ def report_duplicates(
 
 
 MAX_CELL = 100_000  # characters
-STEP = 5_000  # rows between two words of progress
+STEP = 5_000  # rows between two calls of `progress`
 
 InputRow = tuple[int, str, Mapping[str, Any]]  # number, recipient as written, fields
 InputRows = Iterable[InputRow | RowError]
@@ -197,9 +194,9 @@ OnProgress = Callable[[], None]
 def check(
     rows: InputRows, normal: Normal, content: Content, progress: OnProgress = lambda: None, digest: Digest = hash
 ) -> int:
-    """How many recipients there are, all of them good; else raises BadInput with what is wrong in which row.
+    """Counts the recipients, all of which are good; else raises BadInput, which says what is wrong in which row.
 
-    rows is gone through a second time if two recipients look the same.
+    rows: iterated a second time if two recipients have the same digest. normal: see address_reader.
     """
     problems, seen = RowErrors(), DuplicateFinder(digest)
     count = 0
@@ -243,17 +240,17 @@ def _keys(rows: InputRows, normal: Normal) -> Iterator[tuple[int, str]]:
             try:
                 yield row[0], normal(row[1])
             except ValueError:
-                continue  # reported before
+                continue  # the first pass has reported it
 
 
 def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None) -> Iterator[str]:
-    """What is wrong with one recipient's fields, in words. Raises OverBudget if there is a budget."""
+    """What is wrong with one recipient's fields, as sentences. May raise OverBudget if a budget is given."""
     if not _sound(recipient, fields, content):
         yield from _looked_closely(recipient, fields, content, budget)
 
 
 def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:
-    """A quick look that lets most through: short printable texts for a template that only shows them."""
+    """A quick check that passes most rows: short printable texts for a template that only shows them."""
     try:
         text = "".join(fields.values()) + recipient
     except TypeError:
@@ -282,7 +279,7 @@ def _looked_closely(
 
 
 def _json(fields: Mapping[str, Any]) -> str:
-    """Fields that are not all text, with NUL as it would arrive in the database."""
+    """Fields that are not all text, as JSON, with NUL as the character that the database would see."""
     return orjson.dumps(fields).decode().replace("\\u0000", "\0")
 
 

@@ -1,6 +1,6 @@
-"""A CSV file of recipients, read row by row: a header, first column the recipient, the rest fields.
+"""Reads a CSV file of recipients row by row: a header, then in the first column the recipient, in the others fields.
 
-A CSV table as rows to check and, once checked, as recipients to store.
+Table reads the file, TableRows makes rows to check of it, CheckedTable recipients to store.
 """
 
 import codecs
@@ -26,7 +26,7 @@ ADVICE = "save it as 'CSV UTF-8'"
 
 
 class Table:
-    """file: seekable. Raises BadInput for what is wrong with the file as a whole or with its header."""
+    """A CSV file with its header. file: seekable, binary. Raises BadInput if it is no CSV or the header is bad."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -41,7 +41,7 @@ class Table:
             raise BadInput(problems)
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Row number as a spreadsheet shows it, and cells; blank rows are counted and left out. Raises BadInput."""
+        """(row number as a spreadsheet counts, cells); blank rows are counted and left out. Raises BadInput."""
         records = self._records()
         next(records, None)
         for number, cells in records:
@@ -67,7 +67,7 @@ class Table:
         except UnicodeDecodeError:
             self._not_utf8()
         except csv.Error as error:
-            raise BadInput([RowError(number + 1, _in_words(error))]) from error
+            raise BadInput([RowError(number + 1, _reason(error))]) from error
         finally:
             if not self.file.closed:
                 text.detach()
@@ -102,7 +102,7 @@ def _lines(text: TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _in_words(error: csv.Error) -> str:
+def _reason(error: csv.Error) -> str:
     text = str(error)
     if "field larger" in text:
         return "a cell is larger than 100,000 characters, or its quote is never closed"
@@ -112,7 +112,7 @@ def _in_words(error: csv.Error) -> str:
 
 
 def _first_bad_byte(file: BinaryIO) -> tuple[int, int]:
-    """Position from the start of the file, and the byte. Call it only for a file that has one."""
+    """(position from the start of the file, byte) of the first one that is not UTF-8; there must be one."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     file.seek(0)
     while True:
@@ -125,7 +125,7 @@ def _first_bad_byte(file: BinaryIO) -> tuple[int, int]:
 
 
 class CheckedTable:
-    """As many recipients as len() says, with their fields; read from the file again each time."""
+    """Checked recipients with their fields, read from the file again at each iteration; len() is their number."""
 
     def __init__(self, rows: "TableRows", size: int) -> None:
         self._rows = rows
@@ -143,7 +143,7 @@ class CheckedTable:
 
 
 class TableRows:
-    """The first column is among the fields as well if the template calls it by the name in the header."""
+    """The rows of a table to check. The first column is also a field if the template uses its name in the header."""
 
     def __init__(self, table: Table, content: Content, normal: Normal) -> None:
         self.table = table
@@ -163,7 +163,7 @@ class TableRows:
 def check_table(
     table: Table, channel: str, content: Content, progress: Callable[[], None] = lambda: None
 ) -> CheckedTable:
-    """Raises BadInput with all that is wrong. channel: of vendors.models.Vendor.Channel."""
+    """Checks header and rows; raises BadInput with all that is wrong. channel: of vendors.models.Vendor.Channel."""
     rows = TableRows(table, content, address_reader(channel))
     _check_header(table, channel, content, rows)
     return CheckedTable(rows, check(rows, rows.normal, content, progress))

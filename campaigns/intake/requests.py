@@ -1,13 +1,12 @@
-"""Requests of programs become sessions, campaigns, messages and jobs: any number of requests in one statement.
+"""Stores requests of the HTTP API as sessions, campaigns, messages and jobs: any number of them in one statement.
 
-Each request is stored wholly or not at all, once per idempotency key. Nobody waits for anybody: a request whose key
-is just being stored by another transaction is told so. The jobs are born dispatched, for nothing has to be waited for
-(a future send_at: READY, for the dispatcher); large ones are born as parents.
+Each request is stored as a whole or not at all, once per idempotency key. Requests do not wait for each other: if
+another transaction is just storing the same key, the answer says so. The jobs start as DISPATCHED, large ones as
+P_QUEUED; with a send_at in the future they are READY, for the dispatcher.
 
-Lines to the database that belong to no thread: who stores takes the one that was used last, and gives it back.
-
-A server has dozens of threads, and only one or two of them store at a time. Over a connection of each thread's own the
-same statement costs nearly half as much again: the database's process behind it has to find everything anew.
+The connections belong to no thread. A server has dozens of threads, of which one or two store at a time; with a
+connection for each thread the same statement costs nearly half as much again, because the PostgreSQL process behind it
+has nothing in its caches.
 """
 
 import contextlib
@@ -29,25 +28,27 @@ from campaigns.models import references
 
 
 class ConnectionPool:
+    """Database connections that are shared by threads; the one used last is taken first."""
+
     def __init__(self) -> None:
         self._free: list[BaseDatabaseWrapper] = []
         os.register_at_fork(after_in_child=self._forget)
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Any]:
-        """A psycopg connection in autocommit; within a transaction it is the transaction's own."""
+        """A psycopg connection in autocommit; within a transaction the connection of that transaction."""
         if connection.in_atomic_block:
             yield connection.connection
             return
-        line = self._take()
+        pooled = self._take()
         try:
-            line.ensure_connection()
-            yield line.connection
+            pooled.ensure_connection()
+            yield pooled.connection
         finally:
-            self._give_back(line)
+            self._give_back(pooled)
 
     def close(self) -> None:
-        """Those that nobody uses."""
+        """Closes the connections that are not in use."""
         while self._free:
             self._take().close()
 
@@ -55,16 +56,16 @@ class ConnectionPool:
         try:
             return self._free.pop()
         except IndexError:
-            line = connection.copy()
-            line.inc_thread_sharing()
-            return line
+            pooled = connection.copy()
+            pooled.inc_thread_sharing()
+            return pooled
 
-    def _give_back(self, line: BaseDatabaseWrapper) -> None:
-        """Only if it is as it was."""
-        if line.connection is not None and line.connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            self._free.append(line)
+    def _give_back(self, pooled: BaseDatabaseWrapper) -> None:
+        """Keeps the connection only if it is not in a transaction."""
+        if pooled.connection is not None and pooled.connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            self._free.append(pooled)
         else:
-            line.close()
+            pooled.close()
 
     def _forget(self) -> None:
         self._free = []
@@ -75,7 +76,7 @@ connection_pool = ConnectionPool()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A checked request. answer: what the client is told. recipients: stored form, and fields."""
+    """A checked request. answer: the response as JSON, kept for repeats. recipients: (stored form, fields)."""
 
     session: UUID
     sponsor_id: int
@@ -107,13 +108,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """job_id: of the request, now in the database. Without one another request has its key: a finished one, or busy."""
+    """What came of a request. job_id: it is stored; None: another request has its key, stored or still busy."""
 
     job_id: int | None
     busy: bool = False
 
 
-# The rows come as one JSON text: a parameter for each column costs the client more than the statement costs the server.
+# All rows are one JSON parameter: one for each column would cost the client more than the statement costs the server.
 STORE = """
 WITH asked AS (
     SELECT * FROM json_to_recordset(%s::json) AS a (n int, session uuid, sponsor bigint, test bool, prefix text,
@@ -156,10 +157,9 @@ SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job O
 
 
 def store(requests: Sequence[Request]) -> list[Stored]:
-    """What came of each, in their order. Raises psycopg's errors; then nothing was stored.
+    """Stores the requests and returns what came of each, in order. Raises psycopg's errors; then nothing is stored.
 
-    When a connection turns out to be dead it is tried over a new one, once: what the lost one may have stored is found
-    by its key.
+    If the connection is dead it tries a new one, once: what the lost one may have stored is found by its key.
     """
     parameters = [_requests(requests), _messages(requests)]
     try:
@@ -173,9 +173,9 @@ def store(requests: Sequence[Request]) -> list[Stored]:
 
 
 def _execute(parameters: list[str]) -> list[Any]:
-    # Parsed and planned once a connection. Django's own cursors put their values into the text: they prepare nothing.
-    with connection_pool.one() as line, psycopg.Cursor(line) as cursor:
-        line.prepare_threshold = 0
+    # Parsed and planned once a connection. Django's own cursors put values into the text, so they prepare nothing.
+    with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
+        pooled.prepare_threshold = 0
         return cursor.execute(STORE, parameters, prepare=True).fetchall()
 
 

@@ -1,6 +1,6 @@
-"""A campaign, its messages and its job, stored together or not at all.
+"""Stores a campaign, its messages and its job together or not at all; reads the times at which it may be sent.
 
-When a campaign may be sent: what people write, read strictly. Every function raises BadInput.
+Every function raises BadInput for values that it cannot take.
 """
 
 import re
@@ -25,7 +25,7 @@ At = Literal["nightly", "now"] | datetime
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Calls start from start on and none from end on, local time of the zone; 20:00 to 08:00 goes over midnight."""
+    """Sending hours, local time of the zone: start is included, end is not; 20:00 to 08:00 spans midnight."""
 
     start: time
     end: time
@@ -41,7 +41,7 @@ class Hours:
 
 
 def parse_at(text: str) -> At:
-    """nightly, now, or a moment."""
+    """Reads `nightly`, `now` or an ISO 8601 time with its zone."""
     if text == "nightly":
         return "nightly"
     if text == "now":
@@ -50,7 +50,7 @@ def parse_at(text: str) -> At:
 
 
 def parse_moment(text: str, what: str) -> datetime:
-    """ISO 8601 with its zone."""
+    """Reads ISO 8601. what: names the value in the error."""
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:
@@ -58,6 +58,7 @@ def parse_moment(text: str, what: str) -> datetime:
 
 
 def parse_hours(text: str, zone: str) -> Hours:
+    """Reads hours like 08:00-20:00 in this zone."""
     found = re.fullmatch(r"(\d\d?:\d\d)-(\d\d?:\d\d)", text)
     try:
         start, end = (time.fromisoformat(part.zfill(5)) for part in found.groups()) if found else (None, None)
@@ -69,7 +70,7 @@ def parse_hours(text: str, zone: str) -> Hours:
 
 
 def check_moment(moment: datetime, what: str, now: datetime) -> None:
-    """A moment that is still to come, within ten years."""
+    """A moment has a zone, is not past, and is within ten years."""
     if moment.tzinfo is None:
         raise BadInput(f"{what} {moment.isoformat()} has no time zone; add one, like {moment.isoformat()}+00:00")
     if moment <= now:
@@ -79,6 +80,7 @@ def check_moment(moment: datetime, what: str, now: datetime) -> None:
 
 
 def check_times(at: At, deadline: datetime | None, now: datetime) -> None:
+    """Both times are possible, and the deadline is after the time to send at."""
     if isinstance(at, datetime):
         check_moment(at, "the time to send at,", now)
     if deadline is not None:
@@ -93,7 +95,7 @@ COPY = "COPY campaigns_message (id, uuid, campaign_id, recipient, params) FROM S
 
 
 class Recipients(Protocol):
-    """Checked recipients with their fields: a list of pairs, a CheckedTable."""
+    """Checked recipients with their fields: a list of pairs, or a CheckedTable."""
 
     def __len__(self) -> int: ...
 
@@ -114,10 +116,10 @@ def accept(
     deadline: datetime | None = None,
     progress: Callable[[int], None] = lambda stored: None,
 ) -> Job:
-    """The job that sends this: RENDERED if it waits for the night, else READY for the dispatcher (document 000).
+    """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
 
-    Who accepts for now calls dispatcher.dispatch_ready with it afterwards. A sponsor that is not stored yet is stored
-    with it. The recipients, subject and body were checked (checks.check, templates.compile). Raises BadInput for
+    For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
+    Recipients, subject and body must have been checked (checking.check, templates.compile). Raises BadInput for
     impossible times, texts or sizes; then, and after any other error, nothing is stored.
     """
     check_times(at, deadline, timezone.now())
@@ -156,10 +158,10 @@ def accept(
 
 
 def allocate(size: int) -> int:
-    """The first of that many message ids in a row, which nobody else gets.
+    """Reserves a block of that many message ids; returns the first.
 
-    A transaction of its own, or else the lock would be held while the messages are stored: ids that are then not used
-    are never missed. Raises BadInput for a size that no campaign can have.
+    In a transaction of its own, so that the lock is not held while the messages are stored; a block that is then not
+    used does no harm. Raises BadInput for a size that no campaign can have.
     """
     if not 1 <= size <= MOST_RECIPIENTS:
         raise BadInput("there are no recipients" if size < 1 else f"{size:,} recipients are too many")
@@ -190,7 +192,7 @@ def _copy(campaign: Campaign, recipients: Recipients, progress: Callable[[int], 
 
 
 def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes, int]]:
-    """Lines in PostgreSQL's text format for COPY, with how many they are."""
+    """(lines in the text format of PostgreSQL's COPY, their number)"""
     lines: list[bytes] = []
     ids = range(campaign.first_message, campaign.first_message + campaign.size + 1)  # one too many is noticed
     for id, uuid, (recipient, fields) in zip(ids, references.uuids(ids), recipients, strict=False):

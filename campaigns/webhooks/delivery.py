@@ -154,12 +154,12 @@ def share(due: Sequence[DueCall], of_webhooks: Counter[int], of_sponsors: Counte
     for one in due:
         waiting[one.sponsor_id].append(one)
     while waiting:
-        for sponsor, line in list(waiting.items()):
+        for sponsor, queued in list(waiting.items()):
             others = sponsors.total() - sponsors[sponsor]
-            if not line or sponsors[sponsor] >= (IN_FLIGHT - others) // 2:
+            if not queued or sponsors[sponsor] >= (IN_FLIGHT - others) // 2:
                 del waiting[sponsor]
                 continue
-            one = line.popleft()
+            one = queued.popleft()
             if hooks[one.webhook_id] < (1 if one.on_trial else OF_A_WEBHOOK):
                 hooks[one.webhook_id] += 1
                 sponsors[sponsor] += 1

@@ -28,7 +28,7 @@ one function, `lifecycle.move`, as a conditional UPDATE of this table."""
 
 
 class Command(BaseCommand):
-    help = "Prints docs/states.md: which moves jobs may make, and the shapes of messages."
+    help = "Prints docs/states.md: the moves that jobs may make, and the states of messages."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -45,10 +45,10 @@ def page() -> str:
         *_moves(leaves, ["[*] --> RENDERED: create for the night", "[*] --> READY: create to send now"]),
         "## Parent jobs (document 003)",
         *_moves(parents, []),
-        "## What people look up (document 000)",
+        "## What users look up (document 000)",
         _table(("Word", "Statuses"), ([group, ", ".join(statuses)] for group, statuses in GROUPS.items())),
         "## Messages (document 001)",
-        _table(("State", *COLUMNS, "People see"), map(_shape, SHAPES)),
+        _table(("State", *COLUMNS, "Users see"), map(_shape, SHAPES)),
         f"What was not called when its job was stopped is shown as {labels.STOPPED}; what the vendor reported as "
         f"bounced, as {labels.BOUNCED}.",
     ]
