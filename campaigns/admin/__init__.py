@@ -1,4 +1,4 @@
-"""What operators see: look-ups of jobs, campaigns and messages; stop and retry. Sums and words, never a guess."""
+"""The admin's pages about campaigns, jobs and messages: look-ups, progress, and the decisions of operators."""
 
 from campaigns.admin import campaigns, jobs, messages
 

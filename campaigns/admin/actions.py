@@ -1,6 +1,6 @@
-"""Dispatch now, stop, send the rest again, settle what is in doubt.
+"""Operators' decisions about jobs: dispatch now, stop, send the rest again, settle doubts.
 
-First what it would do, in numbers; then the deed, on what was shown.
+A page first shows in numbers what the decision would do; once confirmed, it is made about exactly what was shown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,11 +17,11 @@ from campaigns.decisions import JobDecision, Verdict
 from campaigns.doubts.resolve import CannotResolve, versions
 from campaigns.lifecycle import DONE, MOVES, S, Status
 from campaigns.models import Job, Resolution
-from campaigns.operators import actions as desk
+from campaigns.operators import actions
 from campaigns.progress import Progress
 from vendors.history import Actor
 
-AT_ONCE = 200  # jobs that one confirmation can hold
+AT_ONCE = 200  # jobs in one confirmation
 LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
 TITLES = {
     "dispatch": "Dispatch now",
@@ -38,12 +38,12 @@ LEGAL: dict[str, tuple[Status, ...]] = {
     "resend": (*DONE, S.P_STOPPED),
     "sent": (*DONE, S.P_STOPPED),
 }
-DOUBTS = {"resend": Resolution.Decision.RESEND, "sent": Resolution.Decision.SENT}  # decisions about what is in doubt
+DOUBTS = {"resend": Resolution.Decision.RESEND, "sent": Resolution.Decision.SENT}  # decisions about doubts
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationRow:
-    """A job as the confirmation shows it. seen: its picture; legal: the decision can do something to it."""
+    """A job as the confirmation shows it. seen: its version then; legal: the decision can be made about it."""
 
     job: Job
     word: str
@@ -53,7 +53,7 @@ class ConfirmationRow:
 
 
 class Decisions(admin.ModelAdmin):
-    """The actions of the jobs' list and of a job's page. By POST only, confirmed, with a reason that is kept."""
+    """The actions of the jobs' list and of a job's page: by POST only, confirmed, with a reason that is stored."""
 
     actions = list(NAMES.values())
 
@@ -78,11 +78,11 @@ class Decisions(admin.ModelAdmin):
         return self._decide(request, jobs, "sent")
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
-        """Who may settle single messages may settle a job's."""
+        """Users who may settle single messages may settle those of a job."""
         return bool(request.user.has_perm("campaigns.add_resolution"))
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """A job's page offers what is legal now, to those who may."""
+        """Adds to a job's page the decisions that are legal now and that the user may make."""
         job: Any = kwargs.get("obj")
         sums = progress.of_jobs([job])[job.pk] if job else Progress()
         may, may_resolve = self.has_change_permission(request), self.has_resolve_permission(request)
@@ -107,10 +107,10 @@ class Decisions(admin.ModelAdmin):
         if len(rows) > AT_ONCE:
             self.message_user(request, f"Choose at most {AT_ONCE} jobs at once.", messages.ERROR)
             return None
-        seen = _seen(action, rows)  # before the sums: what changes between is found by the deed
+        seen = _seen(action, rows)  # before the sums, so that a change in between is noticed
         sums = progress.of_jobs(rows)
-        told = [_row(action, job, sums[job.pk], seen[job.pk]) for job in rows]
-        meant = [row for row in told if row.legal]
+        found = [_row(action, job, sums[job.pk], seen[job.pk]) for job in rows]
+        meant = [row for row in found if row.legal]
         context = {
             **self.admin_site.each_context(request),
             "title": TITLES[action],
@@ -118,7 +118,7 @@ class Decisions(admin.ModelAdmin):
             "action": request.POST["action"],
             "decision": action,
             "meant": meant,
-            "left": [row for row in told if not row.legal],
+            "left": [row for row in found if not row.legal],
             "about_doubts": action in DOUBTS,
             "total": sum((row.sums for row in meant), start=Progress()),
         }
@@ -128,10 +128,10 @@ class Decisions(admin.ModelAdmin):
 def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[JobDecision]:
     by, reason = Actor(request.user.get_username(), request.user.pk), request.POST.get("reason", "")
     if action in DOUBTS:
-        return desk.settle_jobs([job_id], DOUBTS[action], by, reason, seen)
+        return actions.settle_jobs([job_id], DOUBTS[action], by, reason, seen)
     if action == "retry":
-        return desk.retry([job_id], seen, "expired" in request.POST, by, reason)
-    return (desk.stop if action == "stop" else desk.dispatch)([job_id], by, reason, seen)
+        return actions.retry([job_id], seen, "expired" in request.POST, by, reason)
+    return (actions.stop if action == "stop" else actions.dispatch)([job_id], by, reason, seen)
 
 
 def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
@@ -139,7 +139,7 @@ def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
 
 
 def _legal(action: str, job: Job, sums: Progress) -> bool:
-    """Doubts: those of a job that has ended with all its children. A stop: whatever has a live child, too."""
+    """Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped."""
     if action == "stop" and job.is_parent and sums.moving:
         return True
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done
@@ -147,12 +147,12 @@ def _legal(action: str, job: Job, sums: Progress) -> bool:
 
 
 def _seen(action: str, jobs: list[Job]) -> Mapping[int, int]:
-    """What tells a stale page, by job."""
+    """A version of each job, by which a stale page is noticed."""
     return versions(job.pk for job in jobs) if action in DOUBTS else {job.pk: job.revision for job in jobs}
 
 
 def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:
-    """(job, its picture) as the confirmation page showed them."""
+    """(job id, version) as the confirmation page showed them."""
     for shown in request.POST.getlist("shown"):
         job_id, _, seen = shown.partition(":")
         if job_id.isdecimal() and seen.isdecimal():

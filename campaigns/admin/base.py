@@ -1,6 +1,6 @@
-"""The base of admin pages for rows that only the pipeline writes: whose rows a user sees, and which columns.
+"""The base of admin pages for rows that only the pipeline writes: which rows and columns a user sees.
 
-And document 000's look-up by date, with a custom range.
+Also the filter for document 000's look-up by date, with a custom range.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from vendors.listing import ReadOnly
 
 
 class CreatedFilter(admin.ListFilter):
-    """Created on these days, both included, in the current zone."""
+    """Rows created from one day to another, both included, in the current zone."""
 
     title = "created"
     template = "admin/campaigns/date_range.html"
@@ -38,7 +38,7 @@ class CreatedFilter(admin.ListFilter):
         return list(self.names)
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
-        """One choice: the two inputs, and the other filters that stay."""
+        """The two inputs, and the other filters, which stay as they are."""
         others = {key: value for key, value in changelist.get_filters_params().items() if key not in self.names}
         kept = [(key, one) for key, value in others.items() for one in (value if isinstance(value, list) else [value])]
         inputs = [(name, self.used_parameters[name]) for name in self.names]
@@ -54,7 +54,7 @@ class CreatedFilter(admin.ListFilter):
 
 
 class Scoped(ReadOnly):
-    """telling: columns that tell to whom messages go; vendors' words often repeat the address."""
+    """Read-only rows of the user's sponsors. telling: columns that show recipients, as vendors' texts often do."""
 
     telling: tuple[str, ...] = ()
 

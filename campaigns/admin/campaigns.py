@@ -1,4 +1,4 @@
-"""Sponsors and campaigns."""
+"""The pages about sponsors and campaigns."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ class SponsorAdmin(OwnLookups):
 
 
 class SponsorFilter(admin.SimpleListFilter):
-    """Those that the viewer may see."""
+    """Filters by a sponsor, of those that the user may see."""
 
     title = "sponsor"
     parameter_name = "sponsor"
@@ -56,12 +56,12 @@ class CampaignList(ChangeList):
 
 @admin.register(Campaign)
 class CampaignAdmin(Scoped):
-    list_display = ["id", "name", "sponsor", "credential", "size", "in_words", "created_at", "look"]
+    list_display = ["id", "name", "sponsor", "credential", "size", "state", "created_at", "look"]
     list_filter = [SponsorFilter, "credential__vendor", CreatedFilter]
     list_select_related = ["sponsor", "credential__vendor"]
     list_per_page = 50
     search_fields = ["name", "sponsor__name"]
-    readonly_fields = ["in_words", "look"]
+    readonly_fields = ["state", "look"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Campaign]:
         return super().get_queryset(request).defer("credential__secret")
@@ -70,7 +70,7 @@ class CampaignAdmin(Scoped):
         return CampaignList
 
     @admin.display(description="state")
-    def in_words(self, campaign: Any) -> str:
+    def state(self, campaign: Any) -> str:
         known = hasattr(campaign, "sums")
         sums = campaign.sums if known else progress.of_campaigns([campaign.pk])[campaign.pk]
         return labels.of_sum(sums) + labels.reported(sums)

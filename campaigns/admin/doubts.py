@@ -1,4 +1,4 @@
-"""Needs attention: messages of which nobody knows whether the vendor has them, and a person's word about them."""
+"""The page "Needs attention": messages in doubt, and what a user decides about them."""
 
 import re
 from typing import Any
@@ -24,13 +24,13 @@ TITLES = {
 }
 WARNINGS = {
     Resolution.Decision.SENT: "They count as sent from now on and are never sent again.",
-    Resolution.Decision.RESEND: "If the vendor has them after all, these people get them twice.",
+    Resolution.Decision.RESEND: "If the vendor has them after all, their recipients get them twice.",
     Resolution.Decision.FAILED: "They count as failed from now on; a retry of their job sends them again.",
 }
 
 
 def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
-    """GET: the oldest doubts, or ?job=7: that job's. POST: a decision about the chosen; all but asking is confirmed."""
+    """GET lists the oldest doubts, or those of ?job=7. POST decides about the chosen; all but `ask` is confirmed."""
     user: Any = request.user
     if not user.has_perm("campaigns.view_message"):
         raise PermissionDenied
@@ -70,7 +70,7 @@ def _list(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
         rows = rows.filter(pk__gt=int(after[:18]))
     shown = list(rows[: SHOWN + 1])
     context = {
-        "rows": _told(request, shown[:SHOWN]),
+        "rows": _facts(request, shown[:SHOWN]),
         "job": _job(request),
         "more": shown[SHOWN - 1].pk if len(shown) > SHOWN else None,
         "titles": TITLES,
@@ -80,7 +80,7 @@ def _list(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 
 
 def _ask(request: HttpRequest, site: admin.AdminSite, decision: str, rows: list[Any]) -> HttpResponse:
-    context = {"rows": _told(request, rows), "decision": decision, "warning": WARNINGS[Resolution.Decision(decision)]}
+    context = {"rows": _facts(request, rows), "decision": decision, "warning": WARNINGS[Resolution.Decision(decision)]}
     return _answer(request, site, "admin/campaigns/attention_confirm.html", TITLES[decision], context)
 
 
@@ -96,17 +96,17 @@ def _settle(request: HttpRequest, decision: str, ids: list[int]) -> None:
         messages.info(request, f"Stopped half-way, so they wait for a retry: jobs {', '.join(map(str, done.held))}.")
 
 
-def _told(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
+def _facts(request: HttpRequest, rows: list[Message]) -> list[dict[str, Any]]:
     seen = labels.sees_recipients(request.user)
     return [_masked(doubts_resolve.doubt_facts(row), seen) for row in rows]
 
 
 def _masked(facts: dict[str, Any], seen: bool) -> dict[str, Any]:
-    """Vendors' words often repeat the address."""
-    whole, told = facts["recipient"], facts["seen"] or ""
+    """Masks the address also where the vendor's text repeats it."""
+    whole, text = facts["recipient"], facts["seen"] or ""
     shown = labels.recipient(whole, seen)
-    seen_words = re.sub(re.escape(whole), lambda _: shown, told, flags=re.IGNORECASE)
-    return {**facts, "recipient": shown, "seen": seen_words}
+    masked = re.sub(re.escape(whole), lambda _: shown, text, flags=re.IGNORECASE)
+    return {**facts, "recipient": shown, "seen": masked}
 
 
 def _answer(

@@ -1,4 +1,4 @@
-"""What the jobs' page was asked for: its address as a look-up of document 000."""
+"""The query string of the jobs' page as a look-up of document 000."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,16 +22,16 @@ from vendors.models import Vendor
 TABS = ("Rendered", "Dispatched", "Sending", labels.FAILED, labels.ATTENTION, "")  # "": all
 SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
 BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
-# Which statuses have such a date at all: no database need search a million jobs to find that out.
+# Which statuses have such a date at all, so that the database need not search a million jobs to find out.
 DATED = {"created": set(Status), "dispatched": set(Status) - {Status.RENDERED}, "sent": set(DONE)}
-LISTED = 2000  # jobs that can be paged through; the filters lead further
-TAB_COUNTED = 1000  # jobs; a tab with more says so
+LISTED = 2000  # jobs that can be paged through; filters find the others
+TAB_COUNTED = 1000  # jobs; a tab with more shows 1,000+
 NAMES = ("sponsor", "status", "channel", "vendor", "campaign", "date", "by", "from", "to")
 
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """Words, address, how many in words, whether it is the chosen one."""
+    """One tab. query: its address; count: as text."""
 
     name: str
     query: str
@@ -41,9 +41,9 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The values as they stand in the address; what is not understood is told in faults and filters nothing.
+    """The values in the query string; values that are not understood are explained in faults and filter nothing.
 
-    of_channel: the vendors of the channel that is asked for.
+    of_channel: ids of the vendors of the chosen channel.
     """
 
     sponsor: str = ""
@@ -60,7 +60,7 @@ class JobFilter:
 
     @classmethod
     def of(cls, typed: Mapping[str, str], channels: Mapping[str, Collection[int]]) -> "JobFilter":
-        """A look-up without a date looks back three days; one for a campaign or by search looks at all."""
+        """Without a date the look-up covers three days; for a campaign or a search, all days."""
         values: dict[str, Any] = {name: str(typed.get(name, "")).strip() for name in NAMES}
         first, last = values.pop("from"), values.pop("to")
         date = "range" if first or last else values["date"]
@@ -81,7 +81,7 @@ class JobFilter:
         return found
 
     def _status(self, word: str | None = None) -> Q:
-        """Parents hold their children; who asks for a single state or an end of messages sees the children too."""
+        """Children are hidden below their parents, except for a single status or a result of messages."""
         asked = self.status if word is None else word
         if not asked:
             return Q(parent=None)
@@ -91,7 +91,7 @@ class JobFilter:
         return by & Q(parent=None) if asked in GROUPS else by
 
     def _span(self) -> tuple[Any, Any]:
-        """Half-open, in the current zone."""
+        """(since, until), half-open, in the current zone."""
         today = timezone.localdate()
         back = {"today": 0, "yesterday": 1, "3": 2, "7": 6}
         if self.date in back:
@@ -100,7 +100,7 @@ class JobFilter:
         return filters.days(self.first, self.last) if self.date == "range" else (None, None)
 
     def jobs(self, jobs: "QuerySet[Job]", status: str | None = None) -> "QuerySet[Job]":
-        """Those that were asked for; status: instead of the one asked for."""
+        """The jobs of this look-up; status: replaces the chosen one."""
         if self.by != "created":
             jobs = jobs.exclude(**{filters.DATES[self.by]: None})
         since, until = _quiet(self._span) or (None, None)
@@ -110,7 +110,7 @@ class JobFilter:
 
     @property
     def anywhere(self) -> str:
-        """The same, at any time."""
+        """The address of the same look-up without dates."""
         return self.query(**{"date": "any", "from": "", "to": ""})
 
     def _chosen(self, jobs: "QuerySet[Job]") -> "QuerySet[Job]":
@@ -132,7 +132,7 @@ class JobFilter:
 
 
 class Pages(CappedPaginator):
-    """Counts the page's jobs and those of every tab in one statement; none of them further than is worth knowing."""
+    """Counts the jobs of the list and of every tab in one statement, each up to a limit."""
 
     def __init__(self, *args: Any, look: JobFilter, everything: Any, listed: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -159,7 +159,7 @@ def _capped(count: int) -> str:
 
 
 def counts(asked: "Sequence[tuple[QuerySet[Any], int]]") -> list[int]:
-    """How many rows each has, counted up to its number and one more, all in one statement."""
+    """How many rows each query set has, counted up to its number plus one, all in one statement."""
     parts: list[str] = []
     params: list[Any] = []
     for rows, most in asked:
@@ -176,7 +176,7 @@ def counts(asked: "Sequence[tuple[QuerySet[Any], int]]") -> list[int]:
 
 
 def _quiet(asked: Any) -> Any:
-    """What was not understood stands in the faults already."""
+    """The result, or None if the value is bad, which faults says already."""
     try:
         return asked()
     except (ValueError, OverflowError):
@@ -184,5 +184,5 @@ def _quiet(asked: Any) -> Any:
 
 
 def states() -> list[tuple[str, list[str]]]:
-    """The choices of the status: people's words, then the states."""
+    """The choices of the status: groups and results, then the statuses themselves."""
     return [("", [*GROUPS, *filters.ENDS]), ("States", list(Status.values))]

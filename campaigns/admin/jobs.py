@@ -1,4 +1,4 @@
-"""Jobs: the look-ups of document 000, how far each one is, stop and retry with a confirmation in numbers."""
+"""The pages about jobs: the look-ups of document 000, how far each job is, and decisions about them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,12 +24,12 @@ from vendors.listing import ReadOnly
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors in their select
-MOST_CAMPAIGNS = 100  # the youngest of those whose names begin as the search does
+MOST_CAMPAIGNS = 100  # the youngest of those whose names begin with the search text
 MOST_PARTS = 500  # children under one parent
 
 
 class JobList(ChangeList):
-    """A page of jobs with all that is told of them, in a fixed number of statements."""
+    """A page of jobs with their progress and forecasts, in a fixed number of statements."""
 
     look: JobFilter
     choices: "Choices"
@@ -37,7 +37,7 @@ class JobList(ChangeList):
     channels, dates = Vendor.Channel.choices, list(BY.items())
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
-        """The bar's own names are no lookups of Django's."""
+        """Leaves out the names of our own filter bar, which are no lookups of Django's."""
         return {name: value for name, value in super().get_filters_params(params).items() if name not in NAMES}
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
@@ -55,7 +55,7 @@ class JobList(ChangeList):
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Of the selects: (number, name). channels: the vendors of each."""
+    """The choices of the filter bar, each (id, name). channels: the vendors of each."""
 
     sponsor: list[tuple[str, str]]
     vendor: list[tuple[str, str]]
@@ -63,7 +63,7 @@ class Choices:
 
 
 def choices(request: Any) -> Choices:
-    """In one statement, once a request."""
+    """The choices that this user has, read by one statement and kept in the request."""
     if not hasattr(request, "choices"):
         sponsors = Sponsor.objects.of_sponsors(scope.sponsors_of(request.user)).values_list(Value(""), "pk", "name")
         vendors = Vendor.objects.values_list("channel", "pk", "slug")
@@ -84,14 +84,14 @@ def look_of(request: HttpRequest) -> JobFilter:
 
 
 def with_progress(rows: list[Any]) -> list[Any]:
-    """Jobs with their sums, word, what comes next and about when they end."""
+    """Adds to each job its sums, its label, what comes next and about when it ends."""
     now = timezone.now()
     sums = progress.of_jobs(rows)
-    prospects = eta.of_jobs(rows, sums, now)
+    forecasts = eta.of_jobs(rows, sums, now)
     for job in rows:
-        job.sums, prospect = sums[job.pk], prospects[job.pk]
+        job.sums, forecast = sums[job.pk], forecasts[job.pk]
         job.word = labels.of_sum(job.sums)
-        job.next, job.ends = prospect.next, prospect.ends
+        job.next, job.ends = forecast.next, forecast.ends
     return rows
 
 
@@ -103,7 +103,7 @@ class JobAdmin(Decisions, Scoped):
     search_help_text = "A job's number, or the beginning of a campaign's name"
     sortable_by = ()
     actions_selection_counter = False
-    readonly_fields = ["in_words", "so_far", "comes_next", "ends_about"]
+    readonly_fields = ["state", "so_far", "comes_next", "ends_about"]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[Job]":
         return super().get_queryset(request).defer("campaign__subject", "campaign__body", "credential__secret")
@@ -119,7 +119,7 @@ class JobAdmin(Decisions, Scoped):
     def get_search_results(
         self, request: HttpRequest, queryset: "QuerySet[Job]", search_term: str
     ) -> tuple["QuerySet[Job]", bool]:
-        """Only what an index finds."""
+        """Searches only by what an index finds: a job's number, or the beginning of a campaign's name."""
         term = search_term.strip()
         if not term:
             return queryset, False
@@ -136,7 +136,7 @@ class JobAdmin(Decisions, Scoped):
         return [parts, *super().get_urls()]
 
     def parts(self, request: HttpRequest, job_id: int) -> HttpResponse:
-        """The children of a parent, for the fold under its row; tells htmx to ask no more once all is over."""
+        """The children of a parent, for the fold under its row; status 286 ends htmx's polling once all are done."""
         parent = get_object_or_404(self.get_queryset(request), pk=job_id)
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -153,8 +153,8 @@ class JobAdmin(Decisions, Scoped):
         context = {"parent": parent, "children": shown, "most": MOST_PARTS}
         return render(request, "admin/campaigns/job/parts.html", context, status=286 if parent.is_done else 200)
 
-    @admin.display(description="in words")
-    def in_words(self, job: Job) -> str:
+    @admin.display(description="state")
+    def state(self, job: Job) -> str:
         return labels.of_sum(_sums(job))
 
     @admin.display(description="accepted / refused / in doubt")
@@ -165,11 +165,11 @@ class JobAdmin(Decisions, Scoped):
 
     @admin.display(description="next")
     def comes_next(self, job: Job) -> str:
-        return _prospect(job).next or "-"
+        return _forecast(job).next or "-"
 
     @admin.display(description="ends")
     def ends_about(self, job: Job) -> str:
-        return _prospect(job).ends or "-"
+        return _forecast(job).ends or "-"
 
 
 @admin.register(DispatchRun)
@@ -179,15 +179,15 @@ class DispatchRunAdmin(ReadOnly):
     list_select_related = ["vendor"]
 
 
-def _prospect(job: Any) -> eta.JobForecast:
-    """For a page of one job; asked for once."""
-    if not hasattr(job, "prospect"):
+def _forecast(job: Any) -> eta.JobForecast:
+    """The forecast for the page of one job, made once."""
+    if not hasattr(job, "forecast"):
         seen: Any = eta.with_holder(Job.objects.filter(pk=job.pk)).select_related("campaign", "vendor", "credential")
         (row,) = with_progress(list(seen.defer("credential__secret", "campaign__subject", "campaign__body")))
-        job.prospect = eta.JobForecast(row.next, row.ends)
-    return job.prospect
+        job.forecast = eta.JobForecast(row.next, row.ends)
+    return job.forecast
 
 
 def _sums(job: Any) -> Progress:
-    """The list has counted them for the whole page."""
+    """The job's progress; a list has counted it for the whole page already."""
     return job.sums if hasattr(job, "sums") else progress.of_jobs([job])[job.pk]

@@ -1,4 +1,4 @@
-"""Messages, campaign by campaign; tables of millions, so nothing here counts or searches all of them."""
+"""The pages about messages, campaign by campaign; with millions of rows, nothing counts or searches all of them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ from campaigns.models import Campaign, Job, Message, OpsMessage, ReportKind, Res
 from vendors.listing import CappedPaginator
 
 FINAL = (Status.STOPPED, Status.LOGGED)
-# By the ground truth; what is in ops right now is Waiting or Sending.
+# By the ground truth, which does not tell Waiting from Sending: that is in ops.
 SHAPES = {
     labels.SENT: Q(message_id__isnull=False, receipt=None),
     labels.DELIVERED: Q(receipt=ReportKind.DELIVERED),
@@ -31,7 +31,7 @@ SHAPES = {
 
 
 class CampaignFilter(admin.ListFilter):
-    """?campaign=7: one campaign's block of ids. There is no list to choose from: the campaigns' page links here."""
+    """?campaign=7: one campaign's block of ids. It offers no choices: the campaigns' page links here."""
 
     title = "campaign"
     template = "admin/campaigns/one_campaign.html"
@@ -82,7 +82,7 @@ class ShapeFilter(admin.SimpleListFilter):
 
 
 class MessageList(ChangeList):
-    """A page of messages with their words, as ops has them while they are being sent."""
+    """A page of messages with their labels, by their copies in ops while they are being sent."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -92,7 +92,7 @@ class MessageList(ChangeList):
 
 
 def with_labels(rows: list[Any]) -> None:
-    """Gives each message its word, in two statements for all of them."""
+    """Adds to each message its label, in two statements for all of them."""
     if not rows:
         return
     ids = [row.pk for row in rows]
@@ -142,7 +142,7 @@ class MessageAdmin(Scoped):
         return [path("attention/", view, name="attention"), *super().get_urls()]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """The column of recipients is the viewer's: masked or whole."""
+        """Recipients are masked or whole, by what this user may see."""
         seen = labels.sees_recipients(request.user)
 
         @admin.display(description="recipient")
@@ -159,7 +159,7 @@ class MessageAdmin(Scoped):
 
 @admin.register(OpsMessage)
 class OpsMessageAdmin(Scoped):
-    """The hot copies; empty when nothing is being sent."""
+    """The copies in ops; the list is empty when nothing is being sent."""
 
     telling = ("error_sub_type",)
     list_display = ["id", "job_id", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "fence"]

@@ -1,7 +1,7 @@
-"""The promises, checked on the rows themselves: `manage.py audit`, and beat every ten minutes.
+"""Checks the promises P1 to P7 on the rows: `manage.py audit`, and beat every ten minutes.
 
-Each question is one statement, so it sees one snapshot and may be asked while mail goes out. Asked are the jobs that
-are not final, and those that were finished within the last day.
+Each question is one statement, so it sees one snapshot and may run while mail goes out. It covers the jobs that are
+not final, and those that were finished within the last day.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,13 +20,13 @@ from vendors import adapters
 from vendors.models import Vendor
 
 EXAMPLES = 5
-LEASES = 5  # a state that is not final is stuck when nothing has moved it for so many leases
-KEY_SAFETY = 300.0  # seconds before a key's end from which nobody relies on it
+LEASES = 5  # a job that nothing has moved for so many leases, and that is not final, is stuck
+KEY_SAFETY = 300.0  # seconds before its end from which a key is not relied on
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise, one question, and the rows that break it: how many, and the first of them in words."""
+    """The answer to one question. breaches: how many rows break the promise; examples: the first ones, as text."""
 
     promise: str
     question: str
@@ -39,7 +39,7 @@ class Check:
 
 
 def run() -> list[Check]:
-    """All questions, in the order of the promises. Changes nothing."""
+    """Asks all questions, in the order of the promises; changes nothing."""
     vendors = {vendor.pk: _asked_for(vendor) for vendor in Vendor.objects.all()}
     params = {
         "patience": LEASES * settings.LEASE_SECONDS,
@@ -51,7 +51,7 @@ def run() -> list[Check]:
 
 
 def run_and_keep() -> list[Check]:
-    """The same, and what was found is kept for the operations page."""
+    """As `run`, and keeps the result for the operations page."""
     checks = run()
     found = {"at": timezone.now(), "checks": [asdict(check) for check in checks]}
     Audited.objects.update_or_create(pk=1, defaults=found)
@@ -59,16 +59,16 @@ def run_and_keep() -> list[Check]:
 
 
 def last() -> tuple[datetime, list[Check]] | None:
-    """When the rows were last asked, and what was found; None: never."""
+    """When the last kept audit ran, and its result; None: there is none."""
     row = Audited.objects.filter(pk=1).first()
     return (row.at, [Check(**check) for check in row.checks]) if row else None
 
 
 def _asked_for(vendor: Vendor) -> float:
-    """Seconds after a call for which the vendor can settle a doubt about it, without a person."""
+    """Seconds after a call for which the vendor can settle a doubt about it, without an operator."""
     try:
         can = adapters.load(vendor.adapter)(vendor.settings, {}).capabilities
-    except Exception:  # whatever stands in its settings; each sender says so in its log
+    except Exception:  # whatever its settings hold; each sender logs it
         return 0.0
     if can.lookup != "none" or (can.dedupe and can.dedupe_ttl is None):
         return GIVE_UP

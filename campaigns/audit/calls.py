@@ -1,6 +1,6 @@
-"""What is asked about calls: how many, in which window, under which stop (promises P4 and P5).
+"""Audit questions about calls: within rate limits, in the ledger, none after a stop (promises P4 and P5).
 
-What a question is, and the conditions that many of them share.
+Also what a question is, and the conditions that many questions share.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from campaigns.lifecycle import DONE, PARENTS, Status
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """breaches: a SELECT of one text column."""
+    """One question about the rows. breaches: a SELECT of one text column, a row for each breach."""
 
     promise: str
     text: str
@@ -18,6 +18,7 @@ class Question:
 
 
 def among(statuses: tuple[Status, ...]) -> str:
+    """The statuses as an SQL list."""
     return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
@@ -30,17 +31,17 @@ STARTED = "(j.status IN ('ENQUEUED', 'SENDING', 'RECOVERING', 'SENT') " + (
 )
 ANSWERED = "(m.message_id IS NOT NULL OR m.error_code IS NOT NULL OR m.in_doubt_at IS NOT NULL)"
 PATIENCE = "clock_timestamp() - %(patience)s * interval '1 second'"
-# When the call was made, nobody knows any more of a message that waited again when it turned out to be accepted: its
-# sent_at is the time at which that was learned.
+# If a message was waiting again when it turned out to be accepted, the time of its call is unknown: its sent_at is the
+# time at which that was learned.
 KNOWN = "c.sent_at IS DISTINCT FROM c.delivered_at"
 WAITING = "o.sent_at IS NULL AND o.message_id IS NULL AND o.error_code IS NULL"
 
 
-# Lines of the ledger are kept for an hour at least. Of calls before the store was taken over it may have lost some.
+# The ledger is kept for an hour at least; of calls before a takeover of the store it may have lost some.
 SINCE = "greatest(now() - interval '50 minutes', (SELECT max(s.adopted_at) FROM campaigns_store s))"
-# Windows of the ledger by the time at which the calls were allowed to start: the places were held for longer than
-# that. In units of the limit's own window, because a frame must be a constant; a window that a limit's edit lies in
-# is not judged by the new limit.
+# Windows of the ledger by the time at which calls were allowed to start; permits are held for longer than that. Times
+# are in units of the limit's own window, because a frame must be a constant. A window in which the limit was edited is
+# not judged by the new limit.
 P4 = [
     Question(
         "P4",
@@ -57,8 +58,8 @@ P4 = [
     ),
     Question(
         "P4",
-        "each call has its place in the ledger",
-        # A line is written by the statement that stamps its messages, after them.
+        "each call is in the ledger",
+        # The statement that stamps messages writes the ledger, after them.
         f"""SELECT format('credential %%s: %%s called, %%s in the ledger', s.id, s.called, coalesce(u.units, 0)) FROM (
             SELECT j.credential_id AS id, count(*) AS called FROM campaigns_job j CROSS JOIN LATERAL (
                 SELECT coalesce(o.sent_at, m.sent_at) AS sent_at,
@@ -67,7 +68,7 @@ P4 = [
                 FROM campaigns_message m LEFT JOIN campaigns_opsmessage o USING (id) WHERE {SLICE}
             ) c WHERE {LEAF} AND (j.status NOT IN {among(DONE)} OR j.finished_at > {SINCE})
                 AND c.sent_at > {SINCE} AND {KNOWN}
-                AND c.error_code NOT IN ('template', 'too_dear')  -- by which nothing was called
+                AND c.error_code NOT IN ('template', 'too_dear')  -- these were not called
             GROUP BY 1
         ) s LEFT JOIN (
             SELECT u.credential_id AS id, sum(u.units) AS units FROM vendors_usage u

@@ -1,4 +1,4 @@
-"""What is asked: for each promise, statements that find the rows which break it. Each row is an example in words."""
+"""Audit questions: for each promise, statements that find the rows which break it, each with an example as text."""
 
 from campaigns.audit.calls import ANSWERED, DAY, FRESH, LEAF, P4, P5, PATIENCE, SLICE, STARTED, WAITING, Question, among
 from campaigns.failover import guard
@@ -36,7 +36,7 @@ P1 = [
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
         WHERE {LEAF} AND {FRESH} AND (
-            -- of a version 8 the first 48 bits are the message's number
+            -- the first 48 bits of a version 8 are the message's number
             get_byte(uuid_send(m.uuid), 6) >> 4 = 8
                 AND substr(uuid_send(m.uuid), 1, 6) <> substr(int8send(m.id), 3)
             OR o.resend_no <> m.resend_no
@@ -47,7 +47,7 @@ P1 = [
         "P1",
         "no two messages have one letter of the vendor",
         f"""SELECT format('messages %%s and %%s: %%s', min(m.id), max(m.id), m.message_id) FROM campaigns_job j
-        JOIN vendors_vendor v ON v.id = j.vendor_id AND v.adapter <> 'smtp'  -- its evidence is a reply, not a name
+        JOIN vendors_vendor v ON v.id = j.vendor_id AND v.adapter <> 'smtp'  -- its evidence is a reply, not an id
         JOIN campaigns_message m ON {SLICE} AND m.message_id NOT LIKE 'person:%%'
         WHERE {LEAF} AND {FRESH} GROUP BY j.credential_id, m.message_id HAVING count(*) > 1""",
     ),
@@ -133,7 +133,7 @@ P3 = [
     Question(
         "P3",
         "what was recorded as accepted still is",
-        # Each answer that a sender records is counted in its minute as well, and its minute is not after it.
+        # A sender counts each answer that it records in a minute that is not later than the answer.
         f"""SELECT format('vendor %%s: %%s accepted of %%s', n.vendor_id, coalesce(s.accepted, 0), n.accepted) FROM (
             SELECT n.vendor_id, n.sponsor, n.share, sum(n.accepted) AS accepted FROM vendors_minute n
             WHERE n.at >= {DAY} GROUP BY n.vendor_id, n.sponsor, n.share

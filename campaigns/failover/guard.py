@@ -1,12 +1,12 @@
-"""Is this the PostgreSQL that wrote the rows, with the tables that this program knows? Asked by whatever starts a call.
+"""Checks that this is the PostgreSQL that wrote the rows, with the tables of this version, before any call starts.
 
-After a failover to a standby that lagged, or a restore, the rows know nothing of the last calls and would have them
-made again. A promotion begins a new timeline at once, also for sessions that were there before; another cluster has
-another identifier, another database another number, and a dump that is read in makes the table anew. A copy of the disk
-shows none of that: after such a restore `recover_store` is told so (docs/how-to/back-up-and-restore.md).
+After a restore, or a failover to a standby that lagged, the last calls are missing from the rows and would be made
+again. A promotion begins a new timeline at once, also for sessions that were open before; another cluster has another
+identifier, another database another oid, and a dump that is read in makes the table anew. A copy of the disk shows none
+of that: after such a restore `recover_store --since` says so (docs/how-to/back-up-and-restore.md).
 
-What cannot change within a session is noted at its start, because reading it costs ten times as much as the rest; a
-session without the note starts no call.
+What cannot change within a session is stored in it at its start, because reading it costs ten times as much as the
+rest; a session without those values starts no call.
 """
 
 from functools import cache
@@ -35,7 +35,7 @@ OTHER_TABLES = "the schema does not match this version of the program: manage.py
 
 @cache
 def tables() -> str:
-    """The newest migration of each of our apps, as this program has them."""
+    """The newest migration of each of our apps in this version of the program."""
     paths = (Path(apps.get_app_config(name).path, "migrations") for name in OURS)
     return " ".join(f"{path.parent.name}.{max(one.stem for one in path.glob('0*.py'))}" for path in paths)
 
@@ -44,7 +44,7 @@ ASK = f"SELECT {SAME}, {FITS}, s.tables = '' FROM campaigns_store s"
 
 
 def why_halted(same: bool, fits: bool, migrating: bool) -> str | None:
-    """Why no call may start; None: it may."""
+    """The reason for these answers of ASK; None: calls may start."""
     if not same:
         return TAKEN_OVER
     return None if fits else MIGRATING if migrating else OTHER_TABLES
@@ -71,14 +71,14 @@ UPDATE campaigns_store SET tables = (
 
 
 def migrated() -> None:
-    """After migrate: a new installation adopts the PostgreSQL that it is in, and the tables are what they are now."""
+    """After migrate: a new installation adopts its PostgreSQL; the newest migrations are written down."""
     with connection.cursor() as cursor:
         cursor.execute(ADOPT)
         cursor.execute(FIT, {"ours": list(OURS)})
 
 
 def close() -> str | None:
-    """Before migrate: nobody claims any more. What stood there; None: the tables know no such thing yet."""
+    """Before migrate: nothing is claimed any more. Returns what `reopen` needs; None: there is no such table yet."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('campaigns_store') IS NOT NULL")
         if not cursor.fetchone()[0]:
@@ -90,7 +90,7 @@ def close() -> str | None:
 
 
 def reopen(before: str | None) -> None:
-    """Nothing was migrated after all."""
+    """Undoes `close` if nothing was migrated."""
     if before is not None:
         Store.objects.update(tables=before)
 
@@ -102,7 +102,7 @@ SELECT count(*) FROM campaigns_job WHERE status IN ('ENQUEUED', 'SENDING', 'SENT
 
 
 def alive(lease: float) -> int:
-    """Jobs whose sender has been heard of within a lease, by columns that every version has."""
+    """How many jobs have a heartbeat within the lease (seconds), by columns that every version has."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('campaigns_job') IS NOT NULL")
         if not cursor.fetchone()[0]:

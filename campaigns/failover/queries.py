@@ -1,7 +1,7 @@
-"""After a failover or a restore: what the rows do not know of the last calls is put in doubt, and the store is adopted.
+"""Statements for the recovery after a failover or a restore: put messages in doubt, adopt the store.
 
-Doubt takes a message out of ops, as finalising does. It is dated by the earliest moment at which the call can have been
-made, and no later than a stop of its job, for no call starts after one.
+A message that is put in doubt leaves ops, as in finalising. Its sent_at is the earliest moment at which the call can
+have been made, and not after a stop of its job, because no call starts after one.
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ from campaigns.models import Job, Store
 NEVER_CALLED = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND (m.error_code IS NULL AND m.sent_at IS NULL
     AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND (o.sent_at IS NOT NULL
         OR o.message_id IS NOT NULL OR o.error_code IS NOT NULL OR o.in_doubt_at IS NOT NULL)))"""
-# A job that had ended by then was sent again: what had failed was called.
+# A job that had ended by then was sent again: what had failed may have been called.
 AGAIN = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.error_code IS NOT NULL AND EXISTS (
     SELECT FROM campaigns_job j WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message
         AND m.id < j.first_message + j.size AND j.status = 'LOGGED' AND j.finished_at < %(at)s)"""
@@ -44,8 +44,8 @@ WITH picked AS ({picked}), gone AS (
 )
 SELECT count(*) FROM doubted
 """
-# The stream claims the first that wait from where it is on, at most to where it asked again (`upto`); those that its
-# vendor has put off it may pass over.
+# A stream claims the first waiting messages from its position on, at most up to where it asked again (`upto`). It may
+# skip those that its vendor has put off.
 GRANTED = DOUBT.format(
     picked=f"""
     SELECT m.id, m.error_code AS error FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
@@ -67,18 +67,18 @@ WHOLE = DOUBT.format(
 
 
 def hold() -> None:
-    """Every job that may be touched, then the store, for one recovery at a time; until the transaction ends."""
+    """Locks every job that may change, then the store, until the transaction ends: one recovery at a time."""
     lifecycle.hold(Job.objects.filter(finished_at=None).values_list("pk", flat=True))
     list(Store.objects.select_for_update())
 
 
 def doubt_granted(first: int, upto: int, end: int, units: int, at: datetime) -> int:
-    """Of a grant that the rows do not know: whom it may have let call. How many there are."""
+    """Puts in doubt the messages that a grant unknown to the rows may have let call; returns how many."""
     return _doubt(GRANTED, {"first": first, "upto": upto, "end": end, "units": units, "at": at})
 
 
 def doubt_all(vendor_id: int, at: datetime, noticed: datetime | None, without: list[int]) -> int:
-    """Whoever waits in jobs of the vendor that may have been sent, but for those that came after the takeover."""
+    """Puts in doubt all that waits in jobs of the vendor, except jobs after the takeover; returns how many."""
     return _doubt(WHOLE, {"vendor": vendor_id, "at": at, "noticed": noticed, "without": without})
 
 
@@ -96,9 +96,9 @@ UPDATE campaigns_store SET system = {guard.SYSTEM}, timeline = {guard.TIMELINE},
 
 
 def adopt() -> None:
-    """From here on calls start again, by senders that begin after this.
+    """Adopts the store: from here on calls start again, by senders that begin after this.
 
-    What a look-up had proved may have been used for a repeat that is lost.
+    Proofs of look-ups are deleted: a repeat that is lost may have used them.
     """
     with connection.cursor() as cursor:
         cursor.execute(FORGET_PROOFS)
@@ -106,7 +106,7 @@ def adopt() -> None:
 
 
 def notice() -> str | None:
-    """Why no call may start, if so; the moment is kept at which a takeover was first seen."""
+    """Why no call may start, or None; writes down when a takeover was first seen."""
     why = guard.halted()
     if why == guard.TAKEN_OVER:
         with connection.cursor() as cursor:
@@ -115,4 +115,5 @@ def notice() -> str | None:
 
 
 def noticed() -> datetime | None:
+    """When the takeover was first seen."""
     return Store.objects.values_list("noticed_at", flat=True).first()

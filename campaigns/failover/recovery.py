@@ -1,9 +1,9 @@
-"""What a store that was taken over may have lost, in numbers; and on a person's word it goes on.
+"""Recovery after a failover or a restore: shows what the store may have lost, and continues when an operator says so.
 
-The throttle's Redis is the witness. It remembers each grant of places and for which messages it was; the ledger tells
-which of them became claims. So what was called and is not known is known by name, and the rest goes on. Where the
-witness was not there all the time, everything of the vendor that waits and may have been called is in doubt: doubt is
-never called blindly, and a second letter cannot be taken back.
+The throttle's Redis is the witness. It remembers each grant and the messages that it was for; the ledger says which
+grants became claims. The difference is what may have been called: it goes into doubt, and the rest is sent. If Redis
+was not there all the time, everything of the vendor that waits and may have been called goes into doubt, because a
+doubt is never called blindly and a second letter cannot be taken back.
 """
 
 from dataclasses import asdict, dataclass
@@ -24,15 +24,15 @@ from vendors.history import Actor
 from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable, Trail
 from vendors.models import Credential, RateLimit, Usage, Vendor
 
-HOLD = timedelta(minutes=5)  # no call starts so long after its grant, nor does it last so long
+HOLD = timedelta(minutes=5)  # a call starts sooner than this after its grant, and takes less time
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What the rows do not know of one vendor.
+    """What the rows of one vendor may have lost.
 
-    witnessed: Redis was there all the time; calls: then, how many it let through that the ledger does not know;
-    messages: what goes into doubt. The rest of the calls is of what the store has lost altogether.
+    witnessed: Redis was there all the time; calls: those that it let through and the ledger does not have, if so;
+    messages: those that go into doubt. The other calls were for messages that the store has lost altogether.
     """
 
     vendor: str
@@ -42,13 +42,13 @@ class Loss:
 
     @property
     def lost(self) -> int:
-        """Calls for messages that the rows do not know, or not as waiting."""
+        """Calls for messages that are not in the rows, or do not wait."""
         return max(0, self.calls - self.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why nothing is called. taken_over: a person has to decide; since: when that was first seen."""
+    """Why nothing is called. taken_over: an operator has to decide; since: when that was first seen."""
 
     why: str
     taken_over: bool
@@ -56,7 +56,7 @@ class Halt:
 
 
 class Changed(Exception):
-    """It is no longer so as the person was told. Nothing was done."""
+    """The numbers are not those that were shown. Nothing was done."""
 
 
 class _Undone(Exception):
@@ -64,7 +64,7 @@ class _Undone(Exception):
 
 
 def preview(since: datetime | None = None, without: list[int] | None = None) -> list[Loss]:
-    """What `recover` would do; changes nothing."""
+    """What `recover` would do; changes nothing. since: when the backup was begun; without: jobs to leave out."""
     found: list[Loss] = []
     try:
         with transaction.atomic():
@@ -81,9 +81,9 @@ def recover(
     without: list[int] | None = None,
     shown: str | None = None,
 ) -> list[Loss]:
-    """Puts in doubt what may have been called, adopts the store, and writes down who said so.
+    """Puts in doubt what may have been called, adopts the store, and records who decided.
 
-    shown: the picture that the person decides on. Raises Changed.
+    since, without: as in `preview`; shown: the version on which the decision was made. Raises Changed.
     """
     with transaction.atomic():
         found = _doubts(since, without or [])
@@ -97,7 +97,7 @@ def recover(
 
 
 def version(found: list[Loss]) -> str:
-    """What tells a stale page: this takeover, and its numbers."""
+    """Tells a stale page from a fresh one: this takeover and its numbers."""
     adoptions = Store.objects.values_list("adoptions", flat=True).first()
     return f"{adoptions}: {describe(found)}"
 
@@ -135,17 +135,17 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
     at = begin or timezone.now()
     messages = failover_queries.doubt_all(vendor.pk, at, failover_queries.noticed(), without)
     longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"]
-    if longest:  # the windows know nothing of these calls either
+    if longest:  # the windows do not have these calls either
         until = timezone.now() + timedelta(seconds=longest)
         Credential.objects.filter(vendor=vendor).exclude(closed_until__gt=until).update(closed_until=until)
     return Loss(vendor.slug, False, 0, messages)
 
 
 def _witness(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail | None:
-    """All that Redis let through since the rows were whole; None: it cannot say.
+    """The grants since the rows were complete; None: Redis cannot say.
 
-    Under a generation that the rows know claims have come only from grants of after its making. What is cut off at
-    the old end must be older than the last claim that the rows know.
+    Claims under a generation in the rows come only from grants made after it began. If the trail has been cut off at
+    its old end, that must be older than the last claim in the rows.
     """
     try:
         trail = throttle.granted(vendor.pk, vendor.generation)
@@ -158,14 +158,14 @@ def _witness(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trai
 
 
 def _unknown(vendor: Vendor, trail: Trail, begin: datetime | None) -> list[Granted]:
-    """Grants for messages that became no claim in these rows: by jobs, oldest first."""
+    """Grants that became no claim in these rows, by job, oldest first."""
     recent = [one for one in trail.grants if one.note and (begin is None or one.at >= (begin - HOLD).timestamp())]
     known = set(Usage.objects.filter(vendor=vendor, grant__isnull=False).values_list("grant", flat=True))
     return sorted((one for one in recent if one.id not in known), key=lambda one: (_note(one)[2], one.at))
 
 
 def _one(vendor: Vendor, grant: Granted, following: Granted | None) -> int:
-    """Puts in doubt whom the grant was for, and in the ledger what it allowed. How many messages."""
+    """Puts in doubt what the grant was for, and writes its units into the ledger. Returns how many messages."""
     credential, first, end = _note(grant)
     at = datetime.fromtimestamp(grant.at, UTC)
     columns = {"at": at, "until": at + HOLD, "units": grant.units, "grant": grant.id}
@@ -177,18 +177,18 @@ def _one(vendor: Vendor, grant: Granted, following: Granted | None) -> int:
 
 
 def _note(grant: Granted) -> tuple[int, int, int]:
-    """Credential, the first message that was to be claimed, the end of its job."""
+    """(credential, first message to be claimed, end of its job) of a grant."""
     credential, first, end = map(int, grant.note.split())
     return credential, first, end
 
 
 def facts(loss: Loss) -> dict[str, Any]:
-    """For programs."""
+    """A loss as --json shows it."""
     return asdict(loss)
 
 
 def halt() -> Halt | None:
-    """For pages: why nothing is called, and since when; None: calls start."""
+    """Why nothing is called, and since when, for pages; None: calls start."""
     why = guard.halted()
     if why is None:
         return None
@@ -197,6 +197,6 @@ def halt() -> Halt | None:
 
 
 def needed() -> str | None:
-    """Why a person has to decide; None: the store is the one that it was."""
+    """Why an operator has to decide; None: the store has not been taken over."""
     why = guard.halted()
     return why if why == guard.TAKEN_OVER else None

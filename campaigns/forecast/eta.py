@@ -1,8 +1,6 @@
-"""When jobs, queues and batches end: from the limits, the calls in their windows, and what stands in line.
+"""Forecasts when jobs, queues and batches end, from rate limits, the calls in their windows, and what is queued.
 
-An end is told only where nothing but the window stands in the way (obstacles.py); else the reason is.
-
-When a queue will be empty, from the limits alone.
+There is an end only where nothing but rate limits is in the way (obstacles.py); otherwise there is a reason.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,12 +27,12 @@ from vendors.limits.values import Limit, Scope
 def forecast(
     waiting: int, limits: Iterable[Limit], in_window: Sequence[float], now: float, latency: float = 0.0
 ) -> float | None:
-    """Seconds from `now` until the last of `waiting` units is called and over; None while a limit is 0 (paused).
+    """Seconds from `now` until the last of `waiting` units has been called; None while a limit is 0 (paused).
 
-    `in_window`: unix seconds at which the vendor's latest calls were over or will be at the latest, as
-    Throttle.places tells. `latency`: seconds a call takes; a place comes round once in window + latency.
-    1,000 jobs at 5 per 60 s end after 11,940 s (document 000). Exact for one limit; with several never too
-    late, and too early by less than all windows and latencies together. Enough senders are assumed.
+    `in_window`: unix seconds at which the vendor's latest calls ended or will have ended (Throttle.places).
+    `latency`: seconds a call takes; a permit is free again after window + latency. 1,000 jobs at 5 per 60 s end after
+    11,940 s (document 000). Exact for one limit; with several never too late, and too early by less than all windows
+    and latencies together. Enough senders are assumed.
     """
     if waiting <= 0:
         return 0.0
@@ -46,27 +44,27 @@ def forecast(
 
 
 def _start(nth: int, limit: Limit, in_window: Sequence[float], now: float, latency: float) -> float:
-    """Seconds until the nth call from now may start: the places come free in turn, again and again."""
-    rounds, place = divmod(nth - 1, limit.units)
+    """Seconds until the nth call from now may start: permits become free in turn, again and again."""
+    rounds, number = divmod(nth - 1, limit.units)
     taken = sorted(min(over, now + latency) + limit.seconds - now for over in in_window)
     taken = [seconds for seconds in taken if seconds > 0][-limit.units :]
     free = limit.units - len(taken)
-    first = 0.0 if place < free else taken[place - free]
+    first = 0.0 if number < free else taken[number - free]
     return first + rounds * (limit.seconds + latency)
 
 
-PATIENCE = 1.0  # seconds; nobody who looks waits longer for Redis
-MOST_PLACES = 10_000  # of a window that are looked at
-FOREVER = timedelta(days=3650).total_seconds()  # nobody is interested in what is later
+PATIENCE = 1.0  # seconds; a page does not wait longer for Redis
+MOST_PERMITS = 10_000  # of a window that are read
+FOREVER = timedelta(days=3650).total_seconds()  # ends later than this are not shown
 NO_REDIS = Obstacle("Redis does not tell what is in the windows")
 LIMIT_0 = Obstacle("a limit is 0")
 TOO_FAR = Obstacle("ends in more than ten years")
-Places = Sequence[float]
+CallEnds = Sequence[float]  # unix seconds, as `in_window` of forecast
 
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """ends_at: about when the last call starts; None: obstacle says why nobody can know, or nothing holds it back."""
+    """ends_at: about when the last call starts. None: unknown for the reason in obstacle, or there is no limit."""
 
     ends_at: datetime | None = None
     obstacle: Obstacle | None = None
@@ -74,16 +72,16 @@ class Eta:
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """Of a job, in words: what comes next, and about when it ends; either may be empty."""
+    """What comes next for a job, and about when it ends, as users read it; either may be empty."""
 
     next: str = ""
     ends: str = ""
 
 
 def with_holder(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
-    """Each job with holder: the job of another campaign that uses its exclusive credential, or None (document 001)."""
+    """Annotates each job with holder: another campaign's job that uses its exclusive credential (document 001)."""
     others = Job.objects.filter(HOLDING, credential=OuterRef("credential")).exclude(campaign=OuterRef("campaign"))
-    # In the order of the index of holders; by id, the planner would walk through all jobs there ever were.
+    # In the order of the index of holders; by id the planner would walk through all jobs.
     holder = Subquery(others.order_by("campaign_id").values("id")[:1])
     return jobs.annotate(holder=Case(When(credential__exclusive=True, then=holder), output_field=IntegerField()))
 
@@ -95,9 +93,9 @@ def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> di
 
 
 def of_queue(queue: VendorQueue, now: datetime) -> Eta:
-    """Of what is in line.
+    """When a vendor's queue is empty.
 
-    Exact for one limit if calls take no time; their latency comes on top, once for each full window.
+    Exact for one limit if calls take no time; their latency is added once for each full window.
     """
     if obstacle := obstacles.of_queue(queue):
         return Eta(obstacle=obstacle)
@@ -112,7 +110,7 @@ def of_queue(queue: VendorQueue, now: datetime) -> Eta:
 
 
 def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int, now: datetime) -> Eta:
-    """Of so many messages that come last in line, after those and `ahead` more."""
+    """When that many messages end if they come last in the queue, after `ahead` more."""
     login = queue.logins.get(login_id or 0)
     if login is None:
         return Eta(obstacle=Obstacle("the vendor has no such credential"))
@@ -123,7 +121,7 @@ def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int
 
 
 def about(at: datetime | None, now: datetime) -> str:
-    """As people read it: 21:20 (3 h 19 min); always rounded up to the minute."""
+    """A time as users read it: 21:20 (3 h 19 min), rounded up to the minute."""
     if at is None:
         return ""
     minutes = -(-(at - now) // timedelta(minutes=1))
@@ -133,13 +131,13 @@ def about(at: datetime | None, now: datetime) -> str:
     return f"{local:%H:%M} ({long})" if hours < 20 else f"{local:%d %b %H:%M} ({long})"
 
 
-def places(vendor_id: int, login_id: int, limits: Iterable[Limit]) -> tuple[Places, Places] | None:
-    """When the latest calls were over or will be at the latest, of the vendor and of the login; None: no Redis."""
+def call_ends(vendor_id: int, login_id: int, limits: Iterable[Limit]) -> tuple[CallEnds, CallEnds] | None:
+    """When the latest calls of the vendor and of the credential ended or will have; None: no answer from Redis."""
     most = max((limit.units for limit in limits), default=0)
     if not most:
         return (), ()
     try:
-        return _throttle(settings.REDIS_URL).places(Scope(vendor_id, login_id, 0), most=min(MOST_PLACES, most))
+        return _throttle(settings.REDIS_URL).places(Scope(vendor_id, login_id, 0), most=min(MOST_PERMITS, most))
     except ThrottleUnreachable:
         return None
 
@@ -156,17 +154,17 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if queue is None:
         return JobForecast("waits for the last answers" if job.status == S.SENT else "")
     if obstacle := obstacles.of_job(job, queue, now):
-        return JobForecast(obstacle.words)
+        return JobForecast(obstacle.reason)
     full = job.credential.full_until
-    turn = f"place at {clock(full, now)}" if full and full > now else _turn(job, sums)
-    place, login = queue.places.get(job.pk), queue.logins[job.credential_id]
-    if place is None:
+    turn = f"rate-limited until {clock(full, now)}" if full and full > now else _turn(job, sums)
+    position, login = queue.places.get(job.pk), queue.logins[job.credential_id]
+    if position is None:
         return JobForecast(turn)
-    end = _end(queue, login, (place.of_vendor, place.of_login), now)
+    end = _end(queue, login, (position.of_vendor, position.of_login), now)
     if end.obstacle or end.ends_at is None:
-        return JobForecast(end.obstacle.words if end.obstacle else turn)
+        return JobForecast(end.obstacle.reason if end.obstacle else turn)
     before = obstacles.ending(job, end.ends_at, now)
-    return JobForecast(turn, before.words if before else f"ends about {about(end.ends_at, now)}")
+    return JobForecast(turn, before.reason if before else f"ends about {about(end.ends_at, now)}")
 
 
 def _turn(job: Any, sums: Progress) -> str:
@@ -180,7 +178,7 @@ def _turn(job: Any, sums: Progress) -> str:
 
 
 def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: datetime) -> Eta:
-    """When the last of so many messages of the vendor, and of the login, may be called, if that login is needed."""
+    """When the last of so many messages may be called. counts: of the vendor, and of its credential."""
     if not queue.limits and not login.limits:
         return Eta()
     taken = _taken(queue, login)
@@ -196,8 +194,8 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
     return Eta(start + timedelta(seconds=seconds)) if seconds < FOREVER else Eta(obstacle=TOO_FAR)
 
 
-def _taken(queue: VendorQueue, login: LoginQueue) -> tuple[Places, Places] | None:
-    """Asked of Redis once a queue and login."""
+def _taken(queue: VendorQueue, login: LoginQueue) -> tuple[CallEnds, CallEnds] | None:
+    """As call_ends; read from Redis once for each queue and credential."""
     if login.id not in queue.taken:
-        queue.taken[login.id] = places(queue.vendor_id, login.id, (*queue.limits, *login.limits))
+        queue.taken[login.id] = call_ends(queue.vendor_id, login.id, (*queue.limits, *login.limits))
     return queue.taken[login.id]

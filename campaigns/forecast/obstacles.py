@@ -1,4 +1,4 @@
-"""What stands in a job's way, besides the window: one answer for lists, pages, commands and programs."""
+"""What keeps a job from being called, besides rate limits: the same answer for pages, commands and the API."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ WITH_NOBODY = (S.RENDERED, S.READY, S.DISPATCHED, S.RECOVERING, S.P_QUEUED, S.P_
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """In words; until: when it is gone by itself, None: nobody can know."""
+    """reason: as users read it; until: when it ends by itself, None: unknown."""
 
-    words: str
+    reason: str
     until: datetime | None = None
 
 
 def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
-    """The first of those that keep it from being called; None: the window alone, if anything.
+    """The first obstacle to a job's calls; None: there is none but rate limits.
 
-    The job needs its vendor, credential and campaign, and its holder (eta.with_holder).
+    The job comes with its vendor, credential, campaign and holder (eta.with_holder).
     """
     if job.is_done or job.status in (S.SENT, S.STOPPED, S.P_STOPPED):
         return None
@@ -55,7 +55,7 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
 
 
 def of_queue(queue: VendorQueue) -> Obstacle | None:
-    """What keeps all of a vendor's queue."""
+    """What keeps a vendor's whole queue from being called."""
     if stopped := queue.halted or _paused(queue):
         return Obstacle(stopped)
     waiting = [login for login in queue.logins.values() if login.waiting]
@@ -67,34 +67,34 @@ def of_queue(queue: VendorQueue) -> Obstacle | None:
 
 
 def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
-    """What waits and is not in line, and why."""
+    """What waits without being in the queue, and why, as texts."""
     stopped = [login for login in queue.logins.values() if login.waiting and login.stopped]
-    told = [f"{login.waiting:,} wait: {login.stopped}" for login in stopped]
+    found = [f"{login.waiting:,} wait: {login.stopped}" for login in stopped]
     if queue.put_off:
         first = f", the first until {clock(queue.next_at, now)}" if queue.next_at else ""
-        told.append(f"{queue.put_off:,} wait for a time of their own{first}")
+        found.append(f"{queue.put_off:,} wait for a time of their own{first}")
     if queue.rendered:
-        told.append(f"{queue.rendered:,} for the {of_night(vendor, queue, now).words}")
-    return told
+        found.append(f"{queue.rendered:,} for the {of_night(vendor, queue, now).reason}")
+    return found
 
 
 def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
-    """The run that takes what is rendered, with its date; and which one did not."""
+    """The wait of rendered jobs for their nightly run; names an earlier run that did not take them."""
     night = nightly.coming(vendor, queue.nights, now)
     if night is None:
         return Obstacle("no nightly dispatch: the vendor has no weekday for it")
     zone = ZoneInfo(vendor.time_zone)
     local, today = night.at.astimezone(zone), now.astimezone(zone).date()
     day = {0: "today", 1: "tomorrow"}.get((local.date() - today).days, f"{local:%A}")
-    words = f"nightly dispatch {day}, {local.day} {local:%b %H:%M} {zone.key}"
+    reason = f"nightly dispatch {day}, {local.day} {local:%b %H:%M} {zone.key}"
     if night.lost:
         was = "was missed" if night.lost.missed else "has been"
-        words += f"; that of {night.lost.day.day} {night.lost.day:%b} {was}"
-    return Obstacle(words, night.at)
+        reason += f"; that of {night.lost.day.day} {night.lost.day:%b} {was}"
+    return Obstacle(reason, night.at)
 
 
 def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
-    """What comes before that end: its deadline, or the end of its sending hours."""
+    """What comes before the forecast end: the deadline, or the end of the sending hours."""
     closes = sending_hours.closes_at(job.campaign, now)
     if closes is None or ends <= closes:
         return None
@@ -104,7 +104,7 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """18:00; with its date where that is not obvious."""
+    """18:00, with the date if it is 20 hours away or more."""
     local = timezone.localtime(at)
     return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else f"{local:%d %b %H:%M}"
 
@@ -128,7 +128,7 @@ def _own_time(job: Any, now: datetime) -> Obstacle | None:
 
 
 def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
-    """Does any caster of these kinds take such a job once it is dispatched?"""
+    """Whether a mailcaster of one of these kinds takes such a job once it is dispatched."""
     to_be_cut = not (job.parent_id or job.fence) and job.size >= job.vendor.small_audience_threshold
     status = S.P_QUEUED if job.status in PARENTS or (job.status == S.READY and to_be_cut) else S.DISPATCHED
     ranks = (rank for kind in kinds for rank in ORDER[kind])

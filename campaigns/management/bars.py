@@ -23,10 +23,10 @@ class Bars:
         self.rich.stop()
 
     def reading(self, file: BinaryIO) -> Callable[[], None]:
-        """Call what it returns now and then; file: seekable, its place is the progress."""
-        place = file.tell()
+        """Call what it returns now and then; the position in the (seekable) file is the progress."""
+        position = file.tell()
         task = self.rich.add_task("Checking", total=file.seek(0, 2))
-        file.seek(place)
+        file.seek(position)
         return lambda: self.rich.update(task, completed=file.tell())
 
     def storing(self, recipients: int) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""To stay with jobs until they are over."""
+"""Waits for jobs to end and says how they did: for the commands with --wait."""
 
 from collections.abc import Callable, Iterable
 from time import monotonic, sleep
@@ -12,18 +12,18 @@ from campaigns.models import Job
 from campaigns.progress import Progress, of_jobs
 
 POLL_SECONDS = 0.5
-REST = 4  # times as long as a look took: a hundred thousand jobs are not looked at all the time
+REST = 4  # pauses last so many times as long as the last look, so that many jobs are not counted all the time
 OVER = (*DONE, Status.STOPPED, Status.P_STOPPED)
-RECORDED = (*DONE, Status.P_STOPPED)  # what was in flight when they were stopped has ended, too
+RECORDED = (*DONE, Status.P_STOPPED)  # and what was in flight at a stop is recorded
 FAILED, IN_DOUBT, INTERRUPTED = 4, 5, 130  # exit codes
 
 
 def follow(
     job_ids: Iterable[int], over: Iterable[Status] = OVER, count: Callable[[Progress], int] = lambda sums: sums.open
 ) -> Progress:
-    """Returns when all the jobs and their children are over, with what became of the messages.
+    """Waits until all the jobs and their children are over; returns the progress of all together.
 
-    count: messages still to go, for the bar. Raises CommandError when the person has seen enough.
+    count: messages still to go, for the progress bar. Raises CommandError at Ctrl-C.
     """
     ids, states = list(job_ids), tuple(over)
     try:
@@ -38,11 +38,11 @@ def follow(
                     return _sums(ids)
                 sleep(max(POLL_SECONDS, REST * (monotonic() - began)))
     except KeyboardInterrupt:
-        raise CommandError("the work goes on without you", returncode=INTERRUPTED) from None
+        raise CommandError("sending goes on without you", returncode=INTERRUPTED) from None
 
 
 def ending(sums: Progress) -> str:
-    """One line for people."""
+    """The counts as one line of text."""
     counts = {
         "accepted": sums.accepted,
         "refused": sums.refused,
@@ -54,13 +54,13 @@ def ending(sums: Progress) -> str:
 
 
 def facts(sums: Progress) -> dict[str, int]:
-    """The same for programs."""
+    """The same for --json."""
     names = ("size", "accepted", "refused", "expired", "in_doubt", "waiting", "units")
     return {name: getattr(sums, name) for name in names}
 
 
 def code(sums: Progress) -> int:
-    """0: every message was accepted; IN_DOUBT: some need attention; FAILED: some failed, expired or were not sent."""
+    """The exit code. 0: all accepted; IN_DOUBT: some need attention; FAILED: some failed, expired or were not sent."""
     if sums.in_doubt:
         return IN_DOUBT
     return FAILED if sums.accepted < sums.size else 0

@@ -1,9 +1,4 @@
-"""What the commands that decide about jobs share: which jobs, are you sure, who and why, wait for the end.
-
-The look-ups of the admin's list as flags, the same for every command that is about jobs.
-
-How a decision's answers are reported, and with which exit code.
-"""
+"""What the commands about jobs share: flags for look-ups, confirmation, reports of decisions, waiting, exit codes."""
 
 import sys
 from argparse import ArgumentParser
@@ -28,24 +23,27 @@ CODE_OF = {Verdict.UNKNOWN: 1, Verdict.STALE: 1, Verdict.BUSY: NOT_YET}
 
 
 def report_decisions(out: OutputWrapper, answers: Iterable[JobDecision], as_json: bool) -> None:
-    """One line a job. Raises CommandError with the lowest exit code above 0 of all answers."""
-    told = list(answers)
-    bad = [answer for answer in told if answer.verdict in CODE_OF]
+    """Reports the decisions, one line a job. Raises CommandError with the lowest exit code above 0 of all."""
+    decided = list(answers)
+    bad = [answer for answer in decided if answer.verdict in CODE_OF]
     if as_json:
-        write_json(out, ({"job": a.job_id, "verdict": a.verdict, "told": a.told, "messages": a.messages} for a in told))
+        write_json(
+            out, ({"job": a.job_id, "verdict": a.verdict, "told": a.told, "messages": a.messages} for a in decided)
+        )
     else:
-        for answer in told:
+        for answer in decided:
             if answer not in bad:
                 out.write(answer.told)
     if bad:
         raise CommandError("\n".join(a.told for a in bad), returncode=min(CODE_OF[a.verdict] for a in bad))
 
 
-KNOWN = 20  # sponsors that are named to who has misspelt one
+KNOWN = 20  # sponsors that are named if one is misspelt
 NAMES = ("sponsor", "campaign", "vendor", "status", "since", "until")
 
 
 def add_lookups(parser: ArgumentParser) -> None:
+    """The look-ups of the admin's list as flags."""
     parser.add_argument("--sponsor", metavar="NAME")
     parser.add_argument("--campaign", metavar="NAME", help="a campaign's name, or its number")
     parser.add_argument("--vendor", metavar="SLUG")
@@ -61,13 +59,13 @@ def any_lookup(options: Mapping[str, Any]) -> bool:
 
 
 def whole(options: Mapping[str, Any]) -> Q:
-    """A parent stands for its children; but where an end of messages is asked for, the children are meant."""
+    """Leaves out children, which their parent stands for, except in a look-up by a result of messages."""
     ends = [name.lower() for name in filters.ENDS]
     return Q() if (options["status"] or "").lower() in ends else Q(parent=None)
 
 
 def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
-    """Those that the flags name. Raises CommandError for names and values that there are not."""
+    """The jobs that the flags name. Raises CommandError for unknown names and bad values."""
     found = Job.objects.all()
     if options["sponsor"]:
         sponsor = Sponsor.objects.filter(name=options["sponsor"]).first()
@@ -90,12 +88,12 @@ def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
 
 CODES = (
     "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage, or --yes is missing, 3 not yet; "
-    "with --wait also 4 some failed or were not sent, 5 some need attention, 130 Ctrl-C (the work goes on)."
+    "with --wait also 4 some failed or were not sent, 5 some need attention, 130 Ctrl-C (sending goes on)."
 )
 
 
 class Deciding(BaseCommand):
-    """Jobs by id, or by the look-ups of the admin's list; the latter are counted and confirmed first."""
+    """A command that decides about jobs, by id or by look-ups; those that are looked up are counted and confirmed."""
 
     over: tuple[Status, ...] = following.OVER
 
@@ -113,12 +111,12 @@ class Deciding(BaseCommand):
         if not ids or options["dry_run"]:
             named = Job.objects.filter(pk__in=ids) if ids else looked_up_jobs(options)
             found = list(self.legal(named, options))
-            words, counts = self.numbers(found)
+            text, counts = self.numbers(found)
             if options["dry_run"] or not found:
                 facts = {"dry_run": options["dry_run"], "jobs": len(found), **counts}
-                tell(self.stdout, words, facts, options["json"])
+                tell(self.stdout, text, facts, options["json"])
                 return
-            confirm(words, options)
+            confirm(text, options)
             ids = [job.pk for job in found]
         answers = self.act(ids, Actor(options["by"] or person()), options)
         report_decisions(self.stdout, answers, options["json"])
@@ -126,14 +124,15 @@ class Deciding(BaseCommand):
             wait(self, [one.job_id for one in answers if one.verdict == Verdict.DONE], options, self.over)
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Those of the jobs that the decision can do something to."""
+        """Those of the jobs about which the decision can be made."""
         raise NotImplementedError
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
-        """What it would do, for people and for programs."""
+        """What the decision would do, as text and as facts for --json."""
         raise NotImplementedError
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+        """Makes the decision about these jobs."""
         raise NotImplementedError
 
 
@@ -146,28 +145,28 @@ def deciding(parser: ArgumentParser) -> None:
 
 
 def somebody_there() -> bool:
-    """Is there a person at a terminal who can be asked?"""
+    """Whether a user at a terminal can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirm(words: str, options: dict[str, Any]) -> None:
-    """Asks on a terminal. Raises CommandError where nobody says yes."""
+def confirm(text: str, options: dict[str, Any]) -> None:
+    """Asks at the terminal. Raises CommandError unless the answer is yes, or without a terminal or --yes."""
     if options["yes"]:
         return
     if not somebody_there():
-        raise CommandError(f"{words}; add --yes to do it", returncode=2)
-    sys.stderr.write(f"{words}. Go on? [y/N] ")
+        raise CommandError(f"{text}; add --yes to do it", returncode=2)
+    sys.stderr.write(f"{text}. Go on? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was changed", returncode=2)
 
 
 def wait(command: BaseCommand, ids: list[int], options: dict[str, Any], over: Iterable[Status]) -> None:
-    """Follows the jobs, tells how they ended; not all well: ends with the exit code for it."""
+    """Waits until the jobs have ended and reports how; raises SystemExit with code 4 or 5 if not all went well."""
     if not ids:
         return
     sums = following.follow(ids, over)
-    words = f"{'1 job' if len(ids) == 1 else f'{len(ids):,} jobs'}: {following.ending(sums)}"
-    tell(command.stdout, words, {"jobs": len(ids), **following.facts(sums)}, options["json"])
+    text = f"{'1 job' if len(ids) == 1 else f'{len(ids):,} jobs'}: {following.ending(sums)}"
+    tell(command.stdout, text, {"jobs": len(ids), **following.facts(sums)}, options["json"])
     if over is not following.RECORDED and (code := following.code(sums)):
         raise SystemExit(code)

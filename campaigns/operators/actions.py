@@ -1,6 +1,7 @@
-"""What people press, from a command or in the admin: the decision, its record, the dispatch of what it set free.
+"""Operators' decisions, from a command or the admin: stop, retry, dispatch, settle; each with its record.
 
-`by` None leaves no record: a program's decisions are recorded as its session.
+What a decision makes ready is dispatched in its transaction. `by` None leaves no record, as for programs, whose
+session is the record.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""The look-ups of document 000: jobs by sponsor, by status (one, or a group in people's words), by date.
+"""The look-ups of document 000: jobs by status (a single one, or a group such as Sending) and by date.
 
 The admin's list and the commands share them.
 """
@@ -17,24 +17,24 @@ from campaigns.models.mail import DOUBTS, FAILED
 
 DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
 LEAVES = ~Q(status__in=PARENTS)
-# A message's end is told of the leaf job that it is in.
+# Results of messages are counted in leaves.
 ENDS = {labels.FAILED: FAILED & LEAVES, labels.ATTENTION: DOUBTS & LEAVES}
 
 
 def by_status(word: str) -> Q:
-    """A status, a group, or an end that some message of the job came to. Raises ValueError, which names them all."""
+    """Jobs with this status, in this group, or with a message of this result. Raises ValueError, which names them."""
     return end(word) or Q(status__in=statuses(word))
 
 
 def end(word: str) -> Q | None:
-    """If the word is an end of messages, in any case."""
+    """Jobs with a message of this result (of ENDS, in any case); None: it is no result."""
     return {name.lower(): found for name, found in ENDS.items()}.get(word.lower())
 
 
 def statuses(word: str) -> tuple[Status, ...]:
-    """A status or a group, in any case. Raises ValueError, which names them all.
+    """The statuses that a status or a group names, in any case. Raises ValueError, which names them all.
 
-    Where a name is both, as Sent is, capitals as in SENT mean the status alone.
+    Where a name is both, like Sent, capitals as in SENT mean the status.
     """
     if word in Status:
         return (Status(word),)
@@ -46,7 +46,7 @@ def statuses(word: str) -> tuple[Status, ...]:
 
 
 def moment(typed: str) -> datetime:
-    """An ISO date (its first instant) or datetime; without a zone it is in the current one. Raises ValueError."""
+    """Reads an ISO date, as its first moment, or a datetime; default is the current zone. Raises ValueError."""
     try:
         found: datetime | date | None = parse_date(typed) or parse_datetime(typed)
     except ValueError:
@@ -59,12 +59,12 @@ def moment(typed: str) -> datetime:
 
 
 def dated(jobs: "QuerySet[Job]", since: str, until: str, by: str = "created") -> "QuerySet[Job]":
-    """By that date in [since, until); an empty text leaves that side open. Raises ValueError."""
+    """The jobs whose date `by` is in [since, until); an empty text leaves that side open. Raises ValueError."""
     return within(jobs, moment(since) if since else None, moment(until) if until else None, by)
 
 
 def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None, by: str) -> "QuerySet[Any]":
-    """By one of DATES in [since, until); None leaves that side open."""
+    """The rows whose date `by` (of DATES) is in [since, until); None leaves that side open."""
     column = DATES[by]
     if since:
         jobs = jobs.filter(**{f"{column}__gte": since})
@@ -72,5 +72,5 @@ def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None
 
 
 def days(first: str, last: str) -> tuple[datetime | None, datetime | None]:
-    """These days, both included, as a calendar shows a range: half-open, in the current zone. Raises ValueError."""
+    """[since, until) from the first to the last day, both included, in the current zone. Raises ValueError."""
     return moment(first) if first else None, moment(last) + timedelta(days=1) if last else None

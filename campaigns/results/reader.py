@@ -1,6 +1,6 @@
-"""The answer to "what became of my request": from the session's result server, else from the rows (document 002, 9).
+"""Answers what became of a session, from its result server or else from the rows (document 002, 9).
 
-The rows are the truth. A stored result is used only if the job's counters are still those that it was made from.
+The rows are the truth: a stored result is used only if the job's counters are still those that it was made from.
 """
 
 import logging
@@ -17,13 +17,13 @@ from campaigns.results import writer as result_store
 
 log = logging.getLogger(__name__)
 
-# Why a message failed, where our own code is no word of the vendor's.
+# Why a message failed, where the code is ours and not the vendor's.
 REASONS = {"expired": "it was not sent before its expiry", "template": "its template could not be filled"}
 
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """A session as it is now."""
+    """A session with the state of its job."""
 
     session: Session
     job: Job
@@ -36,12 +36,12 @@ class SessionView:
 
     @property
     def finished(self) -> bool:
-        """Nothing will be called any more, unless a person retries."""
+        """Nothing will be called any more unless somebody retries."""
         return self.job.is_done
 
     @property
     def stopped(self) -> bool:
-        """No call starts any more; those in the air may still be answered."""
+        """No call starts any more; calls in flight may still be answered."""
         return _stopped(self.job)
 
 
@@ -50,12 +50,12 @@ def _stopped(job: Job) -> bool:
 
 
 def plain(word: str) -> str:
-    """The word that people see, as programs write it: Needs attention -> needs_attention."""
+    """A label as the API writes it: Needs attention -> needs_attention."""
     return word.lower().replace(" ", "_")
 
 
 def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
-    """None: there is none, or it is somebody else's."""
+    """The session of that sponsor and mode; None: there is none."""
     mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
     session = mine.select_related("job__vendor").defer("answer", "fingerprint").first()
     if session is None:
@@ -64,20 +64,20 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
 
 
 def changed(look: SessionView) -> bool:
-    """What a long poll watches: has anything happened since?"""
+    """Whether the job's status or counters have changed since; a long poll asks this."""
     names = ("status", "accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
     now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
     return now != tuple(getattr(look.job, name) for name in names)
 
 
 def messages(look: SessionView) -> list[dict[str, Any]]:
-    """All messages of a session, in order, each with what became of it."""
+    """All messages of a session, in order, as the API shows them."""
     return (_stored(look) if look.finished else None) or of_rows(look.session, look.job)
 
 
 def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
-    """One message of a session, from the rows; None: there is none, or it is somebody else's."""
-    hot = OpsMessage.objects.filter(pk=message_id).first()  # first: what leaves ops meanwhile is in the truth by then
+    """One message of a session of that sponsor and mode, from the rows; None: there is none."""
+    hot = OpsMessage.objects.filter(pk=message_id).first()  # first: if it leaves ops meanwhile, the ground truth has it
     row = Message.objects.filter(pk=message_id).defer("params", "recipient").first()
     mine = Session.objects.of_sponsors([sponsor_id]).filter(test=test).select_related("job")
     session = mine.filter(job__campaign=row.campaign_id).first() if row else None
@@ -89,7 +89,7 @@ def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | No
 
 
 def tag(job: Job) -> list[Any]:
-    """What a result was made from."""
+    """The counters that a result is made from; if they differ later, the result is stale."""
     counts = (job.accepted, job.refused, job.in_doubt, job.expired, job.delivered, job.bounced)
     return [_iso(job.finished_at), *counts]
 
@@ -106,7 +106,7 @@ def _stored(look: SessionView) -> list[dict[str, Any]] | None:
 
 
 def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
-    """From the truth, and from ops for what is being sent."""
+    """All messages of a session from the ground truth, or from ops while they are being sent."""
     mine = {"id__gte": job.first_message, "id__lt": job.end}
     hot = {row.pk: row for row in OpsMessage.objects.filter(**mine)}
     rows = Message.objects.filter(**mine).order_by("id").defer("params", "recipient")
@@ -117,7 +117,7 @@ def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
 
 
 def facts(message: Message, row: Delivery, reference: str | None, *, stopped: bool) -> dict[str, Any]:
-    """row: the message's row in ops, if it is there."""
+    """A message as the API shows it. row: its copy in ops if there is one, else the message itself."""
     return {
         "id": f"msg_{message.pk}",
         "reference": reference,

@@ -1,12 +1,11 @@
-"""The consumer of document 002: takes finished work, writes result, then session, and only then acknowledges.
+"""The consumer of document 002: writes a finished session's result, then its session, and only then acknowledges.
 
-A store that is away gets a few tries; then the result is dropped, for the rows can answer as well. A session that could
-not be written stays open and is found by the sweep.
+The result store is a list of key/value servers, each with the results of its share of the sessions. A session's server
+is a stable hash of its id modulo their number; that index is written to the session, so servers can be appended to
+settings.RESULT_URLS at any time. Results hold no addresses, and expire.
 
-The result store of document 002: key/value servers, each with the results of its share of the sessions.
-
-A session's server is a stable hash of its id modulo their number; the number is written to the session, so servers can
-be added at the end of settings.RESULT_URLS while there are sessions. Results hold no recipient's address, and expire.
+A server that does not answer is tried a few times; then the result is dropped, because the rows can answer as well. A
+session that could not be written stays open, and the sweep finds it.
 """
 
 import logging
@@ -32,15 +31,16 @@ from vendors import redis_clients
 
 
 class ResultStoreUnreachable(Exception):
-    """This result server is away. The truth in PostgreSQL remains."""
+    """The result server does not answer. The rows in PostgreSQL still do."""
 
 
 def shard_of(session: UUID) -> int:
+    """The index of the session's server in settings.RESULT_URLS."""
     return zlib.crc32(session.bytes) % len(settings.RESULT_URLS)
 
 
 def put_result(shard: int, session: UUID, result: dict[str, Any]) -> None:
-    """For settings.RESULT_TTL. Raises Unreachable."""
+    """Stores a result for settings.RESULT_TTL seconds. Raises ResultStoreUnreachable."""
     blob = zlib.compress(orjson.dumps(result), 1)
     try:
         _server(shard).set(_key(session), blob, ex=settings.RESULT_TTL)
@@ -49,7 +49,7 @@ def put_result(shard: int, session: UUID, result: dict[str, Any]) -> None:
 
 
 def get_result(shard: int, session: UUID) -> dict[str, Any] | None:
-    """None: it has expired, or is lost. Raises Unreachable."""
+    """The stored result; None: it has expired or is lost. Raises ResultStoreUnreachable."""
     if shard >= len(settings.RESULT_URLS):
         return None
     try:
@@ -80,20 +80,20 @@ Written = TypeVar("Written")
 
 
 def sessions_to_write(job_ids: Iterable[int]) -> list[UUID]:
-    """The open sessions of these jobs; most jobs have none."""
+    """The unwritten sessions of those of the jobs that are done; most jobs have none."""
     mine = Session.objects.filter(job__in=list(job_ids), finished_at=None, job__status__in=DONE)
     return list(mine.values_list("pk", flat=True))
 
 
 def left_behind() -> list[UUID]:
-    """Sessions whose bell was lost, and those of which a doubt was settled since their result was written."""
+    """Sessions whose notification was lost, and those with doubts settled since their result was written."""
     still_open = Session.objects.filter(finished_at=None, job__status__in=DONE)
     settled = Session.objects.filter(in_doubt__gt=0, job__status__in=DONE).exclude(job__in_doubt=F("in_doubt"))
     return [*still_open.values_list("pk", flat=True)[:MOST], *settled.values_list("pk", flat=True)[:MOST]]
 
 
 def write_result(session_id: UUID) -> list[int]:
-    """Writes a finished session's result; the ids of the webhook calls that are to be made. Twice does no harm."""
+    """Writes a finished session's result; returns the ids of the webhook calls to make. Idempotent."""
     return _tried(lambda: _consume(session_id), (OperationalError, InterfaceError), f"session {session_id}") or []
 
 
@@ -121,7 +121,7 @@ def _put(shard: int, session_id: UUID, result: dict[str, Any]) -> bool:
 
 
 def _tried(step: Callable[[], Written], errors: tuple[type[Exception], ...], what: str) -> Written | None:
-    """A few times; then it is dropped, with a word in the log."""
+    """Tries the step a few times and logs each failure; None: it failed every time."""
     for pause in (*PAUSES, None):
         try:
             return step()

@@ -60,7 +60,7 @@ class Forecasts:
         if read.queue.cost:
             basis += f", {read.queue.cost}"
         if obstacle := ends[0].obstacle:
-            basis += f"; {obstacle.words}"
+            basis += f"; {obstacle.reason}"
         return _forecast(_at(ends[0], now), _at(ends[1], now), basis)
 
     def forget(self) -> None:

@@ -165,7 +165,7 @@ def limits_of(vendor: Vendor) -> tuple[Limit, ...]:
 def ends(end: Eta, in_line: int, now: datetime) -> str:
     """About when what is in line has gone, or why nobody can say; empty without a limit."""
     if end.obstacle:
-        return f"no end: {end.obstacle.words}"
+        return f"no end: {end.obstacle.reason}"
     return eta.about(end.ends_at, now) if in_line else "nothing is in line"
 
 
@@ -186,7 +186,7 @@ def _vendor(
 ) -> VendorRow:
     """counted: the viewer may know how much waits of everybody's mail."""
     limits = limits_of(vendor)
-    window = eta.places(vendor.pk, 0, limits)
+    window = eta.call_ends(vendor.pk, 0, limits)
     full = meters(limits, window[0] if window else None)
     row = VendorRow(vendor, limits, full, queue.jobs, queue.mine, today=today)
     row.ends = ends(eta.of_queue(queue, now), queue.in_line, now) if queue.waiting else "nothing waits"

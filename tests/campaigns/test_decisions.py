@@ -78,7 +78,7 @@ class TestNeedsAttention:
         job = logged(1, [in_doubt()])
         chosen = {"message": [job.first_message], "decision": "resend"}
         page = flat(operator.post(ATTENTION, chosen))
-        assert "these people get them twice" in page and not Resolution.objects.exists()
+        assert "their recipients get them twice" in page and not Resolution.objects.exists()
         operator.post(ATTENTION, {**chosen, "confirmed": "Yes", "reason": "asked Velma"})
         assert statuses(job) == ["DISPATCHED"]
         assert Resolution.objects.get().decided_by == "ann"

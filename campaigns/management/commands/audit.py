@@ -1,3 +1,5 @@
+"""`manage.py audit`: checks the promises on the rows."""
+
 from argparse import ArgumentParser
 from typing import Any
 

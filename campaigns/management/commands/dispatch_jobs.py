@@ -1,4 +1,4 @@
-"""`manage.py dispatch_jobs`: the nightly jobs, now (document 000)."""
+"""`manage.py dispatch_jobs`: dispatches nightly jobs now (document 000)."""
 
 import json
 from argparse import ArgumentParser
@@ -35,7 +35,7 @@ class Command(BaseCommand):
             self._tell(found, options)
             return
         if found.jobs and job_commands.somebody_there():
-            job_commands.confirm(f"This dispatches {_words(found)}", options)
+            job_commands.confirm(f"This dispatches {_sentence(found)}", options)
         waited = list(jobs.filter(status=Status.RENDERED).values_list("pk", flat=True)) if options["wait"] else []
         done = dispatcher.dispatch(jobs)
         notify_vendors(done.vendors)
@@ -50,10 +50,10 @@ class Command(BaseCommand):
         elif not done.jobs:
             self.stdout.write("No job waits for dispatch.")
         else:
-            self.stdout.write(f"{'Would dispatch' if options['dry_run'] else 'Dispatched'} {_words(done)}")
+            self.stdout.write(f"{'Would dispatch' if options['dry_run'] else 'Dispatched'} {_sentence(done)}")
 
 
-def _words(done: Dispatched) -> str:
+def _sentence(done: Dispatched) -> str:
     jobs = "1 job" if done.jobs == 1 else f"{done.jobs:,} jobs"
     return f"{jobs} ({done.leaves:,} whole, {done.parents:,} to be cut): {', '.join(_slugs(done))}"
 

@@ -1,4 +1,4 @@
-"""`manage.py forecast`: when what waits for a vendor will have gone."""
+"""`manage.py forecast`: when the last message that waits for a vendor will be called."""
 
 from argparse import ArgumentParser
 from datetime import datetime
@@ -35,21 +35,21 @@ class Command(BaseCommand):
         for vendor in vendors:
             queue = found[vendor.pk]
             end = eta.of_queue(queue, now)
-            words = f"{vendor.slug}: {sentence(vendor, queue, end, now)}"
-            tell(self.stdout, words, facts(queue, end, now), options["json"])
+            text = f"{vendor.slug}: {sentence(vendor, queue, end, now)}"
+            tell(self.stdout, text, facts(queue, end, now), options["json"])
 
 
 def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str:
     """1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
-    pace = " and ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in queue.limits) or "no limit"
-    pace += f", {queue.cost}" if queue.cost else ""
-    words = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {pace}: {_end(queue, end, now)}"
-    return "; ".join([words, *obstacles.apart(vendor, queue, now)])
+    limits = " and ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in queue.limits) or "no limit"
+    limits += f", {queue.cost}" if queue.cost else ""
+    text = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {limits}: {_end(queue, end, now)}"
+    return "; ".join([text, *obstacles.apart(vendor, queue, now)])
 
 
 def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:
     if end.obstacle and queue.waiting:
-        return f"no end: {end.obstacle.words}"
+        return f"no end: {end.obstacle.reason}"
     if not queue.in_line:
         return "nothing is in line"
     return f"ends {eta.about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
@@ -60,7 +60,7 @@ def _count(number: int, what: str) -> str:
 
 
 def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
-    """For programs."""
+    """The same for --json."""
     return {
         "vendor": queue.slug,
         "jobs": queue.jobs,
@@ -70,7 +70,7 @@ def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
         "limits": [f"{limit.units}/{limit.seconds:g}" for limit in queue.limits],
         "ends_at": end.ends_at,
         "seconds": (end.ends_at - now).total_seconds() if end.ends_at else None,
-        "unknown": end.obstacle.words if end.obstacle and queue.waiting else "",
+        "unknown": end.obstacle.reason if end.obstacle and queue.waiting else "",
         "put_off": queue.put_off,
         "for_the_night": queue.rendered,
     }

@@ -1,3 +1,5 @@
+"""`manage.py list_jobs`: jobs with their progress, by the look-ups of document 000."""
+
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from itertools import islice
@@ -24,7 +26,7 @@ SPARE = ("in_flight", "expired", "refused", "in_doubt", "waiting", "accepted", "
 
 class Command(BaseCommand):
     help = (
-        "Lists jobs, newest first, with their messages by what became of them. A parent stands for its children and "
+        "Lists jobs, newest first, with counts of their messages by state. A parent stands for its children and "
         "shows their sums. Exit codes: 0 listed, 1 unknown name or bad value, 2 usage."
     )
 
@@ -58,12 +60,12 @@ def _facts(jobs: QuerySet[Job]) -> Iterator[dict[str, Any]]:
     rows = jobs.iterator(chunk_size=CHUNK)
     while chunk := list(islice(rows, CHUNK)):
         sums = progress.of_jobs(chunk)
-        prospects = eta.of_jobs(chunk, sums, timezone.now())
+        forecasts = eta.of_jobs(chunk, sums, timezone.now())
         for job in chunk:
-            yield _of(job, sums[job.pk], prospects[job.pk])
+            yield _of(job, sums[job.pk], forecasts[job.pk])
 
 
-def _of(job: Job, sums: progress.Progress, prospect: eta.JobForecast) -> dict[str, Any]:
+def _of(job: Job, sums: progress.Progress, forecast: eta.JobForecast) -> dict[str, Any]:
     return {
         "id": job.pk,
         "parent": job.parent_id,
@@ -76,5 +78,5 @@ def _of(job: Job, sums: progress.Progress, prospect: eta.JobForecast) -> dict[st
         **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED, "units")},
         "created_at": job.created_at.isoformat(),
         "created": f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}",
-        "next": ", ".join(filter(None, (prospect.next, prospect.ends))),
+        "next": ", ".join(filter(None, (forecast.next, forecast.ends))),
     }

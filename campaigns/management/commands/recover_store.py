@@ -1,3 +1,5 @@
+"""`manage.py recover_store`: after a failover or a restore of PostgreSQL, lets calls start again."""
+
 from argparse import ArgumentParser
 from datetime import datetime
 from typing import Any
@@ -15,9 +17,9 @@ from vendors.management.output import tell
 
 class Command(BaseCommand):
     help = (
-        "After a failover or a restore of PostgreSQL nothing is called until a person has run this: it tells in "
+        "After a failover or a restore of PostgreSQL nothing is called until somebody has run this: it shows in "
         "numbers what may have been called that the rows do not know, puts that in doubt, and lets calls start "
-        "again. Redis is asked what it let through; where it was not there all the time, all that waits and may have "
+        "again. Redis is asked what it let through; if it was not there all the time, all that waits and may have "
         "been called is in doubt. Exit codes: 0 done, or nothing to do, 1 bad value, 2 usage, or --yes is missing."
     )
 
@@ -50,9 +52,9 @@ class Command(BaseCommand):
                 losses = recovery.recover(by, options["reason"], since, without, shown)
             except recovery.Changed as error:
                 raise CommandError(str(error)) from error
-        told = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
+        after = "" if options["dry_run"] else ". Calls start again; `resolve --list` shows what is in doubt"
         facts = {"taken_over": True, "dry_run": options["dry_run"], "vendors": [recovery.facts(one) for one in losses]}
-        tell(self.stdout, recovery.describe(losses) + told, facts, options["json"])
+        tell(self.stdout, recovery.describe(losses) + after, facts, options["json"])
 
 
 def _time(word: str | None) -> datetime | None:

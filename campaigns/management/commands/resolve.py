@@ -1,3 +1,5 @@
+"""`manage.py resolve`: lists messages in doubt and settles them."""
+
 from argparse import ArgumentParser
 from typing import Any
 
@@ -23,9 +25,9 @@ COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen"
 
 class Command(BaseCommand):
     help = (
-        "Messages in doubt: the vendor may have them, its answer is lost. Lists them, or settles them as a person "
-        "found out: those that are named, all or none, or those of jobs that have ended, by --job, --vendor and the "
-        "like. " + job_commands.CODES
+        "Lists messages in doubt (the vendor may have them, its answer was lost), or settles them as you found out: "
+        "those that you name, all or none, or those of jobs that have ended, by --job, --vendor and the like. "
+        + job_commands.CODES
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -50,8 +52,10 @@ class Command(BaseCommand):
             return
         decided, named = options["decision"] and options["reason"].strip(), bool(options["messages"])
         if not decided or named == (jobs is not None):
-            told = "say --list, or --as sent|failed|resend --reason TEXT and which: MESSAGE ..., or --job, --vendor ..."
-            raise CommandError(told, returncode=2)
+            usage = (
+                "say --list, or --as sent|failed|resend --reason TEXT and which: MESSAGE ..., or --job, --vendor ..."
+            )
+            raise CommandError(usage, returncode=2)
         if jobs is None:
             self._settle(options)
         else:
@@ -79,14 +83,14 @@ class Command(BaseCommand):
             job_commands.wait(self, list(done.ready), options, following.OVER)
 
     def _settle_jobs(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> None:
-        """One leaf job after the other; a parent's children are found by the same look-ups."""
+        """Settles one leaf after the other; the look-ups find the children of parents."""
         ended = jobs.filter(status=Status.LOGGED, in_doubt__gt=0).order_by("pk")
         ids = list(ended.values_list("pk", flat=True))
         seen, number = versions(ids), doubts_resolve.list_doubts(jobs=ended).count()
         if options["dry_run"]:
             self._would(number, len(ids), options)
             return
-        job_commands.confirm(_words(number, len(ids), options), options)
+        job_commands.confirm(_question(number, len(ids), options), options)
         how = options["decision"], Actor(options["by"] or person()), options["reason"]
         answers = [answer for one in ids for answer in actions.settle_jobs([one], *how, seen[one])]
         report_decisions(self.stdout, answers, options["json"])
@@ -96,11 +100,11 @@ class Command(BaseCommand):
 
     def _would(self, number: int, jobs: int, options: dict[str, Any]) -> None:
         facts = {"dry_run": True, "messages": number, "jobs": jobs, "as": options["decision"]}
-        tell(self.stdout, _words(number, jobs, options), facts, options["json"])
+        tell(self.stdout, _question(number, jobs, options), facts, options["json"])
 
 
 def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
-    """Those that are looked up, of a parent its children too; None: no look-up is given."""
+    """The jobs that are looked up, with the children of a parent; None: there is no look-up."""
     if options["job"] is None:
         return job_commands.looked_up_jobs(options) if job_commands.any_lookup(options) else None
     if not Job.objects.filter(pk=options["job"]).exists():
@@ -108,14 +112,14 @@ def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":
     return job_commands.looked_up_jobs(options).filter(Q(pk=options["job"]) | Q(parent=options["job"]))
 
 
-def _words(number: int, jobs: int, options: dict[str, Any]) -> str:
+def _question(number: int, jobs: int, options: dict[str, Any]) -> str:
     decision = Resolution.Decision(options["decision"]).label
     return f"this settles {decisions.count(number, 'message')} of {decisions.count(jobs, 'job')} as {decision}"
 
 
 def sentence(done: Resolved, decision: str) -> str:
-    """What came of it, for people."""
-    words = [f"{decisions.count(done.messages, 'message')}: {Resolution.Decision(decision).label}"]
-    words += [f"job {', '.join(map(str, done.ready))} sends again"] if done.ready else []
-    words += [f"job {', '.join(map(str, done.held))} was stopped: retry_job sends them"] if done.held else []
-    return "; ".join(words)
+    """What was done, as text."""
+    parts = [f"{decisions.count(done.messages, 'message')}: {Resolution.Decision(decision).label}"]
+    parts += [f"job {', '.join(map(str, done.ready))} sends again"] if done.ready else []
+    parts += [f"job {', '.join(map(str, done.held))} was stopped: retry_job sends them"] if done.held else []
+    return "; ".join(parts)

@@ -1,3 +1,5 @@
+"""`manage.py retry_job`: sends the rest of a job again, or resumes a stopped one."""
+
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +20,7 @@ ANSWERED = F("accepted") + F("in_doubt")  # these are never sent again
 class Command(job_commands.Deciding):
     help = (
         "Sends again what was refused or never called, in the same job; resumes a stopped one. Never what was "
-        "accepted or is in doubt. 3 means that the job is under way or still being finalised. " + job_commands.CODES
+        "accepted or is in doubt. 3 means that the job is still being sent or finalised. " + job_commands.CODES
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -26,15 +28,15 @@ class Command(job_commands.Deciding):
         parser.add_argument("--expired", action="store_true", help="also what expired at the campaign's deadline")
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Those that have ended or were stopped with something left to send again."""
+        """Jobs that have ended or were stopped, and have something left to send."""
         left = Q(size__gt=ANSWERED if options["expired"] else ANSWERED + F("expired"))
         whole = Q() if options["jobs"] else job_commands.whole(options)
         return jobs.filter(left, whole, status__in=(*DONE, Status.STOPPED, Status.P_STOPPED)).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         sums = sum(progress.of_jobs(jobs).values(), start=progress.Progress())
-        words = f"this sends {sums.refused:,} refused and {sums.waiting:,} never called messages of {len(jobs):,} jobs"
-        return words, {"refused": sums.refused, "waiting": sums.waiting}
+        text = f"this sends {sums.refused:,} refused and {sums.waiting:,} never called messages of {len(jobs):,} jobs"
+        return text, {"refused": sums.refused, "waiting": sums.waiting}
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
         return actions.retry(ids, expired=options["expired"], by=by, reason=options["reason"])

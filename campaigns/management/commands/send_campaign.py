@@ -1,4 +1,4 @@
-"""`manage.py send_campaign`: a CSV file of recipients becomes a campaign and its job."""
+"""`manage.py send_campaign`: stores a CSV file of recipients as a campaign with its job."""
 
 import json
 import shutil
@@ -44,12 +44,12 @@ exit codes:
   2  usage
   4  with --wait: finished, but some messages were refused or expired, or the job was stopped
   5  with --wait: finished, but some messages need attention: the vendor may have them
-  130  with --wait: Ctrl-C; the work goes on
+  130  with --wait: Ctrl-C; sending goes on
 """
 
 
 class Paragraphs(DjangoHelpFormatter, RawDescriptionHelpFormatter):
-    """Leaves the help's lines as they are."""
+    """Keeps the line breaks of the help text."""
 
 
 class Command(BaseCommand):
@@ -92,12 +92,12 @@ class Command(BaseCommand):
 
     def _tell(self, job: Job, options: dict[str, Any]) -> None:
         if not options["json"]:
-            self.stdout.write(_in_words(job))
+            self.stdout.write(_sentence(job))
         sums = following.follow([job.pk]) if options["wait"] else None
         job.refresh_from_db()
         if options["json"]:
-            told = {"job": job.pk, "campaign": job.campaign_id, "recipients": job.size, "status": job.status}
-            self.stdout.write(json.dumps(told))
+            facts = {"job": job.pk, "campaign": job.campaign_id, "recipients": job.size, "status": job.status}
+            self.stdout.write(json.dumps(facts))
         elif sums:
             self.stdout.write(f"{job.status}: {following.ending(sums)}")
         if sums and (code := following.code(sums)):
@@ -105,7 +105,7 @@ class Command(BaseCommand):
 
 
 def _accept(file: BinaryIO, options: dict[str, Any], bars: Bars) -> Job:
-    """Raises CommandError, BadInput, TemplateError; then nothing is stored."""
+    """Checks and stores the campaign. Raises CommandError, BadInput, TemplateError; then nothing is stored."""
     vendor = _vendor(options["vendor"])
     credential = _credential(vendor, options["credential"])
     sponsor = _sponsor(options["sponsor"], options["new_sponsor"])
@@ -131,7 +131,7 @@ def _accept(file: BinaryIO, options: dict[str, Any], bars: Bars) -> Job:
 
 
 def _spooled(name: str, spool: BinaryIO) -> BinaryIO:
-    """A copy that nobody writes to while it is read twice, and that can be read twice where a pipe cannot."""
+    """A copy that can be read twice, which a pipe cannot, and that nobody changes in between."""
     try:
         if name == "-":
             shutil.copyfileobj(sys.stdin.buffer, spool)
@@ -168,7 +168,7 @@ def _vendor(slug: str) -> Vendor:
 
 
 def _credential(vendor: Vendor, name: str | None) -> Credential:
-    """Of that name; without a name the vendor's only one, or the one called default."""
+    """The credential of that name; without a name the vendor's only one, or the one called default."""
     logins = {credential.name: credential for credential in vendor.credentials.all()}
     if name is None and len(logins) == 1:
         return next(iter(logins.values()))
@@ -180,7 +180,7 @@ def _credential(vendor: Vendor, name: str | None) -> Credential:
 
 
 def _sponsor(name: str, new: bool) -> Sponsor:
-    """A new one is stored with its first campaign."""
+    """The sponsor of that name; a new one is stored with its first campaign."""
     found = Sponsor.objects.filter(name=name).first()
     if found:
         return found
@@ -200,7 +200,7 @@ def _known(names: Iterable[str]) -> str:
     return f"known: {', '.join(some)}" if some else "none is known yet"
 
 
-def _in_words(job: Job) -> str:
+def _sentence(job: Job) -> str:
     waits = {Status.RENDERED: "waits for the nightly dispatch", Status.READY: f"waits until {job.not_before}"}
     opening = opens_at(job.campaign, timezone.now())
     going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"

@@ -1,3 +1,5 @@
+"""`manage.py states`: prints docs/states.md."""
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +38,7 @@ class Command(BaseCommand):
 
 
 def page() -> str:
-    """The whole of docs/states.md, without the last line's end."""
+    """The text of docs/states.md, without the last newline."""
     leaves = {verb: move for verb, move in MOVES.items() if move.target not in PARENTS}
     parents = {verb: move for verb, move in MOVES.items() if move.target in PARENTS}
     parts = [
@@ -68,11 +70,12 @@ def _shape(shape: tuple[str, tuple[str, ...]]) -> list[str]:
 
 
 def word_of(row: Message, stopped: bool = False) -> str:
+    """The label that users see for a message of that shape."""
     return labels.of_message(row, stopped, row.receipt)
 
 
 def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
-    """A message of that shape, not stored."""
+    """A message of that shape, which is not stored."""
     name, columns = shape
     code = "expired" if name.startswith("expired") else "bounce"
     texts = {"message_id": "id-1", "error_code": code, "receipt": ReportKind.DELIVERED.value}

@@ -1,3 +1,5 @@
+"""`manage.py stop_job`: stops jobs."""
+
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +22,7 @@ class Command(job_commands.Deciding):
     over = following.RECORDED
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Those that could be stopped, without the children of parents."""
+        """Jobs that can be stopped, without children where jobs are looked up."""
         return jobs.filter(decisions.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""manage.py webhook: who is told what happened, and what came of each telling."""
+"""`manage.py webhook`: the addresses to which events are posted, and their last calls."""
 
 from argparse import ArgumentParser
 from typing import Any
