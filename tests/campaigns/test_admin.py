@@ -87,8 +87,8 @@ class TestJobs:
             factories.campaign_with_job(2, of=login, status=status)
         family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
         look = {"sponsor": "1", "vendor": "1", "channel": "email", "date": "7", "by": "dispatched"}
-        for words in ({}, {"status": "Dispatched"}, {"status": "Failed", **look}):
-            assert statements(lambda words=words: admin_client.get(JOBS, words)) < 8
+        for query in ({}, {"status": "Dispatched"}, {"status": "Failed", **look}):
+            assert statements(lambda query=query: admin_client.get(JOBS, query)) < 8
 
     def test_a_job_waits_for_the_one_that_uses_its_exclusive_credential(self, admin_client: Client) -> None:
         login = factories.credential(exclusive=True)
@@ -159,7 +159,7 @@ class TestJobs:
         assert ids(admin_client.get(JOBS, {"date": "any"})) == [new.pk, old.pk]
         assert ids(admin_client.get(JOBS, {"q": str(old.pk)})) == [old.pk]
 
-    def test_a_date_that_is_none_is_told(self, admin_client: Client) -> None:
+    def test_a_bad_date_is_reported(self, admin_client: Client) -> None:
         page = admin_client.get(JOBS, {"from": "soon"}).content.decode()
         assert "&#x27;soon&#x27; is not a date" in page
 
@@ -185,7 +185,7 @@ class TestStopAndRetry:
         assert confirm(admin_client, "stop", job) == [f"job {job.pk} stopped: no new call starts"]
         assert (statuses(job, other), Job.objects.get(pk=job.pk).stopped_by) == (["STOPPED", "READY"], "admin")
 
-    def test_of_two_people_with_the_same_page_the_second_is_told(self, admin_client: Client) -> None:
+    def test_of_two_users_with_the_same_page_the_second_reads_that_it_is_stale(self, admin_client: Client) -> None:
         top, _ = family(parent="P_STOPPED", remaining=3, children=["LOGGED"], each=2)
         assert confirm(admin_client, "retry", top) == [f"job {top.pk} sends 5 messages"]
         assert confirm(admin_client, "stop", top) == [f"somebody else has just decided about job {top.pk}: look again"]
@@ -200,7 +200,7 @@ class TestStopAndRetry:
         assert statuses(job) == ["DISPATCHED"]
         assert [row.error_code for row in messages(job)] == [None] * 4
 
-    def test_what_is_not_possible_yet_is_told(self, admin_client: Client) -> None:
+    def test_a_decision_that_is_not_possible_yet_says_so(self, admin_client: Client) -> None:
         job = factories.campaign_with_job(1, status="STOPPED")
         assert confirm(admin_client, "retry", job) == [f"job {job.pk} is still being finalised; try again in a moment"]
 
@@ -246,9 +246,7 @@ class TestCampaigns:
 
 
 class TestMessages:
-    def test_the_words_are_those_of_ops_while_a_job_is_sent_and_stopped_after_a_stop(
-        self, admin_client: Client
-    ) -> None:
+    def test_labels_come_from_ops_while_a_job_is_sent_and_are_stopped_after_a_stop(self, admin_client: Client) -> None:
         sending = factories.campaign_with_job(2, status="SENDING")
         OpsMessage.objects.filter(id=sending.first_message).update(sent_at=timezone.now())
         stopped = logged(2, [accepted()])
@@ -268,9 +266,9 @@ class TestMessages:
         assert ids(admin_client.get(MESSAGES, {**mine, "q": "r3@"})) == [job.first_message + 2]
         assert admin_client.get(MESSAGES, {"campaign": "999999999"}, follow=True).redirect_chain
 
-    def test_what_a_vendor_reported_later_is_shown_in_words(self, admin_client: Client) -> None:
-        told = {"receipt_at": timezone.now(), "receipt_no": 0}
-        shapes = [{**accepted(), **told, "receipt": kind} for kind in ("delivered", "bounced")]
+    def test_delivery_reports_are_shown_as_labels(self, admin_client: Client) -> None:
+        report = {"receipt_at": timezone.now(), "receipt_no": 0}
+        shapes = [{**accepted(), **report, "receipt": kind} for kind in ("delivered", "bounced")]
         job = logged(3, [*shapes, accepted()])
         rows = admin_client.get(MESSAGES).context["cl"].result_list
         assert [row.word for row in sorted(rows, key=lambda row: row.pk)] == ["Delivered", "Bounced", "Sent"]

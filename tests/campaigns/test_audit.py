@@ -48,7 +48,7 @@ def called(vendor: Vendor, *seconds: float, units: int = 1) -> None:
         Usage.objects.create(vendor=vendor, credential=login, at=at, until=at, units=units)
 
 
-def test_a_sound_world_has_no_breach_in_any_state() -> None:
+def test_sound_rows_have_no_breach_in_any_state() -> None:
     login = factories.credential(factories.vendor(limits=[(3, 60)]))
     for status in ("RENDERED", "READY", "DISPATCHED", "ENQUEUED", "SENDING", "SENT", "STOPPED", "RECOVERING"):
         factories.campaign_with_job(2, of=login, status=status)

@@ -40,27 +40,27 @@ def ticket(number: int) -> PermittedCall:
 
 async def beside_a_round_that_is_not_full() -> None:
     slow = Slow(concurrency=2, batch=5)
-    work: Any = SimpleNamespace(adapter=slow, letter=lambda m: Letter(m.reference, m.recipient, "", ""))
+    job: Any = SimpleNamespace(adapter=slow, letter=lambda m: Letter(m.reference, m.recipient, "", ""))
     stored: list[int] = []
 
-    async def write(answers: list[Any], places: list[str]) -> None:
+    async def write(answers: list[Any], permits: list[str]) -> None:
         stored.extend(id for id, _ in answers)
 
-    room = CallPool(work, write)
-    assert room.free == room.size == 10
-    serving = asyncio.create_task(room.serve())
-    room.enter([ticket(0)])
-    assert room.free == 9, "nobody has begun"
+    pool = CallPool(job, write)
+    assert pool.free == pool.size == 10
+    serving = asyncio.create_task(pool.serve())
+    pool.enter([ticket(0)])
+    assert pool.free == 9, "nobody has begun"
     async with asyncio.timeout(60):
         await slow.began.wait()
-    assert slow.rounds == [1] and room.free == 5, "only the other connection can call at once"
-    room.enter([ticket(number) for number in range(1, 6)])
-    assert room.free == 0
+    assert slow.rounds == [1] and pool.free == 5, "only the other connection can call at once"
+    pool.enter([ticket(number) for number in range(1, 6)])
+    assert pool.free == 0
     slow.over.set()
     async with asyncio.timeout(60):
-        while room.taken:
-            await room.wait(60)
-    assert sorted(stored) == list(range(6)) and slow.rounds == [1, 5] and room.free == 10
+        while pool.taken:
+            await pool.wait(60)
+    assert sorted(stored) == list(range(6)) and slow.rounds == [1, 5] and pool.free == 10
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 

@@ -22,14 +22,14 @@ from tests.programs import wait_until
 class Running:
     """A command in a thread of its own: what it said and its exit code, once it has ended."""
 
-    def __init__(self, *words: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         self.out, self.code = StringIO(), 0
-        self.thread = threading.Thread(target=self._run, args=(words, options), daemon=True)
+        self.thread = threading.Thread(target=self._run, args=(args, options), daemon=True)
         self.thread.start()
 
-    def _run(self, words: Any, options: Any) -> None:
+    def _run(self, args: Any, options: Any) -> None:
         try:
-            call_command(*words, stdout=self.out, **options)
+            call_command(*args, stdout=self.out, **options)
         except SystemExit as end:
             self.code = int(end.code or 0)
         finally:
@@ -71,30 +71,30 @@ class TestWait:
 @pytest.mark.django_db
 class TestNumbersFirst:
     @pytest.fixture
-    def told(self) -> Callable[..., dict[str, Any]]:
-        def call(*words: Any, **options: Any) -> dict[str, Any]:
+    def answer(self) -> Callable[..., dict[str, Any]]:
+        def call(*args: Any, **options: Any) -> dict[str, Any]:
             out = StringIO()
-            call_command(*words, stdout=out, json=True, **options)
+            call_command(*args, stdout=out, json=True, **options)
             found: dict[str, Any] = json.loads(out.getvalue())
             return found
 
         return call
 
-    def test_a_dry_run_tells_programs_what_would_be_done_and_changes_nothing(self, told: Any) -> None:
+    def test_a_dry_run_tells_programs_what_would_be_done_and_changes_nothing(self, answer: Any) -> None:
         waiting = factories.campaign_with_job(4, status="DISPATCHED")
         ended = logged(3, [accepted(), refused()])
-        stop = told("stop_job", waiting.pk, dry_run=True)
+        stop = answer("stop_job", waiting.pk, dry_run=True)
         assert stop == {"dry_run": True, "jobs": 1, "waiting": 4}
-        retry = told("retry_job", sponsor=ended.sponsor.name, dry_run=True)
+        retry = answer("retry_job", sponsor=ended.sponsor.name, dry_run=True)
         assert retry == {"dry_run": True, "jobs": 1, "refused": 1, "waiting": 1}
         assert sorted(Job.objects.values_list("status", flat=True)) == ["DISPATCHED", "LOGGED"]
 
-    def test_jobs_are_dispatched_by_any_of_the_lists_look_ups(self, told: Any) -> None:
+    def test_jobs_are_dispatched_by_any_of_the_lists_look_ups(self, answer: Any) -> None:
         mine, other = (factories.campaign_with_job(2, status="RENDERED") for _ in range(2))
-        assert told("dispatch_jobs", campaign=mine.campaign.name, dry_run=True)["jobs"] == 1
-        assert told("dispatch_jobs", since="2999-01-01")["jobs"] == 0
-        assert told("dispatch_jobs", other.pk)["jobs"] == 1
-        assert told("dispatch_jobs", sponsor=mine.sponsor.name, until="2999-01-01")["jobs"] == 1
+        assert answer("dispatch_jobs", campaign=mine.campaign.name, dry_run=True)["jobs"] == 1
+        assert answer("dispatch_jobs", since="2999-01-01")["jobs"] == 0
+        assert answer("dispatch_jobs", other.pk)["jobs"] == 1
+        assert answer("dispatch_jobs", sponsor=mine.sponsor.name, until="2999-01-01")["jobs"] == 1
         assert set(Job.objects.values_list("status", flat=True)) == {"DISPATCHED"}
 
     @pytest.mark.parametrize("command", ["stop_job", "retry_job"])

@@ -8,15 +8,15 @@ from campaigns.intake.requests import ConnectionPool
 
 
 @pytest.fixture
-def lines():
+def pool():
     made = ConnectionPool()
     yield made
     made.close()
 
 
-def process(line):
+def process(pooled):
     """The database's process behind it."""
-    return line.execute("SELECT pg_backend_pid()").fetchone()[0]
+    return pooled.execute("SELECT pg_backend_pid()").fetchone()[0]
 
 
 def end(process_id):
@@ -26,32 +26,32 @@ def end(process_id):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_line_that_was_used_last_is_used_next_and_two_at_once_are_two(lines):
-    with lines.one() as first:
+def test_the_connection_that_was_used_last_is_used_next_and_two_at_once_are_two(pool):
+    with pool.one() as first:
         mine = process(first)
-        with lines.one() as second:
+        with pool.one() as second:
             other = process(second)
     assert mine != other
-    with lines.one() as again:
+    with pool.one() as again:
         assert process(again) == mine
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_line_that_broke_or_was_left_in_the_middle_of_something_is_not_used_again(lines):
-    with lines.one() as line:
-        first = process(line)
-        line.execute("BEGIN")
-    with lines.one() as line:
-        second = process(line)
+def test_a_connection_that_broke_or_was_left_in_a_transaction_is_not_used_again(pool):
+    with pool.one() as pooled:
+        first = process(pooled)
+        pooled.execute("BEGIN")
+    with pool.one() as pooled:
+        second = process(pooled)
         assert second != first
         end(second)
-    with pytest.raises(psycopg.OperationalError), lines.one() as line:
-        process(line)
-    with lines.one() as line:
-        assert process(line) not in (first, second)
+    with pytest.raises(psycopg.OperationalError), pool.one() as pooled:
+        process(pooled)
+    with pool.one() as pooled:
+        assert process(pooled) not in (first, second)
 
 
 @pytest.mark.django_db
-def test_within_a_transaction_it_is_the_transactions_own_line(lines):
-    with transaction.atomic(), lines.one() as line:
-        assert line is connection.connection
+def test_within_a_transaction_it_is_the_transactions_own_connection(pool):
+    with transaction.atomic(), pool.one() as pooled:
+        assert pooled is connection.connection

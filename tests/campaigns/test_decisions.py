@@ -157,7 +157,7 @@ class TestRoles:
         client.post(ATTENTION, {"message": [other.first_message], "decision": "sent", "confirmed": "Y", "reason": "-"})
         assert messages(other)[0].in_doubt_at
 
-    def test_the_groups_are_made_once_and_stay_as_people_change_them(self, db: None) -> None:
+    def test_the_groups_are_made_once_and_stay_as_users_change_them(self, db: None) -> None:
         installation.create_groups()
         group = Group.objects.get(name="viewer")
         group.permissions.clear()
@@ -196,10 +196,10 @@ class TestFlags:
         assert statuses(mine, other) == ["STOPPED", "READY"]
 
     def test_ids_and_flags_together_are_a_mistake(self) -> None:
-        for words in ({}, {"sponsor": "Velma"}):
-            ids = [1] if words else []
+        for options in ({}, {"sponsor": "Velma"}):
+            ids = [1] if options else []
             with pytest.raises(CommandError, match="name the jobs"):
-                call_command("retry_job", *ids, **words)
+                call_command("retry_job", *ids, **options)
 
     def test_failures_in_the_parts_of_a_parent_are_found(self, capsys: pytest.CaptureFixture) -> None:
         top, (part, whole) = family(parent="P_FINISHED", remaining=0, children=["LOGGED", "LOGGED"], each=2)

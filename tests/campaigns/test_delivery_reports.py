@@ -26,10 +26,10 @@ pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def take(job: Job, *told: tuple[str, Any, int]) -> delivery_reports.Taken:
+def take(job: Job, *reports: tuple[str, Any, int]) -> delivery_reports.Taken:
     """(reference, kind, minutes after noon), ..."""
     return delivery_reports.take(
-        job.vendor_id, [Reported(name, kind, NOON + timedelta(minutes=at)) for name, kind, at in told]
+        job.vendor_id, [Reported(name, kind, NOON + timedelta(minutes=at)) for name, kind, at in reports]
     )
 
 
@@ -55,7 +55,7 @@ def test_a_reference_tells_its_message_and_a_guess_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "end"),
+    ("reports", "end"),
     [
         ([("delivered", 1), ("bounced", 2)], "bounced"),
         ([("bounced", 1), ("delivered", 2)], "delivered"),
@@ -65,9 +65,9 @@ def test_a_reference_tells_its_message_and_a_guess_does_not() -> None:
     ],
 )
 def test_in_whatever_order_receipts_come_the_last_by_the_vendors_clock_counts(
-    told: list[tuple[str, int]], end: str
+    reports: list[tuple[str, int]], end: str
 ) -> None:
-    for order in permutations(told):
+    for order in permutations(reports):
         for at_once in (True, False):
             job = logged(1, [accepted()])
             (row,) = messages(job)
@@ -160,9 +160,9 @@ class TestSentAgain:
     def test_what_the_first_delivered_no_bounce_of_the_second_takes_back(self) -> None:
         for order in permutations([0, 1]):
             job, first, second = self.again(accepted())
-            told = [(first, "delivered", 1), (second, "bounced", 2)]
+            reports = [(first, "delivered", 1), (second, "bounced", 2)]
             for number in order:
-                take(job, told[number])
+                take(job, reports[number])
             assert stored(job) == ["delivered"]
             take(job, (first, "bounced", 3))
             assert stored(job) == ["bounced"], "but its own does"
@@ -203,20 +203,20 @@ def test_receipts_that_come_while_their_answers_are_stored_hold_up_nobody() -> N
     assert broken() == []
 
 
-def together(*works: Any) -> None:
+def together(*verbs: Any) -> None:
     """All at once; raises what one of them raised."""
-    start, errors = threading.Barrier(len(works)), []
+    start, errors = threading.Barrier(len(verbs)), []
 
-    def run(work: Any) -> None:
+    def run(verb: Any) -> None:
         try:
             start.wait()
-            work()
+            verb()
         except BaseException as error:
             errors.append(error)
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    threads = [threading.Thread(target=run, args=(verb,)) for verb in verbs]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -131,7 +131,7 @@ def test_of_many_dispatchers_at_once_each_job_is_counted_by_one() -> None:
 
 
 @pytest.fixture
-def told() -> Callable[..., str]:
+def said() -> Callable[..., str]:
     def call(*arguments: str) -> str:
         out = StringIO()
         call_command("dispatch_jobs", *arguments, stdout=out)
@@ -141,30 +141,30 @@ def told() -> Callable[..., str]:
 
 
 @pytest.mark.django_db
-def test_the_command_says_what_it_would_do_and_what_it_did(told: Callable[..., str]) -> None:
+def test_the_command_says_what_it_would_do_and_what_it_did(said: Callable[..., str]) -> None:
     vendor = make.vendor("amazing-mail")
     make.campaign_with_job(status=S.RENDERED, of=make.credential(vendor))
     make.campaign_with_job(500, status=S.RENDERED, of=make.credential(vendor), messages=False)
-    assert told("--dry-run") == "Would dispatch 2 jobs (1 whole, 1 to be cut): amazing-mail\n"
-    assert told("--vendor", "amazing-mail") == "Dispatched 2 jobs (1 whole, 1 to be cut): amazing-mail\n"
-    assert told() == "No job waits for dispatch.\n"
+    assert said("--dry-run") == "Would dispatch 2 jobs (1 whole, 1 to be cut): amazing-mail\n"
+    assert said("--vendor", "amazing-mail") == "Dispatched 2 jobs (1 whole, 1 to be cut): amazing-mail\n"
+    assert said() == "No job waits for dispatch.\n"
 
 
 @pytest.mark.django_db
-def test_the_command_gives_one_json_object(told: Callable[..., str]) -> None:
+def test_the_command_gives_one_json_object(said: Callable[..., str]) -> None:
     make.campaign_with_job(status=S.RENDERED, of=make.credential(make.vendor("amazing-mail")))
     facts = {"jobs": 1, "whole": 1, "to_cut": 0, "vendors": ["amazing-mail"]}
-    assert json.loads(told("--json", "--dry-run")) == facts | {"dry_run": True}
-    assert json.loads(told("--json")) == facts | {"dry_run": False}
+    assert json.loads(said("--json", "--dry-run")) == facts | {"dry_run": True}
+    assert json.loads(said("--json")) == facts | {"dry_run": False}
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("option", ["--vendor", "--sponsor"])
-def test_an_unknown_name_is_an_error_that_lists_the_known_ones(told: Callable[..., str], option: str) -> None:
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(said: Callable[..., str], option: str) -> None:
     job = make.campaign_with_job(
         status=S.RENDERED, of=make.credential(make.vendor("known-vendor")), by=make.sponsor("known-sponsor")
     )
     with pytest.raises(CommandError, match=f"no {option[2:]} 'nobody'; there are: known-{option[2:]}") as error:
-        told(option, "nobody")
+        said(option, "nobody")
     assert error.value.returncode == 1
     assert state(job) == S.RENDERED

@@ -64,7 +64,7 @@ def resume(account: Credential) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_list_waits_the_reason_is_told_and_health_suffers(vendor: Any, settings: Any) -> None:
+def test_the_list_waits_the_reason_is_shown_and_health_suffers(vendor: Any, settings: Any) -> None:
     account = login(vendor.url)
     job = taken(200, account)
     assert sending.send(job.pk, job.fence).left

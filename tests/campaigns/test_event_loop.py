@@ -36,14 +36,14 @@ class Asked:
     """The loop of a thread, and a line in a queue for each time that it was asked for something."""
 
     def __init__(self, loop):
-        self.loop, self.lines = loop, SimpleQueue()
+        self.loop, self.queued = loop, SimpleQueue()
 
     def __getattr__(self, name):
         return getattr(self.loop, name)
 
-    def call_soon_threadsafe(self, *work):
-        self.loop.call_soon_threadsafe(*work)
-        self.lines.put(work)
+    def call_soon_threadsafe(self, *task):
+        self.loop.call_soon_threadsafe(*task)
+        self.queued.put(task)
 
 
 def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
@@ -54,7 +54,7 @@ def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
         held.set()
         go.wait()
 
-    async def work():
+    async def task():
         begun.set()
         await asyncio.sleep(3600)
 
@@ -63,16 +63,16 @@ def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
     loop._loop = asked = Asked(loop._loop)
 
     def meanwhile():
-        asked.lines.get()  # the work is behind the other
+        asked.queued.get()  # the work is behind the other
         interrupt()
-        asked.lines.get()  # and so is its end
+        asked.queued.get()  # and so is its end
         early.append(back.wait(0.5))
         go.set()
 
     interrupting = threading.Thread(target=meanwhile)
     interrupting.start()
     with pytest.raises(Interrupted):
-        loop.run(work())
+        loop.run(task())
     back.set()
     interrupting.join()
     assert early == [False] and not begun.is_set()
@@ -81,7 +81,7 @@ def test_work_that_had_not_begun_is_never_begun(loop, interrupt):
 def test_work_that_had_begun_has_ended(loop, interrupt):
     ended = threading.Event()
 
-    async def work():
+    async def task():
         try:
             interrupt()
             await asyncio.sleep(3600)
@@ -90,7 +90,7 @@ def test_work_that_had_begun_has_ended(loop, interrupt):
             ended.set()
 
     with pytest.raises(Interrupted):
-        loop.run(work())
+        loop.run(task())
     assert ended.is_set()
 
 
@@ -98,7 +98,7 @@ def test_a_signal_that_does_not_end_the_wait_is_noticed(loop, interrupt):
     """As one that arrives just before the caller begins to wait: here another thread takes it."""
     ended = threading.Event()
 
-    async def work():
+    async def task():
         try:
             signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
             await asyncio.sleep(3600)
@@ -106,7 +106,7 @@ def test_a_signal_that_does_not_end_the_wait_is_noticed(loop, interrupt):
             ended.set()
 
     with pytest.raises(Interrupted):
-        loop.run(work())
+        loop.run(task())
     assert ended.is_set()
 
 

@@ -59,9 +59,9 @@ def nothing_is_stored() -> bool:
 
 def test_a_file_becomes_a_campaign_that_waits_for_the_night(vendor: Vendor, files: Path) -> None:
     make.sponsor("Velma")
-    told = json.loads(send(files, "--json"))
-    job = Job.objects.get(pk=told["job"])
-    assert told == {"job": job.pk, "campaign": job.campaign_id, "recipients": 2, "status": "RENDERED"}
+    facts = json.loads(send(files, "--json"))
+    job = Job.objects.get(pk=facts["job"])
+    assert facts == {"job": job.pk, "campaign": job.campaign_id, "recipients": 2, "status": "RENDERED"}
     assert job.campaign.name == "people"
     assert (job.vendor, job.campaign.sponsor.name) == (vendor, "Velma")
     messages = Message.objects.order_by("id").values_list("recipient", "params")
@@ -77,17 +77,17 @@ def test_a_send_time_waits_with_its_hours_and_its_deadline(vendor: Vendor, files
     make.sponsor("Velma")
     more = ["--hours", "8:00-20:00", "--deadline", EVEN_LATER.isoformat(), "--name", "Winter"]
     elsewhere = LATER.astimezone(timezone(timedelta(hours=1)))
-    told = json.loads(send(files, "--json", "--at", elsewhere.isoformat(), *more))
-    job = Job.objects.select_related("campaign").get(pk=told["job"])
+    facts = json.loads(send(files, "--json", "--at", elsewhere.isoformat(), *more))
+    job = Job.objects.select_related("campaign").get(pk=facts["job"])
     campaign = job.campaign
-    assert told["status"] == S.READY
+    assert facts["status"] == S.READY
     assert job.not_before == campaign.send_at == LATER
     assert (str(campaign.hours_from), str(campaign.hours_to)) == ("08:00:00", "20:00:00")
     assert (campaign.time_zone, campaign.name) == ("Europe/London", "Winter")
     assert campaign.deadline == EVEN_LATER
 
 
-def test_people_read_what_happens_next(vendor: Vendor, files: Path) -> None:
+def test_the_command_says_what_happens_next(vendor: Vendor, files: Path) -> None:
     assert "(2 recipients) waits for the nightly dispatch: RENDERED" in send(files, "--new-sponsor")
 
 
@@ -121,7 +121,7 @@ def test_bad_rows_are_listed_and_nothing_is_stored(vendor: Vendor, files: Path) 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--at", "2001-01-01T00:00:00Z"], "is past"),
         (["--at", LATER.replace(tzinfo=None).isoformat()], "has no time zone"),
@@ -143,10 +143,10 @@ def test_bad_rows_are_listed_and_nothing_is_stored(vendor: Vendor, files: Path) 
     ],
 )
 def test_what_cannot_be_is_said_and_nothing_is_stored(
-    vendor: Vendor, files: Path, options: list[str], told: str
+    vendor: Vendor, files: Path, options: list[str], message: str
 ) -> None:
     make.sponsor("Velma")
-    with pytest.raises(CommandError, match=told) as error:
+    with pytest.raises(CommandError, match=message) as error:
         send(files, *options)
     assert error.value.returncode == 1
     assert nothing_is_stored()
@@ -218,8 +218,8 @@ def test_standard_input_is_read_and_exit_codes_are_kept(files: Path) -> None:
     make.credential(make.vendor("amazing-mail"))
     done = manage("-", *basics(files), "--new-sponsor", "--json", stdin=GOOD.encode())
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert (told["recipients"], told["status"]) == (2, "RENDERED")
+    facts: dict[str, Any] = json.loads(done.stdout)
+    assert (facts["recipients"], facts["status"]) == (2, "RENDERED")
     refused = manage("-", *basics(files), "--json", stdin=b"email,name\nno\xe9,Ann\n")
     assert refused.returncode == 1
     assert b"row 2: column 1: byte 0xe9 at position 13 of the file is not UTF-8" in refused.stderr

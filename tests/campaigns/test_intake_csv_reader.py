@@ -62,7 +62,7 @@ def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() 
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "the file is empty"),
         (b"\xef\xbb\xbf", "the file is empty"),
@@ -93,10 +93,10 @@ def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() 
         (b"email,\xe9\n", "row 1: column 2: byte 0xe9 at position 6 of the file is not UTF-8; save it as"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_row(data: bytes, told: str) -> None:
+def test_what_is_wrong_with_a_file_is_said_with_its_row(data: bytes, message: str) -> None:
     found = problems(data)
     assert len(found) == 1
-    assert str(found[0]).startswith(told)
+    assert str(found[0]).startswith(message)
 
 
 def test_a_byte_that_is_not_utf8_is_found_far_into_a_file() -> None:
@@ -147,8 +147,8 @@ def test_the_same_recipient_in_other_letters_is_a_duplicate() -> None:
 
 
 def test_every_duplicate_is_found_wherever_it_stands() -> None:
-    people = [f"r{n}@sandbox.example" for n in range(3_000)]
-    rows = people + random.Random(7).sample(people, 40)
+    recipients = [f"r{n}@sandbox.example" for n in range(3_000)]
+    rows = recipients + random.Random(7).sample(recipients, 40)
     with pytest.raises(BadInput) as error:
         check_table(Table(file("email\n" + "\n".join(rows))), "email", BARE)
     assert error.value.total == 40

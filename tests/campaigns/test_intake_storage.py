@@ -58,11 +58,11 @@ def test_every_character_survives_the_copy(recipients: list[tuple[str, dict[str,
 def test_a_file_is_stored_over_more_than_one_block_of_the_copy() -> None:
     rows = "".join(f"r{n}@sandbox.example,{n}\n" for n in range(4_500))
     table = intake.Table(io.BytesIO(b"email,n\n" + rows.encode()))
-    told: list[int] = []
-    job = accept(intake.check_table(table, "email", BARE), progress=told.append)
+    stored: list[int] = []
+    job = accept(intake.check_table(table, "email", BARE), progress=stored.append)
     last = Message.objects.get(pk=job.end - 1)
     assert (last.recipient, last.params) == ("r4499@sandbox.example", {"n": "4499"})
-    assert told == [2_000, 4_000, 4_500]
+    assert stored == [2_000, 4_000, 4_500]
     assert Message.objects.filter(campaign=job.campaign).count() == job.size == 4_500
 
 

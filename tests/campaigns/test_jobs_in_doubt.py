@@ -49,7 +49,7 @@ def confirmed(asked: Any, reason: str = "their list") -> dict[str, Any]:
     }
 
 
-def told(response: Any) -> list[str]:
+def shown(response: Any) -> list[str]:
     return [str(one) for one in response.context["messages"]]
 
 
@@ -80,7 +80,7 @@ class TestOnThePage:
         assert "<b>1</b> was already sent and is left alone, as is <b>1</b> refused." in page
         assert f"job {sure.pk} (" in page and not Resolution.objects.exists()
         answer = operator.post(JOBS, confirmed(asked, "asked Velma"), follow=True)
-        assert told(answer) == [f"job {job.pk}: 2 messages in doubt settled as send again"]
+        assert shown(answer) == [f"job {job.pk}: 2 messages in doubt settled as send again"]
         assert (statuses(job, sure), counters(job)) == (["DISPATCHED", "LOGGED"], (1, 1, 0))
         assert [row.resend_no for row in messages(job)] == [1, 1, 0, 0]
         assert [row.decided_by for row in Resolution.objects.all()] == ["ann", "ann"]
@@ -105,7 +105,7 @@ class TestOnThePage:
         Job.objects.filter(pk=cut[1].pk).update(status="LOGGED", in_doubt=1)
         Job.objects.filter(pk=top.pk).update(status="P_FINISHED")
         answer = operator.post(JOBS, confirmed(asked), follow=True)
-        assert told(answer) == [f"somebody else has just decided about job {top.pk}: look again"]
+        assert shown(answer) == [f"somebody else has just decided about job {top.pk}: look again"]
         assert [row.resend_no for row in messages(top)] == [0, 0, 1, 0], "a doubt that came later is not decided"
 
     def test_what_was_settled_meanwhile_stays_as_it_is(self, operator: Client) -> None:
@@ -116,12 +116,12 @@ class TestOnThePage:
         assert [row.resend_no for row in messages(job)] == [0, 1]
         assert messages(job)[0].message_id == "person:bob"
 
-    def test_of_two_who_press_at_once_the_second_is_told(self, operator: Client) -> None:
+    def test_of_two_users_who_decide_at_once_the_second_reads_that_it_is_too_late(self, operator: Client) -> None:
         job = logged(1, [in_doubt()])
         asked = operator.post(JOBS, press("mark_sent", job))
         operator.post(JOBS, confirmed(asked))
         answer = operator.post(JOBS, confirmed(asked), follow=True)
-        assert told(answer)[-1] == f"job {job.pk} has no message in doubt"
+        assert shown(answer)[-1] == f"job {job.pk} has no message in doubt"
         assert Resolution.objects.count() == 1
 
     @pytest.mark.parametrize("action", PRESSES)
@@ -129,7 +129,7 @@ class TestOnThePage:
         job = logged(1, [in_doubt()])
         asked = operator.post(JOBS, press(action, job))
         answer = operator.post(JOBS, confirmed(asked, " "), follow=True)
-        assert "a reason is kept" in told(answer)[0] and counters(job) == (0, 0, 1)
+        assert "a reason is kept" in shown(answer)[0] and counters(job) == (0, 0, 1)
 
     @pytest.mark.parametrize(
         ("status", "offered"), [("LOGGED", PRESSES), ("SENT", ()), ("STOPPED", ()), ("DISPATCHED", ())]
@@ -148,7 +148,7 @@ class TestOnThePage:
         Job.objects.filter(pk=cut[1].pk).update(status="STOPPED")
         assert "There is nothing to do" in flat(operator.post(JOBS, press("mark_sent", top)))
         forged = {**press("mark_sent", top), "shown": [f"{top.pk}:0"], "confirmed": "Y", "reason": "-"}
-        assert "still being finalised" in told(operator.post(JOBS, forged, follow=True))[0]
+        assert "still being finalised" in shown(operator.post(JOBS, forged, follow=True))[0]
         assert not Resolution.objects.exists()
 
     def test_who_may_not_settle_messages_may_not_settle_jobs(self, client: Client) -> None:
@@ -180,13 +180,13 @@ def test_a_thousand_doubts_take_no_more_statements_than_two() -> None:
 class TestByLookUps:
     def test_a_vendors_doubts_are_settled_job_by_job(self, capsys: pytest.CaptureFixture) -> None:
         mine, other = logged(2, [in_doubt(), in_doubt()]), logged(1, [in_doubt()])
-        words = {"vendor": mine.vendor.slug, "decision": "sent", "reason": "their list", "by": "ann"}
-        call_command("resolve", **words, dry_run=True, json=True)
+        options = {"vendor": mine.vendor.slug, "decision": "sent", "reason": "their list", "by": "ann"}
+        call_command("resolve", **options, dry_run=True, json=True)
         assert json.loads(capsys.readouterr().out) == {"dry_run": True, "messages": 2, "jobs": 1, "as": "sent"}
         with pytest.raises(CommandError, match="this settles 2 messages of 1 job as Sent; add --yes to do it") as error:
-            call_command("resolve", **words)
+            call_command("resolve", **options)
         assert error.value.returncode == 2 and not Resolution.objects.exists()
-        call_command("resolve", **words, yes=True)
+        call_command("resolve", **options, yes=True)
         assert capsys.readouterr().out == f"job {mine.pk}: 2 messages in doubt settled as Sent\n"
         assert (counters(mine), counters(other)) == ((2, 0, 0), (0, 0, 1))
         assert LogEntry.objects.get().object_id == str(mine.pk)
@@ -208,10 +208,10 @@ class TestByLookUps:
             {"vendor": mine.vendor.slug},
             {"job": mine.pk},
         ]
-        for words in looks:
-            call_command("resolve", list=True, json=True, **words)
+        for options in looks:
+            call_command("resolve", list=True, json=True, **options)
             listed = [json.loads(line)["job"] for line in capsys.readouterr().out.splitlines()]
-            assert listed == [mine.pk, mine.pk], words
+            assert listed == [mine.pk, mine.pk], options
         call_command("resolve", list=True, json=True, until="2000-01-01")
         assert capsys.readouterr().out == ""
         call_command("resolve", list=True, json=True, since="2000-01-01")

@@ -61,9 +61,9 @@ class TestNumbers:
 
     def test_a_job_that_waits_says_for_what_and_until_when(self, listed: Any) -> None:
         until = timezone.now() + timedelta(hours=2)
-        words = "sending hours: from 2026-03-01 08:00 Europe/London"
-        factories.campaign_with_job(status="DISPATCHED", not_before=until, waits_for=words)
-        assert [row["next"] for row in listed()] == [words]
+        reason = "sending hours: from 2026-03-01 08:00 Europe/London"
+        factories.campaign_with_job(status="DISPATCHED", not_before=until, waits_for=reason)
+        assert [row["next"] for row in listed()] == [reason]
 
     def test_a_job_for_later_says_so_also_after_it_was_stopped_and_resumed(self, listed: Any) -> None:
         job = factories.campaign_with_job(status="READY")
@@ -215,7 +215,7 @@ class TestTable:
         assert capsys.readouterr().out == "nothing to show\n"
 
 
-def test_all_words_of_a_sum_come_from_the_messages(listed: Any) -> None:
+def test_all_labels_of_a_sum_come_from_the_messages(listed: Any) -> None:
     shapes = {
         "Sent": [accepted()] * 2,
         "Partly sent": [accepted(), refused()],

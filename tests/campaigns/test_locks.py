@@ -83,9 +83,9 @@ def test_an_answer_that_waits_for_a_persons_decision_counts_no_doubt_twice(verb:
     )
     with while_it_waits(over_a_connection_of_its_own, verb, [answer]):
         resolve.resolve([job.first_message], decision, "they rang", "ann")
-    told = counters(job)
+    before = counters(job)
     recount(job)
-    assert told == counters(job)
+    assert before == counters(job)
     assert breaches() == []
 
 
@@ -128,9 +128,9 @@ def test_what_goes_out_together_with_a_hold_is_one_transaction() -> None:
     async def holds_while_it_waits(rows: Any) -> None:
         await lifecycle.holding(rows, "SELECT pg_advisory_xact_lock(11)", {}, jobs=[job.pk])
 
-    words = {name: word for name, word in connection.get_connection_params().items() if name != "cursor_factory"}
-    words.pop("context")
-    with psycopg.connect(**words, autocommit=True) as other, connection.cursor() as cursor:
+    options = {name: word for name, word in connection.get_connection_params().items() if name != "cursor_factory"}
+    options.pop("context")
+    with psycopg.connect(**options, autocommit=True) as other, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(11)")
         with meanwhile(over_a_connection_of_its_own, holds_while_it_waits) as future:
             wait_until(somebody_waits, "the second statement waits")

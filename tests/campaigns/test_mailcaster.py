@@ -172,7 +172,7 @@ def test_jobs_of_a_closed_credential_wait_and_those_of_another_go(login: Credent
 
 
 @pytest.mark.django_db
-def test_outside_its_hours_a_campaign_waits_in_words_and_the_next_one_goes(login: Credential) -> None:
+def test_outside_its_hours_a_campaign_waits_with_a_reason_and_the_next_one_is_taken(login: Credential) -> None:
     night_owls, next_one = [waiting(login) for _ in range(3)], waiting(login)
     closed = night_owls[0].campaign
     Campaign.objects.filter(pk=closed.pk).update(hours_from=time(20), hours_to=time(8), time_zone="Europe/London")

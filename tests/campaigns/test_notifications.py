@@ -10,7 +10,7 @@ from tests.celery_tasks import arguments, in_broker
 
 
 @pytest.mark.django_db
-def test_a_vendor_is_rung_once_for_all_its_jobs_and_each_job_that_is_taken_once_for_itself() -> None:
+def test_a_vendor_is_notified_once_for_all_its_jobs_and_each_job_that_is_taken_once_for_itself() -> None:
     vendor = factories.vendor(casters=["small-only"] * 2)
     jobs = [factories.campaign_with_job(of=factories.credential(vendor), status="RENDERED") for _ in range(3)]
     call_command("dispatch_jobs", vendor=vendor.slug, yes=True)

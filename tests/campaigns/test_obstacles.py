@@ -77,10 +77,10 @@ def waiting(count: int = 10, limit: tuple[int, float] = (5, 60), **fields: Any) 
 END = re.compile(r"\d\d:\d\d \(")
 
 
-def test_where_only_the_window_is_in_the_way_all_tell_the_same_end(doors: Any) -> None:
+def test_where_only_a_rate_limit_is_in_the_way_all_interfaces_show_the_same_end(doors: Any) -> None:
     said = doors(waiting(1000))
-    ends = {re.search(r"\d\d:\d\d \(3 h \d+ min\)", words).group() for words in said.values() if END.search(words)}  # type: ignore[union-attr]
-    assert all(END.search(words) for words in said.values()), said
+    ends = {re.search(r"\d\d:\d\d \(3 h \d+ min\)", text).group() for text in said.values() if END.search(text)}  # type: ignore[union-attr]
+    assert all(END.search(text) for text in said.values()), said
     assert all("(3 h " in one for one in ends)
 
 
@@ -140,16 +140,16 @@ def closed_now() -> dict[str, Any]:
     ],
     ids=["vendor", "credential", "limit", "caster", "process", "sender", "store", "tables", "send time", "hours"],
 )
-def test_an_obstacle_is_told_at_every_door_and_no_end_with_it(
+def test_every_interface_shows_an_obstacle_and_no_end_with_it(
     doors: Any, lay: Callable[[Job], Any], of_job: str, of_vendor: str | None
 ) -> None:
     job = waiting()
     lay(job)
     said = doors(job)
-    for door, words in said.items():
+    for door, text in said.items():
         wanted = of_job if door in ("list", "page", "list_jobs") or of_vendor is None else of_vendor
-        assert wanted in words.replace("&#x27;", "'"), (door, words)
-        assert not END.search(words), (door, words)
+        assert wanted in text.replace("&#x27;", "'"), (door, text)
+        assert not END.search(text), (door, text)
 
 
 @pytest.mark.parametrize("status", ["RENDERED", "READY", "ENQUEUED", "SENDING", "RECOVERING"])
@@ -159,7 +159,7 @@ def test_after_a_takeover_no_job_has_an_end_wherever_it_stands(doors: Any, statu
     late = Job.objects.latest("id")
     taken_over()
     said = doors(late)
-    assert all(guard.TAKEN_OVER in words and not END.search(words) for words in said.values()), said
+    assert all(guard.TAKEN_OVER in text and not END.search(text) for text in said.values()), said
 
 
 def test_after_a_takeover_each_vendors_row_says_that_it_is_halted(
@@ -170,12 +170,12 @@ def test_after_a_takeover_each_vendors_row_says_that_it_is_halted(
     paused = factories.vendor(paused=True, paused_reason="invoice 4711")
     taken_over()
     call_command("status", json=True)
-    told = {row["vendor"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    rows = {row["vendor"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
     call_command("status")
     shown = capsys.readouterr().out
     page = admin_client.get("/admin/").content.decode()
     for vendor in (job.vendor, idle, paused):
-        row = told[vendor.slug]
+        row = rows[vendor.slug]
         assert (row["accepting"], row["state"]) == (False, f"halted: {guard.TAKEN_OVER}")
         assert (
             f"halted: {guard.TAKEN_OVER}"
@@ -185,20 +185,20 @@ def test_after_a_takeover_each_vendors_row_says_that_it_is_halted(
     assert "Nothing is called: the store was taken over" in page and f"Nothing is called: {guard.TAKEN_OVER}" in shown
 
 
-def test_after_a_takeover_programs_are_told_no_end_and_why() -> None:
+def test_after_a_takeover_the_api_gives_no_end_and_says_why() -> None:
     vendor = factories.at_work(desk(limits=[(5, 60)]))
     program, later = Program(), (timezone.now() + HOUR).isoformat()
 
-    def told() -> list[dict[str, Any]]:
+    def rows() -> list[dict[str, Any]]:
         forget()
         dry = "/api/v1/messages?dry_run=true"
         answers = [program.send(letter(vendor, **more), None, dry) for more in ({}, {"send_at": later})]
         (service,) = program.get("services").json()["data"]
         return [service["forecast"], *(answer.json()["forecast"] for answer in answers)]
 
-    assert all(one["first_at"] and one["last_at"] for one in told())
+    assert all(one["first_at"] and one["last_at"] for one in rows())
     taken_over()
-    for one in told():
+    for one in rows():
         assert (one["first_at"], one["last_at"]) == (None, None) and one["basis"].endswith(f"; {guard.TAKEN_OVER}")
 
 
@@ -214,14 +214,14 @@ def test_what_waits_for_something_else_holds_nobody_up(doors: Any) -> None:
     factories.campaign_with_job(1000, status="DISPATCHED", of=shut, messages=False)
     job = factories.campaign_with_job(10, status="DISPATCHED", of=first.credential, messages=False)
     said = doors(job)
-    for door, words in said.items():
-        assert "(1 min)" in words, (door, words)
+    for door, text in said.items():
+        assert "(1 min)" in text, (door, text)
     assert (
         "3,000 wait for a time of their own" in said["operations"] and "1,000 wait: credential shut" in said["forecast"]
     )
 
 
-def test_an_end_after_the_deadline_or_the_sending_hours_is_not_told(doors: Any) -> None:
+def test_an_end_after_the_deadline_or_the_sending_hours_is_not_shown(doors: Any) -> None:
     job, now = waiting(1000), timezone.now()
     to_campaign(job, deadline=now + HOUR)
     said = doors(job)
@@ -294,7 +294,7 @@ class TestNights:
         )
         assert nightly.coming(self.vendor(weekdays=[]), [], friday) is None
 
-    def test_the_date_is_told_where_the_hour_was_moved_or_missed(self, doors: Any) -> None:
+    def test_the_date_is_shown_where_the_hour_was_moved_or_missed(self, doors: Any) -> None:
         with time_machine.travel(timezone.now().replace(hour=12)):
             self.moved_or_missed(doors)
 
@@ -309,8 +309,8 @@ class TestNights:
         )
         tomorrow = now + timedelta(days=1)
         night = f"nightly dispatch tomorrow, {tomorrow.day} {tomorrow:%b} {later:%H:%M} UTC"
-        words = f"{night}; that of {now.day} {now:%b} has been"
-        assert all(words in said for said in doors(job).values())
+        text = f"{night}; that of {now.day} {now:%b} has been"
+        assert all(text in said for said in doors(job).values())
         DispatchRun.objects.filter(pk=run.pk).update(started_at=None, finished_at=None, missed=True)
         early = (now - timedelta(minutes=1)).time().replace(second=0, microsecond=0)
         to_vendor(job, dispatch_at=early, created_at=now - timedelta(days=3))

@@ -36,11 +36,11 @@ def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [node, *(step for part in node.get("Plans", ()) for step in steps(part))]
 
 
-def run(statement: str, words: dict[str, Any], settings: str = claims.BY_KEY) -> list[dict[str, Any]]:
+def run(statement: str, params: dict[str, Any], settings: str = claims.BY_KEY) -> list[dict[str, Any]]:
     """The steps of the plan as a sender's connection, or one with these settings, made and ran it."""
     with connection.cursor() as cursor:
         cursor.execute(settings)
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", words)
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", params)
         [(plan,)] = cursor.fetchall()
     found = json.loads(plan) if isinstance(plan, str) else plan
     return steps(found[0]["Plan"])
@@ -104,6 +104,6 @@ def test_a_pick_reads_the_oldest_of_the_waiting_jobs_only() -> None:
     row = {"credential_id": job.credential_id, "status": job.status, "first_message": job.first_message, "size": 1}
     Job.objects.bulk_create(Job(**of, **row) for _ in range(2000))
     statement = casting_queries.PICK.format(rank=casting_queries.Rank((Status.DISPATCHED,)).condition, passed_over="")
-    words = {"vendor": job.vendor_id, "now": timezone.now(), "soon": timezone.now()}
+    params = {"vendor": job.vendor_id, "now": timezone.now(), "soon": timezone.now()}
     analysed = "ANALYZE campaigns_job, campaigns_campaign, vendors_credential, vendors_vendor"
-    assert read(run(statement, words, analysed), "campaigns_job") == 1
+    assert read(run(statement, params, analysed), "campaigns_job") == 1

@@ -31,7 +31,7 @@ def test_a_caster_of_its_own_puts_off_what_is_outside_its_hours_and_takes_the_ne
 
 
 @pytest.mark.django_db
-def test_a_job_outside_its_hours_and_without_a_place_for_hours_is_taken_at_its_deadline() -> None:
+def test_a_job_outside_its_hours_and_without_a_permit_for_hours_is_taken_at_its_deadline() -> None:
     vendor = factories.vendor(casters=["large-priority"])
     tomorrow = NOW + timedelta(days=1)
     login = factories.credential(vendor, closed_until=tomorrow, full_until=tomorrow)
@@ -93,7 +93,7 @@ def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
     from campaigns.sending.connections import connect
 
     job = factories.campaign_with_job(2, status="SENDING")
-    words = {
+    params = {
         "job": job.pk, "fence": 1, "vendor": job.vendor_id, "terms": 0, "generation": 0, "hold": 10.0,
         "adoptions": 1,
         "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "most": 1,
@@ -104,7 +104,7 @@ def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
         rows = await connect()
         async with rows:
             later, before = now + timedelta(hours=1), now - timedelta(seconds=1)
-            return [len(await sending.claim(rows, {**words, "closes": at})) for at in (before, later, None)]
+            return [len(await sending.claim(rows, {**params, "closes": at})) for at in (before, later, None)]
 
     assert asyncio.run(claims()) == [0, 1, 1]
 

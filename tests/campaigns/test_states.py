@@ -14,7 +14,7 @@ from campaigns.management.commands.states import COLUMNS, SHAPES, row_of, word_o
 from campaigns.models import Message, OpsMessage
 from tests import factories
 
-WORDS = ["Waiting", "Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired"]
+LABELS = ["Waiting", "Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired"]
 STATES = Path(settings.BASE_DIR) / "docs" / "states.md"
 
 
@@ -64,7 +64,7 @@ def _stored(row: Message, campaign: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("shape", "word"),
-    list(zip(SHAPES, WORDS, strict=True)),
+    list(zip(SHAPES, LABELS, strict=True)),
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_each_shape_has_its_word(shape: Any, word: str) -> None:
@@ -72,4 +72,4 @@ def test_each_shape_has_its_word(shape: Any, word: str) -> None:
 
 
 def test_what_a_stop_left_uncalled_is_stopped_and_the_rest_keeps_its_word() -> None:
-    assert [word_of(row_of(shape), stopped=True) for shape in SHAPES] == ["Stopped", "Stopped", *WORDS[2:]]
+    assert [word_of(row_of(shape), stopped=True) for shape in SHAPES] == ["Stopped", "Stopped", *LABELS[2:]]

@@ -71,7 +71,7 @@ class TestStop:
         assert only(decisions.stop([job.pk])).verdict == Verdict.ALREADY
         assert statuses(job) == [status]
 
-    def test_a_decision_on_an_old_picture_of_the_job_loses_and_is_told(self) -> None:
+    def test_a_decision_on_an_old_revision_of_the_job_loses_and_says_so(self) -> None:
         job = factories.campaign_with_job(1, revision=4)
         answer = only(decisions.stop([job.pk], revision=3))
         assert (answer.verdict, statuses(job)) == (Verdict.STALE, ["READY"])
@@ -210,13 +210,13 @@ class TestRetry:
 
 
 @pytest.mark.django_db(transaction=True)
-class TestTwoPeopleAtOnce:
+class TestTwoUsersAtOnce:
     def test_of_two_retries_exactly_one_wins(self) -> None:
         job = logged(20, [refused()])
         answers = at_once(*[lambda: only(decisions.retry([job.pk]))] * 2)
         assert sorted(answer.verdict for answer in answers) == [Verdict.BUSY, Verdict.DONE]
 
-    def test_of_two_decisions_on_the_same_picture_exactly_one_wins(self) -> None:
+    def test_of_two_decisions_on_the_same_revision_exactly_one_wins(self) -> None:
         top, _ = family(parent="P_STOPPED", remaining=5, children=["LOGGED"])
         decisions.retry([top.pk])
         seen = Job.objects.get(pk=top.pk).revision
@@ -287,7 +287,7 @@ class TestRetryCommand:
             call_command("retry_job", job.pk, 999999999)
         assert error.value.returncode == 1
 
-    def test_nothing_to_send_again_is_told_and_is_no_error(self, capsys: pytest.CaptureFixture) -> None:
+    def test_nothing_to_send_again_is_reported_and_is_no_error(self, capsys: pytest.CaptureFixture) -> None:
         job = logged(1, [accepted()])
         call_command("retry_job", job.pk, json=True)
         answer = json.loads(capsys.readouterr().out)

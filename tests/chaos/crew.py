@@ -97,7 +97,7 @@ class Crew:
         program.end()
         program.log.unlink(missing_ok=True)
 
-    def words(self) -> str:
+    def counts(self) -> str:
         """The last that the processes said."""
         return "\n".join(program.log.read_text()[-1500:] for program in (*self._workers, self._beat))
 

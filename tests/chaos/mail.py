@@ -22,7 +22,7 @@ AWAY = (Error, BrokerError, RedisError, ConnectionError)  # what is raised while
 
 
 @dataclass(frozen=True)
-class Line:
+class StormVendor:
     """A vendor with its own books and its limit."""
 
     vendor: Vendor
@@ -32,7 +32,7 @@ class Line:
     can_tell: bool  # by its settings: it knows our references, or can be asked
 
 
-def line(sandbox: Sandbox, units: int, seconds: float, recipients: int, **settings: object) -> Line:
+def storm_vendor(sandbox: Sandbox, units: int, seconds: float, recipients: int, **settings: object) -> StormVendor:
     """A vendor with two mailcasters, one large job for them to cut, and five small ones."""
     settings = {"url": sandbox.url, "timeout": 3, "settle_delay": 1, "concurrency": CONCURRENCY, **settings}
     vendor = factories.vendor(settings=settings, limits=[(units, seconds)], small_audience_threshold=100)
@@ -42,7 +42,7 @@ def line(sandbox: Sandbox, units: int, seconds: float, recipients: int, **settin
     for many in (recipients, 20, 20, 20, 20, 20):
         name = factories.unique("to")
         factories.campaign_with_job([f"{name}-{n}@sandbox.example" for n in range(many)], of=login, status="RENDERED")
-    return Line(vendor, sandbox, units, seconds, can_tell=bool(settings.keys() & {"dedupe", "lookup"}))
+    return StormVendor(vendor, sandbox, units, seconds, can_tell=bool(settings.keys() & {"dedupe", "lookup"}))
 
 
 # Counts what came into doubt in the truth, whatever becomes of it.
@@ -79,13 +79,13 @@ def doubts() -> int:
     return Message.objects.filter(in_doubt_at__isnull=False).count()
 
 
-def asked(lines: list[Line]) -> bool:
+def asked(vendors: list[StormVendor]) -> bool:
     """Nothing is in doubt that the vendor could be asked about; what is, it is asked about now.
 
     A job of which nothing but doubts was left when it was stopped stays stopped, for there is nothing to retry, and
     nothing is called for it (promise P5): its doubts wait for a person.
     """
-    able = [line.vendor.pk for line in lines if line.can_tell]
+    able = [one.vendor.pk for one in vendors if one.can_tell]
     stopped = Job.objects.filter(campaign=OuterRef("campaign"), stopped_at__isnull=False).filter(
         first_message__lte=OuterRef("pk"), first_message__gt=OuterRef("pk") - F("size")
     )
@@ -97,7 +97,7 @@ def asked(lines: list[Line]) -> bool:
     return not ids
 
 
-def picture() -> tuple[object, ...]:
+def state() -> tuple[object, ...]:
     """Changes as long as anything gets on."""
     jobs = Job.objects.order_by("pk").values_list("pk", "status", "fence", "accepted", "in_doubt", "remaining")
     return (*jobs, doubts())

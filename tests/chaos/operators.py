@@ -10,7 +10,7 @@ from campaigns.lifecycle import DONE, PARENTS, Status
 from campaigns.models import Job, Message, references
 from campaigns.operators import actions
 from tests.chaos.crew import FREEZE
-from tests.chaos.mail import Line
+from tests.chaos.mail import StormVendor
 from vendors.history import Actor
 
 WHO = Actor("storm", None)
@@ -80,25 +80,25 @@ class Operators:
             if late := mine.filter(sent_at__gt=job.stopped_at).count():
                 self.breaches.append(f"P5: {late} messages of job {job.pk} were claimed after its stop")
 
-    def settle(self, lines: list[Line]) -> int:
+    def settle(self, vendors: list[StormVendor]) -> int:
         """What no vendor can tell is settled by the vendor's report, as in life. How many there were."""
-        told = 0
-        for line in lines:
-            accepted = {found.id for name in line.sandbox.books().accepted if (found := references.read(name))}
-            doubts = Message.objects.filter(in_doubt_at__isnull=False, campaign__credential__vendor=line.vendor)
+        settled = 0
+        for one in vendors:
+            accepted = {found.id for name in one.sandbox.books().accepted if (found := references.read(name))}
+            doubts = Message.objects.filter(in_doubt_at__isnull=False, campaign__credential__vendor=one.vendor)
             mine = set(doubts.values_list("pk", flat=True))
             for ids, decision in ((mine & accepted, "sent"), (mine - accepted, "resend")):
                 if ids:
                     actions.settle(ids, decision, "the vendor's report", WHO.name)
-            told += len(mine)
-        return told
+            settled += len(mine)
+        return settled
 
-    def called_while_stopped(self, lines: list[Line]) -> list[str]:
+    def called_while_stopped(self, vendors: list[StormVendor]) -> list[str]:
         """P5 by the books: between a stop and its retry nothing comes in but what was under way."""
         calls = [
             (reference.id, entry.wall)
-            for line in lines
-            for entry in line.sandbox.books().entries
+            for one in vendors
+            for entry in one.sandbox.books().entries
             if (reference := references.read(entry.reference))
         ]
         found = [

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from sandbox.vendor.books import Books
 from tests.chaos.crew import PROCESSES
-from tests.chaos.mail import CONCURRENCY, LATENCY_MS, Line, doubted
+from tests.chaos.mail import CONCURRENCY, LATENCY_MS, StormVendor, doubted
 from tests.chaos.operators import Operators
 from tests.faults.checker import judge, sums
 
@@ -29,17 +29,17 @@ TITLES = {
 }
 
 
-def of_storm(lines: list[Line], done: Counter[str], operators: Operators) -> int:
+def of_storm(vendors: list[StormVendor], done: Counter[str], operators: Operators) -> int:
     """Prints it; 0 if every figure is as it must be."""
-    books = Books([entry for line in lines for entry in line.sandbox.books().entries])
+    books = Books([entry for one in vendors for entry in one.sandbox.books().entries])
     found = [
         *judge(books, all_checks=True),
-        *(fault for line in lines for fault in _windows(line)),
-        *operators.called_while_stopped(lines),
+        *(fault for one in vendors for fault in _windows(one)),
+        *operators.called_while_stopped(vendors),
         *_counted(books, done),
     ]
-    for line in lines:
-        print(f"worst window {line.sandbox.books().worst_window(line.seconds)} of {line.units} in {line.seconds:g} s")
+    for one in vendors:
+        print(f"worst window {one.sandbox.books().worst_window(one.seconds)} of {one.units} in {one.seconds:g} s")
     counts = Counter(fault.partition(":")[0] for fault in found)
     for promise, title in TITLES.items():
         print(f"{title} {counts.pop(promise, 0)}")
@@ -49,10 +49,10 @@ def of_storm(lines: list[Line], done: Counter[str], operators: Operators) -> int
 
 def _counted(books: Books, done: Counter[str]) -> Iterator[str]:
     """The figures that are printed are what they must be."""
-    told = sums()
-    print(f"accepted {told['accepted']} of {told.total()} recipients, refused {told['refused']}")
-    if told["accepted"] != told.total():
-        yield f"P2: not everybody has it: {dict(told)}"
+    counts = sums()
+    print(f"accepted {counts['accepted']} of {counts.total()} recipients, refused {counts['refused']}")
+    if counts["accepted"] != counts.total():
+        yield f"P2: not everybody has it: {dict(counts)}"
     resets = sum(1 for entry in books.acceptances if entry.status is None)
     most = resets + CONCURRENCY * sum(done[name] for name in MAKE_DOUBT) + CONCURRENCY * SENDERS * CRASHES
     print(
@@ -62,19 +62,19 @@ def _counted(books: Books, done: Counter[str]) -> Iterator[str]:
         yield f"P3: {doubted()} came into doubt, at most {most} calls can have been open"
 
 
-def _windows(line: Line) -> list[str]:
-    worst = line.sandbox.books().worst_window(line.seconds)
-    return [f"P4: {worst} calls in a window, not {line.units}"] if worst > line.units else []
+def _windows(one: StormVendor) -> list[str]:
+    worst = one.sandbox.books().worst_window(one.seconds)
+    return [f"P4: {worst} calls in a window, not {one.units}"] if worst > one.units else []
 
 
-def of_calm(lines: list[Line]) -> int:
+def of_calm(vendors: list[StormVendor]) -> int:
     """The rate between the ends of the first and the last window's worth of calls. 0 if no promise was broken."""
-    for line in lines:
-        times = line.sandbox.books().arrivals()
-        rate = (len(times) - line.units) / (times[-1] - times[line.units - 1])
-        ideal = line.units / (line.seconds + LATENCY_MS / 1000)
-        print(f"{rate:6.1f}/s, {rate / ideal:.1%} of the strict ideal {ideal:.1f}/s at {line.units}/{line.seconds:g} s")
-    books = Books([entry for line in lines for entry in line.sandbox.books().entries])
-    found = [*judge(books), *(fault for line in lines for fault in _windows(line))]
+    for one in vendors:
+        times = one.sandbox.books().arrivals()
+        rate = (len(times) - one.units) / (times[-1] - times[one.units - 1])
+        ideal = one.units / (one.seconds + LATENCY_MS / 1000)
+        print(f"{rate:6.1f}/s, {rate / ideal:.1%} of the strict ideal {ideal:.1f}/s at {one.units}/{one.seconds:g} s")
+    books = Books([entry for one in vendors for entry in one.sandbox.books().entries])
+    found = [*judge(books), *(fault for one in vendors for fault in _windows(one))]
     print(*found[:SHOWN], sep="\n")
     return 1 if found else 0

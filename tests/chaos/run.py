@@ -12,7 +12,7 @@ from django.db import Error, connection
 from tests import sandbox as sandboxes
 from tests.chaos import mail, report
 from tests.chaos.crew import Crew
-from tests.chaos.mail import LATENCY_MS, Line
+from tests.chaos.mail import LATENCY_MS, StormVendor
 from tests.chaos.operators import Operators
 from tests.chaos.servers import Servers
 from tests.postgres_proxy import PostgresProxy
@@ -25,14 +25,14 @@ PATIENCE = 180.0  # seconds without progress after which the recovery has failed
 
 
 @contextmanager
-def lines(seconds: float, **harm: Any) -> Iterator[list[Line]]:
+def vendors(seconds: float, **harm: Any) -> Iterator[list[StormVendor]]:
     """Mail for so many seconds at the full rate."""
     with ExitStack() as stack:
         made = []
         for units, window, can in LIMITS:
             options = {"latency_ms": LATENCY_MS, "latency": "exponential", "dedupe": "dedupe" in can, **harm}
             box = stack.enter_context(sandboxes.running(**options))
-            made.append(mail.line(box, units, window, int(units / window * seconds), **can))
+            made.append(mail.storm_vendor(box, units, window, int(units / window * seconds), **can))
         yield made
 
 
@@ -42,14 +42,14 @@ def storm(servers: Servers, seconds: float, seed: int) -> int:
     with PostgresProxy(servers.database) as proxy:
         crew, operators = Crew(WORKERS, proxy.url), Operators(by)
         try:
-            with lines(0.6 * seconds, reset_rate=0.02) as made:
+            with vendors(0.6 * seconds, reset_rate=0.02) as made:
                 mail.begin()
-                _until(lambda: all(line.sandbox.books().entries for line in made), crew)
+                _until(lambda: all(one.sandbox.books().entries for one in made), crew)
                 harms = Harms(by, crew, servers, proxy, operators)
                 harms.rage(seconds)
                 if _recover(crew, operators, made):
                     return report.of_storm(made, harms.done(), operators)
-                print(f"STUCK: no progress for {PATIENCE:g} s: {mail.picture()}\n{crew.words()}")
+                print(f"STUCK: no progress for {PATIENCE:g} s: {mail.state()}\n{crew.counts()}")
                 return 1
         finally:
             crew.end()
@@ -59,11 +59,11 @@ def calm(servers: Servers, seconds: float) -> int:
     """Nothing is harmed: how fast does it go?"""
     crew = Crew(WORKERS, servers.database)
     try:
-        with lines(seconds) as made:
+        with vendors(seconds) as made:
             mail.begin()
             if _until(mail.all_sent, crew):
                 return report.of_calm(made)
-            print(f"STUCK: no progress for {PATIENCE:g} s: {mail.picture()}\n{crew.words()}")
+            print(f"STUCK: no progress for {PATIENCE:g} s: {mail.state()}\n{crew.counts()}")
             return 1
     finally:
         crew.end()
@@ -102,8 +102,8 @@ class Harms:
             self._crew.watch()
             time.sleep(self._by.uniform(0.5, 1.5) * HARM_EVERY)
         self._crew.thaw()
-        words = ", ".join(f"{count} {name}" for name, count in sorted(self.done().items()))
-        print(f"{time.monotonic() - began:5.1f} s  {words}; now everything recovers", flush=True)
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(self.done().items()))
+        print(f"{time.monotonic() - began:5.1f} s  {counts}; now everything recovers", flush=True)
 
     def done(self) -> Counter[str]:
         """What took effect, by name."""
@@ -131,7 +131,7 @@ class Harms:
             self._counts.update([name] if name else [])
 
 
-def _recover(crew: Crew, operators: Operators, made: list[Line]) -> bool:
+def _recover(crew: Crew, operators: Operators, made: list[StormVendor]) -> bool:
     """Until all jobs are final and nothing is in doubt any more, after people have settled what nobody else can."""
     if not _until(lambda: operators.retry(all_of_them=True) and mail.all_sent(), crew):
         return False
@@ -142,7 +142,7 @@ def _recover(crew: Crew, operators: Operators, made: list[Line]) -> bool:
     return _until(lambda: mail.all_sent() and _nothing_in_doubt(made, operators), crew)
 
 
-def _nothing_in_doubt(made: list[Line], operators: Operators) -> bool:
+def _nothing_in_doubt(made: list[StormVendor], operators: Operators) -> bool:
     """What was sent again may have come into doubt again."""
     mail.asked(made)
     return not mail.doubts() or not operators.settle(made)
@@ -154,7 +154,7 @@ def _until(condition: Callable[[], bool], crew: Crew) -> bool:
         try:
             if condition():
                 return True
-            if before != (before := mail.picture()):
+            if before != (before := mail.state()):
                 since = time.monotonic()
         except mail.AWAY as error:  # the connection from before the restart
             if isinstance(error, Error):

@@ -69,15 +69,15 @@ def judge(
     final: nothing is under way any more. windows: (units, seconds, the Authorization header or None for all calls).
     all_checks: what is stuck is asked too, by the time that a job stands still; tests set that time back.
     """
-    told = rows()
-    calls = _calls(books, {row.uuid for row in told})
+    found = rows()
+    calls = _calls(books, {row.uuid for row in found})
     return [
         *_by_the_audit(all_checks),
-        *_twice(told, calls),
-        *(_unfinished(told) if final else ()),
-        *_untrue(told, calls),
+        *_twice(found, calls),
+        *(_unfinished(found) if final else ()),
+        *_untrue(found, calls),
         *_too_fast(books, windows),
-        *_after_the_stop(told, calls),
+        *_after_the_stop(found, calls),
     ]
 
 
@@ -101,19 +101,19 @@ def _by_the_audit(all_checks: bool) -> Iterator[str]:
             yield f"{check.promise}: not so: {check.question} ({check.breaches}: {', '.join(check.examples)})"
 
 
-def _twice(told: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
+def _twice(found: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
     """P1. A person who chose to send again has answered for the second time."""
     chosen = Counter(Resolution.objects.filter(decision="resend").values_list("message_id", flat=True))
-    for row in told:
+    for row in found:
         times = len(_accepted(calls, row))
         if times > 1 + chosen[row.id]:
             yield f"P1: message {row.id} was accepted {times} times"
 
 
-def _unfinished(told: list[Row]) -> Iterator[str]:
+def _unfinished(found: list[Row]) -> Iterator[str]:
     """P2, at the end: who is waiting was stopped by a person, and nobody is in flight."""
     stopped = [(job.first_message, job.end) for job in Job.objects.filter(stopped_at__isnull=False)]
-    for row in told:
+    for row in found:
         kept = any(first <= row.id < end for first, end in stopped)
         if row.state == "in flight" or (row.state == "waiting" and not kept):
             yield f"P2: message {row.id} is {row.state} for ever"
@@ -121,9 +121,9 @@ def _unfinished(told: list[Row]) -> Iterator[str]:
         yield f"P2: job {job.pk} is {job.status} for ever"
 
 
-def _untrue(told: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
+def _untrue(found: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
     """P3. What a person settled stands on the person's word; a report may come without the vendor's id."""
-    for row in told:
+    for row in found:
         ids = {entry.id for entry in _accepted(calls, row)}
         reported = {f"receipt:{entry.reference}" for entry in _accepted(calls, row)}
         by_person = (row.message_id or "").startswith("person:") or row.error_code == "person"
@@ -140,13 +140,13 @@ def _too_fast(books: Books, windows: Iterable[tuple[int, float, str | None]]) ->
             yield f"P4: {worst} calls in a window of {seconds:g} s, not {units}"
 
 
-def _after_the_stop(told: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
+def _after_the_stop(found: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
     """P5. A call that comes in after the stop has committed was allowed before it: its sent_at says when."""
     stops: dict[int, Any] = {}
     leaves = Job.objects.exclude(status__in=PARENTS).filter(stopped_at__isnull=False)
     for job in leaves:
         stops |= dict.fromkeys(range(job.first_message, job.end), job.stopped_at)
-    for row in told:
+    for row in found:
         stop = stops.get(row.id)
         late = stop and any(entry.wall > stop.timestamp() for entry in calls.get(row.uuid, ()))
         if late and (row.sent_at is None or row.sent_at > stop):

@@ -15,7 +15,7 @@ from typing import Any
 import django
 
 
-def work(stopping: bool) -> None:
+def run(stopping: bool) -> None:
     """One round: the sweep, the dispatch, the casters, every claimed job, doubts; the sweep again for what ended."""
     from campaigns import tasks
     from campaigns.dispatch import dispatcher
@@ -27,16 +27,16 @@ def work(stopping: bool) -> None:
     dispatcher.dispatch()
     for vendor in Vendor.objects.all():
         tasks.cast(vendor.pk)
-    rung: set[tuple[int, int]] = set()
-    while claims := set(Job.objects.filter(status="ENQUEUED").values_list("pk", "fence")) - rung:
-        rung |= claims
+    notified: set[tuple[int, int]] = set()
+    while claims := set(Job.objects.filter(status="ENQUEUED").values_list("pk", "fence")) - notified:
+        notified |= claims
         for job_id, fence in sorted(claims):
             tasks.send_job(job_id, fence)
     tasks.settle_doubts()
     tasks.sweep()
 
 
-def fork(words: dict[str, Any]) -> int:
+def fork(request: dict[str, Any]) -> int:
     from campaigns import failpoints
 
     child = os.fork()
@@ -44,8 +44,8 @@ def fork(words: dict[str, Any]) -> int:
         return child
     code = 1
     try:
-        failpoints.arm(words.get("points", ""))
-        work(bool(words.get("stopping")))
+        failpoints.arm(request.get("points", ""))
+        run(bool(request.get("stopping")))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -75,11 +75,11 @@ def main() -> None:
     tasks.finish_parent.delay(0)  # Celery imports its parts when they are first used: not in each fork anew
     connections.close_all()
     for line in sys.stdin:
-        words = json.loads(line)
-        pid = words.get("wake")
+        request = json.loads(line)
+        pid = request.get("wake")
         if pid:
             os.kill(pid, signal.SIGCONT)
-        print(json.dumps(wait(pid or fork(words))), flush=True)
+        print(json.dumps(wait(pid or fork(request))), flush=True)
 
 
 if __name__ == "__main__":

@@ -51,15 +51,15 @@ class Driver:
         """A frozen round goes on. failing: it is expected to end with an error."""
         return self._ask(failing, wake=pid)
 
-    def _ask(self, failing: bool = False, **words: Any) -> dict[str, Any]:
+    def _ask(self, failing: bool = False, **request: Any) -> dict[str, Any]:
         assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        told = json.loads(answer) if answer else {"end": "the driver is gone"}
-        if (told["end"] in ("exit 0", "killed", "frozen")) == failing:
-            raise AssertionError(f"not as expected: {told}\n{self._said()}")
-        return told
+        result = json.loads(answer) if answer else {"end": "the driver is gone"}
+        if (result["end"] in ("exit 0", "killed", "frozen")) == failing:
+            raise AssertionError(f"not as expected: {result}\n{self._said()}")
+        return result
 
     def _said(self) -> str:
         self._log.seek(0)
@@ -122,14 +122,14 @@ def finish(of: Mail, by: Driver) -> int:
     """Rounds until nothing is left to do; how many it took."""
     for number in range(1, MOST_ROUNDS):
         an_hour_passes()
-        before = _picture()
+        before = _state()
         by.round()
-        if of.done and _picture() == before:
+        if of.done and _state() == before:
             return number
     raise AssertionError(f"not done in {MOST_ROUNDS} rounds: {list(Job.objects.values('pk', 'status', 'waits_for'))}")
 
 
-def _picture() -> list[Any]:
+def _state() -> list[Any]:
     jobs = Job.objects.order_by("pk").values_list("pk", "status", "fence", "accepted", "refused", "in_doubt")
     return [*jobs, *Message.objects.order_by("pk").values_list("pk", "message_id", "error_code", "resend_no")]
 

@@ -75,12 +75,12 @@ def open_again(job: Job) -> bool:
 
 
 @contextmanager
-def meanwhile(work: Callable[..., T], *args: Any) -> Iterator["Future[T]"]:
+def meanwhile(verb: Callable[..., T], *args: Any) -> Iterator["Future[T]"]:
     """The work goes on in a thread with connections of its own."""
 
     def run() -> T:
         try:
-            return work(*args)
+            return verb(*args)
         finally:
             connection.close()
 

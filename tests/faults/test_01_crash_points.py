@@ -31,8 +31,8 @@ def die_at(point: str, vendor: Sandbox, driver: Driver) -> Mail:
     for armed in story.before:
         driver.round(armed)
         rounds.an_hour_passes()
-    told = driver.round(f"{point}:{story.nth}", stopping=story.stopping)
-    assert told["end"] == "killed", f"{point} is not on the way of its story"
+    result = driver.round(f"{point}:{story.nth}", stopping=story.stopping)
+    assert result["end"] == "killed", f"{point} is not on the way of its story"
     return mail
 
 

@@ -83,7 +83,7 @@ def test_05_a_sender_that_is_asked_to_stop_finishes_its_calls_and_gives_the_rest
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 400}
 
 
-def test_05_a_worker_that_is_told_to_end_leaves_nothing_in_doubt(sandbox: Sandbox) -> None:
+def test_05_a_worker_that_is_asked_to_end_leaves_nothing_in_doubt(sandbox: Sandbox) -> None:
     """The whole group hears SIGTERM, as under systemd or when a terminal closes."""
     sandbox.settings(latency_ms=200.0)
     account = login(sandbox.url)

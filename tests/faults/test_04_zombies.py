@@ -30,10 +30,10 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
 
 def frozen(mail: Mail, at: str, driver: Driver) -> int:
-    told = driver.round(f"{at}:STOP")
-    assert told["end"] == "frozen"
+    result = driver.round(f"{at}:STOP")
+    assert result["end"] == "frozen"
     assert rounds.open_calls() <= CONCURRENCY
-    return told["pid"]
+    return result["pid"]
 
 
 def wakes_too_late(pid: int, since: float, driver: Driver) -> None:
@@ -117,13 +117,13 @@ async def claims_one(job: Job, lease: sending.Lease) -> int:
 async def claims(job: Job, lease: sending.Lease) -> list[int]:
     """As a sender does, up to the moment before the call; one message at most."""
     rows = await connect()
-    world = await limits.read(rows, lease, job.vendor_id, job.credential_id)
-    words = {
-        "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": world.terms, "hold": 5.0,
-        "credential": job.credential_id, "generation": world.scope.generation,
-        "adoptions": world.adoptions, "cursor": 0, "end": job.end, "most": 1,
+    context = await limits.read(rows, lease, job.vendor_id, job.credential_id)
+    params = {
+        "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": context.terms, "hold": 5.0,
+        "credential": job.credential_id, "generation": context.scope.generation,
+        "adoptions": context.adoptions, "cursor": 0, "end": job.end, "most": 1,
     }  # fmt: skip
-    claimed = await sending.claim(rows, words)
+    claimed = await sending.claim(rows, params)
     await rows.close()
     return [message.id for message in claimed]
 

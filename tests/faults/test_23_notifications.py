@@ -28,7 +28,7 @@ from tests.sandbox import Sandbox
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 
 
-def test_22_23_a_bell_that_comes_three_times_sends_once(vendor: Sandbox) -> None:
+def test_22_23_a_notification_that_comes_three_times_sends_once(vendor: Sandbox) -> None:
     """Doubled by a broker, or delivered again by its visibility timeout: while the first is at it, and afterwards."""
     job, together = taken(30, login(vendor.url)), Barrier(3)
 
@@ -89,9 +89,9 @@ def message(queue: str, kind: str, body: bytes, task: str) -> bytes:
         "delivery_info": {"exchange": "", "routing_key": queue}, "delivery_mode": 2, "priority": 0,
         "delivery_tag": factories.unique("tag"), "body_encoding": "base64", "correlation_id": "x", "reply_to": "",
     }  # fmt: skip
-    words = {"body": base64.b64encode(body).decode(), "content-type": kind, "content-encoding": "utf-8"}
+    fields = {"body": base64.b64encode(body).decode(), "content-type": kind, "content-encoding": "utf-8"}
     headers = {"task": task, "id": factories.unique("id"), "lang": "py", "argsrepr": "", "kwargsrepr": ""}
-    return json.dumps({**words, "headers": headers, "properties": properties}).encode()
+    return json.dumps({**fields, "headers": headers, "properties": properties}).encode()
 
 
 def put(queue: str, *items: bytes) -> None:
@@ -99,7 +99,7 @@ def put(queue: str, *items: bytes) -> None:
         broker.lpush(queue, *items)
 
 
-def test_27_without_a_place_for_results_the_parent_is_finished_all_the_same(vendor: Sandbox) -> None:
+def test_27_without_a_result_backend_the_parent_is_finished_all_the_same(vendor: Sandbox) -> None:
     with rounds.driver(RESULT_BACKEND="redis+socket:///nowhere/redis.sock") as driver:
         mail = rounds.mail(vendor.url)
         rounds.finish(mail, driver)

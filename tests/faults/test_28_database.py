@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 @contextmanager
 def administrator() -> Iterator[Callable[[str], Any]]:
     """Statements about the test's database, from a connection to another one; {} is its name."""
-    words = connection.get_connection_params()
-    keep = {name: words[name] for name in ("host", "port", "user", "password") if words.get(name)}
+    options = connection.get_connection_params()
+    keep = {name: options[name] for name in ("host", "port", "user", "password") if options.get(name)}
     name = sql.Identifier(connection.settings_dict["NAME"])
     with psycopg.connect(**keep, dbname="postgres", autocommit=True) as other:
         yield lambda statement: other.execute(sql.SQL(statement).format(name))
@@ -95,8 +95,8 @@ def once_cut_at_the_commit(verb: Verb) -> Verb:
     """The statement is done, and its answer is lost on the way back."""
     cuts = iter([True])
 
-    async def cut(*words: Any) -> Any:
-        done = await verb(*words)
+    async def cut(*args: Any) -> Any:
+        done = await verb(*args)
         if next(cuts, False):
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return done

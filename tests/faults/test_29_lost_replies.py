@@ -47,16 +47,16 @@ ROUNDS = 10  # sweeps until all is at its end
 @contextmanager
 def through(proxy: PostgresProxy) -> Iterator[None]:
     """Every connection that is opened in the block goes through the proxy."""
-    words: dict[str, Any] = connection.settings_dict
+    database: dict[str, Any] = connection.settings_dict
     host = parse_qs(urlsplit(proxy.url).query)["host"][0]
-    before = words["HOST"], words["OPTIONS"]
+    before = database["HOST"], database["OPTIONS"]
     connection.close()
-    words["HOST"], words["OPTIONS"] = host, {name: word for name, word in before[1].items() if name != "host"}
+    database["HOST"], database["OPTIONS"] = host, {name: word for name, word in before[1].items() if name != "host"}
     try:
         yield
     finally:
         connection.close()
-        words["HOST"], words["OPTIONS"] = before
+        database["HOST"], database["OPTIONS"] = before
 
 
 def attempt(step: Callable[..., Any], *args: Any) -> Any:
@@ -184,7 +184,7 @@ def counters(job: Job) -> dict[str, int]:
 
 
 @pytest.fixture
-def way(sandbox: Sandbox, settings: Any) -> Credential:
+def credential(sandbox: Sandbox, settings: Any) -> Credential:
     settings.LEASE_SECONDS = 1e-9  # the audit has no patience
     sandbox.settings(latency_ms=20.0)
     of = login(sandbox.url, concurrency=CONCURRENCY, lookup="strong")
@@ -199,19 +199,19 @@ def assert_among(lost: set[str], *parts: str) -> None:
 
 @pytest.mark.parametrize("story", [is_put_back, is_stopped])
 def test_29_30_whichever_reply_is_lost_a_stop_and_the_sweeps_bring_all_to_its_end(
-    story: Callable[[Job, Sandbox], None], sandbox: Sandbox, way: Credential
+    story: Callable[[Job, Sandbox], None], sandbox: Sandbox, credential: Credential
 ) -> None:
     def after(job: Job) -> None:
         decisions.stop([job.pk], by="ann")
         come_to_an_end(sweep, settled=False)
 
     recipients = to("ann", "bounce", "lost", "ben", "error", "cat")
-    lost = each_reply_is_lost(lambda: factories.campaign_with_job(recipients, of=way), story, after, sandbox)
+    lost = each_reply_is_lost(lambda: factories.campaign_with_job(recipients, of=credential), story, after, sandbox)
     assert_among(lost, "INSERT INTO vendors_usage", "INSERT INTO vendors_minute", "COMMIT")  # claims, results, verbs
 
 
 def test_29_30_whichever_reply_is_lost_the_sweeps_have_a_large_job_sent_to_its_end(
-    sandbox: Sandbox, way: Credential
+    sandbox: Sandbox, credential: Credential
 ) -> None:
     Vendor.objects.update(small_audience_threshold=3)
 
@@ -221,13 +221,17 @@ def test_29_30_whichever_reply_is_lost_the_sweeps_have_a_large_job_sent_to_its_e
         assert (job.status, job.stopped_at) == ("P_FINISHED", None)
 
     recipients = to("ann", "bounce", "lost")
-    lost = each_reply_is_lost(lambda: factories.campaign_with_job(recipients, of=way), is_drained, after, sandbox)
+    lost = each_reply_is_lost(
+        lambda: factories.campaign_with_job(recipients, of=credential), is_drained, after, sandbox
+    )
     assert_among(lost, "'SENT'", "'LOGGED'", "'P_FINISHED'")
 
 
-def test_29_30_whichever_reply_is_lost_the_sweeps_have_a_job_expire_whole(sandbox: Sandbox, way: Credential) -> None:
+def test_29_30_whichever_reply_is_lost_the_sweeps_have_a_job_expire_whole(
+    sandbox: Sandbox, credential: Credential
+) -> None:
     def late() -> Job:
-        job = factories.campaign_with_job(to("ann", "ben"), of=way)
+        job = factories.campaign_with_job(to("ann", "ben"), of=credential)
         Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now())
         return job
 
@@ -253,7 +257,7 @@ def test_29_30_whichever_reply_is_lost_the_sweeps_have_a_job_expire_whole(sandbo
     ids=lambda word: word if isinstance(word, str) else "-".join(word),
 )
 def test_29_30_whichever_reply_is_lost_while_a_doubt_is_settled_the_next_settlings_end_it(
-    means: dict[str, Any], who: str, ends: str, sandbox: Sandbox, way: Credential
+    means: dict[str, Any], who: str, ends: str, sandbox: Sandbox, credential: Credential
 ) -> None:
     sandbox.settings(latency_ms=0.0, dedupe=bool(means.get("dedupe")))
     of = login(sandbox.url, **means)

@@ -67,7 +67,7 @@ def test_42_six_segments_in_ten_minutes_are_three_calls_of_two(sandbox: Sandbox)
     assert judge(sandbox.books(), final=False, windows=[(3, 600, None)]) == []
 
 
-def test_42_places_that_no_letter_fits_in_are_handed_back(sandbox: Sandbox) -> None:
+def test_42_permits_that_no_letter_fits_in_are_handed_back(sandbox: Sandbox) -> None:
     """Of 5 places two letters of 2 take 4; the fifth is free for others."""
     account = sms(sandbox.url, (5, 600))
     job = of_two_segments(10, account)
@@ -102,7 +102,7 @@ def test_42_a_letter_dearer_than_the_limit_is_refused_with_that_reason_and_the_o
     assert judge(sandbox.books(), windows=[(3, 0.2, None)]) == []
 
 
-def test_42_letters_that_cannot_be_called_need_no_place_at_all(sandbox: Sandbox) -> None:
+def test_42_letters_that_cannot_be_called_need_no_permit_at_all(sandbox: Sandbox) -> None:
     account = sms(sandbox.url, (3, 600))
     job = sent(of_lengths([500] * 7, account))
     assert (job.refused, job.units) == (7, 0)

@@ -52,7 +52,7 @@ def the_window_runs_out(of: Vendor) -> None:
         redis.delete(*redis.keys(f"mailhub:{{v{of.pk}}}*"))
 
 
-def test_42_look_ups_take_places_in_the_window_and_stand_in_the_ledger(sandbox: Sandbox) -> None:
+def test_42_look_ups_take_permits_and_are_in_the_ledger(sandbox: Sandbox) -> None:
     account = login(sandbox.url, (5, 600), lookup="weak")
     in_doubt(40, account)
     reconciler.reconcile()
@@ -143,7 +143,7 @@ def test_42_what_is_shut_is_not_asked_and_its_doubts_stay_due(shut: Any, sandbox
     assert sandbox.books().arrivals() == [] and due() == 3
 
 
-def test_42_what_was_looked_up_without_a_place_for_the_repeat_is_repeated_later_and_not_looked_up_again(
+def test_42_what_was_looked_up_without_a_permit_for_the_repeat_is_repeated_later_and_not_looked_up_again(
     sandbox: Sandbox,
 ) -> None:
     """A limit of one call: the look-up takes the place that the repeat needs."""

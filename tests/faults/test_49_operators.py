@@ -125,7 +125,7 @@ def test_50_doubts_of_a_stopped_job_are_looked_up_but_not_called(sandbox: Sandbo
 
 
 @pytest.mark.parametrize("status", ["LOGGED", "READY"])
-def test_51_of_a_stop_and_a_resume_on_one_picture_of_a_job_exactly_one_wins(status: str, sandbox: Sandbox) -> None:
+def test_51_of_a_stop_and_a_resume_on_one_revision_of_a_job_exactly_one_wins(status: str, sandbox: Sandbox) -> None:
     job = taken(["bounce@sandbox.example", "ann@x.example"], login(sandbox.url))
     sent(job)
     for _ in range(10):

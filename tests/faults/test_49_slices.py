@@ -122,13 +122,13 @@ def test_a_kill_between_two_slices_loses_nothing_and_doubles_nothing(
 
 def test_a_sender_that_was_thought_dead_enqueues_nothing_when_it_wakes_up(vendor: Sandbox, driver: Driver) -> None:
     of = mail(vendor.url)
-    told = driver.round("before_enqueue:2:STOP")
-    assert told["end"] == "frozen"
+    result = driver.round("before_enqueue:2:STOP")
+    assert result["end"] == "frozen"
     finalizer.recover(of.small.pk, timedelta())
     before = waiting()
     assert before == stream.SLICE + 100
     Mailcaster.objects.update(enabled=False)  # else its caster takes the job anew, and that enqueues
-    assert driver.wake(told["pid"])["end"] == "exit 0"
+    assert driver.wake(result["pid"])["end"] == "exit 0"
     assert waiting() == before
     Mailcaster.objects.update(enabled=True)
     rounds.finish(of, driver)

@@ -31,10 +31,10 @@ def broken(vendor: Sandbox, **more: Any) -> set[str]:
     return {fault.partition(":")[0] for fault in judge(vendor.books(), **more)}
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, right: str, wrong: str) -> None:
+def planted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, right: str, wrong: str) -> None:
     """The statement with a mistake in it."""
-    assert right in getattr(place, name)
-    monkeypatch.setattr(place, name, getattr(place, name).replace(right, wrong))
+    assert right in getattr(module, name)
+    monkeypatch.setattr(module, name, getattr(module, name).replace(right, wrong))
 
 
 def test_without_a_bug_the_judge_is_content(sandbox: Sandbox) -> None:
@@ -79,15 +79,15 @@ def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.Monke
     sender.send(job.pk, job.fence)
     guard = "AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)"
     late = (job.first_message, Refused("timeout"))
-    told(job, late)
+    recorded(job, late)
     assert broken(vendor, final=False) == set()
     planted(monkeypatch, claims, "RECORD", guard, "")
     planted(monkeypatch, claims, "RECORD", "AND o.message_id IS NULL", "")
-    told(job, late)
+    recorded(job, late)
     assert "P3" in broken(vendor, final=False)
 
 
-def told(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
+def recorded(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
     async def tell() -> None:
         rows = await connect()
         await claims.record(rows, claims.Lease(job.pk, 1), answers)
@@ -99,11 +99,11 @@ def told(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
 def test_p3_an_acceptance_that_the_vendor_knows_nothing_of(vendor: Sandbox) -> None:
     job = taken(1, login(vendor.url))
     started(job)
-    told(job, (job.first_message, Accepted("sb-0")))
+    recorded(job, (job.first_message, Accepted("sb-0")))
     assert broken(vendor, final=False) == {"P3"}
 
 
-def test_p4_places_that_are_given_back_as_soon_as_the_call_is_over(
+def test_p4_permits_that_are_given_back_as_soon_as_the_call_is_over(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = (5, 30.0)

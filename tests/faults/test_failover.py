@@ -32,14 +32,14 @@ class House:
         self.pair, self.redis, self.vendor = Pair(), PrivateRedis(), vendor
         broker = self.redis.url.replace("unix://", "redis+socket://")
         stores = {"DATABASE_URL": self.pair.url, "REDIS_URL": self.redis.url, "BROKER_URL": broker}
-        self.words = {**stores, "RESULT_BACKEND": broker, "MAILHUB_HOME": str(home), **SHORT}
+        self.settings = {**stores, "RESULT_BACKEND": broker, "MAILHUB_HOME": str(home), **SHORT}
         self.programs: list[Program] = []
 
-    def manage(self, *words: str, code: int = 0) -> str:
+    def manage(self, *args: str, code: int = 0) -> str:
         done = subprocess.run(
-            [sys.executable, "manage.py", *words],
+            [sys.executable, "manage.py", *args],
             cwd=PROJECT,
-            env=environment(**self.words),
+            env=environment(**self.settings),
             capture_output=True,
             text=True,
             timeout=300,
@@ -50,8 +50,8 @@ class House:
 
     def start(self) -> None:
         queues = ["-Q", "vendors,hub", "-c", "3", "--without-mingle"]
-        for words in (["worker", *queues], ["beat", "--pidfile="]):
-            self.programs.append(Program(["-m", "celery", "-A", "mailhub", *words], **self.words))
+        for args in (["worker", *queues], ["beat", "--pidfile="]):
+            self.programs.append(Program(["-m", "celery", "-A", "mailhub", *args], **self.settings))
 
     def end(self) -> None:
         for program in self.programs:
@@ -61,8 +61,8 @@ class House:
         self.redis.end()
         self.pair.end()
 
-    def said(self, words: str) -> bool:
-        return any(words in program.log.read_text() for program in self.programs)
+    def said(self, text: str) -> bool:
+        return any(text in program.log.read_text() for program in self.programs)
 
     def called(self) -> Counter[str]:
         """How often each reference, by the vendor's own books."""
@@ -87,13 +87,13 @@ def house(tmp_path: Path, sandbox: Sandbox) -> Iterator[House]:
 def under_way(house: House, tmp_path: Path) -> int:
     """A campaign of which a fifth has been called, and the standby has heard of it. Of how many calls, at least."""
     house.manage("migrate", "--verbosity", "0")
-    way = [f"url={house.vendor.url}", "concurrency=4", "timeout=5"]
-    house.manage("vendor", "add", "v", "--adapter", "http", "--set", *way, "--limit", f"{RATE}/1")
+    options = [f"url={house.vendor.url}", "concurrency=4", "timeout=5"]
+    house.manage("vendor", "add", "v", "--adapter", "http", "--set", *options, "--limit", f"{RATE}/1")
     (tmp_path / "body").write_text("Hello")
     (tmp_path / "people.csv").write_text("email\n" + "".join(f"r{n}@x.example\n" for n in range(RECIPIENTS)))
     house.start()
-    words = ["--sponsor", "s", "--vendor", "v", "--subject", "Hi", "--body", str(tmp_path / "body"), "--at", "now"]
-    house.manage("send_campaign", *words, str(tmp_path / "people.csv"))
+    args = ["--sponsor", "s", "--vendor", "v", "--subject", "Hi", "--body", str(tmp_path / "body"), "--at", "now"]
+    house.manage("send_campaign", *args, str(tmp_path / "people.csv"))
     wait_until(lambda: len(house.called()) >= RECIPIENTS // 5, "the mail is under way")
     known = len(house.called())
     wait_until(house.pair.together, "the standby has followed so far")
@@ -110,7 +110,7 @@ def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what
     house.pair.fail_over()
     wait_until(lambda: house.said("nothing is called: the store was taken over"), "it is seen")
     before = house.called()
-    told = json.loads(house.manage("recover_store", "--dry-run", "--json"))
+    found = json.loads(house.manage("recover_store", "--dry-run", "--json"))
     assert "Nothing is called: the store was taken over" in house.manage("status")
     house.manage("recover_store", code=2)  # not without a person's word
     house.manage("audit", code=1)
@@ -119,7 +119,7 @@ def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what
     wait_until(house.at_an_end, "all is sent", 240)
     calls = house.called()
     assert {name: times for name, times in calls.items() if times > 1} == {}
-    [vendor] = told["vendors"]
+    [vendor] = found["vendors"]
     most = len(before) - known + RATE  # of the last places some were granted and not used any more
     assert vendor["witnessed"] and RECIPIENTS // 4 <= vendor["messages"] <= vendor["calls"] <= most
     doubts = house.manage("resolve", "--list", "--json").splitlines()

@@ -34,7 +34,7 @@ def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minu
     assert (second.status, second.accepted) == ("LOGGED", 1)
 
 
-def test_a_job_of_one_letter_takes_one_place(vendor: Sandbox, driver: Driver) -> None:
+def test_a_job_of_one_letter_takes_one_permit(vendor: Sandbox, driver: Driver) -> None:
     account = login(vendor.url, (4, 60))
     factories.caster(account.vendor, kind="small-only")
     first = factories.campaign_with_job(1, of=account, status="DISPATCHED")

@@ -65,7 +65,7 @@ def restored(account: Credential, operator: Client) -> Iterator[Job]:
         yield job
 
 
-def words(response: Any) -> str:
+def text(response: Any) -> str:
     """The page's text."""
     return " ".join(re.sub(r"<[^>]*>", " ", response.content.decode()).split())
 
@@ -83,27 +83,27 @@ def decided() -> list[tuple[str, str]]:
 def test_the_numbers_are_shown_and_a_persons_word_puts_in_doubt_what_the_rows_do_not_know(
     sandbox: Sandbox, restored: Job, operator: Client
 ) -> None:
-    told = operator.get(PAGE)
-    assert [(loss.calls, loss.messages) for loss in told.context["losses"]] == [(12, 12)]
-    assert "12 messages will be in doubt" in words(told) and "Redis remembers" in words(told)
+    page = operator.get(PAGE)
+    assert [(loss.calls, loss.messages) for loss in page.context["losses"]] == [(12, 12)]
+    assert "12 messages will be in doubt" in text(page) and "Redis remembers" in text(page)
     assert guard.halted() == guard.TAKEN_OVER and sums() == {"accepted": 2, "waiting": 22}, "numbers only"
-    after = operator.post(PAGE, form(told), follow=True)
-    assert "12 calls that the rows do not know" in words(after) and "Calls start again" in words(after)
+    after = operator.post(PAGE, form(page), follow=True)
+    assert "12 calls that the rows do not know" in text(after) and "Calls start again" in text(after)
     assert guard.halted() is None and sums() == {"accepted": 2, "in doubt": 12, "waiting": 10}
     [(who, what)] = decided()
     assert who == "olga" and what.endswith("in doubt: 12 messages. Reason: the disk died")
-    assert "Decided before" in words(after) and "olga" in words(after)
+    assert "Decided before" in text(after) and "olga" in text(after)
     for job in Job.objects.exclude(status="LOGGED"):
         send_the_rest(job)
     assert sums() == {"accepted": 12, "in doubt": 12} and judge(sandbox.books()) == []
 
 
 def test_pressed_twice_it_is_done_once(restored: Job, operator: Client) -> None:
-    told = form(operator.get(PAGE))
-    operator.post(PAGE, told)
+    page = form(operator.get(PAGE))
+    operator.post(PAGE, page)
     known, adoptions = sums(), Store.objects.get().adoptions
-    again = operator.post(PAGE, told)
-    assert "recovered in the meantime: nothing was done" in words(again) and "nothing to do" in words(again)
+    again = operator.post(PAGE, page)
+    assert "recovered in the meantime: nothing was done" in text(again) and "nothing to do" in text(again)
     assert sums() == known and Store.objects.get().adoptions == adoptions and len(decided()) == 1
 
 
@@ -127,11 +127,11 @@ def test_numbers_that_have_changed_since_are_shown_anew_and_nothing_is_done(
     jobs = [factories.campaign_with_job(size, of=account, status="DISPATCHED") for size in (20, 7)]
     with backup() as name, redis_lost_all():
         restore(name)
-        told = operator.get(PAGE)
-        assert "There is no witness" in words(told) and "27 messages will be in doubt" in words(told)
+        page = operator.get(PAGE)
+        assert "There is no witness" in text(page) and "27 messages will be in doubt" in text(page)
         actions.stop([jobs[1].pk], Actor("ann"))
-        stale = operator.post(PAGE, form(told, "power failed"))
-        assert "The numbers have changed" in words(stale) and "20 messages will be in doubt" in words(stale)
+        stale = operator.post(PAGE, form(page, "power failed"))
+        assert "The numbers have changed" in text(stale) and "20 messages will be in doubt" in text(stale)
         assert 'value="power failed"' in stale.content.decode(), "nobody types it twice"
         assert guard.halted() == guard.TAKEN_OVER and sums() == {"waiting": 27} and decided() == []
         operator.post(PAGE, form(stale))
@@ -139,22 +139,22 @@ def test_numbers_that_have_changed_since_are_shown_anew_and_nothing_is_done(
 
 
 def test_without_a_reason_or_the_numbers_nothing_is_done(restored: Job, operator: Client) -> None:
-    told = form(operator.get(PAGE))
-    assert "say why" in words(operator.post(PAGE, told | {"reason": "  "}))
-    assert "have changed" in words(operator.post(PAGE, {"reason": "by a script"}))
+    page = form(operator.get(PAGE))
+    assert "say why" in text(operator.post(PAGE, page | {"reason": "  "}))
+    assert "have changed" in text(operator.post(PAGE, {"reason": "by a script"}))
     assert guard.halted() == guard.TAKEN_OVER and decided() == []
 
 
 @pytest.mark.parametrize("groups", [("viewer", "all sponsors"), ("operator",), ("vendor admin", "all sponsors")])
-def test_who_may_not_settle_doubts_of_all_sponsors_is_told_and_can_do_nothing(groups: tuple[str, ...]) -> None:
+def test_who_may_not_settle_doubts_of_all_sponsors_reads_why_and_can_do_nothing(groups: tuple[str, ...]) -> None:
     some, may = person("vic", *groups), person("olga", "operator", "all sponsors")
-    assert all("Nothing is called" not in words(some.get(path)) for path in FRONT)
+    assert all("Nothing is called" not in text(some.get(path)) for path in FRONT)
     Store.objects.update(timeline="000000AA")
     notice()
     for path in FRONT:
-        told = words(some.get(path))
-        assert "Nothing is called: the store was taken over" in told and "First seen on" in told
-        assert "manage.py recover_store" in told and PAGE not in some.get(path).content.decode()
+        page = text(some.get(path))
+        assert "Nothing is called: the store was taken over" in page and "First seen on" in page
+        assert "manage.py recover_store" in page and PAGE not in some.get(path).content.decode()
         assert PAGE in may.get(path).content.decode()
     shown = may.get(PAGE).context["shown"]
     assert some.get(PAGE).status_code == 403
@@ -162,12 +162,12 @@ def test_who_may_not_settle_doubts_of_all_sponsors_is_told_and_can_do_nothing(gr
     assert guard.halted() == guard.TAKEN_OVER and decided() == []
 
 
-def test_a_halt_of_another_kind_is_told_and_has_nothing_to_decide(operator: Client) -> None:
+def test_a_halt_of_another_kind_is_shown_and_has_nothing_to_decide(operator: Client) -> None:
     Store.objects.update(tables="")
-    assert "Nothing is called The tables are being migrated" in words(operator.get("/admin/"))
-    told = operator.get(PAGE)
-    assert "nothing to decide" in words(told)
-    operator.post(PAGE, form(told))
+    assert "Nothing is called The tables are being migrated" in text(operator.get("/admin/"))
+    page = operator.get(PAGE)
+    assert "nothing to decide" in text(page)
+    operator.post(PAGE, form(page))
     assert guard.halted() == guard.MIGRATING and decided() == []
 
 

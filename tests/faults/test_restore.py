@@ -92,7 +92,7 @@ def test_what_redis_let_through_since_is_in_doubt_and_nothing_else(sandbox: Sand
         assert sum(Usage.objects.values_list("units", flat=True)) == 24, "the ledger knows of every call again"
 
 
-def test_calls_for_a_campaign_that_is_lost_altogether_are_told(sandbox: Sandbox) -> None:
+def test_calls_for_a_campaign_that_is_lost_altogether_are_counted(sandbox: Sandbox) -> None:
     account = login(sandbox.url)
     sent(take_again(factories.campaign_with_job(2, of=account, status="DISPATCHED")))
     with backup() as name:

@@ -40,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
     from tests.interleaving.pairs import Interleaver
 
     interleaver = Interleaver()
-    began = told = time.monotonic()
+    began = shown = time.monotonic()
     broken: Counter[str] = Counter()
     number = waited = halted = 0
     try:
@@ -52,11 +52,12 @@ def _run(options: argparse.Namespace) -> int:
                 if not broken[problem_of(pair)]:
                     print(f"{pair} [{verdict.statement[:90]}]\n    {problem}", flush=True)
             broken[problem_of(pair)] += bool(verdict.problems)
-            if time.monotonic() - told > 15:
-                told = time.monotonic()
+            if time.monotonic() - shown > 15:
+                shown = time.monotonic()
                 failed = sum(map(bool, broken.values()))
                 print(
-                    f"... combination {at} of {of}: {number} pairs in {told - began:.0f} s, {failed} broken", flush=True
+                    f"... combination {at} of {of}: {number} pairs in {shown - began:.0f} s, {failed} broken",
+                    flush=True,
                 )
     finally:
         interleaver.close()

@@ -18,19 +18,19 @@ QUIET = (Status.LOGGED, Status.STOPPED, Status.SENT)  # leaves that call nobody
 
 def at_once(state: State, pair: tuple[Verb, Verb], *, in_order: bool) -> list[str]:
     """in_order: the second of them began after the first had ended."""
-    return [*_told(state, final=False), *_references(state, pair), *_stops(state, pair, in_order)]
+    return [*_broken(state, final=False), *_references(state, pair), *_stops(state, pair, in_order)]
 
 
 def now(state: State) -> list[str]:
     """At any moment between two verbs."""
-    return list(_told(state, final=False))
+    return list(_broken(state, final=False))
 
 
 def at_the_end(state: State) -> list[str]:
-    return [*_told(state, final=True), *_sessions()]
+    return [*_broken(state, final=True), *_sessions()]
 
 
-def _told(state: State, *, final: bool) -> Iterator[str]:
+def _broken(state: State, *, final: bool) -> Iterator[str]:
     # A person's word that the vendor has it not is the person's, and so is what is sent again after it.
     starts = {
         "failed": ("P1: message {} was accepted", "P3: message {} is waiting"),
@@ -38,7 +38,7 @@ def _told(state: State, *, final: bool) -> Iterator[str]:
     }
     decided = Resolution.objects.exclude(decision="sent").values_list("message_id", "decision")
     persons = [start.format(id) for id, decision in decided for start in starts[decision]]
-    yield from (told for told in judge(Books(state.letters), final=final) if not told.startswith(tuple(persons)))
+    yield from (one for one in judge(Books(state.letters), final=final) if not one.startswith(tuple(persons)))
     yield from _counters()
     yield from _accepted(state)
     yield from _families()

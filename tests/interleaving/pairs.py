@@ -141,8 +141,8 @@ def _round_by_round(state: State, thread: VerbThread) -> None:
         open_jobs = Job.objects.exclude(status__in=(*DONE, Status.P_STOPPED))
         if not open_jobs.exists():
             return _settle(state, thread)
-    told = ", ".join(f"{job.pk} {job.status}" for job in Job.objects.exclude(status__in=DONE))
-    raise AssertionError(f"it comes to no end: {told}")
+    states = ", ".join(f"{job.pk} {job.status}" for job in Job.objects.exclude(status__in=DONE))
+    raise AssertionError(f"it comes to no end: {states}")
 
 
 def _send(state: State, thread: VerbThread, job: Job) -> None:

@@ -26,7 +26,7 @@ def interleaver() -> Iterator[Interleaver]:
     made.close()
 
 
-def told(verdict: Verdict) -> str:
+def described(verdict: Verdict) -> str:
     return f"{verdict.pair} [{verdict.statement[:90]}]: {'; '.join(verdict.problems)}"
 
 
@@ -35,7 +35,7 @@ def test_pairs_that_broke_a_promise_once_keep_it(interleaver: Interleaver, broke
     start, halted, other = broke
     length = interleaver.length(start, halted)
     verdicts = [interleaver.run(Pair(start, halted, other, gap)) for gap in (length, length + 1)]
-    assert [told(verdict) for verdict in verdicts if verdict.problems] == []
+    assert [described(verdict) for verdict in verdicts if verdict.problems] == []
     assert verdicts[0].statement and not verdicts[1].statement, "halted midway, and not"
 
 
@@ -45,7 +45,7 @@ def test_whatever_two_verbs_do_at_once_every_promise_is_kept(interleaver: Interl
     for pair in some_pairs(interleaver, MOST, SEED):
         verdict = interleaver.run(pair)
         halted += bool(verdict.statement)
-        broken += [told(verdict)] if verdict.problems else []
+        broken += [described(verdict)] if verdict.problems else []
         if time.monotonic() > until:
             break
     assert broken == [] and halted

@@ -119,7 +119,7 @@ class VerbThread:
         rows.wait, ours.wait = of_sender, of_django
 
     def _halt(self, trip: Any) -> None:
-        statement = _told(trip)
+        statement = _statement(trip)
         if statement is None:
             return
         with self._changed:
@@ -130,7 +130,7 @@ class VerbThread:
                 self._changed.wait_for(lambda: not self._halted)
 
 
-def _told(trip: Any) -> str | None:
+def _statement(trip: Any) -> str | None:
     """What a round trip says; None: nothing that matters to others."""
     kind = trip.__name__
     if kind != "_execute_gen":

@@ -57,12 +57,12 @@ def meet(one: Verb, two: Verb, start: str) -> bool:
 def verb(
     starts: str, **facts: Any
 ) -> Callable[[Callable[[State, VerbThread], Any]], Callable[[State, VerbThread], Any]]:
-    def told(act: Callable[[State, VerbThread], Any]) -> Callable[[State, VerbThread], Any]:
+    def register(act: Callable[[State, VerbThread], Any]) -> Callable[[State, VerbThread], Any]:
         name = act.__name__.replace("_", " ").strip()
         VERBS[name] = Verb(name, act, frozenset(starts.split()), **facts)
         return act
 
-    return told
+    return register
 
 
 CHILD = "assigning dispatched enqueued sending sent proved stopped finished halfway"
@@ -111,12 +111,12 @@ def claim_all(state: State, lease: claims.Lease, thread: Any) -> list[claims.Cla
         job = await (
             await rows.execute("SELECT first_message + size FROM campaigns_job WHERE id = %s", [lease.job_id])
         ).fetchone()
-        words = {
+        params = {
             "job": lease.job_id, "fence": lease.fence, "vendor": state.vendor_id, "terms": seen.terms, "hold": 1.0,
             "credential": state.credential_id, "generation": seen.scope.generation,
             "adoptions": seen.adoptions, "cursor": 0, "end": job[0], "most": 10,
         }  # fmt: skip
-        return await claims.claim(rows, words)
+        return await claims.claim(rows, params)
 
     claimed: list[claims.ClaimedMessage] = thread.run(step)
     for message in claimed:

@@ -126,12 +126,12 @@ class Family(RuleBasedStateMachine):
     def _claim(self, sender: Sender, most: int) -> None:
         async def step(rows: Any) -> list[claims.ClaimedMessage]:
             seen = await limits.read(rows, sender.lease, self.state.vendor_id, self.state.credential_id)
-            words = {
+            params = {
                 "job": sender.lease.job_id, "fence": sender.lease.fence, "vendor": self.state.vendor_id, "hold": 1.0,
                 "terms": seen.terms, "credential": self.state.credential_id, "generation": seen.scope.generation,
                 "adoptions": seen.adoptions, "cursor": 0, "end": sender.end, "most": most,
             }  # fmt: skip
-            return await claims.claim(rows, words)
+            return await claims.claim(rows, params)
 
         sender.claimed |= {one.id: one.reference for one in self.here.run(step)} if most else {}
 
@@ -220,7 +220,7 @@ class Family(RuleBasedStateMachine):
             assert delivery_reports.take(self.state.vendor_id, [reported]).unknown == ()
 
     @rule(paused=st.booleans(), units=st.integers(1000, 1001))
-    def terms_are_edited(self, paused: bool, units: int) -> None:
+    def limits_are_edited(self, paused: bool, units: int) -> None:
         Vendor.objects.filter(pk=self.state.vendor_id).update(paused=paused)
         RateLimit.objects.update_or_create(vendor_id=self.state.vendor_id, seconds=1.0, defaults={"units": units})
 

@@ -49,7 +49,7 @@ class Sender:
     lease: claims.Lease
     claimed: dict[int, str] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
-    told: dict[int, Outcome] = field(default_factory=dict)
+    recorded: dict[int, Outcome] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
@@ -101,7 +101,7 @@ class Lives(RuleBasedStateMachine):
         sender = self.senders[which % len(self.senders)]
         for message in self.loop.run_until_complete(self._claim(sender.lease, len(fates))) if fates else ():
             sender.claimed[message.id] = message.reference
-            sender.told.pop(message.id, None)  # the results of a call are stored before its message is claimed again
+            sender.recorded.pop(message.id, None)  # results are stored before a message is claimed again
         for fate in fates:
             self._call(sender, fate)
         if tell:
@@ -109,14 +109,14 @@ class Lives(RuleBasedStateMachine):
 
     async def _claim(self, lease: claims.Lease, most: int) -> list[claims.ClaimedMessage]:
         job = self.job
-        world = await limits.read(self.rows, lease, job.vendor_id, job.credential_id)
-        words = {
-            "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": world.terms, "hold": 1.0,
-            "credential": job.credential_id, "generation": world.scope.generation,
-            "adoptions": world.adoptions, "cursor": 0, "end": job.end,
+        context = await limits.read(self.rows, lease, job.vendor_id, job.credential_id)
+        params = {
+            "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": context.terms, "hold": 1.0,
+            "credential": job.credential_id, "generation": context.scope.generation,
+            "adoptions": context.adoptions, "cursor": 0, "end": job.end,
             "most": most,
         }  # fmt: skip
-        return await claims.claim(self.rows, words)
+        return await claims.claim(self.rows, params)
 
     def _call(self, sender: Sender, fate: str) -> None:
         """Its call reaches the vendor now, however long ago it was allowed; or it proves that it never called."""
@@ -141,18 +141,18 @@ class Lives(RuleBasedStateMachine):
         if tell:
             self._record(busy[which % len(busy)])
 
-    @precondition(lambda self: any(sender.outcomes or sender.told for sender in self.senders))
+    @precondition(lambda self: any(sender.outcomes or sender.recorded for sender in self.senders))
     @rule(which=ANY)
     def record(self, which: int) -> None:
-        full = [sender for sender in self.senders if sender.outcomes or sender.told]
+        full = [sender for sender in self.senders if sender.outcomes or sender.recorded]
         self._record(full[which % len(full)])
 
     def _record(self, sender: Sender) -> None:
         """What it has already stored is stored again with it: the answer to that commit may have been lost."""
-        sender.told |= sender.outcomes
+        sender.recorded |= sender.outcomes
         sender.outcomes.clear()
-        if sender.told:
-            self.loop.run_until_complete(claims.record(self.rows, sender.lease, list(sender.told.items())))
+        if sender.recorded:
+            self.loop.run_until_complete(claims.record(self.rows, sender.lease, list(sender.recorded.items())))
 
     @precondition(lambda self: any(sender.idle for sender in self.senders))
     @rule(which=ANY, drained=st.booleans())

@@ -21,12 +21,12 @@ def played(waiting: int, limits: list[Limit], in_window: list[int], latency: int
     """Call after call starts as soon as every window has room; what is in flight takes the latency too."""
     overs, start = [min(over, NOW + latency) for over in in_window], float(NOW)
     for _ in range(waiting):
-        start = max([start, *(_room(limit, overs) for limit in limits)])
+        start = max([start, *(_next_free(limit, overs) for limit in limits)])
         overs.append(start + latency)
     return start + latency - NOW
 
 
-def _room(limit: Limit, overs: list[float]) -> float:
+def _next_free(limit: Limit, overs: list[float]) -> float:
     """When the window has room: once all but units - 1 places have left it."""
     return sorted(overs)[-limit.units] + limit.seconds if len(overs) >= limit.units else -math.inf
 
@@ -42,10 +42,10 @@ def test_with_one_limit_the_forecast_is_exact(waiting: int, limit: Limit, in_win
 def test_with_several_limits_it_is_never_too_late_and_too_early_by_less_than_the_windows_together(
     waiting: int, some: list[Limit], in_window: list[int], latency: int
 ) -> None:
-    told, truth = forecast(waiting, some, in_window, NOW, latency), played(waiting, some, in_window, latency)
-    assert told is not None
+    found, truth = forecast(waiting, some, in_window, NOW, latency), played(waiting, some, in_window, latency)
+    assert found is not None
     cycles = [limit.seconds + latency for limit in some]
-    assert truth - sum(cycles) < told <= truth
+    assert truth - sum(cycles) < found <= truth
 
 
 @QUIET

@@ -101,22 +101,22 @@ def test_the_search_finds_the_throttle_that_stamps_at_the_grant(redis: Redis) ->
 
 def test_a_thousand_jobs_at_five_a_minute_end_after_11940_seconds(redis: Redis) -> None:
     world = World(redis)
-    desk, sent, waits = world.desk, list[float](), 0
-    desk.generation = 2
-    desk.throttle.rebuild(desk.vendor_id, 2, 60, [])
-    scope, start = desk.scope((5, 60)), desk.clock()
+    caller, sent, waits = world.desk, list[float](), 0
+    caller.generation = 2
+    caller.throttle.rebuild(caller.vendor_id, 2, 60, [])
+    scope, start = caller.scope((5, 60)), caller.clock()
     while len(sent) < 1000:
-        answer = desk.ask(scope)
+        answer = caller.ask(scope)
         if isinstance(answer, Wait):
             waits += 1
-            desk.clock.advance(answer.seconds)
+            caller.clock.advance(answer.seconds)
         else:
-            sent.append(desk.clock() - start)
-            desk.throttle.done(scope, answer.places())
+            sent.append(caller.clock() - start)
+            caller.throttle.done(scope, answer.places())
     assert sent[-1] == 11_940
     assert waits == 199
     assert worst_window(sent, 60) == 5
-    desk.clear()
+    caller.clear()
 
 
 def test_with_slow_calls_the_throttle_gives_the_limit_once_in_window_and_latency(redis: Redis) -> None:

@@ -14,7 +14,7 @@ from mailhub.models import ParkedTask
 DUE = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-class World:
+class WaiterModel:
     """One parked task, a broker, sweeps that may stop at any point, and the publications that ran."""
 
     def __init__(self) -> None:
@@ -77,27 +77,27 @@ class World:
         self.ran += [mark for mark in marks if parking.receive(self.row, mark, self.at)]
 
 
-VERBS: list[Callable[[World], None]] = [
-    World.die,
-    World.claim,
-    World.publish,
-    World.finish,
-    World.give_back,
-    World.deliver_newest,
-    World.deliver_oldest,
-    World.wait,
-    World.cancel,
+VERBS: list[Callable[[WaiterModel], None]] = [
+    WaiterModel.die,
+    WaiterModel.claim,
+    WaiterModel.publish,
+    WaiterModel.finish,
+    WaiterModel.give_back,
+    WaiterModel.deliver_newest,
+    WaiterModel.deliver_oldest,
+    WaiterModel.wait,
+    WaiterModel.cancel,
 ]
 
 
 @pytest.mark.django_db
 @settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(VERBS), max_size=12))
-def test_a_parked_task_runs_once_or_never_if_it_was_cancelled(story: list[Callable[[World], None]]) -> None:
-    world = World()
+def test_a_parked_task_runs_once_or_never_if_it_was_cancelled(story: list[Callable[[WaiterModel], None]]) -> None:
+    model = WaiterModel()
     for verb in story:
-        verb(world)
+        verb(model)
 
-    world.end()
+    model.end()
 
-    assert len(set(world.ran)) == (0 if world.cancelled else 1)
+    assert len(set(model.ran)) == (0 if model.cancelled else 1)
