@@ -47,7 +47,7 @@ def press(client: Client, action: str, *jobs: Job, **data: Any) -> Any:
 
 
 def confirm(client: Client, action: str, *jobs: Job, **data: Any) -> list[str]:
-    """Says yes to what the jobs looked like; returns what the person is told."""
+    """Says yes to what the jobs looked like; returns the messages on the page."""
     shown = [f"{job.pk}:{job.revision}" for job in jobs]
     response = press(client, action, *jobs, confirmed="Yes", shown=shown, **data)
     return [str(message) for message in response.context["messages"]]

@@ -1,4 +1,4 @@
-"""The hot statements update rows in place: no index is touched, and there is room on the page."""
+"""The hot statements update rows in place: no index is touched, and the page has free space."""
 
 import pytest
 from django.db import connection

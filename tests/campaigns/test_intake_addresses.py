@@ -1,4 +1,4 @@
-"""One recipient has one written form, whatever people type; and the fast way never disagrees with the library."""
+"""One recipient has one written form, however it is typed; and the fast check never disagrees with the library."""
 
 import pytest
 from email_validator import validate_email

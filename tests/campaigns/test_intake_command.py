@@ -1,4 +1,4 @@
-"""`manage.py send_campaign`: what people see, with which exit code, and what is stored."""
+"""`manage.py send_campaign`: what it prints, with which exit code, and what is stored."""
 
 import io
 import json

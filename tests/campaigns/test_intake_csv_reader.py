@@ -1,4 +1,4 @@
-"""CSV as people make it: read right, or refused with the row that a spreadsheet shows."""
+"""CSV as spreadsheets write it: read right, or refused with the row that a spreadsheet shows."""
 
 import csv
 import io

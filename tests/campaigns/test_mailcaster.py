@@ -44,7 +44,7 @@ def log(job_id: int) -> None:
 
 @pytest.mark.django_db
 def test_a_claimed_leaf_is_leased_to_its_caster(login: Credential) -> None:
-    job = waiting(login, not_before=NOW, waits_for="a place in the window", fence=4)
+    job = waiting(login, not_before=NOW, waits_for="the rate limit", fence=4)
     one = caster(login)
     assert claim(one.pk, NOW) == ClaimedJob(job.pk, 5, None)
     job.refresh_from_db()
@@ -135,7 +135,7 @@ def test_what_is_overdue_is_claimed_to_expire_also_while_the_vendor_and_the_cred
     assert claim(caster(login).pk, NOW) is None
     fresh.refresh_from_db()
     assert fresh.status == S.DISPATCHED
-    assert sweep._vendors_with_work() == set(), "nobody is rung for what only waits"
+    assert sweep._vendors_with_work() == set(), "no notification for what only waits"
 
 
 @pytest.mark.django_db

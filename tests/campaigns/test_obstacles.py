@@ -1,4 +1,4 @@
-"""What stands in a job's way is told alike by lists, pages, commands and programs; no end is told that nobody knows."""
+"""Lists, pages, commands and the API show the same obstacle to a job, and no end while there is one."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def admin_user(db: None) -> User:
 
 @pytest.fixture
 def doors(admin_client: Client, capsys: pytest.CaptureFixture) -> Callable[[Job], dict[str, str]]:
-    """What each place where people look says of a job, or of its vendor's queue."""
+    """What each interface says of a job, or of its vendor's queue."""
 
     def said(job: Job) -> dict[str, str]:
         capsys.readouterr()
@@ -165,7 +165,7 @@ def test_after_a_takeover_no_job_has_an_end_wherever_it_stands(doors: Any, statu
 def test_after_a_takeover_each_vendors_row_says_that_it_is_halted(
     admin_client: Client, capsys: pytest.CaptureFixture
 ) -> None:
-    """Idle, busy or paused; in the words of the banner above them."""
+    """Idle, busy or paused, with the text of the banner above them."""
     job, idle = waiting(1000), factories.vendor()
     paused = factories.vendor(paused=True, paused_reason="invoice 4711")
     taken_over()

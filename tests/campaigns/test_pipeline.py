@@ -1,4 +1,4 @@
-"""The whole way with real workers: bells, casters, senders, finalizer; only the vendor is a sandbox."""
+"""A message from dispatch to LOGGED with real workers and notifications; only the vendor is a sandbox."""
 
 import pytest
 from django.db.models import Sum

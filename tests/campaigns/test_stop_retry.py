@@ -1,4 +1,4 @@
-"""People stop jobs and send the rest again: documents 001 (stop, retry, resume) and 003 (parents)."""
+"""Operators stop jobs and send the rest again: documents 001 (stop, retry, resume) and 003 (parents)."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What people do during the storm: stop, retry, and, where nothing else can, settle what is in doubt."""
+"""What operators do during the storm: stop, retry, and, where nothing else can, settle what is in doubt."""
 
 import random
 import time
@@ -32,7 +32,7 @@ class Stop:
 
 @dataclass
 class Operators:
-    """Several people, one hand each: they stop jobs, and some seconds later send the rest again."""
+    """Several operators, one at a time each: they stop jobs, and some seconds later send the rest again."""
 
     by: random.Random
     done: Counter[str] = field(default_factory=Counter)
@@ -41,7 +41,7 @@ class Operators:
     _stopped: list[Stop] = field(default_factory=list)
 
     def stop(self) -> None:
-        """One of the jobs that people see: a leaf, or a parent with its children; sometimes a child."""
+        """One of the jobs that users see: a leaf, or a parent with its children; sometimes a child."""
         running = Job.objects.exclude(status__in=(*DONE, Status.STOPPED, Status.P_STOPPED))
         held = [(stop.first, stop.end) for stop in self._stopped]
         jobs = [job for job in running if all(job.end <= low or job.first_message >= high for low, high in held)]

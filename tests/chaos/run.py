@@ -132,13 +132,13 @@ class Harms:
 
 
 def _recover(crew: Crew, operators: Operators, made: list[StormVendor]) -> bool:
-    """Until all jobs are final and nothing is in doubt any more, after people have settled what nobody else can."""
+    """Until all jobs are final and nothing is in doubt any more, after operators have settled what no vendor can."""
     if not _until(lambda: operators.retry(all_of_them=True) and mail.all_sent(), crew):
         return False
     print(f"in doubt: {mail.doubts()}; now the vendors are asked", flush=True)
     if not _until(lambda: mail.asked(made), crew):
         return False
-    print(f"in doubt: {operators.settle(made)}; now people settle what no vendor can tell", flush=True)
+    print(f"in doubt: {operators.settle(made)}; now operators settle what no vendor can tell", flush=True)
     return _until(lambda: mail.all_sent() and _nothing_in_doubt(made, operators), crew)
 
 

@@ -65,7 +65,7 @@ class Servers:
         redis.close()
 
     def restart_redis_empty(self) -> None:
-        """All bells, results and windows are gone."""
+        """All notifications, results and windows are gone."""
         Daemon("redis", self._home.path).stop(signal.SIGKILL)
         shutil.rmtree(Path(self._home.path, "redis"))
         self._ensure()

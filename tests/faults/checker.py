@@ -64,7 +64,7 @@ def judge(
     windows: Iterable[tuple[int, float, str | None]] = (),
     all_checks: bool = False,
 ) -> list[str]:
-    """Every broken promise in words; empty if all were kept.
+    """Every broken promise as text; empty if all were kept.
 
     final: nothing is under way any more. windows: (units, seconds, the Authorization header or None for all calls).
     all_checks: what is stuck is asked too, by the time that a job stands still; tests set that time back.

@@ -1,8 +1,8 @@
 """Does all of mailhub's work in forks of one process: `python -m tests.faults.driver`.
 
 A line of JSON in, a line out. Each round is a process of its own that may be killed or frozen where a failpoint is
-armed; Django is set up once. The broker is in the memory of each fork and nobody reads it: every bell is lost, so
-what gets done is done from the rows.
+armed; Django is set up once. The broker is in the memory of each fork and nobody reads it: every notification is lost,
+and all work is found by the rows.
 """
 
 import json

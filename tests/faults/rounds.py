@@ -1,4 +1,4 @@
-"""Rounds of work in processes that can be killed or frozen at any named place, and the mail that they send."""
+"""Rounds of work in processes that can be killed or frozen at any failpoint, and the mail that they send."""
 
 import json
 import os

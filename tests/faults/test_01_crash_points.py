@@ -1,7 +1,7 @@
-"""Fault 1: kill -9 at every named place in the code, and at every two of them, one after the other.
+"""Fault 1: kill -9 at every failpoint, and at every two of them, one after the other.
 
-Each story sends the same mail in processes that die where they are told to, and is then brought to its end from the
-rows alone (no bell is ever heard). The vendor's own books are the judge. All pairs: MAILHUB_NIGHTLY=1.
+Each story sends the same mail in processes that die at their failpoint, and is then brought to its end from the
+rows alone (no notification is ever received). The vendor's own books are the judge. All pairs: MAILHUB_NIGHTLY=1.
 """
 
 import os

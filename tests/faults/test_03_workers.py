@@ -39,7 +39,7 @@ def pool(of: Program) -> list[int]:
 
 
 def two_sweeps_finish(job: Job) -> None:
-    """Once the lease has run out, no later bell is needed."""
+    """Once the lease has run out, no later notification is needed."""
     silent = Job.objects.filter(pk=job.pk, heartbeat_at__lt=Now() - LEASE)
     wait_until(silent.exists, "the lease has run out")
     for _ in range(2):

@@ -37,7 +37,7 @@ def frozen(mail: Mail, at: str, driver: Driver) -> int:
 
 
 def wakes_too_late(pid: int, since: float, driver: Driver) -> None:
-    """Not before every place that it was granted is too old to start a call with."""
+    """Not before every permit that it was granted is too old to start a call with."""
     while time.monotonic() < since + SLACK:
         time.sleep(0.05)
     assert driver.wake(pid)["end"] == "exit 0"
@@ -130,7 +130,7 @@ async def claims(job: Job, lease: sending.Lease) -> list[int]:
 
 async def proves_that_it_called_nobody(message_id: int, job: Job) -> None:
     rows = await connect()
-    await sending.record(rows, sending.Lease(job.pk, 2), [(message_id, NotSent("its place was too old"))])
+    await sending.record(rows, sending.Lease(job.pk, 2), [(message_id, NotSent("its permit was too old"))])
     await rows.close()
 
 

@@ -1,6 +1,6 @@
 """Faults 15 to 17: Redis is started again with its data or empty, is flushed, dies, cannot be reached.
 
-What is lost with Redis is the throttle's window; every bell is lost in all of tests/faults. Memory, eviction, scripts,
+With Redis the throttle's window is lost; notifications are lost in all of tests/faults. Memory, eviction, scripts and
 failover (18 to 21): tests/vendors/test_throttle_loss.py, tests/mailhub/test_checks.py.
 """
 

@@ -1,6 +1,6 @@
 """Faults 22 to 27: Celery's messages come twice, never, or as garbage; their results cannot be stored.
 
-That every bell is dropped (24) and that a child of a chord is killed (26) is so in all of test_01_crash_points.py.
+In all of test_01_crash_points.py every notification is dropped (24), and a child of a chord is killed (26).
 """
 
 import base64
@@ -63,7 +63,7 @@ def test_25_garbage_in_the_queue_is_refused_and_the_mail_behind_it_goes_out(vend
 
 
 def goes_out(job: Job) -> None:
-    """A bell may be lost with a connection that breaks: it is rung again, as the sweep would."""
+    """A notification may be lost with a connection that breaks: it is sent again, as the sweep would."""
     looks = itertools.count()
 
     def logged() -> bool:

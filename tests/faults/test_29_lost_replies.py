@@ -2,7 +2,7 @@
 
 The connection is cut behind the statement by a proxy (tests/postgres_proxy.py). Whoever asked fails as its task would.
 Then the sweeps alone must bring all to an end: either a person has stopped the job, so that nothing is called any more,
-or nobody decides anything and the casters and senders go on for whom a sweep rings.
+or nobody decides anything and the casters and senders that a sweep notifies go on.
 """
 
 import os
@@ -98,7 +98,7 @@ def is_stopped(job: Job, vendor: Sandbox) -> None:
 
 
 def is_drained(job: Job, vendor: Sandbox) -> None:
-    """By a sender that comes to its end, whole or as a parent's only child; the parent's bell is rung for both."""
+    """By a sender that ends, whole or as a parent's only child; both times the parent is notified."""
     claimed = attempt(cast, job)
     if claimed:
         attempt(sender.send, claimed.job_id, claimed.fence)
@@ -125,7 +125,7 @@ def sweep() -> None:
 
 
 def sweep_and_send() -> None:
-    """The sweep's bells are heard, as tasks.sweep rings them."""
+    """The sweep's notifications are received, as tasks.sweep sends them."""
     swept = recovery.sweep(NOW)
     claimed = [(job.pk, job.fence) for job in swept.unanswered]
     casters = [caster for vendor_id in swept.vendors_with_work for caster in mailcaster.idle_casters(vendor_id)]

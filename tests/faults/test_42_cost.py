@@ -1,6 +1,6 @@
 """What a letter costs holds everywhere: in the window, in the ledger, in what is accounted, in a loss of Redis.
 
-The vendor is called over real sockets and counts its calls; what each call costs is told by its letter.
+The vendor is called over real sockets and counts its calls; each letter says what its call costs.
 """
 
 from datetime import timedelta
@@ -68,7 +68,7 @@ def test_42_six_segments_in_ten_minutes_are_three_calls_of_two(sandbox: Sandbox)
 
 
 def test_42_permits_that_no_letter_fits_in_are_handed_back(sandbox: Sandbox) -> None:
-    """Of 5 places two letters of 2 take 4; the fifth is free for others."""
+    """Of 5 permits two letters of 2 take 4; the fifth is free for others."""
     account = sms(sandbox.url, (5, 600))
     job = of_two_segments(10, account)
     sending.send(job.pk, job.fence)
@@ -149,7 +149,7 @@ def test_42_a_repeat_costs_what_the_letter_costs_and_a_look_up_one(sandbox: Sand
     job = in_doubt(4, account)
     type(job.campaign).objects.update(body=TWO)
     reconciler.reconcile()
-    # a look-up and its repeat take 3 of the 5 places, the next look-up one more; then the repeat has no place
+    # a look-up and its repeat take 3 of the 5 permits, the next look-up one more; then the repeat has none
     assert (len(sandbox.books().look_ups), len(sandbox.books().entries)) == (2, 1)
     assert ledger() == 1 + 2 + 1
     job.refresh_from_db()

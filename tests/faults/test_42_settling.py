@@ -1,6 +1,6 @@
 """Fault 42, further: who settles doubts keeps the limits and hears what the vendor says, as a sender does.
 
-Look-ups and repeats are calls: they take places in the window, stand in the ledger, and end where the vendor asks to
+Look-ups and repeats are calls: they need permits, are in the ledger, and end where the vendor asks to
 wait or refuses the login.
 """
 
@@ -146,7 +146,7 @@ def test_42_what_is_shut_is_not_asked_and_its_doubts_stay_due(shut: Any, sandbox
 def test_42_what_was_looked_up_without_a_permit_for_the_repeat_is_repeated_later_and_not_looked_up_again(
     sandbox: Sandbox,
 ) -> None:
-    """A limit of one call: the look-up takes the place that the repeat needs."""
+    """A limit of one call: the look-up takes the permit that the repeat needs."""
     account = login(sandbox.url, (1, 600), lookup="strong")
     in_doubt(1, account)
     reconciler.reconcile()

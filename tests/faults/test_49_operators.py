@@ -1,4 +1,4 @@
-"""Faults 49 to 53: people stop, resume and change limits while mail goes out, at the worst moment for it.
+"""Faults 49 to 53: operators stop, resume and change limits while mail goes out, at the worst moment for it.
 
 Decisions about jobs at rest: tests/campaigns/test_stop_retry.py. Two who decide at once: here.
 """

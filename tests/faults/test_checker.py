@@ -1,6 +1,6 @@
 """Who judges the judge: for each promise the classic bug is planted, and the checker must say so.
 
-A limiter that stamps its places at the grant is caught in tests/properties/test_throttle_strict.py; breaches that the
+A limiter that stamps its permits at the grant is caught in tests/properties/test_throttle_strict.py; breaches that the
 rows alone show, in tests/campaigns/test_audit.py.
 """
 

@@ -120,7 +120,7 @@ def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what
     calls = house.called()
     assert {name: times for name, times in calls.items() if times > 1} == {}
     [vendor] = found["vendors"]
-    most = len(before) - known + RATE  # of the last places some were granted and not used any more
+    most = len(before) - known + RATE  # some of the last permits were granted and not used any more
     assert vendor["witnessed"] and RECIPIENTS // 4 <= vendor["messages"] <= vendor["calls"] <= most
     doubts = house.manage("resolve", "--list", "--json").splitlines()
     assert len(calls) >= RECIPIENTS - len(doubts), "whoever is not in doubt was called"

@@ -1,4 +1,4 @@
-"""A place that comes back is one that somebody may have: nobody waits for a window that is not full any more."""
+"""A permit that is returned can be granted at once: no sender waits for a window that is not full any more."""
 
 import pytest
 from django.utils import timezone
@@ -20,13 +20,13 @@ def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minu
     factories.caster(account.vendor, kind="small-only")
     first = factories.campaign_with_job(4, of=account, status="DISPATCHED")
     frozen = driver.round("after_grant:1:STOP")
-    assert frozen["end"] == "frozen", "with all places of the window"
+    assert frozen["end"] == "frozen", "with all permits of the window"
     second = take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED"))
     assert sending.send(second.pk, second.fence).left
     account.refresh_from_db()
     assert account.full_until and account.full_until > timezone.now()
     decisions.stop([first.pk])
-    driver.wake(frozen["pid"])  # claims nothing, and cancels its places
+    driver.wake(frozen["pid"])  # claims nothing, and cancels its permits
     account.refresh_from_db()
     assert account.full_until is None
     driver.round()
@@ -40,7 +40,7 @@ def test_a_job_of_one_letter_takes_one_permit(vendor: Sandbox, driver: Driver) -
     first = factories.campaign_with_job(1, of=account, status="DISPATCHED")
     frozen = driver.round("after_grant:1:STOP")
     others = [take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED")) for _ in range(3)]
-    assert not any(sending.send(job.pk, job.fence).left for job in others), "three places were left"
+    assert not any(sending.send(job.pk, job.fence).left for job in others), "three permits were left"
     driver.wake(frozen["pid"])
     first.refresh_from_db()
     too_late = first.waits_for == "no place in the vendor's window"  # it was frozen for longer than a grant is good for

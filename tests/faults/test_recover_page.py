@@ -108,7 +108,7 @@ def test_pressed_twice_it_is_done_once(restored: Job, operator: Client) -> None:
 
 
 def test_of_two_that_recover_at_once_the_second_does_nothing() -> None:
-    """The command, too, though it was told not to ask; there is no job that could be held."""
+    """The command, too, though it may not ask; there is no job that could be held."""
     Store.objects.update(timeline="000000AA")
     adoptions = Store.objects.get().adoptions
     with pytest.raises(CommandError, match="in the meantime"), while_it_waits(by_command):

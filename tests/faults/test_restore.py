@@ -1,6 +1,6 @@
 """PostgreSQL is restored from a backup that is older than what the vendor has accepted: manage.py recover_store.
 
-As on that day: no process runs, the copy takes the database's place, a person has the command run, then all goes on by
+As on that day: no process runs, the copy replaces the database, an operator runs the command, then all goes on by
 itself. A copy by TEMPLATE is another database of the same cluster; dumps and other clusters show in the same way.
 """
 
@@ -37,8 +37,8 @@ def recover(**options: Any) -> dict[str, Any]:
     """The command's facts."""
     out = StringIO()
     call_command("recover_store", json=True, stdout=out, **{"yes": True, **options})
-    told: dict[str, Any] = json.loads(out.getvalue())
-    return told
+    facts: dict[str, Any] = json.loads(out.getvalue())
+    return facts
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """problems: the broken promises in words. statement: before which one it was halted; "": it had ended before."""
+    """problems: the broken promises as text. statement: before which one it was halted; "": it had ended before."""
 
     pair: Pair
     problems: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A thread that does what people and processes do to rows, halted before a chosen one of its statements."""
+"""A thread that does to rows what users and processes do, halted before a chosen one of its statements."""
 
 import asyncio
 import threading

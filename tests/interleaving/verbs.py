@@ -1,4 +1,4 @@
-"""What people, senders, casters, sweeps and vendors do to rows, each through the door that they really use."""
+"""What users, senders, casters, sweeps and vendors do to rows, each through the interface that they really use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ VERBS: dict[str, Verb] = {}
 
 
 def meet(one: Verb, two: Verb, start: str) -> bool:
-    """Can both happen there at once? A sender claims and lets go one after the other, and lets go when all is told."""
+    """Whether both can happen at once. A sender claims and lets go one after the other, and lets go at the end."""
     same_sender = {one.of, two.of} in ({"claims"}, {"lets go"}, {"claims", "lets go"}, {"tells", "lets go"})
     return start in one.starts & two.starts and not same_sender and bool(one.fates & two.fates)
 
@@ -204,7 +204,7 @@ def consume(state: State, thread: VerbThread) -> Any:
     return writer.write_result(Session.objects.get(job=state.top).pk)
 
 
-# -- people
+# -- users
 
 
 @verb("ready queued logged drained " + CHILD, stops=lambda state: state.top)

@@ -1,5 +1,5 @@
 """Hypothesis writes lives of a parent and its children: dispatched, cut, claimed, answered, lost, stopped, sent again,
-settled by people, receipts and look-ups, with every verb there is, in whatever order.
+settled by operators, delivery reports and look-ups, with every verb there is, in whatever order.
 
 After each step the audit finds nothing, and neither does the judge, who knows what the vendor has; every life comes to
 its end. The short form runs with the tests, MAILHUB_NIGHTLY=1 searches for longer.

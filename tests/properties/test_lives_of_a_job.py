@@ -1,5 +1,5 @@
-"""Hypothesis writes lives of a job: several senders claim, call, answer late, die or are thought dead; people stop and
-resume; the finaliser comes at any time. The real statements on real rows; the vendor is a list in this file.
+"""Hypothesis writes lives of a job: several senders claim, call, answer late, die or are thought dead; operators stop
+and resume; the finaliser comes at any time. The real statements on real rows; the vendor is a list in this file.
 
 The vendor neither deduplicates nor can it be relied on for what it does not find (the hardest kind). In whatever order
 things happen, the judge of tests/faults finds nothing, and every life can be brought to its end.
@@ -57,7 +57,7 @@ class Sender:
 
 
 class Lives(RuleBasedStateMachine):
-    """The rules are coarse, each a thing that happens in the world: a random search finds no long stories."""
+    """The rules are coarse, each a whole event: a random search finds no long stories."""
 
     @initialize()
     def begin(self) -> None:

@@ -18,7 +18,7 @@ latencies = st.sampled_from([0, 1, 7])
 
 
 def played(waiting: int, limits: list[Limit], in_window: list[int], latency: int) -> float:
-    """Call after call starts as soon as every window has room; what is in flight takes the latency too."""
+    """Call after call starts as soon as every window has a free permit; what is in flight takes the latency too."""
     overs, start = [min(over, NOW + latency) for over in in_window], float(NOW)
     for _ in range(waiting):
         start = max([start, *(_next_free(limit, overs) for limit in limits)])
@@ -27,7 +27,7 @@ def played(waiting: int, limits: list[Limit], in_window: list[int], latency: int
 
 
 def _next_free(limit: Limit, overs: list[float]) -> float:
-    """When the window has room: once all but units - 1 places have left it."""
+    """When the window has a free permit: once all but units - 1 calls have left it."""
     return sorted(overs)[-limit.units] + limit.seconds if len(overs) >= limit.units else -math.inf
 
 

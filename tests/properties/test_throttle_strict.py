@@ -1,4 +1,4 @@
-"""P4: whatever senders, network, people and Redis do, no window at the vendor holds more than the limit."""
+"""P4: whatever senders, network, operators and Redis do, no window at the vendor holds more than the limit."""
 
 import random
 from collections.abc import Iterator
