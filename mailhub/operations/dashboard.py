@@ -166,7 +166,7 @@ def ends(end: Eta, in_line: int, now: datetime) -> str:
     """About when what is in line has gone, or why nobody can say; empty without a limit."""
     if end.obstacle:
         return f"no end: {end.obstacle.reason}"
-    return eta.about(end.ends_at, now) if in_line else "nothing is in line"
+    return eta.about(end.ends_at, now) if in_line else "nothing is queued"
 
 
 def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorRow]:

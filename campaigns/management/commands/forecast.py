@@ -51,7 +51,7 @@ def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:
     if end.obstacle and queue.waiting:
         return f"no end: {end.obstacle.reason}"
     if not queue.in_line:
-        return "nothing is in line"
+        return "nothing is queued"
     return f"ends {eta.about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
 
 
