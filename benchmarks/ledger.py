@@ -77,7 +77,7 @@ class Round:
 
     async def _enqueue(self) -> float:
         from campaigns.claiming import claims
-        from campaigns.sending.connections import connect
+        from campaigns.connections import connect
         from campaigns.sending.stream import SLICE
 
         rows, lease = await connect(), claims.Lease(self.job.pk, 1)

@@ -3,8 +3,8 @@
 import asyncio
 
 from campaigns.claiming import claims
+from campaigns.connections import connect
 from campaigns.models import Job
-from campaigns.sending.connections import connect
 
 
 def enqueue(lease: claims.Lease, low: int, high: int) -> bool:

@@ -113,12 +113,6 @@ async def reached(connection: AsyncConnection[TupleRow], lease: Lease, first: in
     return int(row[0])
 
 
-# For a sender's own connections. All its statements find rows by key; but ops is filled faster than it is analysed, and
-# a planner without statistics read and sorted the whole rest of the job at each claim, or merged all of it with a few
-# answers.
-BY_KEY = """SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
-SET enable_mergejoin = off; SET jit = off"""
-
 # Of a store that was taken over, or whose tables are another version's, nothing is claimed; nor by a sender that was
 # there before its last adoption. The vendor's row is read under a lock: a rebuild of the throttle's window under a new
 # generation, or an edit of the limits, waits for the claims before it and is seen by all after it. The job's row

@@ -13,11 +13,11 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from campaigns import failpoints, ground_truth, sending_hours
+from campaigns.connections import connect
 from campaigns.content import templates
 from campaigns.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
 from campaigns.ground_truth import GIVE_UP, Doubt
 from campaigns.models import Campaign, Message
-from campaigns.sending.connections import connect
 from vendors import adapters, redis_clients
 from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle

@@ -19,10 +19,10 @@ from psycopg.rows import TupleRow
 from campaigns import failpoints
 from campaigns.claiming import claims
 from campaigns.claiming.claims import REACHED, Lease
+from campaigns.connections import Connections
 from campaigns.failover import guard as store
 from campaigns.lifecycle import holding, move
 from campaigns.models import Job
-from campaigns.sending.connections import Connections
 from vendors.outcomes import Outcome
 
 

@@ -14,10 +14,9 @@ from django.db import connection
 from campaigns.claiming import claims
 from campaigns.claiming import leased_job as works
 from campaigns.claiming import rebuild as window
-from campaigns.event_loop import LoopThread
+from campaigns.connections import Connections, LoopThread
 from campaigns.finishing import finalizer
 from campaigns.sending import recording
-from campaigns.sending.connections import Connections
 from campaigns.sending.recording import StreamEnd, put_off
 from campaigns.sending.stream import Stream
 from vendors import redis_clients
@@ -79,7 +78,7 @@ class Sender:
             self._loop = None
 
     async def _stream(self, work: works.LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
-        async with self._connections.to_vendor(work) as adapter:
+        async with self._connections.to_vendor(work.credential_id, work.way, work.adapter) as adapter:
             return await Stream(replace(work, adapter=adapter), self._connections, rebuild, stopping).run()
 
     def _run(self, work: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:

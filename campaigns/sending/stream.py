@@ -21,9 +21,9 @@ from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims
 from campaigns.claiming import limits as world
 from campaigns.claiming.leased_job import LeasedJob
+from campaigns.connections import Connections
 from campaigns.sending import claimers, recording
 from campaigns.sending.call_pool import CallPool
-from campaigns.sending.connections import Connections
 from campaigns.sending.permits import Permits
 from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder, StreamEnd
 from vendors import health

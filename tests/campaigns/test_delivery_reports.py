@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from campaigns import audit, delivery_reports
 from campaigns.claiming import claims
+from campaigns.connections import connect
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage, references
-from campaigns.sending.connections import connect
 from tests import factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
 from vendors.adapters.base import Reported

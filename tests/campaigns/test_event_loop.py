@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from campaigns.event_loop import LoopThread
+from campaigns.connections import LoopThread
 
 
 class Interrupted(BaseException):

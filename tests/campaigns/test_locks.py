@@ -17,10 +17,10 @@ from django.utils import timezone
 
 from campaigns import audit, decisions, ground_truth, lifecycle
 from campaigns.claiming import claims
+from campaigns.connections import connect
 from campaigns.doubts import resolve
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.sending.connections import connect
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged, recount, statuses
 from tests.enqueueing import started

@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from campaigns import connections
 from campaigns.casting import mailcaster as casting_queries
 from campaigns.claiming import claims, cost_claims
 from campaigns.claiming.claims import Lease
@@ -36,7 +37,7 @@ def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [node, *(step for part in node.get("Plans", ()) for step in steps(part))]
 
 
-def run(statement: str, params: dict[str, Any], settings: str = claims.BY_KEY) -> list[dict[str, Any]]:
+def run(statement: str, params: dict[str, Any], settings: str = connections.BY_KEY) -> list[dict[str, Any]]:
     """The steps of the plan as a sender's connection, or one with these settings, made and ran it."""
     with connection.cursor() as cursor:
         cursor.execute(settings)

@@ -90,7 +90,7 @@ def test_no_call_starts_after_the_deadline_by_the_databases_clock_nor_by_the_ven
 def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
     import asyncio
 
-    from campaigns.sending.connections import connect
+    from campaigns.connections import connect
 
     job = factories.campaign_with_job(2, status="SENDING")
     params = {

@@ -13,10 +13,10 @@ from django.utils import timezone
 from campaigns import sending as sender
 from campaigns.claiming import claims as sending
 from campaigns.claiming import limits
+from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.models import Job, OpsMessage
-from campaigns.sending.connections import connect
 from campaigns.sending.stream import SLACK
 from tests.enqueueing import started
 from tests.faults import rounds

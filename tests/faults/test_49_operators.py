@@ -13,13 +13,13 @@ from threading import Barrier
 import pytest
 from django.db import connection, transaction
 
-from campaigns import decisions
+from campaigns import connections, decisions
 from campaigns.claiming import claims as sending
 from campaigns.decisions import Verdict
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
-from campaigns.sending import connections, recording
+from campaigns.sending import recording
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

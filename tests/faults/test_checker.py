@@ -13,10 +13,10 @@ from django.utils import timezone
 from campaigns import decisions
 from campaigns import sending as sender
 from campaigns.claiming import claims, limits
+from campaigns.connections import connect
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.sending import recording
-from campaigns.sending.connections import connect
 from tests.enqueueing import started
 from tests.faults.checker import judge
 from tests.faults.sending import login, sent, take_again, taken

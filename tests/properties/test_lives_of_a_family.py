@@ -29,13 +29,13 @@ from hypothesis.stateful import (
 from campaigns import delivery_reports, ground_truth
 from campaigns.casting import mailcaster
 from campaigns.claiming import claims, limits
+from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.doubts.resolve import CannotResolve
 from campaigns.finishing import finalizer, sweep
 from campaigns.models import Campaign, Job, Message, OpsMessage, Resolution
 from campaigns.operators import actions
 from campaigns.sending import recording
-from campaigns.sending.connections import connect
 from tests import factories
 from tests.interleaving import judging
 from tests.interleaving.pairs import to_the_end

@@ -21,12 +21,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from campaigns import audit, decisions, delivery_reports, ground_truth
 from campaigns.claiming import claims, limits
+from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
 from campaigns.models import Campaign, Job, Message, OpsMessage
 from campaigns.sending import recording
-from campaigns.sending.connections import connect
 from sandbox.vendor.books import BookEntry, Books
 from tests import factories
 from tests.faults.checker import judge, sums

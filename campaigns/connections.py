@@ -1,29 +1,34 @@
-"""The connections of a sending process, to the database, Redis and vendors. They stay open from one job to the next.
+"""What a sending process keeps open from one job to the next: connections, and the thread with the loop they live in.
 
-Nothing of a job stays in them: one is kept only if its job came to its end in order, and none is handed out again
-that has heard anything meanwhile. What nobody has used for a minute is closed.
+They lead to the database, Redis and vendors. Nothing of a job stays in them: one is kept only if its job came to its
+end in order, and none is handed out again that has heard anything meanwhile. What nobody has used for a minute is
+closed. The loop has a thread of its own, so that what is open in it is looked after between two jobs.
 """
 
 import asyncio
 import select
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import orjson
 import psycopg
+import uvloop
 from django.conf import settings
 from django.db import connection
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import set_json_loads
 
-from campaigns.claiming import claims
-from campaigns.claiming.leased_job import LeasedJob
 from campaigns.failover import guard
 from vendors import redis_clients
 from vendors.adapters.base import Adapter
 from vendors.health import AsyncHealth
 from vendors.limits.throttle import AsyncThrottle
+
+T = TypeVar("T")
 
 KEPT = 60.0  # seconds that they wait for the next job
 ROWS_MOST = 2  # connections to the database: claims and results
@@ -41,15 +46,18 @@ class Connections:
         self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def to_vendor(self, work: LeasedJob) -> AsyncIterator[Adapter]:
-        """An open adapter with the job's settings and secret; closed where the block ends with an error."""
+    async def to_vendor(self, credential_id: int, way: bytes, adapter: Adapter) -> AsyncIterator[Adapter]:
+        """The credential's open adapter: the kept one, if it was made from the same `way`; else `adapter`, opened.
+
+        It is closed where the block ends with an error.
+        """
         await self._rest(False)
-        known, kept = self._ways.pop(work.credential_id, (b"", None))
-        if kept is not None and known != work.way:  # they were edited
+        known, kept = self._ways.pop(credential_id, (b"", None))
+        if kept is not None and known != way:  # settings or secret were edited
             await kept.close()
             kept = None
         if kept is None:
-            kept = work.adapter
+            kept = adapter
             await kept.open()
         try:
             yield kept
@@ -57,7 +65,7 @@ class Connections:
             await kept.close()
             raise
         else:
-            self._ways[work.credential_id] = work.way, kept
+            self._ways[credential_id] = way, kept
             if len(self._ways) > VENDORS_MOST:
                 await self._ways.pop(next(iter(self._ways)))[1].close()
         finally:
@@ -124,6 +132,13 @@ def _unheard(rows: Any) -> bool:
     return not poll.poll(0)
 
 
+# For a sender's own connections. All its statements find rows by key; but ops is filled faster than it is analysed, and
+# a planner without statistics read and sorted the whole rest of the job at each claim, or merged all of it with a few
+# answers.
+BY_KEY = """SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+SET enable_mergejoin = off; SET jit = off"""
+
+
 async def connect() -> Any:
     """A connection of an event loop, each statement its own transaction."""
     words = connection.get_connection_params()
@@ -131,7 +146,69 @@ async def connect() -> Any:
         words.pop(ours, None)
     made = await psycopg.AsyncConnection.connect(**words, autocommit=True, prepare_threshold=1)
     set_json_loads(orjson.loads, made)  # intake wrote them with it
-    await made.execute(claims.BY_KEY)
+    await made.execute(BY_KEY)
     await made.execute(f"SELECT {guard.NOTED}", {"tables": guard.tables()})
     made.prepared_max = 20
     return made
+
+
+NOTICED = 1.0
+"""Seconds after which a caller looks again by itself. A signal that arrives between Python's check for signals and the
+wait for a lock does not end that wait: without this, a time limit or a shutdown would be noticed when the work ends."""
+
+
+class LoopThread:
+    """Runs coroutines for one caller that blocks. Made after a fork, never before: a thread does not survive it."""
+
+    def __init__(self) -> None:
+        started: Future[asyncio.AbstractEventLoop] = Future()
+        self._over = asyncio.Event()
+        self._thread = threading.Thread(target=self._live, args=(started,), name="sender", daemon=True)
+        self._thread.start()
+        self._loop = started.result()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns or raises. Whoever is interrupted meanwhile has cut it off and seen its end."""
+        tasks: list[asyncio.Task[T]] = []
+        ended: SimpleQueue[object] = SimpleQueue()  # written in C: an exception out of a signal cannot leave it locked
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(ended.put)
+
+        def cut_off() -> None:
+            if not tasks:  # interrupted before it was handed over
+                begin()
+            tasks[0].cancel()
+
+        try:
+            self._loop.call_soon_threadsafe(begin)
+            _wait(tasks, ended)
+        except BaseException:
+            self._loop.call_soon_threadsafe(cut_off)  # comes after `begin`, perhaps before the work's first step
+            _wait(tasks, ended)
+            raise
+        return tasks[0].result()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it beside the others; it tells by itself what came of it."""
+        asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Everything that was opened in it must be closed by now."""
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+    def _live(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            started.set_result(runner.get_loop())
+            runner.run(self._wait())
+
+    async def _wait(self) -> None:
+        await self._over.wait()
+
+
+def _wait(tasks: list[asyncio.Task[T]], ended: SimpleQueue[object]) -> None:
+    while not (tasks and tasks[0].done()):
+        with suppress(Empty):
+            ended.get(timeout=NOTICED)
