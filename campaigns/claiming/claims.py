@@ -1,11 +1,9 @@
-"""What a sender does to rows: take, start, enqueue, claim, record. One function a verb, one statement each.
+"""What a sender does to rows before a call: take, start, enqueue, claim. One function a verb, one statement each.
 
 The ops table is walked by key range (a partial index made the planner read every sent row at each claim), and only
 by the holder of the job: its fence is checked by every statement, so a sender that was thought dead claims nothing.
-What the vendor accepted is recorded whoever reports it and however late (promise P3).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,11 +12,10 @@ from django.db.models.functions import Now
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from campaigns import failpoints, ground_truth
+from campaigns import failpoints
 from campaigns.failover import guard
-from campaigns.lifecycle import HOLD, move
+from campaigns.lifecycle import move
 from campaigns.models import Job
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,121 +162,6 @@ async def claim(
     claimed = list(map(ClaimedMessage._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed
-
-
-# One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
-# attempt that it belongs to: the row must still carry that attempt's fence. Whom the vendor puts off again waits for as
-# long as it has waited since the first time, from a minute to an hour, and up to half as long more, so that not all
-# come back at once. One statement with its hold, because it is the busiest: the job is locked first, and of what others
-# may change it decides only by the rows that it changes, or has locked, as they are then.
-RECORDING = """
-WITH held AS ({hold}), answer AS (
-    SELECT * FROM unnest(
-        %(ids)s::bigint[], string_to_array(%(kinds)s, NULL), %(codes)s::text[], %(notes)s::text[], %(waits)s::float8[]
-    ) AS a(id, kind, code, note, wait)
-), {before} told AS (
-    UPDATE campaigns_opsmessage o SET
-        sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(o.sent_at, now()) END,
-        delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN now() END,
-        in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(o.in_doubt_at, clock_timestamp()) END,
-        message_id = CASE WHEN a.kind = 'a' THEN a.code END,
-        error_code = CASE WHEN a.kind = 'r' THEN a.code END,
-        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note END,
-        put_off_at = CASE WHEN a.wait > 0 THEN coalesce(o.put_off_at, clock_timestamp()) ELSE o.put_off_at END,
-        call_after = CASE WHEN a.wait > 0 THEN clock_timestamp() + interval '1 second' * greatest(a.wait, least(3600,
-            (1 + random() / 2) * greatest(60, extract(epoch FROM clock_timestamp() - o.put_off_at)))) END
-    FROM {answers} a
-    WHERE o.id = a.id AND o.job_id = (SELECT id FROM held) AND o.message_id IS NULL {only}
-        AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
-    RETURNING o.id, o.units, a.kind, {doubted} AS doubted, {failed} AS failed
-), sums AS (
-    SELECT count(*) FILTER (WHERE kind = 'a') AS accepted, count(*) FILTER (WHERE kind = 'r') AS refused,
-        count(*) FILTER (WHERE kind = 'd' AND NOT doubted) - count(*) FILTER (WHERE kind <> 'd' AND doubted) AS doubts,
-        count(*) FILTER (WHERE failed) AS unfailed,
-        coalesce(sum(units) FILTER (WHERE kind <> 'n' AND NOT doubted AND NOT failed), 0) AS units
-    FROM told
-), counted AS (
-    UPDATE campaigns_job j SET accepted = j.accepted + sums.accepted,
-        refused = greatest(0, j.refused + sums.refused - sums.unfailed),
-        in_doubt = greatest(0, j.in_doubt + sums.doubts), units = j.units + sums.units,
-        heartbeat_at = CASE WHEN j.fence = %(fence)s THEN clock_timestamp() ELSE j.heartbeat_at END
-    FROM sums WHERE j.id = %(job)s
-), plotted AS (
-    INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt, units)
-    SELECT j.vendor_id, j.sponsor_id, date_trunc('minute', now()), j.id %% 16,
-        s.accepted, s.refused, greatest(0, s.doubts), s.units
-    FROM campaigns_job j, sums s WHERE j.id = %(job)s AND s.accepted + s.refused + greatest(0, s.doubts) > 0
-    ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
-        refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
-        units = was.units + excluded.units
-)
-SELECT array_agg(id) FROM told
-"""
-# The first answer to a call, which nearly all are: what the row was need not be read.
-RECORD = RECORDING.format(
-    hold=HOLD, before="", answers="answer", only="AND o.in_doubt_at IS NULL AND o.error_code IS NULL",
-    doubted="false", failed="false",
-)  # fmt: skip
-# For all others: the row is locked and read before, which costs a fifth more.
-RECORD_AGAIN = RECORDING.format(
-    hold=HOLD, answers="before", only="", doubted="a.in_doubt_at IS NOT NULL", failed="a.error_code IS NOT NULL",
-    before="""before AS (
-    SELECT a.*, o.in_doubt_at, o.error_code FROM answer a JOIN campaigns_opsmessage o USING (id)
-    WHERE o.job_id = (SELECT id FROM held) FOR NO KEY UPDATE OF o
-),""",
-)  # fmt: skip
-
-KINDS = {Accepted: "a", Refused: "r", NotSent: "n", InDoubt: "d"}
-
-
-async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[tuple[int, Outcome]]) -> None:
-    """Stores what calls came to. Recording twice, or by a sender that has lost the job, does no harm."""
-    failpoints.here("before_record")
-    left = answers
-    for statement in (RECORD, RECORD_AGAIN):
-        told = await _record(connection, lease, left, statement)
-        left = [answer for answer in left if answer[0] not in told]
-        if not left:
-            break
-    else:
-        late = [(id, _stored(answer.vendor_id)) for id, answer in left if isinstance(answer, Accepted)]
-        if late:  # its job was finalised meanwhile
-            await ground_truth.accept(connection, late)
-    failpoints.here("after_record")
-
-
-async def _record(
-    connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[tuple[int, Outcome]], statement: str
-) -> set[int]:
-    """The messages that it has changed."""
-    rows = [(str(id), KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
-    ids, kinds, *columns = zip(*rows, strict=True)
-    # Making a list a parameter costs more than all else here; where nothing stands in one, NULL says the same.
-    codes, notes, waits = (list(column) if any(column) else None for column in columns)
-    words: dict[str, Any] = {"ids": f"{{{','.join(ids)}}}", "kinds": "".join(kinds)}
-    words |= {"codes": codes, "notes": notes, "waits": waits}
-    words |= {"job": lease.job_id, "jobs": [lease.job_id], "fence": lease.fence}
-    row = await (await connection.execute(statement, words)).fetchone()
-    return set(row[0] or ()) if row else set()
-
-
-def _words(outcome: Outcome) -> tuple[str | None, str | None, float | None]:
-    """Code, note, and the seconds for which the vendor puts off this one message, by its own word."""
-    match outcome:
-        case Accepted(vendor_id):
-            return _stored(vendor_id), None, None
-        case Refused(code, sub_type):
-            return _stored(code), _stored(sub_type) or None, None
-        case InDoubt(reason):
-            return None, _stored(reason), None
-        case NotSent(puts_off=True, retry_after=wait):
-            return None, None, wait
-    return None, None, None
-
-
-def _stored(text: str) -> str:
-    """As the columns can hold it."""
-    return text.replace("\0", "\ufffd")[:255]
 
 
 HEARTBEAT = """

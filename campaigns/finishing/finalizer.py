@@ -4,13 +4,12 @@ Finalising touches only rows of its own job's key range and job number: the know
 rows here (promise P7).
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from campaigns import failpoints
 from campaigns.lifecycle import PARENTS, Status, hold, move
@@ -142,34 +141,6 @@ def _abandoned(lease: timedelta) -> Q:
     return silent | Q(Exists(calls), status__in=(Status.SENT, Status.STOPPED), heartbeat_at=None)
 
 
-# Every call that a sender started is recorded before it lets go. What it has claimed besides, it was never told of: the
-# answer to that claim was lost.
-UNCALLED = """
-UPDATE campaigns_opsmessage o SET sent_at = NULL
-FROM campaigns_job j
-WHERE j.id = %(job)s AND o.id >= j.first_message AND o.id < j.first_message + j.size AND o.job_id = j.id
-    AND o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL AND o.in_doubt_at IS NULL
-"""
-
-
-def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str = "", paused: bool = False) -> bool:
-    """The sender lets go of a job that has something left: DISPATCHED, oldest first again, not before a time.
-
-    It has recorded all its calls. paused: a person resumes it, and equal refusals are counted anew then. False: the job
-    was stopped, or taken from us.
-    """
-    changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
-    if paused:
-        changes["refusals_from"] = Now()
-    failpoints.here("before_put_back")
-    with transaction.atomic(), connection.cursor() as cursor:
-        hold([job_id])
-        cursor.execute(UNCALLED, {"job": job_id, "fence": fence})
-        done = move(Job.objects.filter(pk=job_id, fence=fence), "put_back", **changes) == 1
-    failpoints.here("after_put_back")
-    return done
-
-
 def finish_parent(parent_id: int) -> bool:
     """P_ASSIGNED -> P_FINISHED if all children are logged; its counters are theirs. Called by chord, bell and sweep.
 
@@ -189,11 +160,6 @@ def finish_parent(parent_id: int) -> bool:
         move(mine, "rest")
     failpoints.here("after_finish")
     return finished
-
-
-def in_a_minute() -> datetime:
-    """When to try again what failed before a call was made."""
-    return timezone.now() + timedelta(minutes=1)
 
 
 def silent(lease: timedelta) -> list[int]:

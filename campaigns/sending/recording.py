@@ -1,49 +1,194 @@
-"""Writes down what calls came to, over a connection of its own; an answer exists nowhere else until it is stored.
+"""Writes down what calls came to and what becomes of the job: record, expire, drain, put back.
 
-What a sender does to rows once it has come through its job: expire, look for what is left, drain.
-
-Why a stream ended, and when its job may go on.
+An answer exists nowhere else until it is stored, so the recorder has a connection of its own and patience. What the
+vendor accepted is recorded whoever reports it and however late (promise P3).
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import Error as DjangoError
+from django.db import connection as django_connection
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils import timezone
 from psycopg import AsyncConnection, Connection, InterfaceError, InternalError, OperationalError
 from psycopg import Error as RowsError
 from psycopg.rows import TupleRow
 
-from campaigns import failpoints
-from campaigns.claiming import claims
+from campaigns import failpoints, ground_truth
 from campaigns.claiming.claims import REACHED, Lease
 from campaigns.connections import Connections
-from campaigns.failover import guard as store
-from campaigns.lifecycle import holding, move
+from campaigns.failover import guard
+from campaigns.lifecycle import HOLD, hold, holding, move
 from campaigns.models import Job
-from vendors.outcomes import Outcome
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+log = logging.getLogger(__name__)
+
+CallResult = tuple[int, Outcome]
+NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
-    """Why the stream ended. drained: nothing was left. until: when it may go on; words: why it waits.
+# One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
+# attempt that it belongs to: the row must still carry that attempt's fence. Whom the vendor puts off again waits for as
+# long as it has waited since the first time, from a minute to an hour, and up to half as long more, so that not all
+# come back at once. One statement with its hold, because it is the busiest: the job is locked first, and of what others
+# may change it decides only by the rows that it changes, or has locked, as they are then.
+RECORDING = """
+WITH held AS ({hold}), answer AS (
+    SELECT * FROM unnest(
+        %(ids)s::bigint[], string_to_array(%(kinds)s, NULL), %(codes)s::text[], %(notes)s::text[], %(waits)s::float8[]
+    ) AS a(id, kind, code, note, wait)
+), {before} told AS (
+    UPDATE campaigns_opsmessage o SET
+        sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(o.sent_at, now()) END,
+        delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN now() END,
+        in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(o.in_doubt_at, clock_timestamp()) END,
+        message_id = CASE WHEN a.kind = 'a' THEN a.code END,
+        error_code = CASE WHEN a.kind = 'r' THEN a.code END,
+        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note END,
+        put_off_at = CASE WHEN a.wait > 0 THEN coalesce(o.put_off_at, clock_timestamp()) ELSE o.put_off_at END,
+        call_after = CASE WHEN a.wait > 0 THEN clock_timestamp() + interval '1 second' * greatest(a.wait, least(3600,
+            (1 + random() / 2) * greatest(60, extract(epoch FROM clock_timestamp() - o.put_off_at)))) END
+    FROM {answers} a
+    WHERE o.id = a.id AND o.job_id = (SELECT id FROM held) AND o.message_id IS NULL {only}
+        AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
+    RETURNING o.id, o.units, a.kind, {doubted} AS doubted, {failed} AS failed
+), sums AS (
+    SELECT count(*) FILTER (WHERE kind = 'a') AS accepted, count(*) FILTER (WHERE kind = 'r') AS refused,
+        count(*) FILTER (WHERE kind = 'd' AND NOT doubted) - count(*) FILTER (WHERE kind <> 'd' AND doubted) AS doubts,
+        count(*) FILTER (WHERE failed) AS unfailed,
+        coalesce(sum(units) FILTER (WHERE kind <> 'n' AND NOT doubted AND NOT failed), 0) AS units
+    FROM told
+), counted AS (
+    UPDATE campaigns_job j SET accepted = j.accepted + sums.accepted,
+        refused = greatest(0, j.refused + sums.refused - sums.unfailed),
+        in_doubt = greatest(0, j.in_doubt + sums.doubts), units = j.units + sums.units,
+        heartbeat_at = CASE WHEN j.fence = %(fence)s THEN clock_timestamp() ELSE j.heartbeat_at END
+    FROM sums WHERE j.id = %(job)s
+), plotted AS (
+    INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt, units)
+    SELECT j.vendor_id, j.sponsor_id, date_trunc('minute', now()), j.id %% 16,
+        s.accepted, s.refused, greatest(0, s.doubts), s.units
+    FROM campaigns_job j, sums s WHERE j.id = %(job)s AND s.accepted + s.refused + greatest(0, s.doubts) > 0
+    ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
+        refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
+        units = was.units + excluded.units
+)
+SELECT array_agg(id) FROM told
+"""
+# The first answer to a call, which nearly all are: what the row was need not be read.
+RECORD = RECORDING.format(
+    hold=HOLD, before="", answers="answer", only="AND o.in_doubt_at IS NULL AND o.error_code IS NULL",
+    doubted="false", failed="false",
+)  # fmt: skip
+# For all others: the row is locked and read before, which costs a fifth more.
+RECORD_AGAIN = RECORDING.format(
+    hold=HOLD, answers="before", only="", doubted="a.in_doubt_at IS NOT NULL", failed="a.error_code IS NOT NULL",
+    before="""before AS (
+    SELECT a.*, o.in_doubt_at, o.error_code FROM answer a JOIN campaigns_opsmessage o USING (id)
+    WHERE o.job_id = (SELECT id FROM held) FOR NO KEY UPDATE OF o
+),""",
+)  # fmt: skip
 
-    held: the job itself has to wait until then; else its credential has, and a person may open that earlier.
-    paused: only a person can.
+KINDS = {Accepted: "a", Refused: "r", NotSent: "n", InDoubt: "d"}
+
+
+async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[CallResult]) -> None:
+    """Stores what calls came to. Recording twice, or by a sender that has lost the job, does no harm."""
+    failpoints.here("before_record")
+    left = answers
+    for statement in (RECORD, RECORD_AGAIN):
+        told = await _record(connection, lease, left, statement)
+        left = [answer for answer in left if answer[0] not in told]
+        if not left:
+            break
+    else:
+        late = [(id, _stored(answer.vendor_id)) for id, answer in left if isinstance(answer, Accepted)]
+        if late:  # its job was finalised meanwhile
+            await ground_truth.accept(connection, late)
+    failpoints.here("after_record")
+
+
+async def _record(
+    connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[CallResult], statement: str
+) -> set[int]:
+    """The messages that it has changed."""
+    rows = [(str(id), KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
+    ids, kinds, *columns = zip(*rows, strict=True)
+    # Making a list a parameter costs more than all else here; where nothing stands in one, NULL says the same.
+    codes, notes, waits = (list(column) if any(column) else None for column in columns)
+    words: dict[str, Any] = {"ids": f"{{{','.join(ids)}}}", "kinds": "".join(kinds)}
+    words |= {"codes": codes, "notes": notes, "waits": waits}
+    words |= {"job": lease.job_id, "jobs": [lease.job_id], "fence": lease.fence}
+    row = await (await connection.execute(statement, words)).fetchone()
+    return set(row[0] or ()) if row else set()
+
+
+def _words(outcome: Outcome) -> tuple[str | None, str | None, float | None]:
+    """Code, note, and the seconds for which the vendor puts off this one message, by its own word."""
+    match outcome:
+        case Accepted(vendor_id):
+            return _stored(vendor_id), None, None
+        case Refused(code, sub_type):
+            return _stored(code), _stored(sub_type) or None, None
+        case InDoubt(reason):
+            return None, _stored(reason), None
+        case NotSent(puts_off=True, retry_after=wait):
+            return None, None, wait
+    return None, None, None
+
+
+def _stored(text: str) -> str:
+    """As the columns can hold it."""
+    return text.replace("\0", "\ufffd")[:255]
+
+
+class Recorder:
+    """Between `open` and `close`, for one job.
+
+    refused: why nothing may be called: the database refuses our statements, its tables are another version's.
     """
 
-    drained: bool = False
-    until: datetime | None = None
-    words: str = ""
-    held: bool = False
-    paused: bool = False
+    def __init__(self, lease: Lease, connections: Connections) -> None:
+        self._lease, self._connections = lease, connections
+        self._rows: Any = None
+        self.refused = ""
 
+    async def open(self) -> None:
+        self._rows = await self._connections.to_rows()
 
-def put_off(until: datetime) -> StreamEnd:
-    """The vendor has put off all that is left; nobody waits for it meanwhile."""
-    return StreamEnd(until=until, words="some are to be tried again", held=True)
+    async def close(self) -> None:
+        await self._connections.give_back(self._rows)
+
+    async def store(self, answers: list[CallResult]) -> None:
+        """Tried again for a minute where the database is lost or refuses; then the error is the caller's."""
+        for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
+            try:
+                return await record(self._rows, self._lease, answers)
+            except NO_DATABASE as error:
+                log.warning("job %s: results wait for the database: %s", self._lease.job_id, error)
+            except RowsError as error:  # somebody may bring the old tables back
+                self.refuse(error)
+            await asyncio.sleep(pause)
+            try:
+                await self._rows.close()
+                self._rows = await self._connections.to_rows()
+            except NO_DATABASE:
+                continue
+        await record(self._rows, self._lease, answers)
+        return None
+
+    def refuse(self, error: Exception) -> str:
+        """A statement was refused. Returns why."""
+        log.error("job %s: the schema does not match this version: %s", self._lease.job_id, error)
+        self.refused = guard.OTHER_TABLES
+        return self.refused
 
 
 EXPIRE = """
@@ -105,49 +250,54 @@ def drain(connection: Connection, lease: Lease, first: int, end: int) -> bool:
     return drained
 
 
-log = logging.getLogger(__name__)
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """Why the stream ended. drained: nothing was left. until: when it may go on; words: why it waits.
 
-CallResult = tuple[int, Outcome]
-NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
-
-
-class Recorder:
-    """Between `open` and `close`, for one job.
-
-    refused: why nothing may be called: the database refuses our statements, its tables are another version's.
+    held: the job itself has to wait until then; else its credential has, and a person may open that earlier.
+    paused: only a person can.
     """
 
-    def __init__(self, lease: Lease, connections: Connections) -> None:
-        self._lease, self._connections = lease, connections
-        self._rows: Any = None
-        self.refused = ""
+    drained: bool = False
+    until: datetime | None = None
+    words: str = ""
+    held: bool = False
+    paused: bool = False
 
-    async def open(self) -> None:
-        self._rows = await self._connections.to_rows()
 
-    async def close(self) -> None:
-        await self._connections.give_back(self._rows)
+def put_off(until: datetime) -> StreamEnd:
+    """The vendor has put off all that is left; nobody waits for it meanwhile."""
+    return StreamEnd(until=until, words="some are to be tried again", held=True)
 
-    async def store(self, answers: list[CallResult]) -> None:
-        """Tried again for a minute where the database is lost or refuses; then the error is the caller's."""
-        for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
-            try:
-                return await claims.record(self._rows, self._lease, answers)
-            except NO_DATABASE as error:
-                log.warning("job %s: results wait for the database: %s", self._lease.job_id, error)
-            except RowsError as error:  # somebody may bring the old tables back
-                self.refuse(error)
-            await asyncio.sleep(pause)
-            try:
-                await self._rows.close()
-                self._rows = await self._connections.to_rows()
-            except NO_DATABASE:
-                continue
-        await claims.record(self._rows, self._lease, answers)
-        return None
 
-    def refuse(self, error: Exception) -> str:
-        """A statement was refused. Returns why."""
-        log.error("job %s: the schema does not match this version: %s", self._lease.job_id, error)
-        self.refused = store.OTHER_TABLES
-        return self.refused
+# Every call that a sender started is recorded before it lets go. What it has claimed besides, it was never told of: the
+# answer to that claim was lost.
+UNCALLED = """
+UPDATE campaigns_opsmessage o SET sent_at = NULL
+FROM campaigns_job j
+WHERE j.id = %(job)s AND o.id >= j.first_message AND o.id < j.first_message + j.size AND o.job_id = j.id
+    AND o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL AND o.in_doubt_at IS NULL
+"""
+
+
+def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str = "", paused: bool = False) -> bool:
+    """The sender lets go of a job that has something left: DISPATCHED, oldest first again, not before a time.
+
+    It has recorded all its calls. paused: a person resumes it, and equal refusals are counted anew then. False: the job
+    was stopped, or taken from us.
+    """
+    changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
+    if paused:
+        changes["refusals_from"] = Now()
+    failpoints.here("before_put_back")
+    with transaction.atomic(), django_connection.cursor() as cursor:
+        hold([job_id])
+        cursor.execute(UNCALLED, {"job": job_id, "fence": fence})
+        done = move(Job.objects.filter(pk=job_id, fence=fence), "put_back", **changes) == 1
+    failpoints.here("after_put_back")
+    return done
+
+
+def in_a_minute() -> datetime:
+    """When to try again what failed before a call was made."""
+    return timezone.now() + timedelta(minutes=1)

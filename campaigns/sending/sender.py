@@ -15,7 +15,6 @@ from campaigns.claiming import claims
 from campaigns.claiming import leased_job as works
 from campaigns.claiming import rebuild as window
 from campaigns.connections import Connections, LoopThread
-from campaigns.finishing import finalizer
 from campaigns.sending import recording
 from campaigns.sending.recording import StreamEnd, put_off
 from campaigns.sending.stream import Stream
@@ -55,8 +54,8 @@ class Sender:
             work = works.load(lease)
         except Exception as error:
             log.exception("job %s cannot be sent", job_id)
-            until = finalizer.in_a_minute()
-            finalizer.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
+            until = recording.in_a_minute()
+            recording.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
             return Sent(job_id, left=True, until=until)
         if not claims.start(lease):  # stopped meanwhile
             return Sent(job_id)
@@ -67,7 +66,7 @@ class Sender:
             if not end.drained:
                 _connected()
                 held = end.until if end.held else None
-                left = finalizer.put_back(job_id, lease.fence, not_before=held, waits_for=end.words, paused=end.paused)
+                left = recording.put_back(job_id, lease.fence, not_before=held, waits_for=end.words, paused=end.paused)
                 return Sent(job_id, left=left, until=end.until if left else None)
         return Sent(job_id)
 

@@ -17,6 +17,7 @@ from campaigns.claiming import claims
 from campaigns.connections import connect
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage, references
+from campaigns.sending import recording
 from tests import factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
 from vendors.adapters.base import Reported
@@ -114,7 +115,7 @@ def record(job: Job, answers: Sequence[tuple[int, Outcome]]) -> None:
     async def store() -> None:
         rows = await connect()
         try:
-            await claims.record(rows, claims.Lease(job.pk, 1), answers)
+            await recording.record(rows, claims.Lease(job.pk, 1), answers)
         finally:
             await rows.close()
 

@@ -16,11 +16,11 @@ from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
 from campaigns import audit, decisions, ground_truth, lifecycle
-from campaigns.claiming import claims
 from campaigns.connections import connect
 from campaigns.doubts import resolve
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
+from campaigns.sending import recording
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged, recount, statuses
 from tests.enqueueing import started
@@ -108,7 +108,7 @@ def test_an_answer_that_waits_for_the_recovery_of_its_job_takes_the_doubt_back(a
     lease = started(job)
     OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now(), fence=lease.fence)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
-    with while_it_waits(over_a_connection_of_its_own, claims.record, lease, [(job.first_message, answer)]):
+    with while_it_waits(over_a_connection_of_its_own, recording.record, lease, [(job.first_message, answer)]):
         assert finalizer.recover(job.pk, timedelta(minutes=1))
     rows = OpsMessage.objects.filter(job=job)
     found = [rows.filter(**{f"{column}__isnull": False}).count() for column in ("message_id", "error_code")]

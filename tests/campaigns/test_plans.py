@@ -13,6 +13,7 @@ from campaigns.claiming import claims, cost_claims
 from campaigns.claiming.claims import Lease
 from campaigns.lifecycle import Status
 from campaigns.models import Job, Message, OpsMessage
+from campaigns.sending import recording
 from tests import factories
 
 ROWS = 5000
@@ -89,7 +90,7 @@ def test_a_claim_by_cost_looks_at_what_comes_next_and_reads_as_many_rows_as_it_t
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 50
 
 
-@pytest.mark.parametrize("statement", [claims.RECORD, claims.RECORD_AGAIN], ids=["RECORD", "RECORD_AGAIN"])
+@pytest.mark.parametrize("statement", [recording.RECORD, recording.RECORD_AGAIN], ids=["RECORD", "RECORD_AGAIN"])
 def test_a_record_reads_as_many_rows_as_it_writes(job: Job, statement: str) -> None:
     ids = list(range(job.first_message, job.first_message + 100))
     answers = {"kinds": "a" * 100, "codes": ["id"] * 100, "notes": [None] * 100, "waits": [None] * 100}

@@ -17,6 +17,7 @@ from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.models import Job, OpsMessage
+from campaigns.sending import recording
 from campaigns.sending.stream import SLACK
 from tests.enqueueing import started
 from tests.faults import rounds
@@ -130,7 +131,7 @@ async def claims(job: Job, lease: sending.Lease) -> list[int]:
 
 async def proves_that_it_called_nobody(message_id: int, job: Job) -> None:
     rows = await connect()
-    await sending.record(rows, sending.Lease(job.pk, 2), [(message_id, NotSent("its permit was too old"))])
+    await recording.record(rows, sending.Lease(job.pk, 2), [(message_id, NotSent("its permit was too old"))])
     await rows.close()
 
 

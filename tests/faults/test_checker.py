@@ -81,8 +81,8 @@ def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.Monke
     late = (job.first_message, Refused("timeout"))
     recorded(job, late)
     assert broken(vendor, final=False) == set()
-    planted(monkeypatch, claims, "RECORD", guard, "")
-    planted(monkeypatch, claims, "RECORD", "AND o.message_id IS NULL", "")
+    planted(monkeypatch, recording, "RECORD", guard, "")
+    planted(monkeypatch, recording, "RECORD", "AND o.message_id IS NULL", "")
     recorded(job, late)
     assert "P3" in broken(vendor, final=False)
 
@@ -90,7 +90,7 @@ def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.Monke
 def recorded(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
     async def tell() -> None:
         rows = await connect()
-        await claims.record(rows, claims.Lease(job.pk, 1), answers)
+        await recording.record(rows, claims.Lease(job.pk, 1), answers)
         await rows.close()
 
     asyncio.run(tell())

@@ -158,7 +158,7 @@ def _send(state: State, thread: VerbThread, job: Job) -> None:
     claimed = claim_all(state, lease, thread)
     answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in claimed]
     if answers:
-        thread.run(lambda rows: claims.record(rows, lease, answers))
+        thread.run(lambda rows: recording.record(rows, lease, answers))
     recording.drain(thread.raw(), lease, job.first_message, job.end)
 
 

@@ -137,7 +137,7 @@ ANSWERED = "assigning sending drained sent stopped"
 
 def _record(state: State, thread: VerbThread, outcome: Outcome) -> None:
     message = state.called or state.doubt
-    thread.run(lambda rows: claims.record(rows, state.lease, [(message, outcome)]))
+    thread.run(lambda rows: recording.record(rows, state.lease, [(message, outcome)]))
     if isinstance(outcome, Accepted):
         state.reported.add(message)
 
@@ -167,7 +167,7 @@ def record_in_doubt(state: State, thread: VerbThread) -> None:
 
 @verb("assigning enqueued sending drained stopped", fates=NOT_MADE, of="lets go")
 def put_back(state: State, thread: VerbThread) -> Any:
-    return finalizer.put_back(state.leaf, state.lease.fence)
+    return recording.put_back(state.leaf, state.lease.fence)
 
 
 @verb("drained sending", of="lets go")

@@ -148,7 +148,7 @@ class Family(RuleBasedStateMachine):
         id, reference = sender.claimed.popitem()
         outcome = self._call(reference, fate)
         for _ in range(1 + twice):
-            self.here.run(lambda rows: claims.record(rows, sender.lease, [(id, outcome)]))
+            self.here.run(lambda rows: recording.record(rows, sender.lease, [(id, outcome)]))
         if isinstance(outcome, Accepted):
             self.state.reported.add(id)
 
@@ -169,7 +169,7 @@ class Family(RuleBasedStateMachine):
         if how == "expires":
             self.here.run(lambda rows: recording.expire(rows, sender.lease, sender.first, sender.end))
         if how == "is put back" or not recording.drain(self.here.raw(), sender.lease, sender.first, sender.end):
-            finalizer.put_back(sender.lease.job_id, sender.lease.fence)
+            recording.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
     def the_sweep_comes_by(self) -> None:

@@ -152,7 +152,7 @@ class Lives(RuleBasedStateMachine):
         sender.recorded |= sender.outcomes
         sender.outcomes.clear()
         if sender.recorded:
-            self.loop.run_until_complete(claims.record(self.rows, sender.lease, list(sender.recorded.items())))
+            self.loop.run_until_complete(recording.record(self.rows, sender.lease, list(sender.recorded.items())))
 
     @precondition(lambda self: any(sender.idle for sender in self.senders))
     @rule(which=ANY, drained=st.booleans())
@@ -160,7 +160,7 @@ class Lives(RuleBasedStateMachine):
         idle = [sender for sender in self.senders if sender.idle]
         sender = idle[which % len(idle)]
         if not (drained and recording.drain(raw(), sender.lease, self.job.first_message, self.job.end)):
-            finalizer.put_back(sender.lease.job_id, sender.lease.fence)
+            recording.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
     def the_rest_goes_out(self) -> None:

@@ -17,6 +17,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.operators import actions
+from campaigns.sending import recording
 from tests import factories as make
 from tests.enqueueing import started
 from tests.programs import wait_until
@@ -59,7 +60,7 @@ def test_six_states_from_ready_to_logged(twilio, sandbox):
     lease = started(Job.objects.get(pk=job.pk))
     assert OpsMessage.objects.count() == 2 and not Message.objects.filter(dequeued_at=None).exists()
     assert status(job) == "SENDING"
-    assert finalizer.put_back(job.pk, lease.fence), "the worker is replaced by another one"
+    assert recording.put_back(job.pk, lease.fence), "the worker is replaced by another one"
     claimed = pick(twilio)
     assert claimed and not sending.send(job.pk, claimed.fence).left
     assert status(job) == "SENT", "all are picked off; the logger has not been there yet"
