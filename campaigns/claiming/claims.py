@@ -1,21 +1,32 @@
-"""What a sender does to rows before a call: take, start, enqueue, claim. One function a verb, one statement each.
+"""What a sender does to rows before a call: take, load, start, enqueue, claim. One function a verb, one statement each.
 
 The ops table is walked by key range (a partial index made the planner read every sent row at each claim), and only
 by the holder of the job: its fence is checked by every statement, so a sender that was thought dead claims nothing.
 """
 
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
+import orjson
 from django.db import connection as django_connection
 from django.db.models.functions import Now
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from campaigns import failpoints
+from campaigns.content import templates
 from campaigns.failover import guard
 from campaigns.lifecycle import move
-from campaigns.models import Job
+from campaigns.models import Campaign, Job
+from vendors import adapters
+from vendors.adapters.base import Adapter, Letter
+from vendors.outcomes import Refused
+
+LONG = 0.001  # seconds that it may take to fill a template, before others have their turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,46 @@ class ClaimedMessage(NamedTuple):
     params: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class LeasedJob:
+    """A leaf job in the hands of one sender: all that it needs of the job, read once."""
+
+    lease: Lease
+    first: int
+    end: int
+    vendor_id: int
+    credential_id: int
+    campaign: Campaign
+    content: templates.Content
+    adapter: Adapter
+    way: bytes  # what the adapter was made from: the same way, the same connections
+
+    @property
+    def deadline(self) -> datetime | None:
+        return self.campaign.deadline
+
+    def letter(self, message: ClaimedMessage) -> Letter | Refused:
+        """The message as the vendor gets it; Refused if its template cannot be filled with its fields."""
+        try:
+            subject, body = self.content.render(message.recipient, message.params)
+        except templates.TemplateError as error:
+            return Refused("template", str(error))
+        html = self.campaign.html
+        return Letter(message.reference, message.recipient, subject, body, message.params, html)
+
+
+class PermittedCall(NamedTuple):
+    """A claimed message with its places in the vendor's window; no call may start after `latest` (monotonic).
+
+    letter: if it is made already; Refused: it is not called.
+    """
+
+    message: ClaimedMessage
+    places: Sequence[str]
+    latest: float
+    letter: Letter | Refused | None = None
+
+
 TAKE = """
 UPDATE campaigns_job SET fence = fence + 1, heartbeat_at = clock_timestamp()
 WHERE id = %(job)s AND fence = %(fence)s AND status = 'ENQUEUED'
@@ -50,6 +101,16 @@ def take(job_id: int, fence: int) -> Lease | None:
             return None
     failpoints.here("after_take")
     return Lease(job_id, fence + 1)
+
+
+def load(lease: Lease) -> LeasedJob:
+    """The job with its content and adapter. Raises what one of them says if it cannot be made ready."""
+    job: Any = Job.objects.select_related("campaign", "vendor", "credential").get(pk=lease.job_id)
+    adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
+    content = templates.compile(job.campaign.subject, job.campaign.body, html=job.campaign.html)
+    vendor, login = job.vendor, job.credential
+    way = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
+    return LeasedJob(lease, job.first_message, job.end, vendor.pk, login.pk, job.campaign, content, adapter, way)
 
 
 def start(lease: Lease) -> bool:
@@ -150,6 +211,14 @@ CLAIM = CLAIMING.format(
     most="ORDER BY o.id LIMIT %(most)s",
 )
 
+# Where letters cost different numbers of places: what is next is looked at first, then exactly that is claimed.
+CLAIM_THESE = CLAIMING.format(
+    known=guard.KNOWN,
+    picked="""SELECT p.id, p.units FROM unnest(%(ids)s::bigint[], %(units)s::int[]) AS p(id, units)
+    JOIN campaigns_opsmessage o USING (id) WHERE true""",
+    most="",
+)
+
 
 async def claim(
     connection: AsyncConnection[TupleRow], words: dict[str, Any], statement: str = ""
@@ -162,6 +231,41 @@ async def claim(
     claimed = list(map(ClaimedMessage._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed
+
+
+async def claim_these(
+    connection: AsyncConnection[Any], words: dict[str, Any], ids: list[int], units: list[int]
+) -> list[ClaimedMessage]:
+    """Those of them that still wait, marked as called for so many units each; 0: it is refused without a call."""
+    return await claim(connection, words | {"ids": ids, "units": units}, CLAIM_THESE)
+
+
+AHEAD = """
+SELECT m.id, m.uuid || '-' || o.resend_no, m.recipient, m.params
+FROM campaigns_opsmessage o JOIN campaigns_message m USING (id)
+WHERE o.id >= %(after)s AND o.id < %(end)s AND o.job_id = %(job)s AND o.sent_at IS NULL AND o.error_code IS NULL
+    AND (o.call_after IS NULL OR o.call_after <= clock_timestamp())
+ORDER BY o.id LIMIT %(most)s
+"""
+
+
+async def ahead(
+    connection: AsyncConnection[Any], lease: Lease, after: int, end: int, most: int
+) -> list[ClaimedMessage]:
+    """The next messages that wait; nothing is claimed."""
+    words = {"job": lease.job_id, "after": after, "end": end, "most": most}
+    return list(map(ClaimedMessage._make, await (await connection.execute(AHEAD, words)).fetchall()))
+
+
+async def letters_in_turn(work: LeasedJob, messages: Iterable[ClaimedMessage]) -> list[Letter | Refused]:
+    """Each as `LeasedJob.letter`; after one that took long, others have their turn, the heartbeat above all."""
+    letters = []
+    for message in messages:
+        began = time.monotonic()
+        letters.append(work.letter(message))
+        if time.monotonic() - began > LONG:
+            await asyncio.sleep(0)
+    return letters
 
 
 HEARTBEAT = """

@@ -13,14 +13,13 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from django.conf import settings
 
 from campaigns import failpoints
-from campaigns.claiming.claims import ClaimedMessage
-from campaigns.claiming.leased_job import LeasedJob, letters_in_turn
+from campaigns.claiming.claims import LeasedJob, PermittedCall, letters_in_turn
 from campaigns.sending.recording import CallResult
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
@@ -87,18 +86,6 @@ class EqualRefusals:
 log = logging.getLogger(__name__)
 
 Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
-
-
-class PermittedCall(NamedTuple):
-    """A claimed message with its places in the vendor's window; no call may start after `latest` (monotonic).
-
-    letter: if it is made already; Refused: it is not called.
-    """
-
-    message: ClaimedMessage
-    places: Sequence[str]
-    latest: float
-    letter: Letter | Refused | None = None
 
 
 Said = NotSent | InDoubt

@@ -4,10 +4,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from campaigns.claiming import claims, cost_claims
-from campaigns.claiming.claims import ClaimedMessage
-from campaigns.claiming.leased_job import LeasedJob, letters_in_turn
-from campaigns.sending.call_pool import PermittedCall
+from campaigns.claiming import claims
+from campaigns.claiming.claims import ClaimedMessage, LeasedJob, PermittedCall, letters_in_turn
 from vendors.adapters.base import Letter, one_unit
 from vendors.limits.values import Grant, Scope
 from vendors.outcomes import Refused
@@ -76,7 +74,7 @@ class ByCost:
     async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
         fitting = {priced.message.id: priced for priced in _prefix(self._next, grant.units)}
         units = [priced.units for priced in fitting.values()]
-        messages = await cost_claims.claim_these(connection, words, list(fitting), units)
+        messages = await claims.claim_these(connection, words, list(fitting), units)
         places = iter(grant.places())
         tickets = []
         for message in messages:
@@ -92,9 +90,7 @@ class ByCost:
             self._ahead.popleft()
         if len(self._ahead) < most:
             after = self._ahead[-1].message.id + 1 if self._ahead else cursor
-            found = await cost_claims.ahead(
-                connection, self._work.lease, after, self._work.end, most - len(self._ahead)
-            )
+            found = await claims.ahead(connection, self._work.lease, after, self._work.end, most - len(self._ahead))
             self._ahead.extend(map(self._price, found, await letters_in_turn(self._work, found)))
 
     def _price(self, message: ClaimedMessage, letter: Letter | Refused) -> Priced:

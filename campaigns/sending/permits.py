@@ -7,7 +7,7 @@ from typing import Any
 
 from campaigns import failpoints
 from campaigns.claiming import limits
-from campaigns.claiming.leased_job import LeasedJob
+from campaigns.claiming.claims import LeasedJob
 from campaigns.sending.claimers import Need
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import AcquireResult, Grant, Scope, Wait

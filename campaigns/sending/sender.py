@@ -12,8 +12,8 @@ from django.conf import settings
 from django.db import connection
 
 from campaigns.claiming import claims
-from campaigns.claiming import leased_job as works
 from campaigns.claiming import rebuild as window
+from campaigns.claiming.claims import LeasedJob
 from campaigns.connections import Connections, LoopThread
 from campaigns.sending import recording
 from campaigns.sending.recording import StreamEnd, put_off
@@ -51,7 +51,7 @@ class Sender:
         if lease is None:
             return Sent(job_id, ours=False)
         try:
-            work = works.load(lease)
+            work = claims.load(lease)
         except Exception as error:
             log.exception("job %s cannot be sent", job_id)
             until = recording.in_a_minute()
@@ -76,7 +76,7 @@ class Sender:
             self._loop.close()
             self._loop = None
 
-    async def _stream(self, work: works.LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
+    async def _stream(self, work: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
         async with self._connections.to_vendor(work.credential_id, work.way, work.adapter) as adapter:
             return await Stream(replace(work, adapter=adapter), self._connections, rebuild, stopping).run()
 

@@ -20,7 +20,7 @@ from psycopg import Error as RowsError
 from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims
 from campaigns.claiming import limits as world
-from campaigns.claiming.leased_job import LeasedJob
+from campaigns.claiming.claims import LeasedJob
 from campaigns.connections import Connections
 from campaigns.sending import claimers, recording
 from campaigns.sending.call_pool import CallPool

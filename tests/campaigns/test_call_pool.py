@@ -6,8 +6,8 @@ from typing import Any
 
 import uvloop
 
-from campaigns.claiming.claims import ClaimedMessage
-from campaigns.sending.call_pool import CallPool, PermittedCall
+from campaigns.claiming.claims import ClaimedMessage, PermittedCall
+from campaigns.sending.call_pool import CallPool
 from vendors.adapters.base import Capabilities, Letter
 from vendors.outcomes import Accepted
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from campaigns import connections
 from campaigns.casting import mailcaster as casting_queries
-from campaigns.claiming import claims, cost_claims
+from campaigns.claiming import claims
 from campaigns.claiming.claims import Lease
 from campaigns.lifecycle import Status
 from campaigns.models import Job, Message, OpsMessage
@@ -83,10 +83,10 @@ def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
 
 
 def test_a_claim_by_cost_looks_at_what_comes_next_and_reads_as_many_rows_as_it_takes(job: Job) -> None:
-    plan = run(cost_claims.AHEAD, {"job": job.pk, "after": job.first_message, "end": job.end, "most": 100})
+    plan = run(claims.AHEAD, {"job": job.pk, "after": job.first_message, "end": job.end, "most": 100})
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100
     ids = list(range(job.first_message, job.first_message + 50))
-    plan = run(cost_claims.CLAIM_THESE, to_claim(job, ids=ids, units=[2] * 50))
+    plan = run(claims.CLAIM_THESE, to_claim(job, ids=ids, units=[2] * 50))
     assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 50
 
 
