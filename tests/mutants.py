@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a letter costs is ignored",
-        "campaigns/sending/claimers.py",
+        "campaigns/claiming/limits.py",
         (("ByCount() if work.adapter.capabilities.cost is one_unit else ByCost(work)", "ByCount()"),),
         "tests/faults/test_42_cost.py",
     ),

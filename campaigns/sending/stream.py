@@ -18,13 +18,11 @@ from django.conf import settings
 from psycopg import Error as RowsError
 
 from campaigns import failpoints, sending_hours
-from campaigns.claiming import claims
-from campaigns.claiming import limits as world
+from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import LeasedJob
 from campaigns.connections import Connections
-from campaigns.sending import claimers, recording
+from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
-from campaigns.sending.permits import Permits
 from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder, StreamEnd
 from vendors import health
 from vendors.limits.throttle import ThrottleUnreachable
@@ -51,9 +49,9 @@ class Stream:
     ) -> None:
         self._work, self._connections, self._rebuild, self._stopping = work, connections, rebuild, stopping
         throttle, self._health = connections.to_redis()
-        self._claimer = claimers.claimer(work)
+        self._claimer = limits.claimer(work)
         self._hold = work.adapter.deadline + SLACK
-        self._window = Permits(throttle, work, self._hold)
+        self._window = limits.Permits(throttle, work, self._hold)
         self._room = CallPool(work, self._write)
         self._cursor = self._reached = work.first  # claimed, and enqueued, up to here
         self._closes: datetime | None = None
@@ -226,13 +224,13 @@ class Stream:
     async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:
         """The vendor could not be called: the whole credential waits as long as it said, or longer each time."""
         if refusal.pause or isinstance(refusal, InDoubt):
-            await world.pause(self._claims, self._work.credential_id, refusal.reason)
+            await limits.pause(self._claims, self._work.credential_id, refusal.reason)
             self._world = await self._look()
             return StreamEnd(words=f"paused: {refusal.reason}", paused=True)
         self._backoff = 0.5 if self._room.good else min(60.0, max(0.5, 2 * self._backoff))
         self._room.good = 0
         seconds = self._backoff if refusal.retry_after is None else refusal.retry_after
-        await world.close(self._claims, self._work.credential_id, seconds)
+        await limits.close(self._claims, self._work.credential_id, seconds)
         self._world = await self._look()
         if seconds > PATIENCE:
             return StreamEnd(until=self._world.closed_until, words=f"waits for the vendor: {refusal.reason}")
@@ -306,8 +304,8 @@ class Stream:
             if self._world.admits(seen) and not (closes and closes <= self._world.now):
                 self._cursor = self._reached  # nothing is left from the cursor on
 
-    async def _look(self) -> world.SendContext:
-        return await world.read(self._claims, self._work.lease, self._work.vendor_id, self._work.credential_id)
+    async def _look(self) -> limits.SendContext:
+        return await limits.read(self._claims, self._work.lease, self._work.vendor_id, self._work.credential_id)
 
     async def _write(self, answers: list[CallResult], places: list[str]) -> None:
         """Stores results and hands places back."""

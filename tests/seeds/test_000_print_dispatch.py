@@ -14,12 +14,12 @@ import pytest
 from django.utils import timezone
 
 from campaigns.casting import mailcaster
+from campaigns.claiming.limits import LEAD
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import GROUPS
 from campaigns.models import Job
 from campaigns.sending import Sender
-from campaigns.sending.permits import LEAD
 from sandbox.vendor.books import worst_window
 from tests import factories as make
 from tests.ageing import make_older
