@@ -1,16 +1,22 @@
 """The throttle's window, rebuilt from the ledger of claims when Redis has lost it (promise P4)."""
 
+import asyncio
+import logging
 from datetime import timedelta
 
-from django.db import transaction
+from django.conf import settings
+from django.db import connection, transaction
 from django.db.models import F, Max
 from django.db.models.functions import Now
 
 from campaigns import failpoints
 from campaigns.failover import guard
+from vendors import redis_clients
 from vendors.limits.throttle import Throttle, ThrottleUnreachable
-from vendors.limits.values import Lost
+from vendors.limits.values import Lost, Scope
 from vendors.models import Minute, RateLimit, Usage, Vendor
+
+log = logging.getLogger(__name__)
 
 PLOTTED = timedelta(days=8)  # as long as the plots of the operations page may look back
 
@@ -43,6 +49,22 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
             Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
     failpoints.here("after_rebuild")
     return True
+
+
+async def rebuild_lost(scope: Scope) -> None:
+    """The log under which this scope was read is lost: `rebuild` for a coroutine, by whoever comes first."""
+    await asyncio.to_thread(_rebuild_lost, scope)
+
+
+def _rebuild_lost(scope: Scope) -> None:
+    redis = redis_clients.connect(settings.REDIS_URL)
+    try:
+        if rebuild(Throttle(redis), scope.vendor_id, scope.generation):
+            level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose
+            log.log(level, "vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
+    finally:
+        redis.close()
+        connection.close()  # this thread's own
 
 
 def forget(older_than: timedelta) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from campaigns.claiming import limits
-from campaigns.sending.sender import rebuild
+from campaigns.claiming.rebuild import rebuild_lost
 from vendors.adapters.base import Adapter
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
@@ -77,7 +77,7 @@ class SingleCalls:
             try:
                 answer = await self._throttle.acquire(scope, units, self.hold, units)
                 if isinstance(answer, Lost):
-                    await rebuild(scope)  # no sender has asked since the window was lost
+                    await rebuild_lost(scope)  # no sender has asked since the window was lost
             except ThrottleUnreachable as error:
                 raise CredentialClosed(f"the throttle's Redis cannot be reached: {error}") from error
             if isinstance(answer, Grant):

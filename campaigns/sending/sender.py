@@ -1,6 +1,5 @@
 """From the bell to letting go: take the job, stream its messages, leave it in the right state."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import closing
@@ -8,19 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 
 from campaigns.claiming import claims
-from campaigns.claiming import rebuild as window
 from campaigns.claiming.claims import LeasedJob
 from campaigns.connections import Connections, LoopThread
 from campaigns.sending import recording
 from campaigns.sending.recording import StreamEnd, put_off
 from campaigns.sending.stream import Stream
-from vendors import redis_clients
-from vendors.limits.throttle import Throttle
-from vendors.limits.values import Scope
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +72,7 @@ class Sender:
 
     async def _stream(self, work: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
         async with self._connections.to_vendor(work.credential_id, work.way, work.adapter) as adapter:
-            return await Stream(replace(work, adapter=adapter), self._connections, rebuild, stopping).run()
+            return await Stream(replace(work, adapter=adapter), self._connections, stopping).run()
 
     def _run(self, work: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
         if self._loop is None:
@@ -98,19 +92,3 @@ def _connected() -> Any:
         connection.close()
     connection.ensure_connection()
     return connection.connection
-
-
-async def rebuild(scope: Scope) -> None:
-    """The window was lost: written anew from the ledger, by whoever comes first."""
-    await asyncio.to_thread(_rebuild, scope)
-
-
-def _rebuild(scope: Scope) -> None:
-    redis = redis_clients.connect(settings.REDIS_URL)
-    try:
-        if window.rebuild(Throttle(redis), scope.vendor_id, scope.generation):
-            level = logging.WARNING if scope.generation else logging.INFO  # a new vendor has none to lose
-            log.log(level, "vendor %s: the throttle's window was rebuilt from the ledger", scope.vendor_id)
-    finally:
-        redis.close()
-        connection.close()  # this thread's own

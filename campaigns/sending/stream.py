@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from psycopg import Error as RowsError
@@ -20,13 +19,14 @@ from psycopg import Error as RowsError
 from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import LeasedJob
+from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
 from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
 from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder, StreamEnd
 from vendors import health
 from vendors.limits.throttle import ThrottleUnreachable
-from vendors.limits.values import Grant, Lost, Never, Paused, Scope, Skewed, Wait
+from vendors.limits.values import Grant, Lost, Never, Paused, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,9 @@ class Stream:
         self,
         work: LeasedJob,
         connections: Connections,
-        rebuild: Callable[[Scope], Any],
         stopping: Callable[[], bool],
     ) -> None:
-        self._work, self._connections, self._rebuild, self._stopping = work, connections, rebuild, stopping
+        self._work, self._connections, self._stopping = work, connections, stopping
         throttle, self._health = connections.to_redis()
         self._claimer = limits.claimer(work)
         self._hold = work.adapter.deadline + SLACK
@@ -265,7 +264,7 @@ class Stream:
 
     async def _mend(self) -> StreamEnd | None:
         try:
-            await self._rebuild(self._world.scope)
+            await rebuild_lost(self._world.scope)
         except Exception as error:
             log.warning("job %s: the window cannot be rebuilt: %s", self._work.lease.job_id, error)
             return self._later(5, f"the vendor's window cannot be rebuilt: {error}")
