@@ -141,7 +141,7 @@ def finish_parent(parent_id: int) -> None:
 
 def announce(job_ids: Iterable[int]) -> None:
     """The results of these jobs' sessions are written soon (document 002); a lost bell is rung again by the sweep."""
-    for session_id in writer.sessions_to_write(job_ids):
+    for session_id in finalizer.sessions_to_write(job_ids):
         _ring(consume_session, str(session_id))
 
 

@@ -90,8 +90,8 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     row = await cursor.fetchone()
     assert row is not None, "jobs are never deleted"
     now, status, fence, generation, terms, paused, reason, closed_until, limits, left, store_is, *health = row
-    adoptions, *facts = store_is or (0, 0, 0, 0)
-    halted = guard.why_halted(*map(bool, facts))
+    adoptions, same, fits, migrating = store_is or (0, 0, 0, 0)
+    halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
     scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
     why = (reason or "paused") if paused else None

@@ -4,16 +4,18 @@ Finalising touches only rows of its own job's key range and job number: the know
 rows here (promise P7).
 """
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Now
 
 from campaigns import failpoints
-from campaigns.lifecycle import PARENTS, Status, hold, move
-from campaigns.models import Job, OpsMessage
+from campaigns.lifecycle import DONE, PARENTS, Status, hold, move
+from campaigns.models import Job, OpsMessage, Session
 
 SLICE = 20_000
 
@@ -190,3 +192,9 @@ def ripe_parents() -> list[int]:
         children__in=Job.objects.exclude(status=Status.LOGGED).filter(parent__isnull=False)
     )
     return list(rows.values_list("pk", flat=True))
+
+
+def sessions_to_write(job_ids: Iterable[int]) -> list[UUID]:
+    """The unwritten sessions of those of the jobs that are done; most jobs have none."""
+    mine = Session.objects.filter(job__in=list(job_ids), finished_at=None, job__status__in=DONE)
+    return list(mine.values_list("pk", flat=True))

@@ -11,7 +11,7 @@ session that could not be written stays open, and the sweep finds it.
 import logging
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID
@@ -77,12 +77,6 @@ log = logging.getLogger(__name__)
 PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries
 MOST = 500  # sessions a sweep
 Written = TypeVar("Written")
-
-
-def sessions_to_write(job_ids: Iterable[int]) -> list[UUID]:
-    """The unwritten sessions of those of the jobs that are done; most jobs have none."""
-    mine = Session.objects.filter(job__in=list(job_ids), finished_at=None, job__status__in=DONE)
-    return list(mine.values_list("pk", flat=True))
 
 
 def left_behind() -> list[UUID]:

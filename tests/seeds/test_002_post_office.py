@@ -89,13 +89,15 @@ class TestDetailedTransaction:
         job_id, fence = picked(service)
         sending.send(job_id, fence)  # 4: a worker does it and has the result back
         assert finalizer.finalise(job_id)
-        (session_id,) = writer.sessions_to_write([job_id])  # 5: the consumer picks the jobs that are done
+        (session_id,) = finalizer.sessions_to_write([job_id])  # 5: the consumer picks the jobs that are done
         writer.write_result(session_id)  # 6: it pushes the result, then writes the server's number to the session
         session = Session.objects.get()
         other = 1 - session.shard
         assert session.shard == result_store.shard_of(session_id)
         assert result_store.get_result(session.shard, session_id) and not result_store.get_result(other, session_id)
-        assert not writer.sessions_to_write([job_id]) and not writer.left_behind(), "the job is removed from the queue"
+        assert not finalizer.sessions_to_write([job_id]) and not writer.left_behind(), (
+            "the job is removed from the queue"
+        )
         status = status_of(service)  # 7: a bounced letter is a good response: the service works
         assert (status.good, status.bad) == (3, 0)
         result_servers[other].restart(keep=False)
@@ -205,7 +207,7 @@ class TestFailureScenarios:
         writer.write_result(Session.objects.get().pk)
         session = Session.objects.get()
         assert session.finished_at and session.shard is None, "the result is dropped, the work leaves the queue"
-        assert not writer.sessions_to_write([job_id]) and not writer.left_behind()
+        assert not finalizer.sessions_to_write([job_id]) and not writer.left_behind()
         assert program.get(links["messages"]).json()["data"][0]["status"] == "sent"
 
     def test_7_a_session_database_that_cannot_be_reached_drops_the_result_until_the_sweep(self, service):
