@@ -50,7 +50,7 @@ def sent(campaigns: int, each: int) -> tuple[int, int]:
 def reported(first: int, end: int) -> float:
     from campaigns import delivery_reports
     from campaigns.models import Message
-    from vendors.adapters.base import Reported
+    from vendors.adapters.reports import Reported
 
     row = Message.objects.select_related("campaign__credential").get(pk=first)
     names = [f"{uuid}-0" for uuid in Message.objects.filter(id__gte=first, id__lt=end).values_list("uuid", flat=True)]

@@ -12,7 +12,7 @@ from campaigns import delivery_report_queries
 from campaigns.delivery_report_queries import Report, ReportChange
 from campaigns.models import ReportKind, references
 from campaigns.webhooks import events
-from vendors.adapters.base import Reported
+from vendors.adapters.reports import Reported
 
 LONGEST = 255  # characters that the columns hold
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # the database knows times that Python cannot read

@@ -8,7 +8,7 @@ from campaigns import delivery_reports, tasks
 from mailhub.front.problems import Problem, invalid, located
 from mailhub.front.schemas import ProblemOut, ReceiptsOut
 from vendors import adapters, configuration
-from vendors.adapters.base import BadReport, NotTheVendor, Reported
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported
 from vendors.models import Vendor
 
 router = Router(tags=["vendors"])

@@ -20,7 +20,7 @@ from campaigns.models import Job, Message, OpsMessage, references
 from campaigns.sending import recording
 from tests import factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
-from vendors.adapters.base import Reported
+from vendors.adapters.reports import Reported
 from vendors.outcomes import Accepted, Outcome, Refused
 
 pytestmark = pytest.mark.django_db

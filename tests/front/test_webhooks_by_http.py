@@ -18,7 +18,7 @@ from tests.campaigns.rows import accepted, refused
 from tests.front.program import Program, fresh, pointers, problem
 from tests.front.test_webhooks import deliver, finished, receiver
 from tests.programs import wait_until
-from vendors.adapters.base import Reported
+from vendors.adapters.reports import Reported
 
 __all__ = ["fresh", "receiver"]
 pytestmark = pytest.mark.django_db

@@ -18,7 +18,7 @@ from campaigns.results import writer
 from campaigns.sending import recording
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread
-from vendors.adapters.base import Reported
+from vendors.adapters.reports import Reported
 from vendors.history import Actor
 from vendors.models import RateLimit, Vendor
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused

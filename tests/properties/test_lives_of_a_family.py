@@ -41,7 +41,7 @@ from tests.interleaving import judging
 from tests.interleaving.pairs import to_the_end
 from tests.interleaving.starts import State
 from tests.interleaving.verbs import ANN, NEVER, VERBS
-from vendors.adapters.base import Reported
+from vendors.adapters.reports import Reported
 from vendors.models import Minute, RateLimit, Vendor
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 

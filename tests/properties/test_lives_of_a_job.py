@@ -30,7 +30,7 @@ from campaigns.sending import recording
 from sandbox.vendor.books import BookEntry, Books
 from tests import factories
 from tests.faults.checker import judge, sums
-from vendors.adapters.base import Reported
+from vendors.adapters.reports import Reported
 from vendors.models import Minute
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 

@@ -12,10 +12,10 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from vendors.adapters.reports import NotTheVendor, Reported
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
 
@@ -166,32 +166,6 @@ class Letter(NamedTuple):
     body: str
     params: Mapping[str, Any] = MappingProxyType({})
     html: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What the vendor says later of a letter that it accepted. at: when it happened, with a time zone.
-
-    vendor_id: its own name of the letter, if it says it. note: why it bounced.
-    """
-
-    reference: str
-    kind: Literal["delivered", "bounced"]
-    at: datetime
-    vendor_id: str = ""
-    note: str = ""
-
-
-class NotTheVendor(Exception):
-    """Whoever reports here cannot prove that it is the vendor."""
-
-
-class BadReport(ValueError):
-    """The vendor's report cannot be read. errors: (where, code, sentence), where: the way into its body."""
-
-    def __init__(self, errors: Sequence[tuple[tuple[int | str, ...], str, str]]) -> None:
-        super().__init__("; ".join(sentence for _, _, sentence in errors))
-        self.errors = errors
 
 
 def one_unit(letter: Letter) -> int:

@@ -14,7 +14,7 @@ import orjson
 
 from vendors.adapters import base as options
 from vendors.adapters import reports
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, Reported, one_unit
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
 from vendors.adapters.http_client import Client, header
 from vendors.outcomes import (
     WRONG_ADDRESS,
@@ -141,7 +141,7 @@ class Http(Adapter):
         )
 
     @classmethod
-    def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[Reported]:
+    def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[reports.Reported]:
         reports.verify(secrets, headers, body)
         return reports.read(body)
 

@@ -1,19 +1,48 @@
-"""Receipts as JSON, signed as Standard Webhooks has it: what adapters without a form of their own understand."""
+"""What vendors report later of letters: the values every adapter makes of it, and one form of such reports.
+
+The form is JSON, signed as Standard Webhooks has it; adapters without a form of their own understand it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
-from vendors.adapters.base import BadReport, NotTheVendor, Reported
-
 MOST = 1000  # receipts in one report
 ReportText = Annotated[str, StringConstraints(max_length=255)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the vendor says later of a letter that it accepted. at: when it happened, with a time zone.
+
+    vendor_id: its own name of the letter, if it says it. note: why it bounced.
+    """
+
+    reference: str
+    kind: Literal["delivered", "bounced"]
+    at: datetime
+    vendor_id: str = ""
+    note: str = ""
+
+
+class NotTheVendor(Exception):
+    """Whoever reports here cannot prove that it is the vendor."""
+
+
+class BadReport(ValueError):
+    """The vendor's report cannot be read. errors: (where, code, sentence), where: the way into its body."""
+
+    def __init__(self, errors: Sequence[tuple[tuple[int | str, ...], str, str]]) -> None:
+        super().__init__("; ".join(sentence for _, _, sentence in errors))
+        self.errors = errors
 
 
 class ReceiptIn(BaseModel):
