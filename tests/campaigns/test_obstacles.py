@@ -20,7 +20,7 @@ from campaigns.failover import guard
 from campaigns.models import Campaign, DispatchRun, Job, Store
 from tests import factories
 from tests.campaigns.rows import family
-from tests.front.program import Program, desk, forget, fresh, letter
+from tests.front.program import Program, api_vendor, forget, fresh, letter
 from vendors import health, redis_clients
 from vendors.models import Credential, Mailcaster, Vendor
 
@@ -53,12 +53,12 @@ def doors(admin_client: Client, capsys: pytest.CaptureFixture) -> Callable[[Job]
         (row,) = [row for row in admin_client.get(JOBS).context["cl"].result_list if row.pk == job.pk]
         page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
         shown = [re.search(f'field-{name}.*?readonly">(.*?)</div>', page, re.DOTALL) for name in FIELDS]
-        (desk,) = [row for row in admin_client.get("/admin/").context["pulse"].vendors if row.vendor == job.vendor]
+        (row,) = [one for one in admin_client.get("/admin/").context["pulse"].vendors if one.vendor == job.vendor]
         return {
             "list": f"{row.next}, {row.ends}",
             "page": ", ".join(one.group(1) for one in shown if one),
             "list_jobs": rows[job.pk],
-            "operations": "; ".join([desk.ends, *desk.apart, *desk.stopped]),
+            "operations": "; ".join([row.ends, *row.apart, *row.stopped]),
             "status": "; ".join([status["ends"], *status["apart"], *status["stopped"]]),
             "forecast": foretold,
         }
@@ -186,7 +186,7 @@ def test_after_a_takeover_each_vendors_row_says_that_it_is_halted(
 
 
 def test_after_a_takeover_the_api_gives_no_end_and_says_why() -> None:
-    vendor = factories.at_work(desk(limits=[(5, 60)]))
+    vendor = factories.at_work(api_vendor(limits=[(5, 60)]))
     program, later = Program(), (timezone.now() + HOUR).isoformat()
 
     def rows() -> list[dict[str, Any]]:
