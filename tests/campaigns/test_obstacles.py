@@ -53,12 +53,13 @@ def doors(admin_client: Client, capsys: pytest.CaptureFixture) -> Callable[[Job]
         (row,) = [row for row in admin_client.get(JOBS).context["cl"].result_list if row.pk == job.pk]
         page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
         shown = [re.search(f'field-{name}.*?readonly">(.*?)</div>', page, re.DOTALL) for name in FIELDS]
-        (row,) = [one for one in admin_client.get("/admin/").context["pulse"].vendors if one.vendor == job.vendor]
+        vendors = admin_client.get("/admin/").context["pulse"].vendors
+        (vendor,) = [one for one in vendors if one.vendor == job.vendor]
         return {
             "list": f"{row.next}, {row.ends}",
             "page": ", ".join(one.group(1) for one in shown if one),
             "list_jobs": rows[job.pk],
-            "operations": "; ".join([row.ends, *row.apart, *row.stopped]),
+            "operations": "; ".join([vendor.ends, *vendor.apart, *vendor.stopped]),
             "status": "; ".join([status["ends"], *status["apart"], *status["stopped"]]),
             "forecast": foretold,
         }
