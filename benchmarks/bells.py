@@ -53,17 +53,17 @@ def dispatch(rows: int) -> None:
 
 
 COPIES = """
-INSERT INTO mailhub_parkedtask (due_at, task, task_id, queue, message, parked_at, publications)
+INSERT INTO waiter_parkedtask (due_at, task, task_id, queue, message, parked_at, publications)
 SELECT now() + n * interval '1 millisecond', task, n::text, queue, replace(message, task_id, n::text), parked_at, 0
-FROM mailhub_parkedtask, generate_series(1, %s) n
+FROM waiter_parkedtask, generate_series(1, %s) n
 """
 
 
 def release(rows: int, rounds: int) -> None:
     """Parked tasks against as many calls that are not parked: what the broker takes, one after the other."""
-    from mailhub import waiter
+    from waiter.release import release as sweep
 
-    rates = in_turns({RELEASED: lambda: parked(rows, waiter.release), PLAIN: lambda: called(rows)}, rounds)
+    rates = in_turns({RELEASED: lambda: parked(rows, sweep), PLAIN: lambda: called(rows)}, rounds)
     show(f"The waiter, {rows:,} tasks", rates, PLAIN, "tasks/s")
 
 
@@ -71,8 +71,8 @@ def parked(rows: int, work: Callable[..., int]) -> float:
     from django.db import connection
     from django.utils import timezone
 
-    from mailhub.models import ParkedTask
-    from mailhub.tasks import release_parked
+    from waiter.models import ParkedTask
+    from waiter.release import release_parked
 
     now = timezone.now()
     release_parked.apply_async(eta=now + timedelta(days=1), queue="nobody")
@@ -88,7 +88,7 @@ def parked(rows: int, work: Callable[..., int]) -> float:
 
 
 def called(rows: int) -> float:
-    from mailhub.tasks import release_parked
+    from waiter.release import release_parked
 
     began = time.perf_counter()
     for _ in range(rows):

@@ -1,4 +1,4 @@
-"""The front door: settings, Celery, HTTP, beat and the waiter."""
+"""The front door: settings, Celery, HTTP and beat."""
 
 from mailhub.celery import app as celery_app
 

@@ -9,9 +9,10 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from kombu.exceptions import OperationalError
 
-from mailhub import parking, tasks, waiter
-from mailhub.models import ParkedTask
 from vendors.listing import OwnLookups
+from waiter import parking
+from waiter.models import ParkedTask
+from waiter.release import release_parked
 
 
 @admin.register(ParkedTask)
@@ -38,16 +39,16 @@ class ParkedTaskAdmin(OwnLookups):
 
     @admin.display(description="due in", ordering="due_at")
     def due_in(self, row: ParkedTask) -> str:
-        return row.due_in(waiter.now())
+        return row.due_in(parking.now())
 
     @admin.action(description="Release now", permissions=["change"])
     def release(self, request: HttpRequest, rows: QuerySet[ParkedTask]) -> TemplateResponse | None:
         if not _confirmed(request, rows):
             return self._ask(request, rows, "release", "run now")
         ids = _ids(rows)
-        parking.bring_forward(ids, waiter.now())
+        parking.bring_forward(ids, parking.now())
         try:
-            tasks.release_parked.delay()
+            release_parked.delay()
         except OperationalError:
             messages.warning(request, "The broker cannot be reached; the sweep releases them when it is back.")
         messages.success(request, f"{_count(len(ids))} due now.")
@@ -57,7 +58,7 @@ class ParkedTaskAdmin(OwnLookups):
     def cancel(self, request: HttpRequest, rows: QuerySet[ParkedTask]) -> TemplateResponse | None:
         if not _confirmed(request, rows):
             return self._ask(request, rows, "cancel", "never run")
-        cancelled = parking.cancel(_ids(rows), waiter.now())
+        cancelled = parking.cancel(_ids(rows), parking.now())
         messages.success(request, f"{_count(len(cancelled))} cancelled.")
         return None
 
@@ -73,7 +74,7 @@ class ParkedTaskAdmin(OwnLookups):
             "across": request.POST.get("select_across", "0"),
             "opts": self.opts,
         }
-        return TemplateResponse(request, "admin/mailhub/parkedtask/confirm.html", context)
+        return TemplateResponse(request, "admin/waiter/parkedtask/confirm.html", context)
 
 
 def _confirmed(request: HttpRequest, rows: QuerySet[ParkedTask]) -> bool:

@@ -11,9 +11,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 
 app = Celery(
     "mailhub",
-    task_cls="mailhub.waiter:WaiterTask",
-    amqp="mailhub.waiter:WaiterAMQP",
-    control="mailhub.waiter:WaiterControl",
+    task_cls="waiter.publisher:WaiterTask",
+    amqp="waiter.publisher:WaiterAMQP",
+    control="waiter.publisher:WaiterControl",
 )
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

@@ -8,12 +8,11 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
 from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Warning, register, run_checks
 from django.db import connection
 from kombu import Connection
 
@@ -22,32 +21,6 @@ from mailhub.environment import celery_url
 FORMATS = ("TASK_SERIALIZER", "RESULT_SERIALIZER", "EVENT_SERIALIZER", "ACCEPT_CONTENT", "RESULT_ACCEPT_CONTENT")
 
 logger = logging.getLogger(__name__)
-
-
-@register("waiter")
-def waiter_times(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Sweep < horizon, or what is parked is late; horizon <= half of the visibility timeout, or it is run twice."""
-    horizon, sweep = settings.WAITER_HORIZON, settings.WAITER_SWEEP
-    visible = timedelta(seconds=settings.CELERY_BROKER_TRANSPORT_OPTIONS.get("visibility_timeout", 3600))
-    return [
-        Error(message, hint=hint, id=f"mailhub.{id}")
-        for wrong, message, hint, id in (
-            (sweep <= timedelta(0), f"WAITER_SWEEP is {sweep}", "Give it a positive time.", "E001"),
-            (
-                sweep >= horizon,
-                f"WAITER_SWEEP ({sweep}) is not shorter than WAITER_HORIZON ({horizon})",
-                "A task that is due between two sweeps would be late.",
-                "E002",
-            ),
-            (
-                horizon > visible / 2,
-                f"WAITER_HORIZON ({horizon}) is longer than half of the broker's visibility timeout ({visible})",
-                "The broker delivers again what a worker holds for longer than that.",
-                "E003",
-            ),
-        )
-        if wrong
-    ]
 
 
 @register("celery")
@@ -137,7 +110,8 @@ def _process(session: Any) -> int:
 
 def refuse_to_start(**_: Any) -> None:
     """End this worker or beat if anything is wrong. Celery swallows every error in a signal but this one."""
-    refuse([*waiter_times(), *json_only(), *python_version(), *redis_keeps_all(), *sessions_are_kept()])
+    ours = [*json_only(), *python_version(), *redis_keeps_all(), *sessions_are_kept()]
+    refuse([*run_checks(tags=["waiter"]), *ours])
 
 
 def refuse(found: list[CheckMessage]) -> None:

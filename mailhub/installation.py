@@ -24,10 +24,10 @@ from django_celery_beat.models import CrontabSchedule, IntervalSchedule, Periodi
 
 from vendors.models import Vendor
 
-LOOK = ["campaigns.view_*", "mailhub.view_parkedtask"]
-OPERATE = ["campaigns.change_job", "campaigns.add_resolution", "campaigns.see_recipients", "mailhub.change_parkedtask"]
+LOOK = ["campaigns.view_*", "waiter.view_parkedtask"]
+OPERATE = ["campaigns.change_job", "campaigns.add_resolution", "campaigns.see_recipients", "waiter.change_parkedtask"]
 VENDORS = ["vendors.*"]
-APPS = ("campaigns", "vendors", "mailhub", "admin")
+APPS = ("campaigns", "vendors", "mailhub", "waiter", "admin")
 ROLES: dict[str, list[str]] = {
     "viewer": LOOK,
     "operator": [*LOOK, *OPERATE, "vendors.view_*"],
@@ -107,7 +107,7 @@ def _rows() -> Iterator[BeatEntry]:
     yield BeatEntry("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30))
     yield BeatEntry("sessions", "campaigns.tasks.sweep_sessions", timedelta(seconds=30))
     yield BeatEntry("audit", "campaigns.tasks.audit", timedelta(minutes=10))
-    yield BeatEntry("release parked tasks", "mailhub.tasks.release_parked", settings.WAITER_SWEEP)
+    yield BeatEntry("release parked tasks", "waiter.release", settings.WAITER_SWEEP)
     night = {"minute": "30", "hour": "3", "day_of_week": "*", "timezone": settings.TIME_ZONE}
     yield BeatEntry("clear expired sessions", "mailhub.tasks.clear_sessions", crontab=tuple(night.items()))
     for vendor in Vendor.objects.only("id", *SHAPING):

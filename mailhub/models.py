@@ -1,60 +1,14 @@
-"""What waits in the database until the broker may hold it (document 004), and the keys of the HTTP front."""
+"""The keys of the HTTP front, and answers that are kept for repeats."""
 
 from datetime import datetime
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
 from django.utils import timezone
-from django.utils.timesince import timeuntil
 
 from campaigns.models import Sponsor
 from vendors.models import EncryptedJSONField
-
-
-class WaitingTasks(models.Manager["ParkedTask"]):
-    """Without the rows that only keep doubles out."""
-
-    def get_queryset(self) -> models.QuerySet["ParkedTask"]:
-        return super().get_queryset().filter(done_at=None)
-
-
-class ParkedTask(models.Model):
-    """A Celery message that is due later than the horizon, word for word, and how far its release has come.
-
-    A row normally goes when its message is published. It stays, with done_at, where the message may have been
-    published more than once (a sweep was killed in between): whichever publication is received first writes itself
-    into received, and the others are dropped (mailhub/parking.py).
-    """
-
-    due_at = models.DateTimeField()
-    task = models.TextField(help_text="The name of the Celery task")
-    task_id = models.TextField()
-    queue = models.TextField()
-    message = models.TextField(help_text="Headers, properties, body and routing, as JSON")
-    parked_at = models.DateTimeField()
-    claim = models.UUIDField(null=True, help_text="The publication that was tried last")
-    claimed_until = models.DateTimeField(null=True)
-    publications = models.PositiveIntegerField(default=0, help_text="How many may exist, one a claim")
-    received = models.UUIDField(null=True, help_text="The only publication that may run")
-    done_at = models.DateTimeField(null=True, help_text="No longer waits: released, received or cancelled")
-
-    objects = models.Manager()
-    waiting = WaitingTasks()
-
-    class Meta:
-        ordering = ["due_at", "id"]
-        indexes = [models.Index(fields=["due_at", "id"], condition=Q(done_at=None), name="parked_due")]
-
-    def __str__(self) -> str:
-        return f"{self.task}[{self.task_id}]"
-
-    def due_in(self, at: datetime) -> str:
-        """In words, for people."""
-        if self.due_at <= at:
-            return "overdue"
-        return timeuntil(self.due_at, at).replace("\xa0", " ")
 
 
 class KeptAnswer(models.Model):

@@ -30,6 +30,7 @@ INSTALLED_APPS = [
     "mailhub.apps.MailhubConfig",
     "campaigns.apps.CampaignsConfig",
     "vendors.apps.VendorsConfig",
+    "waiter.apps.WaiterConfig",
     "sandbox.apps.SandboxConfig",
     "django_celery_beat",
     "ninja",  # the files of the API's documentation
@@ -134,7 +135,7 @@ _REDIS = {
 CELERY_BROKER_TRANSPORT_OPTIONS = _REDIS
 if is_rabbitmq(BROKER_URL):
     CELERY_TASK_DEFAULT_QUEUE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_TYPE = "quorum"
-    # What is due later reaches a queue by its exchange's pattern (mailhub/delays.py).
+    # What is due later reaches a queue by its exchange's pattern (waiter/delays.py).
     CELERY_TASK_DEFAULT_EXCHANGE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_EXCHANGE_TYPE = "topic"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
 CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {

@@ -17,7 +17,7 @@ from django.db import connection
 
 from campaigns.models import Store
 
-OURS = ("campaigns", "mailhub", "vendors")
+OURS = ("campaigns", "mailhub", "vendors", "waiter")
 
 SYSTEM = """(SELECT system_identifier FROM pg_control_system())
     || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())"""

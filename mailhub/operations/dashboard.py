@@ -21,11 +21,11 @@ from campaigns.forecast.queues import Sponsors, VendorQueue
 from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
 from campaigns.tasks import WEBHOOKS
-from mailhub.models import ParkedTask
 from mailhub.operations.meters import WindowUsage, meters
 from vendors import health
 from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
+from waiter.models import ParkedTask
 
 SECONDS = 1.0
 

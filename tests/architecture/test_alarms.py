@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("mailhub", "campaigns", "vendors")
+PACKAGES = ("mailhub", "campaigns", "vendors", "waiter")
 NOT_SERVICES = ("management",)  # what they say is read by who started them
 LEVELS = {"warning", "error", "critical", "exception", "log"}
 GAP = re.compile(r"%[sdr]|\.\.\.")

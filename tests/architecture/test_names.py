@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox")
+PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox", "waiter")
 CODE = [
     path
     for package in PACKAGES

@@ -2,12 +2,13 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox")
+PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox", "waiter")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 CODE = [path for path in SOURCES if "migrations" not in path.parts]
 MOST_LINES = 320
@@ -82,6 +83,37 @@ def test_a_jobs_status_is_written_in_one_file_only():
 )
 def test_a_stray_write_of_a_status_would_be_seen(code):
     assert writes_status(ast.parse(code))
+
+
+WAITERS = {"celery", "django", "kombu", "waiter"}
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The packages that a module imports, wherever in it; the dot of a relative import counts as one."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {one.name.partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add("." if node.level else str(node.module).partition(".")[0])
+    return found
+
+
+def foreign(tree: ast.AST) -> set[str]:
+    return imported(tree) - WAITERS - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "waiter").rglob("*.py")), ids=name)
+def test_the_waiter_imports_only_what_any_django_project_with_celery_has(path):
+    assert foreign(ast.parse(path.read_text())) == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import mailhub.celery", "def f():\n    from vendors.models import Vendor", "import redis", "from .. import x"],
+)
+def test_a_stray_import_of_the_waiter_would_be_seen(code):
+    assert foreign(ast.parse(code))
 
 
 def test_nothing_that_is_committed_names_this_machine_or_a_package_host():

@@ -8,12 +8,12 @@ from django.conf import settings
 from django.utils import timezone
 
 from campaigns.models import Campaign, Job, Message, Session
-from mailhub.models import ParkedTask
 from tests import factories
 from tests.factories import at_work
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 from vendors import health
 from vendors.health import HealthPolicy
+from waiter.models import ParkedTask
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db

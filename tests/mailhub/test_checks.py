@@ -5,7 +5,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +34,12 @@ def test_the_settings_of_the_project_pass() -> None:
 @pytest.mark.parametrize(
     ("changed", "id"),
     [
-        ({"WAITER_SWEEP": timedelta(0)}, "mailhub.E001"),
-        ({"WAITER_SWEEP": timedelta(minutes=15)}, "mailhub.E002"),
-        ({"WAITER_HORIZON": timedelta(minutes=31)}, "mailhub.E003"),
-        ({"CELERY_BROKER_TRANSPORT_OPTIONS": {"visibility_timeout": 1799}}, "mailhub.E003"),
         ({"CELERY_TASK_SERIALIZER": "pickle"}, "mailhub.E004"),
         ({"CELERY_ACCEPT_CONTENT": ["json", "pickle"]}, "mailhub.E004"),
     ],
 )
-def test_what_would_lose_or_double_tasks_is_an_error(changed: dict[str, Any], id: str) -> None:
+def test_a_format_that_could_run_code_is_an_error(changed: dict[str, Any], id: str) -> None:
     assert found(**changed) == {id}
-
-
-@override_settings(WAITER_HORIZON=timedelta(minutes=30), WAITER_SWEEP=timedelta(minutes=29))
-def test_a_horizon_of_half_the_visibility_timeout_is_allowed() -> None:
-    assert not found()
 
 
 def answers(client: redis.Redis) -> bool:

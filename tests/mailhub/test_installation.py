@@ -40,7 +40,7 @@ def test_a_migrated_database_has_the_sweeps() -> None:
         "campaigns.tasks.settle_doubts": 30,
         "campaigns.tasks.sweep_sessions": 30,
         "campaigns.tasks.audit": 600,
-        "mailhub.tasks.release_parked": 300,
+        "waiter.release": 300,
     }
 
 
@@ -176,7 +176,7 @@ def test_migrating_brings_the_table_up_to_date() -> None:
 
     call_command("migrate", verbosity=0)
 
-    assert PeriodicTask.objects.filter(task="mailhub.tasks.release_parked").exists()
+    assert PeriodicTask.objects.filter(task="waiter.release").exists()
 
 
 @pytest.mark.timeout(600)

@@ -11,7 +11,6 @@ from django.test import override_settings
 from campaigns.models import Job
 from mailhub.front import notifier
 from mailhub.front.problems import Problem
-from mailhub.models import ParkedTask
 from tests import factories
 from tests.celery_tasks import notes
 from tests.faults.checker import judge, sums
@@ -19,6 +18,7 @@ from tests.faults.sending import calls, login
 from tests.private_rabbitmq import PROGRAM, PrivateRabbitMQ
 from tests.programs import PROJECT, Program, environment, running, wait_until
 from tests.sandbox import Sandbox
+from waiter.models import ParkedTask
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -10,13 +10,14 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from mailhub import waiter
-from mailhub.models import ParkedTask
 from tests.celery_tasks import in_broker, note
 from tests.factories import unique
+from waiter import parking
+from waiter.models import ParkedTask
+from waiter.release import release
 
 pytestmark = pytest.mark.django_db
-PAGE = "/admin/mailhub/parkedtask/"
+PAGE = "/admin/waiter/parkedtask/"
 
 
 @pytest.fixture
@@ -26,13 +27,13 @@ def queue() -> str:
 
 @pytest.fixture(autouse=True)
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = waiter.now()
-    monkeypatch.setattr(waiter, "now", lambda: now)
+    now = parking.now()
+    monkeypatch.setattr(parking, "now", lambda: now)
 
 
 def park(queue: str, *hours: float) -> list[int]:
     for later in hours:
-        note.apply_async([queue], queue=queue, eta=waiter.now() + timedelta(hours=later))
+        note.apply_async([queue], queue=queue, eta=parking.now() + timedelta(hours=later))
     return list(ParkedTask.waiting.values_list("pk", flat=True))
 
 
@@ -84,7 +85,7 @@ def test_cancelled_by_hand_it_never_runs(queue: str) -> None:
 
     assert json.loads(command("--cancel", first, "--json"))["done"] == "cancelled"
 
-    assert waiter.release(waiter.now() + timedelta(hours=3)) == 1
+    assert release(parking.now() + timedelta(hours=3)) == 1
     assert len(in_broker(queue)) == 1
 
 
@@ -154,8 +155,8 @@ def test_released_on_the_page_it_is_due_and_a_sweep_is_called(operator: Client, 
 
     act(operator, "release", ids, confirmed="1")
 
-    assert ParkedTask.waiting.get().due_in(waiter.now()) == "overdue"
-    assert "mailhub.tasks.release_parked" in {message["headers"]["task"] for message in in_broker("hub")}
+    assert ParkedTask.waiting.get().due_in(parking.now()) == "overdue"
+    assert "waiter.release" in {message["headers"]["task"] for message in in_broker("hub")}
 
 
 def test_who_may_only_look_cannot_act(client: Client, queue: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mailhub import parking
-from mailhub.models import ParkedTask
+from waiter import parking
+from waiter.models import ParkedTask
 
 DUE = datetime(2030, 1, 1, tzinfo=UTC)
 

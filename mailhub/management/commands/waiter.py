@@ -7,9 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from kombu.exceptions import OperationalError
 
-from mailhub import parking, waiter
-from mailhub.models import ParkedTask
 from vendors.management.output import tell, write_rows
+from waiter import parking
+from waiter import release as releasing
+from waiter.models import ParkedTask
 
 COLUMNS = ("id", "due_in", "task", "queue")
 
@@ -30,7 +31,7 @@ class Command(BaseCommand):
         if release:
             self._tell("released", _release(_known(release)), options["json"])
         elif cancel:
-            self._tell("cancelled", parking.cancel(_known(cancel), waiter.now()), options["json"])
+            self._tell("cancelled", parking.cancel(_known(cancel), parking.now()), options["json"])
         else:
             write_rows(self.stdout, _facts(ParkedTask.waiting.iterator()), options["json"], COLUMNS)
 
@@ -48,9 +49,9 @@ def _known(ids: list[int]) -> list[int]:
 
 def _release(ids: list[int]) -> Iterator[ParkedTask]:
     rows = list(ParkedTask.waiting.filter(pk__in=ids))
-    parking.bring_forward(ids, waiter.now())
+    parking.bring_forward(ids, parking.now())
     try:
-        waiter.release(ids=ids)
+        releasing.release(ids=ids)
     except OperationalError as why:
         raise CommandError(f"the broker cannot be reached; the next sweep releases what is left: {why}") from why
     left = set(ParkedTask.waiting.filter(pk__in=ids).values_list("pk", flat=True))
@@ -60,7 +61,7 @@ def _release(ids: list[int]) -> Iterator[ParkedTask]:
 
 
 def _facts(rows: Iterable[ParkedTask]) -> Iterator[dict[str, Any]]:
-    now = waiter.now()
+    now = parking.now()
     for row in rows:
         yield {
             "id": row.pk,

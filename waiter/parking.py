@@ -17,12 +17,17 @@ from uuid import UUID, uuid4
 from django.db import connection, models, transaction
 from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce, Least
+from django.utils import timezone
 
-from mailhub.models import ParkedTask
+from waiter.models import ParkedTask
 
 LEASE = timedelta(minutes=1)  # for publishing one batch
 KEEP = timedelta(days=30)  # a double that waits longer than this in a queue that nobody reads is run again
 NOBODY = UUID(int=0)
+
+
+def now() -> datetime:
+    return timezone.now()
 
 
 def park(**row: Any) -> None:
@@ -45,12 +50,12 @@ def park_outside_transaction(**row: Any) -> None:
 
 CLAIM = """
 WITH ripe AS (
-    SELECT id FROM mailhub_parkedtask
+    SELECT id FROM waiter_parkedtask
     WHERE done_at IS NULL AND due_at <= %(until)s AND (due_at, id) > (%(due)s, %(after)s)
         AND (claimed_until IS NULL OR claimed_until < %(at)s) AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s))
     ORDER BY due_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-UPDATE mailhub_parkedtask p SET claim = %(mark)s, claimed_until = %(lease)s, publications = p.publications + 1
+UPDATE waiter_parkedtask p SET claim = %(mark)s, claimed_until = %(lease)s, publications = p.publications + 1
 FROM ripe WHERE p.id = ripe.id RETURNING p.*
 """
 
@@ -62,7 +67,7 @@ def claim(
 
     after: the last one of those that the same sweep claimed before, so that it does not pass over their remains again.
     """
-    words = {
+    params = {
         "until": until,
         "due": after.due_at if after else datetime.min.replace(tzinfo=UTC),
         "after": after.pk if after else 0,
@@ -72,7 +77,7 @@ def claim(
         "mark": uuid4(),
         "lease": at + LEASE,
     }
-    rows = ParkedTask.objects.raw(CLAIM, words)
+    rows = ParkedTask.objects.raw(CLAIM, params)
     return sorted(rows, key=lambda row: (row.due_at, row.pk))
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from celery import chord
 
-from mailhub import waiter
-from mailhub.models import ParkedTask
 from tests.celery_tasks import again_in_an_hour, again_soon, collect, in_broker, note, notes
 from tests.factories import unique
 from tests.workers import DEADLINE, PROJECT, Process, environment, worker
+from waiter import parking
+from waiter import release as releasing
+from waiter.models import ParkedTask
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 QUEUE = unique("runs")
@@ -34,17 +35,17 @@ def page() -> str:
 
 def release(hours: float) -> int:
     """A sweep at that time."""
-    return waiter.release(at=waiter.now() + timedelta(hours=hours))
+    return releasing.release(at=parking.now() + timedelta(hours=hours))
 
 
 def test_a_task_whose_sweep_was_killed_after_publishing_runs_once(page: str, runner: Process) -> None:
     aside = unique("queue")  # nobody reads it until both publications are there
     note.apply_async([page, "parked"], queue=aside, countdown=3600)
 
-    sweep = waiter.now() + timedelta(hours=2)
+    sweep = parking.now() + timedelta(hours=2)
     assert sweep_and_die(sweep, published=True) == -signal.SIGKILL
-    assert waiter.release(sweep + timedelta(seconds=59)) == 0, "the lease of the dead sweep holds"
-    assert waiter.release(sweep + timedelta(seconds=61)) == 1
+    assert releasing.release(sweep + timedelta(seconds=59)) == 0, "the lease of the dead sweep holds"
+    assert releasing.release(sweep + timedelta(seconds=61)) == 1
     assert len(in_broker(aside)) == 2
     note.apply_async([page, "last"], queue=aside)
 
@@ -57,9 +58,9 @@ def test_a_task_whose_sweep_was_killed_after_publishing_runs_once(page: str, run
 def test_a_task_whose_sweep_was_killed_before_publishing_runs_once(page: str, runner: Process) -> None:
     note.apply_async([page, "parked"], queue=QUEUE, countdown=3600)
 
-    sweep = waiter.now() + timedelta(hours=2)
+    sweep = parking.now() + timedelta(hours=2)
     assert sweep_and_die(sweep, published=False) == -signal.SIGKILL
-    assert waiter.release(sweep + timedelta(seconds=61)) == 1
+    assert releasing.release(sweep + timedelta(seconds=61)) == 1
     note.apply_async([page, "last"], queue=QUEUE)
 
     runner.until(lambda: "last" in notes(page))
@@ -123,8 +124,8 @@ def sweep_and_die(time: datetime, published: bool) -> int:
     moment = "parking.published = die;" if published else "after_task_publish.connect(die, weak=False);"
     script = (
         "import django; django.setup(); import os; from celery.signals import after_task_publish;"
-        f"from mailhub import parking, waiter; {die} {moment}"
-        f"waiter.release(waiter.datetime.fromisoformat('{time.isoformat()}'))"
+        f"from datetime import datetime; from waiter import parking, release; {die} {moment}"
+        f"release.release(datetime.fromisoformat('{time.isoformat()}'))"
     )
     variables = environment(DJANGO_SETTINGS_MODULE=os.environ["DJANGO_SETTINGS_MODULE"])
     return subprocess.run([sys.executable, "-c", script], cwd=PROJECT, env=variables, timeout=2 * DEADLINE).returncode

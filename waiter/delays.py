@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from celery import Celery
-from django.conf import settings
+from celery.utils.quorum_queues import detect_quorum_queues
 from kombu import Exchange, Queue
 from kombu.transport.native_delayed_delivery import (
     MAX_LEVEL,
@@ -24,32 +24,42 @@ from kombu.transport.native_delayed_delivery import (
     level_name,
 )
 
-from mailhub.environment import is_rabbitmq
-
 ENTRANCE = level_name(MAX_LEVEL)
 AGAIN = 60  # seconds; RabbitMQ may have come back empty
 
 
-def taken_back(options: Mapping[str, Any]) -> dict[str, Any]:
+def taken_back(app: Celery, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a message as they were before Celery sent it to the delay exchanges."""
     plain = dict(options)
     if getattr(plain.get("exchange"), "name", None) == ENTRANCE:
         del plain["exchange"]
-        plain["queue"] = plain.pop("routing_key").split(".", MAX_NUMBER_OF_BITS_TO_USE)[-1]  # a queue's key is its name
+        plain["queue"] = _queue_of(app, plain.pop("routing_key").split(".", MAX_NUMBER_OF_BITS_TO_USE)[-1])
     return plain
 
 
-def delayed(app: Celery, options: dict[str, Any], queue: str, due: datetime | None, at: datetime) -> dict[str, Any]:
-    """The options that let RabbitMQ hold the message until then; on Redis they stay as they are.
+def _queue_of(app: Celery, routing_key: str) -> str:
+    """The name of the queue that this key leads to: most often it is the key."""
+    queues = app.amqp.queues
+    names = (name for name, queue in queues.items() if queue.routing_key == routing_key)
+    return routing_key if routing_key in queues else next(names, routing_key)
+
+
+def delayed(
+    app: Celery, producer: Any, options: dict[str, Any], queue: str, due: datetime | None, at: datetime
+) -> dict[str, Any]:
+    """The options that let RabbitMQ hold the message until then, where Celery would do so; else they stay as they are.
 
     Raises kombu.exceptions.OperationalError.
     """
     seconds = int((due - at).total_seconds()) if due else 0
-    if seconds < 1 or not is_rabbitmq(settings.BROKER_URL):
+    if seconds < 1 or not detect_quorum_queues(app, producer.connection.transport.driver_type)[0]:
         return options
-    _lead_to(app, queue, int(time.monotonic() // AGAIN))
-    way = {"exchange": Exchange(ENTRANCE, type="topic"), "routing_key": calculate_routing_key(seconds, queue)}
-    return {**options, **way, "queue": None}
+    target: Queue = app.amqp.queues[queue]
+    if target.exchange.type == "direct":  # the delay exchanges cannot lead there
+        return options
+    _lead_to(app, target.name, int(time.monotonic() // AGAIN))
+    routing_key = calculate_routing_key(seconds, target.routing_key)
+    return {**options, "exchange": Exchange(ENTRANCE, type="topic"), "routing_key": routing_key, "queue": None}
 
 
 @lru_cache(maxsize=1000)

@@ -3,8 +3,9 @@
 It sits where Celery hands a finished message to the broker, so it sees every way of calling a task: apply_async, delay,
 send_task by name, signatures, members of groups and chains, headers and bodies of chords, and retries. A message due
 in more than settings.WAITER_HORIZON is stored word for word (its headers, body, routing) in ParkedTask; a sweep
-publishes it when it is due within the horizon. A queue named in settings.WAITER_EXCLUDED_QUEUES has "no table" and is
-left to the broker.
+publishes it when it is due within the horizon (waiter/release.py). A queue named in settings.WAITER_EXCLUDED_QUEUES has
+"no table" and is left to the broker. When a message is due is read as Celery reads it: an eta without a time zone is
+UTC, and a time that has passed is now.
 
 Parking is part of the caller's transaction: rolled back, the call was never made. Only a retry is stored outside it,
 because a task that retries ends by an exception, and a call out of a running event loop, which can have no transaction.
@@ -15,7 +16,7 @@ before it goes to the broker. Revoking a parked task cancels it.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -26,30 +27,28 @@ from celery.app.amqp import AMQP, task_message
 from celery.app.control import Control
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Reject
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 from django.conf import settings
 from django.db import connection
-from django.utils import timezone
-from kombu.exceptions import BatchPublishError, EncodeError, OperationalError  # type: ignore[attr-defined]
-from kombu.utils.json import dumps, loads
+from kombu.exceptions import EncodeError, OperationalError
+from kombu.utils.json import dumps
 
-from mailhub import delays, parking
-from mailhub.models import ParkedTask
+from waiter import delays, parking
 
-MARK = "mailhub_parked"  # header of a released message: its row and which publication of the row it is
-FURTHEST = timedelta(days=3650)  # a task that is due later is a mistake
-BATCH = 500  # messages that are claimed, published and forgotten together
-COMMANDS = 100 * BATCH  # of the broker, more than a batch can need: it goes in one piece
+MARK = "waiter_parked"  # header of a released message: its row and which publication of the row it is
 UNREACHABLE = (django.db.OperationalError, django.db.InterfaceError, OperationalError)
 
 logger = logging.getLogger(__name__)
 
 
-def now() -> datetime:
-    return timezone.now()
+def horizon() -> timedelta:
+    """What is due later than this is parked, and released when it is due within it."""
+    value: timedelta = getattr(settings, "WAITER_HORIZON", timedelta(minutes=15))
+    return value
 
 
 class BadTime(ValueError):
-    """A countdown or eta that no task can have; raised at the call, nothing is stored or sent."""
+    """A time at which a task cannot run; raised at the call, nothing is stored or sent."""
 
 
 class WaiterTask(DjangoTask):
@@ -64,7 +63,7 @@ class WaiterTask(DjangoTask):
 
     def _first(self, row: int, publication: str) -> bool:
         try:
-            return parking.receive(row, UUID(publication), now())
+            return parking.receive(row, UUID(publication), parking.now())
         except UNREACHABLE as why:
             time.sleep(1)  # the message comes straight back
             raise Reject(why, requeue=True) from why
@@ -72,7 +71,7 @@ class WaiterTask(DjangoTask):
     def retry(self, *args: Any, **kwargs: Any) -> Any:
         """Celery's, but a retry that can be stored nowhere goes back to the queue instead of being lost.
 
-        Raises: celery.exceptions.Retry; Reject, requeued; BadTime and the other errors of a wrong call.
+        Raises: celery.exceptions.Retry; Reject, requeued; the errors of a wrong call.
         """
         try:
             return super().retry(*args, **kwargs)
@@ -86,24 +85,9 @@ class WaiterTask(DjangoTask):
 class WaiterAMQP(AMQP):
     """Celery's publisher, with the waiter in front of it."""
 
-    def as_task_v2(
-        self,
-        task_id: str,
-        name: str,
-        args: Any = None,
-        kwargs: Any = None,
-        countdown: float | None = None,
-        eta: Any = None,
-        *rest: Any,
-        **options: Any,
-    ) -> task_message:
-        """Build a task's message. Raises BadTime."""
-        _check(countdown, eta)
-        return super().as_task_v2(task_id, name, args, kwargs, countdown, eta, *rest, **options)
-
     def publish(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
         """To the broker, at once, whether it is due now or within the horizon."""
-        options = delays.delayed(self.app, options, self._queue(options), _due(message), now())
+        options = delays.delayed(self.app, producer, options, self._queue(options), _due(message), parking.now())
         self._send(producer, name, message, **options)
 
     @cached_property
@@ -113,10 +97,11 @@ class WaiterAMQP(AMQP):
 
     def send_task_message(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
         """Park the message or publish it. Raises kombu's EncodeError, BadTime for a chord, OperationalError."""
-        options = delays.taken_back(options)
+        options = delays.taken_back(self.app, options)
         options["headers"] = _unmarked(options.get("headers"))
         queue, due = self._queue(options), _due(message)
-        if not due or due - now() <= settings.WAITER_HORIZON or queue in settings.WAITER_EXCLUDED_QUEUES:
+        excluded = getattr(settings, "WAITER_EXCLUDED_QUEUES", ())
+        if not due or due - parking.now() <= horizon() or queue in excluded:
             self.publish(producer, name, message, **options)
         else:
             self._park(name, due, queue, message, options)
@@ -132,7 +117,7 @@ class WaiterAMQP(AMQP):
             task_id=message.headers["id"],
             queue=queue,
             due_at=due,
-            parked_at=now(),
+            parked_at=parking.now(),
             message=_encode(name, message, {**options, "queue": options.get("queue") and queue}),
         )
 
@@ -143,7 +128,7 @@ class WaiterAMQP(AMQP):
     def _check_chord(self, message: task_message, due: datetime) -> None:
         """The result backend forgets a chord after a time, and its body would never run, with no word about it."""
         kept = getattr(self.app.backend, "chord_expires", None)
-        if message.body[2]["chord"] and kept and due - now() >= timedelta(seconds=kept):
+        if message.body[2]["chord"] and kept and due - parking.now() >= timedelta(seconds=kept):
             raise BadTime(
                 f"a task of a chord cannot be due in more than {timedelta(seconds=kept)}: "
                 "the chord is forgotten by then; set CELERY_RESULT_CHORD_EXPIRES higher"
@@ -156,66 +141,21 @@ class WaiterControl(Control):
     def revoke(self, task_id: Any, *args: Any, **options: Any) -> Any:
         """Of what is parked no worker has heard: it is cancelled here. Raises django.db's errors."""
         ids = [task_id] if isinstance(task_id, str) else list(task_id)
-        parking.cancel(parking.named(ids), now())
+        parking.cancel(parking.named(ids), parking.now())
         return super().revoke(task_id, *args, **options)
 
 
-def release(at: datetime | None = None, ids: Collection[int] | None = None) -> int:
-    """Publish what is due within the horizon, oldest first, over one connection; how many messages went.
-
-    Two at once share the work. What was late goes without an eta. A message that cannot be published is logged and
-    tried again by the next sweep. Raises kombu.exceptions.OperationalError when the broker cannot be reached;
-    everything is kept then.
-    """
-    from mailhub.celery import app
-
-    released = 0
-    with app.producer_or_acquire() as producer:
-        last = None
-        while rows := parking.claim((at or now()) + settings.WAITER_HORIZON, at or now(), BATCH, ids, last):
-            released += _publish_all(app.amqp, producer, rows, at or now())
-            last = rows[-1]
-    return released
-
-
-def _publish_all(amqp: Any, producer: Any, rows: Sequence[ParkedTask], at: datetime) -> int:
-    """In one round trip where the broker can do that; then all of them went, none, or nobody knows which."""
-    gathered = producer.supports_batch_publish
-    sent: list[ParkedTask] = []
-    untried = rows
-    try:
-        with producer.batch(COMMANDS):
-            for number, row in enumerate(rows, start=1):
-                untried = rows if gathered else rows[number:]
-                if _publish(amqp, producer, row, at):
-                    sent.append(row)
-            untried = []
-    except BaseException as why:
-        sent = [] if gathered else sent
-        if isinstance(why, BatchPublishError):
-            raise OperationalError("the broker was lost while it took messages") from why
-        raise
-    finally:
-        parking.published(sent, at)
-        parking.give_back(untried)
-    return len(sent)
-
-
-def _publish(amqp: Any, producer: Any, row: ParkedTask, at: datetime) -> bool:
-    try:
-        message, options = _decode(row, at)
-        amqp.publish(producer, row.task, message, **options)
-    except OperationalError:
-        raise
-    except Exception:
-        logger.exception("Parked task %s, %s, cannot be published", row.pk, row)
-        return False
-    return True
-
-
 def _due(message: task_message) -> datetime | None:
-    eta = message.headers["eta"]
-    return datetime.fromisoformat(eta) if eta else None
+    return moment(message.headers["eta"])
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time in a message's headers, as a worker reads it: without a time zone it is UTC."""
+    try:
+        at = maybe_iso8601(text)
+    except ValueError as why:
+        raise BadTime(f"{text!r} is no time that Celery can read: {why}") from why
+    return maybe_make_aware(at) if at else None
 
 
 def _in_an_event_loop() -> bool:
@@ -224,18 +164,6 @@ def _in_an_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _check(countdown: float | None, eta: datetime | str | None) -> None:
-    if countdown is not None and not 0 <= countdown <= FURTHEST.total_seconds():
-        raise BadTime(f"countdown must be from 0 to {FURTHEST.total_seconds():.0f} seconds, not {countdown}")
-    if not eta:
-        return
-    due = datetime.fromisoformat(eta) if isinstance(eta, str) else eta
-    if due.utcoffset() is None:
-        raise BadTime(f"eta {due.isoformat()} has no time zone; use django.utils.timezone.now() + timedelta(...)")
-    if due - now() > FURTHEST:
-        raise BadTime(f"eta {due.isoformat()} is more than {FURTHEST.days} days ahead")
 
 
 def _unmarked(headers: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -250,17 +178,3 @@ def _encode(name: str, message: task_message, options: Mapping[str, Any]) -> str
         return dumps({**message._asdict(), "options": options})
     except (TypeError, ValueError, RecursionError) as why:
         raise EncodeError(f"{name} cannot be parked: {why}") from why
-
-
-def _decode(row: ParkedTask, at: datetime) -> tuple[task_message, dict[str, Any]]:
-    """The message as it was, with its own time to wait; the broker would have counted the time to live as well."""
-    stored = loads(row.message)
-    options = stored.pop("options")
-    message = task_message(**stored)
-    message.headers["eta"] = row.due_at.isoformat() if row.due_at > at else None
-    message.headers[MARK] = [row.pk, str(row.claim)]
-    options["retry"] = True  # so that every loss of the broker is an OperationalError
-    if message.headers["expires"]:
-        expires = datetime.fromisoformat(message.headers["expires"])
-        options["expiration"] = max(0.0, (expires - at).total_seconds())
-    return message, options

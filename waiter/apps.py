@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class WaiterConfig(AppConfig):
+    name = "waiter"
+
+    def ready(self) -> None:
+        from waiter import checks, release  # noqa: F401  # Django's checks, Celery's task

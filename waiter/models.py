@@ -1,0 +1,51 @@
+"""Tasks that wait in the database until the broker may hold them (document 004)."""
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+from django.utils.timesince import timeuntil
+
+
+class WaitingTasks(models.Manager["ParkedTask"]):
+    """Without the rows that only keep doubles out."""
+
+    def get_queryset(self) -> models.QuerySet["ParkedTask"]:
+        return super().get_queryset().filter(done_at=None)
+
+
+class ParkedTask(models.Model):
+    """A Celery message that is due later than the horizon, word for word, and how far its release has come.
+
+    A row is normally deleted when its message is published. It stays, with done_at, where the message may have been
+    published more than once (a sweep was killed in between): whichever publication is received first is stored in
+    received, and the others are dropped (waiter/parking.py).
+    """
+
+    due_at = models.DateTimeField()
+    task = models.TextField(help_text="The name of the Celery task")
+    task_id = models.TextField()
+    queue = models.TextField()
+    message = models.TextField(help_text="Headers, properties, body and routing, as JSON")
+    parked_at = models.DateTimeField()
+    claim = models.UUIDField(null=True, help_text="The publication that was tried last")
+    claimed_until = models.DateTimeField(null=True)
+    publications = models.PositiveIntegerField(default=0, help_text="How many may exist, one a claim")
+    received = models.UUIDField(null=True, help_text="The only publication that may run")
+    done_at = models.DateTimeField(null=True, help_text="No longer waits: released, received or cancelled")
+
+    objects = models.Manager()
+    waiting = WaitingTasks()
+
+    class Meta:
+        ordering = ["due_at", "id"]
+        indexes = [models.Index(fields=["due_at", "id"], condition=Q(done_at=None), name="parked_due")]
+
+    def __str__(self) -> str:
+        return f"{self.task}[{self.task_id}]"
+
+    def due_in(self, at: datetime) -> str:
+        """The time until it is due, as text: "2 days, 3 hours" or "overdue"."""
+        if self.due_at <= at:
+            return "overdue"
+        return timeuntil(self.due_at, at).replace("\xa0", " ")
