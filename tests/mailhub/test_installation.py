@@ -49,6 +49,7 @@ def test_sessions_of_the_web_that_have_expired_go_every_night() -> None:
     for key, age in (("over", timedelta(days=-1)), ("open", timedelta(days=1))):
         Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + age)
 
+    app.loader.import_default_modules()  # as a worker does when it starts
     night = PeriodicTask.objects.get(task="mailhub.tasks.clear_sessions")
     app.tasks[night.task].apply(throw=True)
 
