@@ -15,8 +15,10 @@ from django.utils import timezone
 from campaigns import failpoints, ground_truth, sending_hours
 from campaigns.connections import connect
 from campaigns.content import templates
+from campaigns.doubts import queries
 from campaigns.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
-from campaigns.ground_truth import GIVE_UP, Doubt
+from campaigns.doubts.queries import Doubt
+from campaigns.ground_truth import GIVE_UP
 from campaigns.models import Campaign, Message
 from vendors import adapters, redis_clients
 from vendors.adapters.base import Adapter, Letter
@@ -81,7 +83,7 @@ async def _credential(login: Credential) -> int:
 
 async def _run(case: Case, login: Credential) -> int:
     """Ends where the credential may not be called any more; what is left stays due."""
-    doubts = await ground_truth.due(case.rows, login.pk, MOST, LEASE + case.known_after)
+    doubts = await queries.due(case.rows, login.pk, MOST, LEASE + case.known_after)
     failpoints.here("after_due")
     for number, doubt in enumerate(doubts):
         try:
@@ -92,7 +94,7 @@ async def _run(case: Case, login: Credential) -> int:
             reason, rest = case.calls.over, doubts[number + 1 :]
         if reason:
             log.info("credential %s: %s doubts wait: %s", login, len(rest), reason)
-            await ground_truth.still_due(case.rows, rest)
+            await queries.still_due(case.rows, rest)
             return len(doubts) - len(rest)
     return len(doubts)
 
@@ -101,7 +103,7 @@ async def _settle(case: Case, doubt: Doubt) -> None:
     can = case.adapter.capabilities
     over = case.known_after - doubt.age  # until then the first call may still be running
     if over > 0:
-        await ground_truth.later(case.rows, doubt, over + 1, None)
+        await queries.later(case.rows, doubt, over + 1, None)
     elif can.dedupe and _young(can.dedupe_ttl) > doubt.age and (doubt.repeatable or can.lookup == "none"):
         await _repeat(case, doubt, young=_young(can.dedupe_ttl))
     elif can.lookup == "strong" and doubt.disproved:
@@ -109,25 +111,25 @@ async def _settle(case: Case, doubt: Doubt) -> None:
     elif can.lookup != "none":
         await _look_up(case, doubt)
     else:
-        await ground_truth.later(case.rows, doubt, None, None)
+        await queries.later(case.rows, doubt, None, None)
 
 
 def _young(ttl: float | None) -> float:
     """How many seconds after a call the vendor surely still knows its key."""
-    return ground_truth.FOR_EVER if ttl is None else ttl - MARGIN
+    return queries.FOR_EVER if ttl is None else ttl - MARGIN
 
 
 async def _look_up(case: Case, doubt: Doubt) -> None:
     found = await case.calls.call(
         1,
-        lambda scope: ground_truth.look_up(case.rows, scope, doubt, case.calls.hold),
+        lambda scope: queries.look_up(case.rows, scope, doubt, case.calls.hold),
         lambda: case.adapter.look_up(doubt.reference),
     )
     match found:
         case Accepted(vendor_id):
             await ground_truth.accept(case.rows, [(doubt.id, vendor_id)])
         case None if case.adapter.capabilities.lookup == "strong":
-            await ground_truth.disprove(case.rows, doubt)
+            await queries.disprove(case.rows, doubt)
             await _repeat(case, doubt, young=None)  # the vendor does not have it: the call may be made again
         case None:
             await _later(case, doubt, "look-up: not found, which proves nothing")
@@ -136,10 +138,10 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
 
 
 async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
-    """young: as ground_truth.repeat has it; None: the answer of this call is the whole truth."""
-    campaign, now = await ground_truth.campaign(case.rows, doubt)
+    """young: as queries.repeat has it; None: the answer of this call is the whole truth."""
+    campaign, now = await queries.campaign(case.rows, doubt)
     if opening := sending_hours.opens_at(campaign, now):
-        return await ground_truth.later(case.rows, doubt, (opening - now).total_seconds(), None)
+        return await queries.later(case.rows, doubt, (opening - now).total_seconds(), None)
     letter = _letter(campaign, doubt)
     if letter is None:
         return await _later(case, doubt, None)
@@ -153,7 +155,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
 
     async def allow(scope: Scope) -> bool | None:
         hold = case.calls.hold
-        return await ground_truth.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes)
+        return await queries.repeat(case.rows, scope, doubt, hold, units=cost, young=young, closes=closes)
 
     outcome = await case.calls.call(cost, allow, start)
     failpoints.here("before_settle")
@@ -183,7 +185,7 @@ async def _unsettled(case: Case, doubt: Doubt, answer: SingleOutcome, what: str)
     """What is said of the whole credential says nothing of the doubt, however old that is."""
     match answer:
         case NotSent(reason, retry_after, scope="credential"):
-            await ground_truth.later(case.rows, doubt, retry_after or 0.0, f"{what}: {reason}")
+            await queries.later(case.rows, doubt, retry_after or 0.0, f"{what}: {reason}")
         case NotSent(reason, retry_after):
             await _later(case, doubt, f"{what}: {reason}", at_least=retry_after or 0.0)
         case InDoubt(reason):
@@ -192,4 +194,4 @@ async def _unsettled(case: Case, doubt: Doubt, answer: SingleOutcome, what: str)
 
 async def _later(case: Case, doubt: Doubt, note: str | None, *, at_least: float = 10.0) -> None:
     wait = max(min(3600.0, max(10.0, doubt.age / 4)), at_least)
-    await ground_truth.later(case.rows, doubt, None if doubt.age > GIVE_UP else wait, note)
+    await queries.later(case.rows, doubt, None if doubt.age > GIVE_UP else wait, note)

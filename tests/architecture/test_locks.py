@@ -25,8 +25,8 @@ ALLOWED = {
     # of other rows
     "campaigns/casting/mailcaster.py:LOCK": "a mailcaster",
     "campaigns/casting/mailcaster.py:admits": "an exclusive credential",
-    "campaigns/ground_truth.py:CALL": "a vendor",
-    "campaigns/ground_truth.py:DUE": "messages, SKIP LOCKED",
+    "campaigns/doubts/queries.py:CALL": "a vendor",
+    "campaigns/doubts/queries.py:DUE": "messages, SKIP LOCKED",
     "campaigns/doubts/resolve.py:DOUBTS": "messages, after their jobs",
     "campaigns/failover/queries.py:hold": "the store, after all jobs",
     "campaigns/claiming/rebuild.py:rebuild": "a vendor",

@@ -11,6 +11,7 @@ from campaigns import delivery_reports, ground_truth
 from campaigns.casting import mailcaster
 from campaigns.claiming import claims, limits
 from campaigns.dispatch import dispatcher
+from campaigns.doubts import queries
 from campaigns.finishing import finalizer
 from campaigns.models import Session
 from campaigns.operators import actions
@@ -305,9 +306,9 @@ async def _repeat(state: State, rows: Any) -> Any:
     scope = await limits.read_vendor(rows, state.vendor_id, state.credential_id)
     if scope is None:
         return None
-    due = await ground_truth.due(rows, state.credential_id, 1, 300.0)
+    due = await queries.due(rows, state.credential_id, 1, 300.0)
     for doubt in due:
-        if await ground_truth.repeat(rows, scope, doubt, 1.0, units=1, young=ground_truth.FOR_EVER, closes=None):
+        if await queries.repeat(rows, scope, doubt, 1.0, units=1, young=queries.FOR_EVER, closes=None):
             await _take(state, rows, doubt)
     return due
 
@@ -322,16 +323,16 @@ async def _repeat_what_is_not_there(state: State, rows: Any) -> Any:
     scope = await limits.read_vendor(rows, state.vendor_id, state.credential_id)
     if scope is None:
         return None
-    due = await ground_truth.due(rows, state.credential_id, 1, 300.0)
+    due = await queries.due(rows, state.credential_id, 1, 300.0)
     for doubt in due:
-        if await ground_truth.look_up(rows, scope, doubt, 1.0) and not state.has(doubt.reference):
-            await ground_truth.disprove(rows, doubt)
-            if await ground_truth.repeat(rows, scope, doubt, 1.0, units=1, young=None, closes=None):
+        if await queries.look_up(rows, scope, doubt, 1.0) and not state.has(doubt.reference):
+            await queries.disprove(rows, doubt)
+            if await queries.repeat(rows, scope, doubt, 1.0, units=1, young=None, closes=None):
                 await _take(state, rows, doubt)
     return due
 
 
-async def _take(state: State, rows: Any, doubt: ground_truth.Doubt) -> None:
+async def _take(state: State, rows: Any, doubt: queries.Doubt) -> None:
     id = state.call(doubt.reference)
     await ground_truth.accept(rows, [(doubt.id, id)])
     state.reported.add(doubt.id)

@@ -1,0 +1,199 @@
+"""The statements about messages in doubt: which are due, may one be called about now, and when it is looked at again.
+
+What settles a doubt is written by campaigns.ground_truth.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from campaigns.failover import guard
+from campaigns.lifecycle import holding
+from campaigns.models import Campaign
+from vendors.limits.values import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A message in doubt that is ours to settle for a while.
+
+    age: seconds since its first call was allowed; disproved: a look-up has proved that the vendor does not have that
+    call; repeatable: its job was not stopped and its deadline has not passed.
+    """
+
+    id: int
+    uuid: UUID
+    resend_no: int
+    recipient: str
+    params: dict[str, Any]
+    campaign_id: int
+    sent_at: datetime
+    age: float
+    disproved: bool
+    repeatable: bool
+
+    @property
+    def reference(self) -> str:
+        return f"{self.uuid}-{self.resend_no}"
+
+
+# Of its campaign's jobs the one that the message is in, and its parent.
+AROUND = "j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size"
+DUE = f"""
+WITH due AS (
+    SELECT m.id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+    WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND c.credential_id = %(credential)s
+    ORDER BY m.settle_at LIMIT %(most)s FOR UPDATE OF m SKIP LOCKED
+)
+UPDATE campaigns_message m SET settle_at = clock_timestamp() + %(lease)s * interval '1 second'
+FROM due JOIN campaigns_message USING (id) JOIN campaigns_campaign c ON c.id = campaign_id WHERE m.id = due.id
+RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sent_at,
+    extract(epoch FROM clock_timestamp() - m.sent_at)::float8, m.disproved IS NOT DISTINCT FROM m.sent_at,
+    coalesce(c.deadline > clock_timestamp(), true)
+        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE {AROUND} AND j.stopped_at IS NOT NULL)
+"""
+
+
+async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
+    """Doubts whose time has come; nobody else gets them for `lease` seconds."""
+    cursor = await connection.execute(DUE, {"credential": credential_id, "most": most, "lease": lease})
+    return [Doubt(*row) for row in await cursor.fetchall()]
+
+
+async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -> None:
+    """They could not be asked about: the lease is given back."""
+    await connection.execute(
+        "UPDATE campaigns_message SET settle_at = clock_timestamp() WHERE id = ANY(%s) AND in_doubt_at IS NOT NULL",
+        [[doubt.id for doubt in doubts]],
+    )
+
+
+NEEDED = ("subject", "body", "html", "deadline", "send_at", "hours_from", "hours_to", "time_zone")
+
+
+async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:
+    """Its content and when it may be called; and the time by the database's clock."""
+    statement = f"SELECT {', '.join(NEEDED)}, clock_timestamp() FROM campaigns_campaign WHERE id = %s"
+    row = await (await connection.execute(statement, [doubt.campaign_id])).fetchone()
+    assert row is not None, "campaigns with messages are never deleted"
+    *values, now = row
+    return Campaign(pk=doubt.campaign_id, **dict(zip(NEEDED, values, strict=True))), now
+
+
+# A call for a doubt is a call: under the vendor's generation and terms, and in the ledger before it starts.
+CALL = """
+WITH {jobs}gate AS (
+    SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
+    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(terms)s AND NOT v.paused AND NOT c.paused
+        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp()) AND EXISTS ({known})
+    FOR SHARE OF v
+), ours AS (
+    {ours} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s
+        AND m.sent_at = %(sent_at)s AND EXISTS (SELECT FROM gate)
+    {told}
+), ledger AS (
+    INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
+    SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', %(units)s
+    FROM ours
+){counted}
+SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
+"""
+LOOK_UP = CALL.format(
+    known=guard.KNOWN, jobs="", ours="SELECT m.id FROM campaigns_message m WHERE true", told="", counted=""
+)
+
+# A key may have grown too old while we waited for a place. After a proof that the vendor has nothing the repeat is the
+# first call, and the proof is bound to the call that was asked about: of two who asked, one repeats. For a stopped job
+# nothing is called, not even what may be there already (promise P5), and neither is it after the deadline or outside of
+# the sending hours. The jobs around the message are held.
+REPEAT = CALL.format(
+    known=guard.KNOWN,
+    jobs=f"""jobs AS (
+    SELECT j.* FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
+), """,
+    ours="""UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
+    WHERE clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
+        AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
+            ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
+        AND (SELECT count(stopped_at) FROM jobs) = 0""",
+    told="RETURNING m.id",
+    counted=""", counted AS (
+    UPDATE campaigns_job j SET units = j.units + %(units)s FROM jobs, ours WHERE j.id = jobs.id
+), plotted AS (
+    INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt, units)
+    SELECT vendor_id, sponsor_id, date_trunc('minute', now()), max(jobs.id) %% 16, 0, 0, 0, %(units)s
+    FROM jobs, ours GROUP BY vendor_id, sponsor_id
+    ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET units = was.units + excluded.units
+)""",
+)
+FOR_EVER = 1e10  # seconds
+
+
+async def look_up(connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float) -> bool | None:
+    """May the vendor be asked for it now? None: the vendor may not be called."""
+    return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1)
+
+
+async def repeat(
+    connection: AsyncConnection[Any],
+    scope: Scope,
+    doubt: Doubt,
+    hold: float,
+    *,
+    units: int,
+    young: float | None,
+    closes: datetime | None,
+) -> bool | None:
+    """May it be called again now? None: the vendor may not be called.
+
+    closes: from when on its campaign may not be called.
+    young: while its first call is younger than so many seconds; None: because that call was disproved.
+    """
+    words = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
+    return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], **words)
+
+
+async def _call(
+    connection: AsyncConnection[Any],
+    statement: str,
+    scope: Scope,
+    doubt: Doubt,
+    hold: float,
+    held: Sequence[int],
+    **more: Any,
+) -> bool | None:
+    """held: messages whose jobs are held meanwhile."""
+    words = {
+        "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
+        "terms": scope.terms, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no, "sent_at": doubt.sent_at,
+        **more,
+    }  # fmt: skip
+    row = await (await holding(connection, statement, words, messages=held)).fetchone()
+    assert row is not None
+    is_open, ours = row
+    return ours if is_open else None
+
+
+async def disprove(connection: AsyncConnection[Any], doubt: Doubt) -> None:
+    """The vendor does not have the call that it was asked about."""
+    await connection.execute(
+        "UPDATE campaigns_message SET disproved = sent_at, error_sub_type = 'look-up: the vendor does not have it'"
+        " WHERE id = %s AND in_doubt_at IS NOT NULL AND resend_no = %s AND sent_at = %s",
+        [doubt.id, doubt.resend_no, doubt.sent_at],
+    )
+
+
+LATER = """
+UPDATE campaigns_message SET settle_at = clock_timestamp() + %(wait)s * interval '1 second',
+    error_sub_type = coalesce(%(note)s, error_sub_type)
+WHERE id = %(id)s AND in_doubt_at IS NOT NULL
+"""
+
+
+async def later(connection: AsyncConnection[Any], doubt: Doubt, seconds: float | None, note: str | None) -> None:
+    """Still in doubt: asked again after so many seconds; None: only a person can settle it."""
+    await connection.execute(LATER, {"id": doubt.id, "wait": seconds, "note": note and note[:255]})
