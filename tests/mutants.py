@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retry takes what is in doubt along",
-        "campaigns/decisions.py",
+        "campaigns/operators/actions.py",
         (
             ("AND m.message_id IS NULL AND m.in_doubt_at IS NULL", "AND m.message_id IS NULL"),
             ("AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)", ""),
@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stop is answered from the parent",
-        "campaigns/decisions.py",
+        "campaigns/operators/actions.py",
         (
             (
                 ' and not running:\n        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped',

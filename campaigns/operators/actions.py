@@ -1,27 +1,75 @@
-"""Operators' decisions, from a command or the admin: stop, retry, dispatch, settle; each with its record.
+"""Operators' decisions, from a command, the admin or the API: stop, retry, dispatch, settle; each with its record.
 
-What a decision makes ready is dispatched in its transaction. `by` None leaves no record, as for programs, whose
-session is the record.
+One transaction a job: it is locked with its family, the decision is made and recorded, and what it made ready is
+dispatched; vendors are notified after the commit. Each answer says what came of it. An Actor's decisions stand in the
+admin's log; a program's do not, because its session is their record.
+
+A caster cuts under the lock of the parent's row, so no child is cut after a stop has committed (promise P5).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Now
 
 from campaigns import decisions
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import resolve
-from campaigns.lifecycle import MOVES
+from campaigns.lifecycle import MOVES, Status, move
 from campaigns.models import Job, Message, Resolution
 from campaigns.tasks import notify_vendors, reconcile_soon
 from vendors import history
 from vendors.history import Actor
 
 
-def stop(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
-    """As decisions.stop."""
-    return _each(job_ids, by, reason, lambda job_id: decisions.stop([job_id], revision, by.name))
+def stop(
+    job_ids: Iterable[int], by: Actor | str = "", reason: str = "", revision: int | None = None
+) -> list[JobDecision]:
+    """No new call for these jobs once this has committed; a parent is stopped with all its children.
+
+    by: the job keeps the name; only an Actor's decision is recorded. revision: the decision was made on this picture of
+    the job, and loses if another was faster. Stopping what is stopped changes nothing. The finalizer then brings the
+    answers into the truth.
+    """
+    return [_stop(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
+
+
+def stoppable() -> Q:
+    """Jobs that a stop can do something to. A parent with a live child is one, whatever its own state says."""
+    alive = Job.objects.filter(parent=OuterRef("pk"), status__in=MOVES["stop"].sources)
+    return Q(status__in=MOVES["stop"].sources + MOVES["stop_parent"].sources) | Q(
+        Exists(alive), status__in=MOVES["reopen"].sources
+    )
+
+
+@transaction.atomic
+def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
+    job = decisions.hold(job_id)
+    if job is None:
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    children = Job.objects.filter(parent=job_id)
+    running = children.filter(status__in=MOVES["stop"].sources).count()
+    if job.status in (Status.STOPPED, Status.P_STOPPED) and not running:
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
+    if revision not in (None, job.revision):
+        return decisions.stale(job_id)
+    # After the lock: a call that started before has an earlier time (the audit of P5 compares them).
+    mark = {"stopped_at": Now(), "stopped_by": (by.name if isinstance(by, Actor) else by)[:150], "waits_for": ""}
+    # What has called everything keeps its state, but goes on no more if one of its calls turns out not to have been.
+    Job.objects.filter(Q(pk=job_id) | Q(parent=job_id), status=Status.SENT).update(**mark)
+    move(children, "stop", **mark)
+    nothing_left = job.is_parent and not job.remaining and not running
+    verb = "stop_parent" if job.is_parent else "stop"
+    moved = 0 if nothing_left else move(Job.objects.filter(pk=job_id), verb, **mark)
+    if not moved and not running:
+        return JobDecision(
+            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to stop"
+        )
+    many = f" and {decisions.count(running, 'child job')}" if running else ""
+    answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}{many} stopped: no new call starts")
+    return _recorded(answer, by, reason)
 
 
 def retry(
@@ -31,13 +79,93 @@ def retry(
     by: Actor | None = None,
     reason: str = "",
 ) -> list[JobDecision]:
-    """As decisions.retry; the jobs are dispatched in the same transaction, the vendors notified after it."""
-    return _each(job_ids, by, reason, lambda job_id: _retry(job_id, revision, expired))
+    """Sends again what was refused or never called (document 001; to resume is the same).
+
+    Never what is accepted or in doubt; what expired only when `expired` says so. Refused until the job is logged. A
+    refused message gets a new reference: a vendor that deduplicates would only repeat its refusal.
+    """
+    return [_retry(job_id, revision, expired, by, reason) for job_id in dict.fromkeys(job_ids)]
+
+
+@transaction.atomic
+def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, reason: str) -> JobDecision:
+    job = decisions.hold(job_id)
+    if job is None:
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    leaves = decisions.leaves_of(job)
+    if why := decisions.busy(job, leaves):
+        return JobDecision(job_id, Verdict.BUSY, why)
+    if revision not in (None, job.revision):
+        return decisions.stale(job_id)
+    freed = _free([leaf.pk for leaf in leaves], expired)
+    ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
+    rest = job.remaining if job.is_parent else 0
+    if not ready and not rest:
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(leaves)}")
+    if job.is_parent:
+        decisions.reopen_parent(job_id)
+    decisions.reopen(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
+    messages = sum(freed.values()) + rest
+    told = f"job {job_id} sends {decisions.count(messages, 'message')}"
+    answer = _recorded(JobDecision(job_id, Verdict.DONE, told, messages, ready), by, reason)
+    _send_on([job_id, *ready])
+    return answer
+
+
+# Sent again: what was refused, under a new reference, and what was never called. Not what is accepted or in doubt.
+FREE = """
+WITH freed AS (
+    UPDATE campaigns_message m SET
+        resend_no = m.resend_no + (m.sent_at IS NOT NULL)::int, dequeued_at = NULL, sent_at = NULL,
+        delivered_at = NULL, error_code = NULL, error_sub_type = NULL
+    FROM campaigns_job j
+    WHERE j.id = ANY(%(jobs)s) AND m.id >= j.first_message AND m.id < j.first_message + j.size
+        AND m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.dequeued_at IS NOT NULL
+        AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)
+        AND (m.error_code IS DISTINCT FROM 'expired' OR %(expired)s)
+    RETURNING j.id
+)
+SELECT j.id, (SELECT count(*) FROM freed WHERE freed.id = j.id) + (
+    SELECT count(*) FROM campaigns_message m
+    WHERE m.id >= j.first_message AND m.id < j.first_message + j.size AND m.dequeued_at IS NULL
+)
+FROM campaigns_job j WHERE j.id = ANY(%(jobs)s) ORDER BY j.id
+"""
+
+
+def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
+    """The messages of these jobs that may be sent again become waiting ones; how many wait then, by job."""
+    with connection.cursor() as cursor:
+        cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired})
+        return dict(cursor.fetchall())
+
+
+def _sums(leaves: list[Job]) -> str:
+    words = ((sum(getattr(leaf, name) for leaf in leaves), name) for name in ("accepted", "in_doubt", "expired"))
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in words if count) or "nothing was in it"
 
 
 def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
     """Sends rendered jobs on now, without waiting for the night; others are told why not."""
-    return _each(job_ids, by, reason, lambda job_id: [_dispatch(job_id, revision)])
+    return [_dispatch(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
+
+
+@transaction.atomic
+def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobDecision:
+    job = Job.objects.filter(pk=job_id).first()
+    if job is None:
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    if job.status not in MOVES["dispatch"].sources:
+        return JobDecision(
+            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: it was dispatched before"
+        )
+    if revision not in (None, job.revision):
+        return decisions.stale(job_id)
+    gone = dispatcher.dispatch_these([job_id])
+    if not gone.jobs:
+        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} waits for its time to be sent")
+    transaction.on_commit(lambda: notify_vendors(gone.vendors))
+    return _recorded(JobDecision(job_id, Verdict.DONE, f"job {job_id} dispatched", job.size), by, reason)
 
 
 def settle(
@@ -58,7 +186,15 @@ def settle_jobs(
     job_ids: Iterable[int], decision: str, by: Actor, reason: str, seen: int | None = None
 ) -> list[JobDecision]:
     """As doubts.resolve.resolve_job; jobs that send again are dispatched in the same transaction."""
-    return _each(job_ids, by, reason, lambda job_id: [_settle(job_id, decision, reason, by.name, seen)])
+    return [_settle(job_id, decision, by, reason, seen) for job_id in dict.fromkeys(job_ids)]
+
+
+@transaction.atomic
+def _settle(job_id: int, decision: str, by: Actor, reason: str, seen: int | None) -> JobDecision:
+    answer = resolve.resolve_job(job_id, decision, reason, by.name, seen)
+    if answer.ready:
+        _send_on(answer.ready)
+    return _recorded(answer, by, reason)
 
 
 def ask_again(message_ids: Iterable[int]) -> int:
@@ -68,49 +204,11 @@ def ask_again(message_ids: Iterable[int]) -> int:
     return asked
 
 
-def _each(
-    job_ids: Iterable[int], by: Actor | None, reason: str, act: Callable[[int], list[JobDecision]]
-) -> list[JobDecision]:
-    """One transaction a job: the decision and its record."""
-    answers: list[JobDecision] = []
-    for job_id in dict.fromkeys(job_ids):
-        with transaction.atomic():
-            answers += (told := act(job_id))
-            done = [(job_id, answer.told) for answer in told if answer.verdict == Verdict.DONE]
-            if by and done:
-                history.record(by, Job, done, reason)
-    return answers
-
-
-def _retry(job_id: int, revision: int | None, expired: bool) -> list[JobDecision]:
-    (answer,) = decisions.retry([job_id], revision, expired)
-    if answer.verdict == Verdict.DONE:
-        _send_on([job_id, *answer.ready])
-    return [answer]
-
-
-def _settle(job_id: int, decision: str, reason: str, by: str, seen: int | None) -> JobDecision:
-    answer = resolve.resolve_job(job_id, decision, reason, by, seen)
-    if answer.ready:
-        _send_on(answer.ready)
+def _recorded(answer: JobDecision, by: Actor | str | None, reason: str) -> JobDecision:
+    """In the transaction of the decision."""
+    if isinstance(by, Actor) and answer.verdict == Verdict.DONE:
+        history.record(by, Job, [(answer.job_id, answer.told)], reason)
     return answer
-
-
-def _dispatch(job_id: int, revision: int | None) -> JobDecision:
-    job = Job.objects.filter(pk=job_id).first()
-    if job is None:
-        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
-    if job.status not in MOVES["dispatch"].sources:
-        return JobDecision(
-            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: it was dispatched before"
-        )
-    if revision not in (None, job.revision):
-        return JobDecision(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
-    gone = dispatcher.dispatch_these([job_id])
-    if not gone.jobs:
-        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} waits for its time to be sent")
-    transaction.on_commit(lambda: notify_vendors(gone.vendors))
-    return JobDecision(job_id, Verdict.DONE, f"job {job_id} dispatched", job.size)
 
 
 def _send_on(job_ids: Iterable[int]) -> None:

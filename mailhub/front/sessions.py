@@ -9,7 +9,6 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router, Status
 
-from campaigns import decisions
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.operators import actions
 from campaigns.results import reader
@@ -78,7 +77,7 @@ def stop_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]
     """No new call starts; calls in flight are finished and recorded. Stopping twice changes nothing."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     look = _look(session_id, caller)
-    (answer,) = decisions.stop([look.job.pk], by=caller.prefix)
+    (answer,) = actions.stop([look.job.pk], by=caller.prefix)
     return _changed(answer, session_id, caller)
 
 

@@ -97,7 +97,7 @@ class Story:
         setup.open_post_office()
         while self._job(members).answered < STOP_AT and not self._job(members).done:
             yield
-        decisions.stop([members], by="demo")
+        actions.stop([members], by="demo")
         while not self._job(members).done:
             yield
         sent = self._job(members).answered

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import decisions
 from campaigns.models import Campaign, Job
+from campaigns.operators import actions
 from tests.faults.sending import being_sent, calls, login, meanwhile, take_again, taken
 from tests.sandbox import Sandbox
 from vendors.models import Credential
@@ -74,7 +74,7 @@ def test_it_is_heeded_when_a_person_stops_the_job_meanwhile(said: dict[str, Any]
     job = taken(20, account)
     with being_sent(job) as sending:
         calls(sandbox, 2)
-        decisions.stop([job.pk])
+        actions.stop([job.pk])
         sending.result(120)
     assert heeded(account, said)
 

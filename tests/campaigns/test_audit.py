@@ -13,13 +13,13 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from campaigns import audit, decisions, ground_truth, tasks
+from campaigns import audit, ground_truth, tasks
 from campaigns import sending as sender
 from campaigns.audit.questions import QUESTIONS
-from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
 from campaigns.models import Campaign, DispatchRun, Job, Message, OpsMessage, Resolution, Store
+from campaigns.operators import actions
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, recount, refused
 from tests.sandbox import Sandbox
@@ -186,7 +186,7 @@ def call_outside_of_the_ledger() -> str:
 def call_after_the_stop() -> str:
     job = factories.campaign_with_job(1, status="SENDING")
     called(job.vendor, 1)
-    decisions.stop([job.pk])
+    actions.stop([job.pk])
     OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now() + timedelta(seconds=1))
     return f"message {job.first_message} of job {job.pk}"
 
@@ -426,10 +426,9 @@ def test_while_mail_goes_out_nothing_is_broken(sandbox: Sandbox) -> None:
         try:
             for job in jobs:
                 one(job)
-            decisions.stop([jobs[0].pk])
+            actions.stop([jobs[0].pk])
             for job in jobs:
-                decisions.retry([job.pk])
-                dispatcher.dispatch_ready([job.pk])
+                actions.retry([job.pk])
                 one(job)
         finally:
             connection.close()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from campaigns import decisions, sending
-from campaigns.dispatch import dispatcher
+from campaigns import sending
 from campaigns.finishing import finalizer
 from campaigns.models import Job
+from campaigns.operators import actions
 from campaigns.sending.call_pool import EqualRefusals
 from tests.ageing import make_older
 from tests.faults.sending import login, take_again, taken
@@ -79,8 +79,7 @@ def test_the_list_waits_the_reason_is_shown_and_health_suffers(vendor: Any, sett
     assert finalizer.finalise(job.pk)
     job.refresh_from_db()
     assert job.accepted == 200 - job.refused
-    decisions.retry([job.pk])
-    dispatcher.dispatch_ready([job.pk])
+    actions.retry([job.pk])
     assert not sending.send(job.pk, take_again(job).fence).left
     assert finalizer.finalise(job.pk)
     job.refresh_from_db()

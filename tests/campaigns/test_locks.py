@@ -15,11 +15,12 @@ from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
-from campaigns import audit, decisions, ground_truth, lifecycle
+from campaigns import audit, ground_truth, lifecycle
 from campaigns.connections import connect
 from campaigns.doubts import resolve
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
+from campaigns.operators import actions
 from campaigns.sending import recording
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged, recount, statuses
@@ -166,6 +167,6 @@ def test_a_family_is_held_from_the_parent_on_whoever_of_it_is_named() -> None:
 
 def test_a_stop_that_waits_for_a_child_to_be_sent_again_stops_it() -> None:
     top, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED"])
-    with while_it_waits(decisions.stop, [top.pk]):
-        assert decisions.retry([cut[0].pk])[0].ready == (cut[0].pk,)
+    with while_it_waits(actions.stop, [top.pk]):
+        assert actions.retry([cut[0].pk])[0].ready == (cut[0].pk,)
     assert statuses(top, *cut) == ["P_STOPPED", "STOPPED"]

@@ -48,7 +48,7 @@ def test_after_a_stop_no_call_starts_and_the_resumed_job_reaches_everyone_once(s
     sandbox.settings(latency_ms=1000)  # four at a time: the whole would take half a minute
     thread = sending(job)
     wait_until(lambda: len(sandbox.books().accepted) >= 4, "the first four are accepted")
-    (answer,) = decisions.stop([job.pk], by="ann")
+    (answer,) = actions.stop([job.pk], by="ann")
     assert answer.verdict == decisions.Verdict.DONE
     thread.join(DEADLINE)
     assert finalizer.finalise(job.pk)

@@ -10,7 +10,6 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import decisions
 from campaigns.decisions import Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer, sweep
@@ -30,7 +29,7 @@ JOBS = "/admin/campaigns/job/"
 def stopped_family(remaining: int) -> tuple[Job, list[Job]]:
     """Two children of two messages: in each one is in doubt, the other was never called. What remains was not cut."""
     top, cut = family(parent="P_ASSIGNING", remaining=remaining, children=["DISPATCHED", "DISPATCHED"], each=2)
-    assert decisions.stop([top.pk], by="ann")[0].verdict == Verdict.DONE
+    assert actions.stop([top.pk], by="ann")[0].verdict == Verdict.DONE
     for child in cut:
         Message.objects.filter(pk=child.first_message).update(dequeued_at=timezone.now(), **in_doubt())
         assert finalizer.finalise(child.pk)
@@ -87,7 +86,7 @@ def test_a_child_that_is_sent_again_after_a_stop_is_stopped_by_the_next_stop(
     assert statuses(top, *cut) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
     door(top)
     assert statuses(top, *cut) == ["P_STOPPED", "STOPPED", "LOGGED"]
-    assert decisions.stop([top.pk])[0].told == f"job {top.pk} is stopped already"
+    assert actions.stop([top.pk])[0].told == f"job {top.pk} is stopped already"
 
 
 def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopped() -> None:
@@ -99,7 +98,7 @@ def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopp
     sweep.sweep(timedelta(minutes=1))
     top.refresh_from_db()
     assert (top.status, top.remaining, top.stopped_by) == ("P_STOPPED", 5, "ann")
-    assert decisions.retry([top.pk])[0].verdict == Verdict.DONE
+    assert actions.retry([top.pk])[0].verdict == Verdict.DONE
     assert Job.objects.get(pk=top.pk).status == "P_ASSIGNING"
 
 
@@ -128,7 +127,7 @@ def test_what_has_called_everything_stays_so_but_goes_on_no_more_after_a_stop() 
     """A zombie proves afterwards that a call was never made: without the stop, its job would be READY again."""
     top, cut = family(parent="P_ASSIGNING", remaining=5, children=["SENT"], each=1)
     Message.objects.filter(pk=cut[0].first_message).update(dequeued_at=None)
-    decisions.stop([top.pk], by="ann")
+    actions.stop([top.pk], by="ann")
     assert statuses(top, *cut) == ["P_STOPPED", "SENT"]
     assert finalizer.finalise(cut[0].pk)
     assert statuses(top, *cut) == ["P_STOPPED", "LOGGED"]

@@ -18,7 +18,7 @@ from django.db import Error as DjangoError
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit, decisions
+from campaigns import audit
 from campaigns import sending as sender
 from campaigns.casting import mailcaster
 from campaigns.casting.mailcaster import ClaimedJob
@@ -28,6 +28,7 @@ from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as recovery
 from campaigns.lifecycle import DONE
 from campaigns.models import Campaign, Job, Message, OpsMessage
+from campaigns.operators import actions
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge
@@ -93,7 +94,7 @@ def is_stopped(job: Job, vendor: Sandbox) -> None:
     attempt(cast, job)
     with meanwhile(attempt, send, job) as sending:
         wait_until(lambda: sending.done() or len(vendor.books().entries) > before, "a call is made")
-        attempt(decisions.stop, [job.pk])
+        attempt(actions.stop, [job.pk])
     attempt(finalizer.finalise, job.pk)
 
 
@@ -202,7 +203,7 @@ def test_29_30_whichever_reply_is_lost_a_stop_and_the_sweeps_bring_all_to_its_en
     story: Callable[[Job, Sandbox], None], sandbox: Sandbox, credential: Credential
 ) -> None:
     def after(job: Job) -> None:
-        decisions.stop([job.pk], by="ann")
+        actions.stop([job.pk], by="ann")
         come_to_an_end(sweep, settled=False)
 
     recipients = to("ann", "bounce", "lost", "ben", "error", "cat")

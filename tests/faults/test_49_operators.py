@@ -13,12 +13,13 @@ from threading import Barrier
 import pytest
 from django.db import connection, transaction
 
-from campaigns import connections, decisions
+from campaigns import connections
 from campaigns.claiming import claims as sending
 from campaigns.decisions import Verdict
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
+from campaigns.operators import actions
 from campaigns.sending import recording
 from tests import factories
 from tests.faults import rounds
@@ -50,7 +51,7 @@ def waiting_for_locks() -> int:
 
 
 def stop(job: Job) -> Verdict:
-    return decisions.stop([job.pk])[0].verdict
+    return actions.stop([job.pk])[0].verdict
 
 
 def test_49_a_stop_while_the_messages_are_enqueued_wins_and_nothing_is_called(sandbox: Sandbox) -> None:
@@ -106,7 +107,7 @@ def test_50_what_was_stopped_stays_stopped_however_many_workers_are_started(
     """Postman sent 90 more messages. Doubts are asked about, but not called again."""
     mail = rounds.mail(vendor.url, dedupe=True)
     driver.round("before_done:1")
-    decisions.stop([mail.parent.pk, mail.small.pk])
+    actions.stop([mail.parent.pk, mail.small.pk])
     before = [entry.seq for entry in vendor.books().entries]
     for _ in range(3):
         rounds.an_hour_passes()
@@ -140,7 +141,7 @@ def pressed_at_once(job: Job) -> list[Verdict]:
     def press(verb: str) -> Verdict:
         try:
             both.wait()
-            return getattr(decisions, verb)([job.pk], revision=job.revision)[0].verdict
+            return getattr(actions, verb)([job.pk], revision=job.revision)[0].verdict
         finally:
             connection.close()
 
@@ -153,7 +154,7 @@ def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
 
     def resume(_: int) -> Verdict:
         try:
-            return decisions.retry([job.pk], revision=job.revision)[0].verdict
+            return actions.retry([job.pk], revision=job.revision)[0].verdict
         finally:
             connection.close()
 
@@ -164,9 +165,8 @@ def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
 
 def test_52_doubts_are_not_sent_again_by_a_retry(sandbox: Sandbox) -> None:
     job = sent(taken(["lost@sandbox.example", "bounce@sandbox.example"], login(sandbox.url)))
-    (answer,) = decisions.retry([job.pk])
+    (answer,) = actions.retry([job.pk])
     assert (answer.verdict, answer.messages) == (Verdict.DONE, 1)
-    Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
     sent(take_again(job))
     assert sums() == {"in doubt": 1, "refused": 1} and judge(sandbox.books()) == []
 

@@ -49,7 +49,7 @@ def test_a_stop_between_two_slices_leaves_the_rest_waiting_and_a_retry_sends_it(
     job = taken(20 * SLICE, login(sandbox.url))
     with being_sent(job) as sending:
         calls(sandbox, 8)
-        assert decisions.stop([job.pk])[0].verdict == decisions.Verdict.DONE
+        assert actions.stop([job.pk])[0].verdict == decisions.Verdict.DONE
         assert not sending.result().left
     assert waiting() > 0 and finalizer.finalise(job.pk)
     job.refresh_from_db()

@@ -17,6 +17,7 @@ from campaigns import decisions, tasks
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as recovery
 from campaigns.models import Job
+from campaigns.operators import actions
 from tests import factories
 from tests.enqueueing import started
 from tests.faults.checker import judge, sums
@@ -57,7 +58,7 @@ def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_
     job = taken(to, login(sandbox.url))
     with being_sent(job) as sending, sweeping(LEASE):
         calls(sandbox, CONCURRENCY)
-        assert decisions.stop([job.pk], by="ann")[0].verdict == decisions.Verdict.DONE
+        assert actions.stop([job.pk], by="ann")[0].verdict == decisions.Verdict.DONE
         sending.result()
         wait_until(lambda: Job.objects.get(pk=job.pk).status == "LOGGED", "the job is finalised")
     job.refresh_from_db()
@@ -69,7 +70,7 @@ def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_
 def test_50_a_sender_that_dies_after_the_stop_is_missed_when_its_lease_ends(sandbox: Sandbox) -> None:
     job = taken(2, login(sandbox.url))
     asyncio.run(claims_one(job, started(job)))
-    decisions.stop([job.pk])
+    actions.stop([job.pk])
     assert not finalizer.silent(LEASE)
     assert not finalizer.finalise(job.pk)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - LEASE - timedelta(seconds=1))
@@ -87,7 +88,7 @@ def test_50_after_a_stop_the_caster_looks_for_its_next_job_at_once(sandbox: Sand
     after = factories.campaign_with_job(3, of=to, status="DISPATCHED")
     with meanwhile(tasks.send_job, job.pk, job.fence) as sending:
         calls(sandbox, 1)
-        decisions.stop([job.pk])
+        actions.stop([job.pk])
         sending.result()
     after.refresh_from_db()
     assert (after.status, after.mailcaster) == ("ENQUEUED", caster)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns import decisions
 from campaigns import sending as sender
 from campaigns.claiming import claims, limits
 from campaigns.connections import connect
+from campaigns.decisions import Verdict
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
+from campaigns.operators import actions
 from campaigns.sending import recording
 from tests.enqueueing import started
 from tests.faults.checker import judge
@@ -55,11 +56,10 @@ def test_p1_a_blind_requeue_of_what_was_in_flight(vendor: Sandbox) -> None:
 
 def test_p1_a_retry_that_takes_the_doubts_along(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     job = sent(taken(["ann@x.example", "lost@sandbox.example"], login(vendor.url)))
-    planted(monkeypatch, decisions, "FREE", "AND m.in_doubt_at IS NULL", "")
-    planted(monkeypatch, decisions, "FREE", "OR m.sent_at IS NULL", "OR m.delivered_at IS NULL")
-    planted(monkeypatch, decisions, "FREE", "delivered_at = NULL,", "delivered_at = NULL, in_doubt_at = NULL,")
-    assert decisions.retry([job.pk])[0].verdict == decisions.Verdict.DONE
-    Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
+    planted(monkeypatch, actions, "FREE", "AND m.in_doubt_at IS NULL", "")
+    planted(monkeypatch, actions, "FREE", "OR m.sent_at IS NULL", "OR m.delivered_at IS NULL")
+    planted(monkeypatch, actions, "FREE", "delivered_at = NULL,", "delivered_at = NULL, in_doubt_at = NULL,")
+    assert actions.retry([job.pk])[0].verdict == Verdict.DONE
     sent(take_again(job))
     assert "P1" in broken(vendor)
 
@@ -116,7 +116,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     job = taken(3, login(vendor.url))
     lease = claims.take(job.pk, job.fence)
     assert lease
-    decisions.stop([job.pk])
+    actions.stop([job.pk])
     planted(monkeypatch, claims, "ENQUEUE", "AND status = 'SENDING'", "")
     planted(monkeypatch, claims, "CLAIM", "AND status = 'SENDING'", "")
     planted(monkeypatch, limits, "READ", "j.status", "'SENDING' AS status")

@@ -3,8 +3,9 @@
 import pytest
 from django.utils import timezone
 
-from campaigns import decisions, sending
+from campaigns import sending
 from campaigns.models import Job
+from campaigns.operators import actions
 from tests import factories
 from tests.faults.rounds import Driver
 from tests.faults.sending import login, take_again
@@ -25,7 +26,7 @@ def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minu
     assert sending.send(second.pk, second.fence).left
     account.refresh_from_db()
     assert account.full_until and account.full_until > timezone.now()
-    decisions.stop([first.pk])
+    actions.stop([first.pk])
     driver.wake(frozen["pid"])  # claims nothing, and cancels its permits
     account.refresh_from_db()
     assert account.full_until is None

@@ -8,13 +8,14 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import decisions, ground_truth
+from campaigns import ground_truth
 from campaigns.casting import mailcaster
 from campaigns.claiming import claims
 from campaigns.doubts.resolve import CannotResolve
 from campaigns.finishing import sweep
 from campaigns.lifecycle import DONE, Status
 from campaigns.models import Job, Message
+from campaigns.operators import actions
 from campaigns.results import writer
 from campaigns.sending import recording
 from tests.interleaving import judging
@@ -122,7 +123,7 @@ def to_the_end(state: State, thread: VerbThread) -> None:
     """The sweep comes by, casters take what waits, senders send it; doubts are looked up; who stopped resumes."""
     _round_by_round(state, thread)
     for job in Job.objects.filter(parent=None):
-        decisions.retry([job.pk])
+        actions.retry([job.pk])
     _round_by_round(state, thread)
     for session_id in writer.left_behind():
         writer.write_result(session_id)

@@ -19,13 +19,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from campaigns import audit, decisions, delivery_reports, ground_truth
+from campaigns import audit, delivery_reports, ground_truth
 from campaigns.claiming import claims, limits
 from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
 from campaigns.models import Campaign, Job, Message, OpsMessage
+from campaigns.operators import actions
 from campaigns.sending import recording
 from sandbox.vendor.books import BookEntry, Books
 from tests import factories
@@ -189,7 +190,7 @@ class Lives(RuleBasedStateMachine):
         if verb == "look up":
             self._look_up()
         else:
-            getattr(decisions, verb)([self.job.pk])
+            getattr(actions, verb)([self.job.pk])
 
     def _look_up(self) -> None:
         found = {entry.reference: entry.id for entry in self.vendor if entry.verdict == "accepted"}

@@ -111,7 +111,7 @@ def test_a_retry_sends_only_what_failed_in_the_same_row(twilio, sandbox):
     old = ready(["ann@sandbox.example", "bob@sandbox.example"], twilio)
     claimed = pick(twilio)
     sending.send(old.pk, claimed.fence)
-    assert decisions.retry([old.pk])[0].verdict == decisions.Verdict.BUSY, "not before it is logged"
+    assert actions.retry([old.pk])[0].verdict == decisions.Verdict.BUSY, "not before it is logged"
     finalizer.finalise(old.pk)
     assert Job.objects.get(pk=old.pk).refused == 2
     newer = ready(1, twilio)
@@ -136,7 +136,7 @@ def test_a_job_is_stopped_and_resumed_in_the_middle(twilio, sandbox):
 
     def stop_in_the_middle() -> None:
         wait_until(lambda: len(sandbox.books().accepted) >= 20, "twenty are accepted")
-        decisions.stop([job.pk])
+        actions.stop([job.pk])
         connection.close()
 
     person = threading.Thread(target=stop_in_the_middle)

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from campaigns import decisions, progress
+from campaigns import progress
 from campaigns.decisions import JobDecision
 from campaigns.management import following, job_commands
 from campaigns.models import Job
@@ -23,7 +23,7 @@ class Command(job_commands.Deciding):
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Jobs that can be stopped, without children where jobs are looked up."""
-        return jobs.filter(decisions.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
+        return jobs.filter(actions.stoppable(), **({} if options["jobs"] else {"parent": None})).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
