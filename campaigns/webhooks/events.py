@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
@@ -18,7 +19,6 @@ from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns.delivery_report_queries import ReportChange
 from campaigns.models import ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from vendors import webhook_http
@@ -39,6 +39,19 @@ REPORTS = {ReportKind.DELIVERED.value: Event.MESSAGE_DELIVERED, ReportKind.BOUNC
 
 # A program may remove its webhook at any time: those that are there stay until the caller's transaction ends.
 HOLD = "SELECT id FROM campaigns_webhook WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportChange:
+    """A message of which something else is reported now than before. session: of the program that sent it, if any."""
+
+    id: int
+    attempt: int
+    kind: ReportKind
+    at: datetime
+    note: str | None
+    vendor_message_id: str
+    session: UUID | None
 
 
 class TooMany(Exception):
