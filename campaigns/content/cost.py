@@ -1,19 +1,17 @@
-"""What rendering a template costs, counted in steps, which come to about a quarter of a microsecond each.
+"""What rendering a template costs, where it is more than to put fields in their places: counting nodes in its tree.
 
-One for each part of the template, each time that a loop comes to it, and more for what goes through a large value. The
-same letter takes the same steps everywhere, so what was taken at a door is sent.
+Steps are counted, which come to about a quarter of a microsecond each: one for each part of the template, each time
+that a loop comes to it, and more for what goes through a large value. The same letter takes the same steps everywhere,
+so what was taken at a door is sent.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jinja2 import nodes, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-MAX_STEPS = 50_000  # of one message
-TOKEN = 100  # steps that it takes to compile a name, a sign, or a stretch of text
-OUTPUT = 1_000  # characters that are put together in a step
 TEXT, LISTED = 100, 10  # characters of a text, and of the fields in all, that are gone through in a step
 # No template can write these names: they have spaces in them.
 COUNTED, CHARGED, METER = "counted rounds", "charged value", "steps left"
@@ -21,56 +19,6 @@ COUNTED, CHARGED, METER = "counted rounds", "charged value", "steps left"
 CHEAP = {"count", "d", "default", "first", "last", "length"}
 LOOKING = nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand, nodes.Concat, nodes.Output, nodes.Getitem
 DEAR = {"dictsort", "sort", "title", "unique", "urlencode"}
-
-
-class TooManySteps(Exception):
-    """One message takes too long to render."""
-
-
-class OverBudget(Exception):
-    """The messages of one request together take too long to render."""
-
-
-class Budget:
-    """Steps for several messages together. This one never ends; each message ends at MAX_STEPS by itself."""
-
-    left = 0
-
-    def draw(self) -> int:
-        """So many more steps may be taken. Raises OverBudget."""
-        return MAX_STEPS
-
-    def spend(self, steps: int) -> None:
-        """Raises OverBudget."""
-        self.left -= steps
-        while self.left < 0:
-            self.left += self.draw()
-
-
-class StepMeter:
-    """Counts the steps of one message, and takes them from its budget."""
-
-    __slots__ = ("_budget", "_left", "_values", "_volume")
-
-    def __init__(self, values: Mapping[str, Any], budget: Budget) -> None:
-        self._values, self._budget = values, budget
-        self._left, self._volume = MAX_STEPS, -1
-
-    def spend(self, steps: int) -> None:
-        """Raises TooManySteps, OverBudget."""
-        self._left -= steps
-        if self._left < 0:
-            raise TooManySteps(f"it takes more than {MAX_STEPS:,} steps to render: fewer rounds, or smaller fields")
-        self._budget.left -= steps
-        if self._budget.left < 0:
-            self._budget.spend(0)
-
-    @property
-    def volume(self) -> int:
-        """Characters of all fields together, as they would be shown."""
-        if self._volume < 0:
-            self._volume = len(str(self._values))
-        return self._volume
 
 
 def weight(node: nodes.Node) -> int:

@@ -16,10 +16,12 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
 from campaigns.content import cost
-from campaigns.content.cost import Budget, OverBudget, StepMeter, TooManySteps
 
 MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
 ESCAPED = 5  # characters that HTML makes of one, at most: &#34;
+MAX_STEPS = 50_000  # of one message (campaigns/content/cost.py)
+TOKEN = 100  # steps that it takes to compile a name, a sign, or a stretch of text
+OUTPUT = 1_000  # characters that are put together in a step
 MAX_TOKENS = 5_000  # names, signs and stretches of text that a template consists of
 RECIPIENT = "recipient"
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -35,8 +37,60 @@ FILTERS = (
     "urlencode",
 )
 # fmt: on
-ENDLESS = Budget()
 Values = Mapping[str, Any]
+
+
+class TooManySteps(Exception):
+    """One message takes too long to render."""
+
+
+class OverBudget(Exception):
+    """The messages of one request together take too long to render."""
+
+
+class Budget:
+    """Steps for several messages together. This one never ends; each message ends at MAX_STEPS by itself."""
+
+    left = 0
+
+    def draw(self) -> int:
+        """So many more steps may be taken. Raises OverBudget."""
+        return MAX_STEPS
+
+    def spend(self, steps: int) -> None:
+        """Raises OverBudget."""
+        self.left -= steps
+        while self.left < 0:
+            self.left += self.draw()
+
+
+class StepMeter:
+    """Counts the steps of one message, and takes them from its budget."""
+
+    __slots__ = ("_budget", "_left", "_values", "_volume")
+
+    def __init__(self, values: Mapping[str, Any], budget: Budget) -> None:
+        self._values, self._budget = values, budget
+        self._left, self._volume = MAX_STEPS, -1
+
+    def spend(self, steps: int) -> None:
+        """Raises TooManySteps, OverBudget."""
+        self._left -= steps
+        if self._left < 0:
+            raise TooManySteps(f"it takes more than {MAX_STEPS:,} steps to render: fewer rounds, or smaller fields")
+        self._budget.left -= steps
+        if self._budget.left < 0:
+            self._budget.spend(0)
+
+    @property
+    def volume(self) -> int:
+        """Characters of all fields together, as they would be shown."""
+        if self._volume < 0:
+            self._volume = len(str(self._values))
+        return self._volume
+
+
+ENDLESS = Budget()
 Render = Callable[[Values, StepMeter], str]
 
 
@@ -86,7 +140,7 @@ def compile(subject: str, body: str, html: bool, budget: Budget | None = None) -
         raise TemplateError("the subject has a line break in it")
     parts = _Part("subject", subject, autoescape=False), _Part("body", body, autoescape=html)
     if budget:
-        budget.spend(cost.TOKEN * sum(part.tokens for part in parts))
+        budget.spend(TOKEN * sum(part.tokens for part in parts))
     fields = parts[0].fields | parts[1].fields
     return Content(
         fields=fields - {RECIPIENT},
@@ -147,9 +201,9 @@ class _Part:
             shown = [values[name] for name in names]
             filled[1::2] = map(show, shown)
             text = "".join(filled)
-            if len(text) >= cost.OUTPUT:
+            if len(text) >= OUTPUT:
                 texts = all(isinstance(value, str) for value in shown)
-                meter.spend(len(text) // (cost.OUTPUT if texts else cost.LISTED))
+                meter.spend(len(text) // (OUTPUT if texts else cost.LISTED))
             return text if len(text) <= MAX_SIZE else _too_long()
 
         return render
@@ -169,7 +223,7 @@ class _Part:
                     size += len(chunk)
                     if size > MAX_SIZE:
                         _too_long()
-                meter.spend(size // cost.OUTPUT)
+                meter.spend(size // OUTPUT)
             except (TemplateError, OverBudget):
                 raise
             except Exception as error:  # whatever a filter makes of a value

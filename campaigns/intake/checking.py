@@ -19,8 +19,7 @@ import orjson
 import phonenumbers
 from email_validator import EmailNotValidError, validate_email
 
-from campaigns.content.cost import Budget
-from campaigns.content.templates import LINE_BREAK, Content, TemplateError
+from campaigns.content.templates import LINE_BREAK, Budget, Content, TemplateError
 
 # Accepts only what is certainly an address. Most are, and need not go through the slower library; the rest do.
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"

@@ -8,8 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from campaigns.content import templates
-from campaigns.content.cost import Budget, OverBudget
-from campaigns.content.templates import Content, TemplateError
+from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.intake import BadInput, address_reader
 from campaigns.intake.checking import faults
 from campaigns.intake.storage import FARTHEST, check_moment

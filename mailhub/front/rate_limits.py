@@ -14,7 +14,7 @@ from limits.errors import StorageError
 from limits.storage import RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
-from campaigns.content.cost import Budget, OverBudget
+from campaigns.content.templates import Budget, OverBudget
 from mailhub.front.problems import Problem, error, invalid, unavailable
 from vendors import redis_clients
 

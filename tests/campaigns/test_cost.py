@@ -4,8 +4,7 @@ import pytest
 
 from campaigns.content import cost as steps
 from campaigns.content import templates
-from campaigns.content.cost import MAX_STEPS, Budget, OverBudget
-from campaigns.content.templates import MAX_TOKENS, TemplateError
+from campaigns.content.templates import MAX_STEPS, MAX_TOKENS, Budget, OverBudget, TemplateError
 
 ORDER = (
     "Dear {{ name }},\n{% for line in lines %}{{ loop.index }}. {{ line.what|trim }}: {{ line.price|round(2) }}"

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.content import templates
-from campaigns.content.cost import Budget, StepMeter
-from campaigns.content.templates import MAX_SIZE, TemplateError
+from campaigns.content.templates import MAX_SIZE, Budget, StepMeter, TemplateError
 from campaigns.intake import checking
 
 text = st.text(max_size=30)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaigns.content.cost import MAX_STEPS
+from campaigns.content.templates import MAX_STEPS
 from campaigns.models import Message
 from mailhub.front.rate_limits import REQUEST_STEPS
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem

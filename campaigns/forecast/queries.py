@@ -1,0 +1,107 @@
+"""The statement about vendors' queues, in parts: VENDORS, then TOTALS of the queues or PLACES of jobs in them."""
+
+from campaigns.failover import guard
+
+# Rows of jobs j become rows with what is open and whether it is in line. An outer join only with campaigns that have a
+# time at all: they have an index of their own. Zones come from Python, for PostgreSQL may not know all of its names.
+SEEN = """
+SELECT j.*, c.at, c.closes,
+    (coalesce(j.not_before <= %(now)s, true) AND NOT c.put_off) OR j.status = ANY(%(running)s) AS in_line,
+    greatest(0, CASE WHEN j.status = ANY(%(parents)s) THEN j.remaining
+        ELSE j.size - j.accepted - j.refused - j.expired - j.in_doubt END
+        - CASE WHEN j.status <> 'SENDING' THEN 0 ELSE (
+            SELECT count(*) FROM campaigns_opsmessage o
+            WHERE o.id >= j.first_message AND o.id < j.first_message + j.size AND o.job_id = j.id
+                AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL AND o.in_doubt_at IS NULL
+        ) END) AS open
+FROM {jobs} j CROSS JOIN LATERAL (
+    SELECT coalesce(bool_or(send_at > %(now)s OR NOT opened), false) AS put_off,
+        max(greatest(send_at, CASE WHEN NOT opened THEN %(now)s + opens END)) AS at,
+        min(CASE WHEN opened THEN closes END) AS closes
+    FROM (
+        SELECT send_at, hours_from IS NULL OR hours_to IS NULL OR hours_from = hours_to OR CASE
+                WHEN hours_from < hours_to THEN local >= hours_from AND local < hours_to
+                ELSE local >= hours_from OR local < hours_to END AS opened,
+            hours_from - local + CASE WHEN hours_from <= local THEN interval '1 day' ELSE interval '0' END AS opens,
+            CASE WHEN hours_from <> hours_to THEN %(now)s + (hours_to - local
+                + CASE WHEN hours_to <= local THEN interval '1 day' ELSE interval '0' END) END AS closes
+        FROM campaigns_campaign c LEFT JOIN unnest(%(zones)s::text[], %(shifts)s::int[]) z(name, shift)
+            ON z.name = c.time_zone
+        CROSS JOIN LATERAL (
+            SELECT (%(now)s AT TIME ZONE 'UTC' + coalesce(z.shift, 0) * interval '1 second')::time AS local
+        ) clock
+        WHERE c.id = j.campaign_id AND (c.send_at IS NOT NULL OR c.hours_from IS NOT NULL)
+    ) timed
+) c
+"""
+
+VENDORS = f"""
+SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.paused, 'reason', v.paused_reason,
+    'logins', (SELECT json_agg(json_build_array(l.id, l.name, l.paused, l.paused_reason,
+        extract(epoch from l.closed_until))) FROM vendors_credential l WHERE l.vendor_id = v.id),
+    'limits', (SELECT json_agg(json_build_array(r.credential_id, r.units, r.seconds))
+        FROM vendors_ratelimit r WHERE r.vendor_id = v.id),
+    'kinds', (SELECT json_agg(DISTINCT m.kind) FROM vendors_mailcaster m WHERE m.vendor_id = v.id AND m.enabled),
+    'nights', (SELECT json_agg(json_build_array(d.local_date, extract(epoch from d.started_at),
+        d.finished_at IS NOT NULL, d.missed)) FROM campaigns_dispatchrun d
+        WHERE d.vendor_id = v.id AND d.local_date >= %(since)s),
+    'each', (SELECT sum(n.units)::float8 / sum(n.accepted + n.refused + n.in_doubt) FROM vendors_minute n
+        WHERE n.vendor_id = v.id AND n.at >= %(now)s - interval '1 hour' AND n.accepted + n.refused + n.in_doubt > 0),
+    'store', (SELECT json_build_array({guard.SAME}, {guard.FITS}, s.tables = '') FROM campaigns_store s)
+) AS told FROM vendors_vendor v WHERE v.id = ANY(%(vendors)s)
+UNION ALL SELECT 'sending', 0, coalesce(json_object_agg(slug, n), '{{}}') FROM (
+    SELECT v.slug, count(*) AS n FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id
+    WHERE j.status = 'SENDING' GROUP BY v.slug
+) busy
+"""
+
+TOTALS = f"""
+UNION ALL SELECT 'line', vendor_id, json_build_array(credential_id,
+    count(*) FILTER (WHERE parent_id IS NULL AND status <> 'RENDERED'),
+    coalesce(sum(open) FILTER (WHERE status <> 'RENDERED'), 0),
+    coalesce(sum(open) FILTER (WHERE mine AND status <> 'RENDERED'), 0),
+    coalesce(sum(open) FILTER (WHERE in_line AND status <> 'RENDERED'), 0),
+    coalesce(sum(open) FILTER (WHERE status = 'RENDERED'), 0),
+    extract(epoch from min(greatest(not_before, at)) FILTER (WHERE NOT in_line AND status <> 'RENDERED')),
+    extract(epoch from min(closes) FILTER (WHERE in_line AND open > 0 AND status <> 'RENDERED')))
+FROM (
+    SELECT *, %(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]) AS mine FROM ({
+    SEEN.format(jobs="(SELECT * FROM campaigns_job WHERE vendor_id = ANY(%(vendors)s) AND status = ANY(%(counted)s))")
+}) seen
+) line GROUP BY vendor_id, credential_id
+"""
+
+# A vendor's jobs go out by age; children take their parent's place. Of a hundred thousand jobs that wait in one state
+# the oldest are enough: whatever is younger than the last of them is not foretold, and where all that is asked for is
+# younger, nothing is added up. An order by the status, too, is one that only the index of the line has, whatever
+# statistics say; compared as rows, it would be read on to the vendor's last job.
+PLACES = f"""
+UNION ALL SELECT * FROM (
+WITH far AS MATERIALIZED (
+    SELECT v.id AS vendor, min(f.id) AS last
+    FROM unnest(%(vendors)s::bigint[]) v(id) CROSS JOIN unnest(%(queued)s::text[]) s(name) CROSS JOIN LATERAL (
+        SELECT id FROM campaigns_job WHERE vendor_id = v.id AND status BETWEEN s.name AND s.name
+        ORDER BY status, id OFFSET %(most)s LIMIT 1
+    ) f GROUP BY v.id
+), asked AS MATERIALIZED (
+    SELECT a.id, a.vendor FROM unnest(%(jobs)s::bigint[], %(of)s::bigint[]) a(id, vendor) LEFT JOIN far USING (vendor)
+    WHERE a.id < coalesce(far.last, %(end)s)
+), near AS MATERIALIZED (
+    SELECT one.* FROM (SELECT DISTINCT vendor FROM asked) v LEFT JOIN far USING (vendor)
+    CROSS JOIN unnest(%(queued)s::text[]) s(name) CROSS JOIN LATERAL (
+        SELECT * FROM campaigns_job
+        WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name AND id < coalesce(far.last, %(end)s)
+        ORDER BY status, id LIMIT %(most)s
+    ) one
+), line AS (
+    SELECT n.id, n.vendor_id, sum(part) OVER (PARTITION BY n.vendor_id ORDER BY age)::bigint AS of_vendor,
+        sum(part) OVER (PARTITION BY n.vendor_id, n.credential_id ORDER BY age)::bigint AS of_login
+    FROM (
+        SELECT seen.id, seen.vendor_id, credential_id, coalesce(parent_id, seen.id) AS age,
+            CASE WHEN in_line AND NOT l.paused THEN open ELSE 0 END AS part
+        FROM ({SEEN.format(jobs="near")}) seen JOIN vendors_credential l ON l.id = seen.credential_id
+    ) n
+)
+SELECT 'place', line.vendor_id, json_build_array(line.id, of_vendor, of_login) FROM line JOIN asked USING (id)
+) places
+"""
