@@ -15,7 +15,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import ground_truth, lifecycle
-from campaigns.models import ReportKind, references
+from campaigns.models import ReportKind
+from campaigns.models.jobs import read_reference
 from campaigns.webhooks import events
 from campaigns.webhooks.events import ReportChange
 from vendors.adapters.reports import Reported
@@ -64,7 +65,7 @@ def take(vendor_id: int, reported: Sequence[Reported]) -> Taken:
 
 def _read(reported: Reported, now: datetime) -> Report | None:
     """None: this is no reference of ours. What is said of a far future is moved to where clocks can differ."""
-    found = references.read(reported.reference)
+    found = read_reference(reported.reference)
     if found is None:
         return None
     evidence = reported.vendor_id or f"receipt:{reported.reference}"

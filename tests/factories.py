@@ -14,7 +14,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns.lifecycle import RUNNING, Status
-from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor, references
+from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor
+from campaigns.models.jobs import new_uuids
 from vendors import redis_clients
 from vendors.configuration import create_default_casters
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
@@ -144,7 +145,7 @@ def _messages(of: Campaign, addresses: Sequence[str]) -> None:
     Message.objects.bulk_create(
         (
             Message(id=id, uuid=UUID(uuid.decode()), campaign=of, recipient=to)
-            for id, uuid, to in zip(ids, references.uuids(ids), addresses, strict=True)
+            for id, uuid, to in zip(ids, new_uuids(ids), addresses, strict=True)
         ),
         batch_size=5000,
     )

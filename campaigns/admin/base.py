@@ -13,7 +13,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from campaigns import labels
-from campaigns.models import scope
+from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import filters
 from vendors.listing import ReadOnly
 
@@ -59,7 +59,7 @@ class Scoped(ReadOnly):
     telling: tuple[str, ...] = ()
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        rows = self.model.objects.of_sponsors(scope.sponsors_of(request.user))
+        rows = self.model.objects.of_sponsors(sponsors_of(request.user))
         ordering = self.get_ordering(request)
         return rows.order_by(*ordering) if ordering else rows
 

@@ -12,7 +12,8 @@ from django.utils.safestring import SafeString
 
 from campaigns import labels, progress
 from campaigns.admin.base import CreatedFilter, Scoped
-from campaigns.models import Campaign, Sponsor, scope
+from campaigns.models import Campaign, Sponsor
+from campaigns.models.campaigns import sponsors_of
 from vendors.listing import OwnLookups
 
 MOST_CHOICES = 500
@@ -24,7 +25,7 @@ class SponsorAdmin(OwnLookups):
     filter_horizontal = ["people"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Sponsor]:
-        return Sponsor.objects.of_sponsors(scope.sponsors_of(request.user))
+        return Sponsor.objects.of_sponsors(sponsors_of(request.user))
 
 
 class SponsorFilter(admin.SimpleListFilter):
@@ -34,7 +35,7 @@ class SponsorFilter(admin.SimpleListFilter):
     parameter_name = "sponsor"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        sponsors = Sponsor.objects.of_sponsors(scope.sponsors_of(request.user))[:MOST_CHOICES]
+        sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user))[:MOST_CHOICES]
         return [(str(sponsor.pk), sponsor.name) for sponsor in sponsors]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Campaign]) -> QuerySet[Campaign]:

@@ -12,7 +12,8 @@ from django.template.response import TemplateResponse
 from campaigns import labels
 from campaigns.doubts import resolve as doubts_resolve
 from campaigns.doubts.resolve import CannotResolve
-from campaigns.models import Job, Message, Resolution, scope
+from campaigns.models import Job, Message, Resolution
+from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import actions
 
 SHOWN = 50
@@ -54,12 +55,12 @@ def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
 
 def _doubts(request: HttpRequest) -> Any:
     rows: Any = doubts_resolve.list_doubts(_job(request))
-    return rows.of_sponsors(scope.sponsors_of(request.user))
+    return rows.of_sponsors(sponsors_of(request.user))
 
 
 def _job(request: HttpRequest) -> Job | None:
     typed = request.GET.get("job", "")
-    mine = Job.objects.of_sponsors(scope.sponsors_of(request.user))
+    mine = Job.objects.of_sponsors(sponsors_of(request.user))
     return get_object_or_404(mine, pk=int(typed[:18])) if typed.isdecimal() else None
 
 

@@ -17,7 +17,8 @@ from campaigns.admin.actions import Decisions
 from campaigns.admin.base import Scoped
 from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
 from campaigns.forecast import eta
-from campaigns.models import Campaign, DispatchRun, Job, Sponsor, scope
+from campaigns.models import Campaign, DispatchRun, Job, Sponsor
+from campaigns.models.campaigns import sponsors_of
 from campaigns.operators.filters import DATES
 from campaigns.progress import Progress
 from vendors.listing import ReadOnly
@@ -65,7 +66,7 @@ class Choices:
 def choices(request: Any) -> Choices:
     """The choices that this user has, read by one statement and kept in the request."""
     if not hasattr(request, "choices"):
-        sponsors = Sponsor.objects.of_sponsors(scope.sponsors_of(request.user)).values_list(Value(""), "pk", "name")
+        sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list(Value(""), "pk", "name")
         vendors = Vendor.objects.values_list("channel", "pk", "slug")
         request.choices = found = Choices([], [], {})
         some = sponsors.order_by("name")[:MOST_CHOICES]  # but every vendor: the channels are made of them
@@ -125,7 +126,7 @@ class JobAdmin(Decisions, Scoped):
             return queryset, False
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
-        mine = Campaign.objects.of_sponsors(scope.sponsors_of(request.user)).filter(name__startswith=term)
+        mine = Campaign.objects.of_sponsors(sponsors_of(request.user)).filter(name__startswith=term)
         if (sponsor := look_of(request).sponsor).isdecimal():
             mine = mine.filter(sponsor=int(sponsor[:18]))
         campaigns = mine.order_by("-id").values_list("pk", flat=True)

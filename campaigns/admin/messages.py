@@ -14,7 +14,8 @@ from campaigns import labels
 from campaigns.admin import doubts
 from campaigns.admin.base import Scoped
 from campaigns.lifecycle import PARENTS, Status
-from campaigns.models import Campaign, Job, Message, OpsMessage, ReportKind, Resolution, scope
+from campaigns.models import Campaign, Job, Message, OpsMessage, ReportKind, Resolution
+from campaigns.models.campaigns import sponsors_of
 from vendors.listing import CappedPaginator
 
 FINAL = (Status.STOPPED, Status.LOGGED)
@@ -65,7 +66,7 @@ class CampaignFilter(admin.ListFilter):
 
 
 def chosen(typed: str, viewer: Any) -> Campaign | None:
-    mine = Campaign.objects.of_sponsors(scope.sponsors_of(viewer))
+    mine = Campaign.objects.of_sponsors(sponsors_of(viewer))
     return mine.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
 
 

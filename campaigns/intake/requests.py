@@ -24,7 +24,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
 from campaigns.lifecycle import Status
-from campaigns.models import references
+from campaigns.models.jobs import new_uuids
 
 
 class ConnectionPool:
@@ -220,4 +220,4 @@ def _messages(requests: Sequence[Request]) -> str:
 
 def _named(request: Request) -> Iterator[tuple[int, bytes, tuple[str, dict[str, Any]]]]:
     ids = range(request.first_message, request.first_message + len(request.recipients))
-    return zip(ids, references.uuids(ids), request.recipients, strict=True)
+    return zip(ids, new_uuids(ids), request.recipients, strict=True)

@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from campaigns.intake.checking import BadInput
 from campaigns.lifecycle import Status
-from campaigns.models import Campaign, Job, Sponsor, references
+from campaigns.models import Campaign, Job, Sponsor
+from campaigns.models.jobs import new_uuids
 from vendors.models import Credential, known_zone
 
 FARTHEST = timedelta(days=3653)  # ten years
@@ -195,7 +196,7 @@ def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes,
     """(lines in the text format of PostgreSQL's COPY, their number)"""
     lines: list[bytes] = []
     ids = range(campaign.first_message, campaign.first_message + campaign.size + 1)  # one too many is noticed
-    for id, uuid, (recipient, fields) in zip(ids, references.uuids(ids), recipients, strict=False):
+    for id, uuid, (recipient, fields) in zip(ids, new_uuids(ids), recipients, strict=False):
         params = orjson.dumps(fields).replace(b"\\", b"\\\\")  # JSON has no other character that COPY minds
         lines.append(b"%d\t%b\t%d\t%b\t%b\n" % (id, uuid, campaign.pk, _escaped(recipient), params))
         if len(lines) == BLOCK_ROWS:

@@ -1,12 +1,14 @@
 """The rows of the work.
 
-mail: campaigns, messages, jobs. api_clients: sessions, which the HTTP front gives for a send request, and webhooks.
-operations: nights, the store, the last audit.
+campaigns: sponsors, campaigns, whose rows one may see. jobs: messages and the jobs that send them. api_clients:
+sessions, which the HTTP front gives for a send request, and webhooks. operations: nights, decisions about doubts, the
+store, the last audit.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
-from campaigns.models.mail import HOLDING, Campaign, Delivery, Job, Message, OpsMessage, ReportKind, Resolution, Sponsor
-from campaigns.models.operations import Audited, DispatchRun, Store
+from campaigns.models.campaigns import Campaign, Sponsor
+from campaigns.models.jobs import HOLDING, Delivery, Job, Message, OpsMessage, ReportKind
+from campaigns.models.operations import Audited, DispatchRun, Resolution, Store
 
 __all__ = [
     "HOLDING",

@@ -7,8 +7,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from campaigns.models.mail import Job, Sponsor
-from campaigns.models.scope import OfSponsors
+from campaigns.models.campaigns import OfSponsors, Sponsor
+from campaigns.models.jobs import Job
 from vendors.models import EncryptedJSONField
 
 

@@ -1,8 +1,11 @@
-"""Rows about the work itself: nightly dispatches, what the audit found last, and which PostgreSQL wrote the rows."""
+"""Rows about the work itself: nights, decisions about doubts, the last audit, and which PostgreSQL wrote the rows."""
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils import timezone
 
+from campaigns.models.campaigns import OfSponsors
+from campaigns.models.jobs import Message
 from vendors.models import Vendor
 
 
@@ -23,6 +26,31 @@ class DispatchRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.vendor} {self.local_date}"
+
+
+class Resolution(models.Model):
+    """Who settled a message in doubt, as what, and why. Never changed, never deleted."""
+
+    class Decision(models.TextChoices):
+        SENT = "sent"
+        FAILED = "failed"
+        RESEND = "resend", "send again"
+
+    SPONSOR = "message__campaign__sponsor"
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="resolutions", db_constraint=False)
+    decision = models.CharField(max_length=10, choices=Decision.choices)
+    reason = models.TextField()
+    decided_by = models.CharField(max_length=150)
+    evidence = models.TextField(blank=True, help_text="What had been seen of the call")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.decision} {self.message_id}"
 
 
 class Audited(models.Model):

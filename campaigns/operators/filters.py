@@ -13,7 +13,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from campaigns import labels
 from campaigns.lifecycle import GROUPS, PARENTS, Status
 from campaigns.models import Job
-from campaigns.models.mail import DOUBTS, FAILED
+from campaigns.models.jobs import DOUBTS, FAILED
 
 DATES = {"created": "created_at", "dispatched": "dispatched_at", "sent": "finished_at"}
 LEAVES = ~Q(status__in=PARENTS)

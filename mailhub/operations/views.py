@@ -23,7 +23,8 @@ from campaigns import audit
 from campaigns.failover import recovery
 from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
-from campaigns.models import Store, scope
+from campaigns.models import Store
+from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of
 from mailhub.operations import dashboard, plot
 from vendors.history import Actor
 from vendors.limits.values import Limit
@@ -44,7 +45,7 @@ class PollMiddleware:
         return HttpResponse("Your session has ended.", "text/plain", 401, headers=headers)
 
 
-MAY_RECOVER = ("campaigns.add_resolution", scope.ALL_SPONSORS)  # messages of all sponsors go into doubt
+MAY_RECOVER = ("campaigns.add_resolution", ALL_SPONSORS)  # messages of all sponsors go into doubt
 DECIDED = 5  # recoveries that are shown
 
 
@@ -100,8 +101,8 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": "Operations",
-        "pulse": dashboard.read(scope.sponsor_ids_of(user)),
-        "audits": user.has_perm(scope.ALL_SPONSORS),
+        "pulse": dashboard.read(sponsor_ids_of(user)),
+        "audits": user.has_perm(ALL_SPONSORS),
         "app_list": admin.site.get_app_list(request),
         "spans": SPANS,
     }
@@ -109,9 +110,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    return render(
-        request, "admin/operations/dashboard.html", {"pulse": dashboard.read(scope.sponsor_ids_of(request.user))}
-    )
+    return render(request, "admin/operations/dashboard.html", {"pulse": dashboard.read(sponsor_ids_of(request.user))})
 
 
 def halted(request: HttpRequest) -> HttpResponse:
@@ -121,7 +120,7 @@ def halted(request: HttpRequest) -> HttpResponse:
 
 def throughput(request: HttpRequest) -> JsonResponse:
     minutes = request.GET.get("minutes", "60")
-    told = plot.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60, scope.sponsor_ids_of(request.user))
+    told = plot.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60, sponsor_ids_of(request.user))
     return JsonResponse(told)
 
 
@@ -177,7 +176,7 @@ def urls() -> list[URLPattern]:
         path("operations/pulse/", _for(jobs, live), name="operations-pulse"),
         path("operations/throughput/", _for(jobs, throughput), name="operations-throughput"),
         path("operations/workers/", _for(jobs, at_work), name="operations-workers"),
-        path("operations/audit/", _for(scope.ALL_SPONSORS, promises), name="operations-audit"),
+        path("operations/audit/", _for(ALL_SPONSORS, promises), name="operations-audit"),
         path("operations/halt/", _for(jobs, halted), name="operations-halt"),
         path("operations/recover/", _for(MAY_RECOVER, recover), name="operations-recover"),
         path("operations/vendors/<int:vendor_id>/", _for(vendors, meter), name="operations-vendor"),

@@ -16,7 +16,8 @@ from campaigns import audit, delivery_reports
 from campaigns.claiming import claims
 from campaigns.connections import connect
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, OpsMessage, references
+from campaigns.models import Job, Message, OpsMessage
+from campaigns.models.jobs import new_uuids, read_reference
 from campaigns.sending import recording
 from tests import factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
@@ -49,10 +50,10 @@ def broken() -> list[str]:
 
 def test_a_reference_tells_its_message_and_a_guess_does_not() -> None:
     ids = range(2**40, 2**40 + 4001)
-    made = [references.read(f"{factories.UUID(uuid.decode())}-3") for uuid in references.uuids(ids)]
+    made = [read_reference(f"{factories.UUID(uuid.decode())}-3") for uuid in new_uuids(ids)]
     assert [one.id for one in made if one] == list(ids) and {one.resend_no for one in made if one} == {3}
     assert len({one.uuid for one in made if one}) == len(ids) and {one.uuid.version for one in made if one} == {8}
-    assert references.read(f"{uuid4()}-0") is None, "made before numbers stood in uuids"
+    assert read_reference(f"{uuid4()}-0") is None, "made before numbers stood in uuids"
 
 
 @pytest.mark.parametrize(

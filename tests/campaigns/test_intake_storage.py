@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from campaigns import intake
 from campaigns.content import templates
 from campaigns.lifecycle import S
-from campaigns.models import Campaign, Job, Message, references
+from campaigns.models import Campaign, Job, Message
+from campaigns.models.jobs import read_reference
 from tests import factories as make
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ def test_a_campaign_its_messages_and_its_job_cover_one_block_of_ids() -> None:
     messages = Message.objects.filter(campaign=campaign).order_by("id")
     assert [message.id for message in messages] == list(range(job.first_message, job.end))
     assert len({message.uuid for message in messages}) == 2
-    assert [references.read(message.reference) for message in messages] == [
+    assert [read_reference(message.reference) for message in messages] == [
         (message.id, message.uuid, 0) for message in messages
     ], "a receipt finds its message by what stands in its reference"
     assert [(message.resend_no, message.dequeued_at, message.sent_at) for message in messages] == [(0, None, None)] * 2

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from campaigns.decisions import Verdict
 from campaigns.lifecycle import DONE, PARENTS, Status
-from campaigns.models import Job, Message, references
+from campaigns.models import Job, Message
+from campaigns.models.jobs import read_reference
 from campaigns.operators import actions
 from tests.chaos.crew import FREEZE
 from tests.chaos.mail import StormVendor
@@ -84,7 +85,7 @@ class Operators:
         """What no vendor can tell is settled by the vendor's report, as in life. How many there were."""
         settled = 0
         for one in vendors:
-            accepted = {found.id for name in one.sandbox.books().accepted if (found := references.read(name))}
+            accepted = {found.id for name in one.sandbox.books().accepted if (found := read_reference(name))}
             doubts = Message.objects.filter(in_doubt_at__isnull=False, campaign__credential__vendor=one.vendor)
             mine = set(doubts.values_list("pk", flat=True))
             for ids, decision in ((mine & accepted, "sent"), (mine - accepted, "resend")):
@@ -99,7 +100,7 @@ class Operators:
             (reference.id, entry.wall)
             for one in vendors
             for entry in one.sandbox.books().entries
-            if (reference := references.read(entry.reference))
+            if (reference := read_reference(entry.reference))
         ]
         found = [
             f"P5: message {pk} of job {stop.job_id} was called {wall - stop.at:.1f} s after the stop"

@@ -1,0 +1,99 @@
+"""Campaigns and on whose behalf they go out; and whose rows a user or a program may see.
+
+The admin and the commands ask with `sponsors_of`, the HTTP front with the sponsor of its key; each queryset that holds
+rows of a sponsor has `of_sponsors`.
+"""
+
+from collections.abc import Collection
+from typing import Any, Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Index, Q, QuerySet
+from django.utils import timezone
+
+from vendors.models import Credential, known_zone
+
+ALL_SPONSORS = "campaigns.all_sponsors"
+
+
+class OfSponsors(QuerySet):
+    """Rows that belong to a sponsor, by the path that their model names in SPONSOR."""
+
+    def of_sponsors(self, sponsors: "Collection[int] | QuerySet[Any] | None") -> Self:
+        """Those of these sponsors; None: of all."""
+        if sponsors is None:
+            return self
+        model: Any = self.model
+        return self.filter(**{f"{model.SPONSOR}__in": sponsors})
+
+
+def sponsors_of(user: Any) -> "QuerySet[Any] | None":
+    """The sponsors of a person: all (None) for who has the permission, else those that name the person."""
+    return None if user.has_perm(ALL_SPONSORS) else user.sponsors.values("pk")
+
+
+def sponsor_ids_of(user: Any) -> list[int] | None:
+    """The same for statements of our own."""
+    mine = sponsors_of(user)
+    return None if mine is None else [row["pk"] for row in mine]
+
+
+# Which campaigns have a time: of a hundred thousand jobs in a queue, theirs are found by this index.
+TIMED = Index(
+    fields=["id"],
+    include=["send_at", "hours_from", "hours_to", "time_zone"],
+    condition=Q(send_at__isnull=False) | Q(hours_from__isnull=False),
+    name="campaign_timed",
+)
+
+
+class Sponsor(models.Model):
+    """On whose behalf mail goes out."""
+
+    SPONSOR = "pk"
+    name = models.CharField(max_length=100, unique=True)
+    people = models.ManyToManyField(
+        settings.AUTH_USER_MODEL,
+        blank=True,
+        related_name="sponsors",
+        help_text="Who sees this sponsor's mail; whoever has the permission for all sponsors need not stand here.",
+    )
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        permissions = [("all_sponsors", "Can see the mail of all sponsors")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Campaign(models.Model):
+    """One content for one list of recipients, for one sponsor over one credential."""
+
+    SPONSOR = "sponsor"
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="campaigns")
+    credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="campaigns")
+    name = models.CharField(max_length=200)
+    subject = models.TextField(blank=True)
+    body = models.TextField(blank=True)
+    html = models.BooleanField(default=False, help_text="The body is HTML: fields are escaped in it.")
+    first_message = models.BigIntegerField(editable=False)
+    size = models.PositiveIntegerField(editable=False, help_text="Recipients")
+    send_at = models.DateTimeField(null=True, blank=True, help_text="Not before this time; empty: by the job's mode.")
+    hours_from = models.TimeField(null=True, blank=True, help_text="Sending hours, local: calls start from then on")
+    hours_to = models.TimeField(null=True, blank=True, help_text="... and none start from then on.")
+    time_zone = models.CharField(max_length=64, blank=True, validators=[known_zone], help_text="Of the sending hours")
+    deadline = models.DateTimeField(null=True, blank=True, help_text="What was not called by then expires.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [TIMED, models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name")]
+
+    def __str__(self) -> str:
+        return self.name
