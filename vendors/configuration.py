@@ -1,15 +1,12 @@
-"""Where a vendor's secrets go. Who changes that need not know them, so what is stored is forgotten.
+"""Changes of a vendor that have a rule: its settings, rate limits and signing keys; and its first mailcasters.
 
-Otherwise whoever may edit a vendor could read its secrets: by one letter to an address of their own.
-
-With what a vendor signs its receipts: made, rotated, taken away.
-
-The mailcasters that a new vendor starts with (document 003).
+Who changes where secrets go need not know them, so the stored ones are forgotten. Otherwise whoever may edit a vendor
+could read its secrets: by one letter to an address of their own.
 """
 
 import base64
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +16,9 @@ from django.db.models.functions import Coalesce, Least
 
 from vendors import adapters, history
 from vendors.adapters.base import InvalidSettings
-from vendors.models import Credential, Mailcaster, ReceiptKey, Vendor
+from vendors.models import Credential, Mailcaster, RateLimit, ReceiptKey, Vendor
+
+LimitSpec = tuple[int, float]  # units in any so many seconds
 
 # A caster that is there for small jobs cuts small children (the sizes of document 003's example), so that it is soon
 # free for the next small job; the others cut by the document's defaults. One serves nothing but small jobs: a long
@@ -41,6 +40,43 @@ def create_default_casters(vendor: Vendor) -> list[Mailcaster]:
         )
         for name, kind, low, high in DEFAULT
     ]
+
+
+LATENCIES = (0.2, 1.0)  # seconds, as examples
+
+
+def rate_limits(vendor: Vendor, credential: Credential | None = None) -> list[LimitSpec]:
+    """The vendor's own, or the credential's."""
+    rows = RateLimit.objects.filter(vendor=vendor, credential=credential)
+    return [(row.units, row.seconds) for row in rows]
+
+
+@transaction.atomic
+def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: Iterable[LimitSpec]) -> bool:
+    """In force from the next grant on. A limit that stays is not touched. False: nothing had to change."""
+    Vendor.objects.select_for_update().get(pk=vendor.pk)  # of two who replace, one after the other
+    wanted = {seconds: units for units, seconds in windows}
+    there = RateLimit.objects.filter(vendor=vendor, credential=credential)
+    gone = [row for row in there if wanted.get(row.seconds) != row.units]
+    kept = {row.seconds for row in there} - {row.seconds for row in gone}
+    there.filter(pk__in=[row.pk for row in gone]).delete()
+    fresh = {seconds: units for seconds, units in wanted.items() if seconds not in kept}
+    for seconds, units in fresh.items():
+        RateLimit.objects.create(vendor=vendor, credential=credential, units=units, seconds=seconds)
+    return bool(gone or fresh)
+
+
+def describe_rate_limit(window: LimitSpec) -> str:
+    """What a limit comes to, because a place is held until its window has passed since the call ended."""
+    units, seconds = window
+    if not units:
+        return f"0/{seconds:g}: paused"
+    rates = ", ".join(f"{units * seconds / (seconds + wait):.4g} with {wait:g} s" for wait in LATENCIES)
+    return (
+        f"{units}/{seconds:g}: never more than {units:,} calls in any {seconds:g} s. Reached are "
+        f"{units:,} × {seconds:g}/({seconds:g} + the vendor's latency): {rates}. "
+        "The longest window that the contract allows is the fastest."
+    )
 
 
 OVERLAP = timedelta(days=1)  # both keys are valid so long

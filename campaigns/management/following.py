@@ -1,13 +1,15 @@
 """Waits for jobs to end and says how they did: for the commands with --wait."""
 
+import sys
 from collections.abc import Callable, Iterable
 from time import monotonic, sleep
 
 from django.core.management.base import CommandError
 from django.db.models import Q
+from rich import progress
+from rich.console import Console
 
 from campaigns.lifecycle import DONE, Status
-from campaigns.management.bars import Bars
 from campaigns.models import Job
 from campaigns.progress import Progress, of_jobs
 
@@ -23,17 +25,17 @@ def follow(
 ) -> Progress:
     """Waits until all the jobs and their children are over; returns the progress of all together.
 
-    count: messages still to go, for the progress bar. Raises CommandError at Ctrl-C.
+    Shows a progress bar on standard error, if that is a terminal. count: messages still to go. Raises CommandError at
+    Ctrl-C.
     """
     ids, states = list(job_ids), tuple(over)
     try:
-        with Bars() as bars:
-            show = None
+        with progress.Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bars:
+            bar = bars.add_task("Sending", total=None)
             while True:
                 began = monotonic()
                 sums = _sums(ids)
-                show = show or bars.sending(sums.size)
-                show(sums.size - count(sums))
+                bars.update(bar, total=sums.size, completed=sums.size - count(sums))
                 if not _open(ids, states):
                     return _sums(ids)
                 sleep(max(POLL_SECONDS, REST * (monotonic() - began)))

@@ -5,7 +5,7 @@ from typing import Any
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
-from mailhub.front import delivery_reports, messages, problems, services, sessions, webhooks
+from mailhub.front import messages, problems, sessions, vendors, webhooks
 from mailhub.front.schemas import SendRequest, WebhookIn
 from vendors.adapters.reports import ReceiptsIn
 
@@ -45,5 +45,5 @@ api = Api(
     description="Bulk mail through vendors with limits: never twice, never lost, never too fast.",
 )
 problems.install(api)
-for router in (messages.router, sessions.router, services.router, webhooks.router, delivery_reports.router):
+for router in (messages.router, sessions.router, vendors.router, webhooks.router):
     api.add_router("", router)

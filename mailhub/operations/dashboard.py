@@ -21,7 +21,7 @@ from campaigns.forecast.queues import Sponsors, VendorQueue
 from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
 from campaigns.tasks import WEBHOOKS
-from mailhub.operations.meters import WindowUsage, meters
+from mailhub.operations.charts import WindowUsage, limits_of, meters
 from vendors import health
 from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
@@ -155,11 +155,6 @@ def read(sponsors: Sponsors = None) -> Dashboard:
         attention=doubts.order_by()[: COUNTED + 1].count(),
         parked=_parked(now),
     )
-
-
-def limits_of(vendor: Vendor) -> tuple[Limit, ...]:
-    """Over all of its credentials together."""
-    return tuple(Limit(one.units, one.seconds) for one in vendor.limits.all() if one.credential_id is None)
 
 
 def ends(end: Eta, in_line: int, now: datetime) -> str:

@@ -25,7 +25,7 @@ from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
 from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of
-from mailhub.operations import dashboard, plot
+from mailhub.operations import charts, dashboard
 from vendors.history import Actor
 from vendors.limits.values import Limit
 from vendors.models import Vendor
@@ -120,7 +120,7 @@ def halted(request: HttpRequest) -> HttpResponse:
 
 def throughput(request: HttpRequest) -> JsonResponse:
     minutes = request.GET.get("minutes", "60")
-    told = plot.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60, sponsor_ids_of(request.user))
+    told = charts.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60, sponsor_ids_of(request.user))
     return JsonResponse(told)
 
 
@@ -146,7 +146,7 @@ def meter(request: HttpRequest, vendor_id: int) -> HttpResponse:
 def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
     """What other limits would change, before they are saved: limit=5/60 as often as there are limits."""
     vendor = get_object_or_404(Vendor.objects.prefetch_related("limits"), pk=vendor_id)
-    now, old = timezone.now(), dashboard.limits_of(vendor)
+    now, old = timezone.now(), charts.limits_of(vendor)
     try:
         new = tuple(_limit(typed) for typed in request.GET.getlist("limit"))
     except ValueError:

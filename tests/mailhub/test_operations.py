@@ -14,7 +14,7 @@ from django.utils import timezone
 from campaigns import tasks
 from campaigns.forecast import queues
 from campaigns.models import Job
-from mailhub.operations import dashboard, plot
+from mailhub.operations import charts, dashboard
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
 from tests.waiting import wait_until
@@ -103,7 +103,7 @@ class TestPulse:
         (row,) = [row for row in seen.vendors if row.vendor == vendor]
         assert "(3 h " in row.ends, "the line is as long as it is"
         assert client.get("/admin/operations/audit/").status_code == 403
-        (line,) = plot.throughput(minute + timedelta(minutes=1), 60, [velma.pk])["vendors"]
+        (line,) = charts.throughput(minute + timedelta(minutes=1), 60, [velma.pk])["vendors"]
         assert sum(line["values"]) == 7
         assert dashboard.read().waiting == 1015
 
@@ -123,7 +123,7 @@ class TestPlot:
         at = now.replace(second=0, microsecond=0) - timedelta(minutes=3)
         for share, count in enumerate((4, 5)):
             Minute.objects.create(vendor=vendor, at=at, share=share, accepted=count)
-        told = plot.throughput(now, 60)
+        told = charts.throughput(now, 60)
         assert len(told["times"]) == 60
         (line,) = told["vendors"]
         assert sum(line["values"]) == 9 == line["values"][told["times"].index(int(at.timestamp()))]

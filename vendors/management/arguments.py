@@ -11,9 +11,8 @@ from django.db.models import Model
 
 from vendors import adapters
 from vendors.adapters.base import InvalidSettings
+from vendors.configuration import LimitSpec
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
-
-LimitSpec = tuple[int, float]  # units in any so many seconds
 
 
 def pairs(words: Iterable[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
+from rich.console import Console
+from rich.progress import Progress
 
 from campaigns import intake
 from campaigns.content import templates
@@ -23,7 +25,6 @@ from campaigns.intake import At, Hours
 from campaigns.intake.storage import check_times, parse_at, parse_hours, parse_moment
 from campaigns.lifecycle import Status
 from campaigns.management import following
-from campaigns.management.bars import Bars
 from campaigns.models import Job, Sponsor
 from campaigns.sending_hours import describe_opening, opens_at
 from campaigns.tasks import notify_vendors
@@ -80,7 +81,7 @@ class Command(BaseCommand):
         if options["time_zone"] and not options["hours"]:
             raise CommandError("--time-zone goes with --hours", returncode=2)
         try:
-            with tempfile.TemporaryFile() as spool, Bars() as bars:
+            with tempfile.TemporaryFile() as spool, _bars() as bars:
                 job = _accept(_spooled(options["file"], spool), options, bars)
         except (intake.BadInput, templates.TemplateError) as error:
             raise CommandError(f"nothing was stored\n{error}") from error
@@ -104,7 +105,7 @@ class Command(BaseCommand):
             raise SystemExit(code)
 
 
-def _accept(file: BinaryIO, options: dict[str, Any], bars: Bars) -> Job:
+def _accept(file: BinaryIO, options: dict[str, Any], bars: Progress) -> Job:
     """Checks and stores the campaign. Raises CommandError, BadInput, TemplateError; then nothing is stored."""
     vendor = _vendor(options["vendor"])
     credential = _credential(vendor, options["credential"])
@@ -114,7 +115,7 @@ def _accept(file: BinaryIO, options: dict[str, Any], bars: Bars) -> Job:
         raise CommandError("an e-mail needs a --subject")
     at, hours, deadline = _times(options, vendor)
     content = templates.compile(subject, body, options["html"])
-    recipients = intake.check_table(intake.Table(file), vendor.channel, content, bars.reading(file))
+    recipients = intake.check_table(intake.Table(file), vendor.channel, content, _reading(bars, file))
     return intake.accept(
         sponsor=sponsor,
         credential=credential,
@@ -126,8 +127,27 @@ def _accept(file: BinaryIO, options: dict[str, Any], bars: Bars) -> Job:
         at=at,
         hours=hours,
         deadline=deadline,
-        progress=bars.storing(len(recipients)),
+        progress=_storing(bars, len(recipients)),
     )
+
+
+def _bars() -> Progress:
+    """On standard error, and only if that is a terminal; they are gone when it ends."""
+    return Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
+
+
+def _reading(bars: Progress, file: BinaryIO) -> Callable[[], None]:
+    """Call what it returns now and then; file: seekable, its place is the progress."""
+    place = file.tell()
+    bar = bars.add_task("Checking", total=file.seek(0, 2))
+    file.seek(place)
+    return lambda: bars.update(bar, completed=file.tell())
+
+
+def _storing(bars: Progress, recipients: int) -> Callable[[int], None]:
+    """Call what it returns with how many are stored."""
+    bar = bars.add_task("Storing", total=recipients)
+    return lambda stored: bars.update(bar, completed=stored)
 
 
 def _spooled(name: str, spool: BinaryIO) -> BinaryIO:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from campaigns.failover import guard
-from mailhub.operations import dashboard, plot
+from mailhub.operations import charts, dashboard
 from vendors.management.output import PIPE_WIDTH, write_json
 
 REDRAW_SECONDS = 2.0
@@ -55,7 +55,7 @@ class Command(BaseCommand):
 
 def _picture(found: dashboard.Workers, width: int) -> RenderableType:
     now, seen = timezone.now(), dashboard.read()
-    lines = {one["name"]: one["values"] for one in plot.throughput(now, MINUTES)["vendors"]}
+    lines = {one["name"]: one["values"] for one in charts.throughput(now, MINUTES)["vendors"]}
     table = Table("vendor", "limit", "window", box=None, header_style="bold", pad_edge=False)
     table.add_column("waiting", justify="right")
     table.add_column("ends about")

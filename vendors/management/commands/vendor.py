@@ -12,9 +12,8 @@ from django.db.models import ProtectedError
 from django.utils import timezone
 
 from vendors import adapters, configuration, health
-from vendors import configuration as receipt_keys
 from vendors import history as records
-from vendors.management import arguments, terms
+from vendors.management import arguments
 from vendors.management import facts as history
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
@@ -86,7 +85,7 @@ class Command(BaseCommand):
             with transaction.atomic():
                 row.save()
                 Credential.objects.create(vendor=row)
-                terms.replace(row, None, limits)
+                configuration.replace_rate_limits(row, None, limits)
                 if not options["no_casters"]:
                     configuration.create_default_casters(row)
                 history.added(row)
@@ -94,7 +93,7 @@ class Command(BaseCommand):
             self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
             return
         told = f"{slug}: added, with the credential default and {row.mailcasters.count()} casters"
-        self._tell(row, "\n".join([told, *map(terms.price, limits)]), options)
+        self._tell(row, "\n".join([told, *map(configuration.describe_rate_limit, limits)]), options)
 
     def do_list(self, **options: Any) -> None:
         rows = [vendor_facts(row) for row in Vendor.objects.prefetch_related("limits", "credentials", "mailcasters")]
@@ -103,7 +102,8 @@ class Command(BaseCommand):
     def do_show(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
         lines = [f"{name}: {word(value)}" for name, value in vendor_facts(row).items()]
-        self._tell(row, "\n".join([*lines, *map(terms.price, terms.of(row))]), options)
+        lines += map(configuration.describe_rate_limit, configuration.rate_limits(row))
+        self._tell(row, "\n".join(lines), options)
 
     def do_set(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
@@ -134,8 +134,8 @@ class Command(BaseCommand):
         told = ""
         if windows or options["clear"]:
             with history.kept(login, credential_facts) if login else history.kept(row, vendor_facts):
-                told = "changed\n" if terms.replace(row, login, windows) else "already so\n"
-        now = "\n".join(map(terms.price, terms.of(row, login))) or "no limit"
+                told = "changed\n" if configuration.replace_rate_limits(row, login, windows) else "already so\n"
+        now = "\n".join(map(configuration.describe_rate_limit, configuration.rate_limits(row, login))) or "no limit"
         self._tell(row, f"{login or slug}: {told}{now}", options)
 
     def do_pause(self, slug: str, **options: Any) -> None:
@@ -183,7 +183,7 @@ class Command(BaseCommand):
         row = arguments.vendor(slug)
         if options["off"]:
             with transaction.atomic():
-                if gone := receipt_keys.revoke_signing_keys(row):
+                if gone := configuration.revoke_signing_keys(row):
                     history.changed(row, "receipts are not taken any more")
             told = "receipts are not taken any more" if gone else "there was no secret"
             self._tell(row, f"{slug}: {told}", options)
@@ -191,7 +191,7 @@ class Command(BaseCommand):
         if not adapters.load(row.adapter)(row.settings, {}).capabilities.receipts:
             raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
         with transaction.atomic():
-            secret = receipt_keys.rotate_signing_key(row, timezone.now())
+            secret = configuration.rotate_signing_key(row, timezone.now())
             history.changed(row, "a new secret for receipts")
         address = f"/api/v1/receipts/{slug}"
         facts = {"slug": slug, "address": address, "secret": secret}
@@ -216,10 +216,10 @@ class Command(BaseCommand):
         return wanted | ({"sandbox": True} if options["sandbox"] else {})
 
     def _compare(
-        self, row: Vendor, wanted: dict[str, Any], limits: list[arguments.LimitSpec] | None, options: dict[str, Any]
+        self, row: Vendor, wanted: dict[str, Any], limits: list[configuration.LimitSpec] | None, options: dict[str, Any]
     ) -> None:
         faults = arguments.differences(row, wanted)
-        if limits is not None and terms.of(row) != limits:
+        if limits is not None and configuration.rate_limits(row) != limits:
             faults.append(f"the limits are {word(vendor_facts(row)['limits']) or 'none'}")
         if faults:
             raise CommandError(f"{row.slug} is already there, and differs: " + "; ".join(faults))

@@ -1,18 +1,29 @@
-"""POST /receipts/{vendor}: a vendor's delivery reports on letters that it had accepted."""
+"""GET /services: all vendors, whether each accepts work now, and if not, when to try again.
 
+POST /receipts/{vendor}: a vendor's delivery reports on letters that it had accepted.
+"""
+
+import math
+from typing import Any
+
+from django.conf import settings
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Router, Status
 
 from campaigns import delivery_reports, tasks
+from mailhub.front.forecasts import forecasts
+from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid, located
-from mailhub.front.schemas import ProblemOut, ReceiptsOut
-from vendors import adapters, configuration
+from mailhub.front.schemas import ProblemOut, ReceiptsOut, ServicesOut
+from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
+from vendors import adapters, configuration, health
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported
 from vendors.models import Vendor
 
-router = Router(tags=["vendors"])
-PROBLEMS = dict.fromkeys((400, 401, 413, 422, 503), ProblemOut)
+router = Router()
+PROBLEMS = dict.fromkeys((401, 403, 429, 503), ProblemOut)
+REPORT_PROBLEMS = dict.fromkeys((400, 401, 413, 422, 503), ProblemOut)
 SIGNED = [
     {"in": "header", "name": name, "schema": {"type": "string"}, "description": "As Standard Webhooks has it"}
     for name in ("webhook-id", "webhook-timestamp", "webhook-signature")
@@ -20,9 +31,46 @@ SIGNED = [
 BODY = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/ReceiptsIn"}}}, "required": True}
 
 
+@router.get(
+    "/services",
+    tags=["services"],
+    auth=Key("send", "read", "ops"),
+    response={200: ServicesOut, **PROBLEMS},
+    summary="All vendors",
+)
+def list_services(request: HttpRequest) -> dict[str, Any]:
+    """A test key sees sandbox vendors only."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    vendors = [vendor for _, vendor in sorted(vendor_cache.snapshots().items()) if vendor.sandbox or not caller.test]
+    return {"data": [_facts(vendor) for vendor in vendors]}
+
+
+def _facts(vendor: VendorSnapshot) -> dict[str, Any]:
+    status = health.at(settings.REDIS_URL).look(vendor.id, vendor.policy)
+    wait = vendor.policy.retry_after if vendor.paused else status.seconds
+    accepting = vendor.paused is None and status.accepting
+    return {
+        "slug": vendor.slug,
+        "name": vendor.name,
+        "channel": vendor.channel,
+        "sandbox": vendor.sandbox,
+        "accepting": accepting,
+        "paused": vendor.paused,
+        "retry_after": None if accepting else max(1, math.ceil(wait)),
+        "good": status.good,
+        "bad": status.bad,
+        "ratio": status.ratio,
+        "threshold": vendor.policy.min_ratio,
+        "limits": [f"{limit.units}/{limit.seconds:g}" for limit in vendor.limits],
+        "waiting": forecasts.waiting(vendor),
+        "forecast": forecasts.of(vendor, 1, None),
+    }
+
+
 @router.post(
     "/receipts/{vendor}",
-    response={202: ReceiptsOut, **PROBLEMS},
+    tags=["vendors"],
+    response={202: ReceiptsOut, **REPORT_PROBLEMS},
     summary="A vendor's receipts: delivered or bounced",
     openapi_extra={"parameters": SIGNED, "requestBody": BODY},
 )

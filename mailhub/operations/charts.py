@@ -1,0 +1,79 @@
+"""What the operations page draws: how full each limit's window is, and messages per minute and vendor."""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F, Sum
+
+from campaigns.forecast.queues import Sponsors
+from vendors.limits.values import Limit
+from vendors.models import Minute, Vendor
+
+CELLS = 20  # up to so many places are drawn one by one
+SPANS = {3600.0: "hour", 86_400.0: "day"}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowUsage:
+    """One limit and how many of its places are taken; None: Redis cannot be asked."""
+
+    limit: Limit
+    used: int | None
+
+    @property
+    def words(self) -> str:
+        return f"{self.limit.units:,} per {SPANS.get(self.limit.seconds) or f'{self.limit.seconds:g} s'}"
+
+    @property
+    def cells(self) -> list[bool]:
+        """Each place, taken or not; empty where they are too many to draw."""
+        units = self.limit.units
+        return [place < (self.used or 0) for place in range(units)] if units <= CELLS else []
+
+    @property
+    def share(self) -> int:
+        """Percent taken."""
+        return min(100, round(100 * (self.used or 0) / self.limit.units)) if self.limit.units else 100
+
+
+def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[WindowUsage]:
+    """taken: when each of the latest calls was over, or will be at the latest, as the throttle has it."""
+    now = time.time()
+    if taken is None:
+        return [WindowUsage(limit, None) for limit in limits]
+    return [WindowUsage(limit, sum(over + limit.seconds > now for over in taken)) for limit in limits]
+
+
+def throughput(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[str, Any]:
+    """The last so many whole minutes: their beginnings (unix seconds) and each vendor's answers and limit.
+
+    For the plot: 60 rows an hour and share, no count over messages. Answers to these sponsors' mail; None: to
+    everybody's.
+    """
+    last = now.replace(second=0, microsecond=0)
+    first = last - timedelta(minutes=minutes)
+    values: dict[int, dict[int, int]] = defaultdict(dict)
+    minute = Minute.objects.filter(at__gte=first, at__lt=last)
+    told = (minute if sponsors is None else minute.filter(sponsor__in=sponsors)).values_list("vendor_id", "at")
+    for vendor_id, at, count in told.annotate(count=Sum(F("accepted") + F("refused") + F("in_doubt"))):
+        values[vendor_id][int(at.timestamp())] = count
+    times = [int((first + timedelta(minutes=n)).timestamp()) for n in range(minutes)]
+    vendors = Vendor.objects.filter(pk__in=values).prefetch_related("limits")
+    rows = [(vendor, [values[vendor.pk].get(at, 0) for at in times]) for vendor in vendors]
+    series = [{"name": vendor.slug, "values": counts, "limit": per_minute(vendor)} for vendor, counts in rows]
+    return {"times": times, "vendors": series}
+
+
+def limits_of(vendor: Vendor) -> tuple[Limit, ...]:
+    """Over all of its credentials together."""
+    return tuple(Limit(one.units, one.seconds) for one in vendor.limits.all() if one.credential_id is None)
+
+
+def per_minute(vendor: Vendor) -> float | None:
+    """What its limits allow in the long run; None: without a limit."""
+    rates = [60 * limit.units / limit.seconds for limit in limits_of(vendor)]
+    return min(rates) if rates else None
