@@ -19,7 +19,8 @@ HEAD = """\
 Made by `make bench-page` from what `make bench` measured; nothing in it is typed by hand. Each benchmark is a command
 that takes its yardstick in the same run, in turns with what it measures, because a machine's speed drifts: a ratio is
 the middle of the ratios within a round, and in brackets stand the lowest and the highest. Vendors, databases and
-senders share the machine, so absolute figures are this machine's; the ratios are what to look at.
+senders share the machine, so absolute figures are this machine's; the ratios are what to look at. To measure some
+alone, name them with their numbers: `make bench BENCHMARKS="http_client,20000,5 smtp,10000,5"`.
 """
 MISSED = """\
 What is missed, and why. *Two processes:* senders, databases and receiver share the two cores, and one process with its
