@@ -14,8 +14,8 @@ TEST_PROCESSES ?= 3
 TESTS ?=
 CHAOS ?=
 # name,its numbers; without numbers each takes its own
-BENCHMARKS ?= sending,20000,5 http_client,20000,5 receivers,60,3,12 scale,1000000,200,5 ledger,100000,5 importing smtp,10000,5 front,3,5 \
-  bells,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 desk,1000000,500000 \
+BENCHMARKS ?= sending,20000,5 http_client,20000,5 receivers,60,3,12 scale,1000000,200,5 ledger,100000,5 importing \
+  smtp,10000,5 front,3,5 bells,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 desk,1000000,500000 \
   reaching,60,1
 BENCH_RESULTS ?= .bench.jsonl
 PY := .venv/bin/python
@@ -46,6 +46,10 @@ lint: test-setup ## style, types, borders between the packages, migrations
 	.venv/bin/lint-imports
 	$(PY) manage.py makemigrations --check --dry-run
 	$(PY) manage.py check
+
+lint-openapi: setup ## the description of the API, by the rules of Redocly (needs Node.js)
+	$(PY) manage.py export_openapi_schema --api mailhub.front.api.api --indent 1 --output .openapi.json
+	npx --yes @redocly/cli@2.77.0 lint --extends recommended .openapi.json
 
 docs: .venv-docs/.installed ## the documents as a site in site/; a dead link or anchor fails
 	@rm -rf site
@@ -82,7 +86,8 @@ requirements: venv ## pin the newest versions with hashes: requirements.txt, -de
 
 clean: ## stop the embedded servers; remove .venv and all caches, but no data
 	-[ ! -x $(PY) ] || $(PY) manage.py services stop
-	rm -rf .venv .venv-docs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
+	rm -rf .venv .venv-docs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .openapi.json \
+	  staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.runtime-installed: requirements.txt

@@ -43,6 +43,8 @@ api = Api(
     version="1",
     urls_namespace="api",
     description="Bulk mail through vendors with limits: never twice, never lost, never too fast.",
+    servers=[{"url": "/"}],
+    openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
 problems.install(api)
 for router in (messages.router, sessions.router, vendors.router, webhooks.router):

@@ -32,7 +32,7 @@ PARAMETERS = [
         "schema": {"type": "boolean", "default": False},
         "description": "Check and forecast; store nothing",
     },
-    request_bodies.key_parameter("Needed, but for a dry run"),
+    request_bodies.key_parameter("Without it the answer is 400; a dry run ignores it", required=True),
 ]
 
 

@@ -30,10 +30,11 @@ def described(model: type[BaseModel]) -> dict[str, Any]:
 LONGEST_KEY = 255
 
 
-def key_parameter(description: str) -> dict[str, Any]:
+def key_parameter(description: str, required: bool = False) -> dict[str, Any]:
     """The Idempotency-Key, for the OpenAPI document."""
-    schema = {"type": "string", "maxLength": LONGEST_KEY}
-    return {"in": "header", "name": "Idempotency-Key", "schema": schema, "description": description}
+    schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY}
+    facts = {"schema": schema, "description": description, "required": required}
+    return {"in": "header", "name": "Idempotency-Key", **facts}
 
 
 def idempotency_key(request: HttpRequest) -> str:
