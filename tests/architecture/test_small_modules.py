@@ -1,0 +1,58 @@
+"""A module earns its file. One below sixty lines stands here with the reason why it cannot be part of another."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox", "waiter")
+SHORT = 60  # lines
+CONVENTIONS = {
+    "*/apps.py": "Django asks each app for it",
+    "*/models.py": "Django looks for an app's tables there",
+    "*/checks.py": "Django registers an app's checks when the app is ready",
+    "*/tasks.py": "Celery looks for an app's tasks there",
+    "*/management/commands/*.py": "Django makes a command of each file",
+    "*/__main__.py": "python -m runs it",
+    "*/urls.py": "Django's settings name the module of addresses",
+    "*/wsgi.py": "servers are given the module of the application",
+}
+NAMED = {
+    "mailhub/celery.py": "celery -A mailhub, and all that imports the package has it",
+    "mailhub/flowerconfig.py": "Flower reads its settings from a file of their own",
+    "mailhub/front/api.py": "imports every router, and none of them may import another",
+}
+
+
+def modules() -> dict[str, int]:
+    """The lines of each module; a package's __init__ says what the package is, at any length."""
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    code = [path for path in files if path.name != "__init__.py" and "migrations" not in path.parts]
+    return {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in code}
+
+
+def unearned(lines: dict[str, int]) -> list[str]:
+    """Short modules without a reason."""
+    return [file for file, count in lines.items() if count < SHORT and not has_reason(file, [*CONVENTIONS, *NAMED])]
+
+
+def has_reason(file: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch(file, pattern) for pattern in patterns)
+
+
+def test_no_module_is_short_without_a_reason() -> None:
+    found = modules()
+    assert len(found) > 150, "the test reads nothing"
+    assert unearned(found) == []
+
+
+def test_what_is_named_is_there_and_short() -> None:
+    found = modules()
+    assert [file for file in NAMED if found.get(file, SHORT) >= SHORT] == []
+
+
+@pytest.mark.parametrize("file", ["campaigns/words.py", "vendors/management/terms.py", "mailhub/front/allowance.py"])
+def test_a_short_module_would_be_seen(file: str) -> None:
+    assert unearned({file: SHORT - 1}) == [file] and unearned({file: SHORT}) == []
