@@ -1,4 +1,4 @@
-"""Vendors, their credentials, limits and casters. Secrets go in here, and never come out."""
+"""Admin pages of vendors, credentials, limits and mailcasters. Stored secrets are never shown."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ RECENT = 20  # entries of the history on a page
 
 
 class WriteOnly(forms.Textarea):
-    """Never shows what is stored, nor what was typed before an error."""
+    """A text field that shows neither the stored value nor what was typed before an error."""
 
     def format_value(self, value: Any) -> str:
         return ""
@@ -40,7 +40,7 @@ class VendorForm(forms.ModelForm):
         }
 
     def clean(self) -> dict[str, Any]:
-        """The adapter judges its settings."""
+        """Validate the settings with the adapter."""
         cleaned = super().clean() or {}
         if cleaned.get("adapter") and isinstance(cleaned.get("settings"), dict):
             try:
@@ -71,11 +71,11 @@ class CredentialForm(forms.ModelForm):
         if not secret:
             return self.instance.secret
         if not isinstance(secret, dict) or not all(isinstance(value, str) for value in secret.values()):
-            raise forms.ValidationError("One JSON object with texts, please.")
+            raise forms.ValidationError("Enter one JSON object whose values are texts.")
         return secret
 
     def clean(self) -> dict[str, Any]:
-        """The adapter judges the secret; its complaints name headers, never values."""
+        """Validate the secret with the adapter, whose errors name headers, never values."""
         cleaned = super().clean() or {}
         vendor = self.instance.vendor if self.instance.pk else cleaned.get("vendor")
         if vendor and "secret" in cleaned:
@@ -87,14 +87,11 @@ class CredentialForm(forms.ModelForm):
 
 
 class OnlyWhatChanged(OwnLookups):
-    """Saves the fields of the form alone: the pipeline writes others of the same row meanwhile.
-
-    The history says old and new.
-    """
+    """Saves only the changed fields, since senders write other fields of the same row; logs old and new values."""
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        told = "" if add else history.describe(form, formsets)
-        return told or super().construct_change_message(request, form, formsets, add)
+        message = "" if add else history.describe(form, formsets)
+        return message or super().construct_change_message(request, form, formsets, add)
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         if not change:
@@ -154,7 +151,7 @@ class VendorAdmin(OnlyWhatChanged):
             return "unknown: Redis is away"
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
-        # The slug names the queue that workers listen to; a pause asks for its reason on a page of its own.
+        # The slug names the queue that workers read; a pause has a page of its own, which asks for the reason.
         return ["slug", "paused", "paused_reason"] if obj else []
 
     def get_urls(self) -> list[Any]:
@@ -162,7 +159,7 @@ class VendorAdmin(OnlyWhatChanged):
         return [pause, *super().get_urls()]
 
     def pause(self, request: HttpRequest, vendor_id: int) -> HttpResponse:
-        """Pauses a vendor that goes and resumes one that is paused, as the page showed it; by POST, with a reason."""
+        """Pause the vendor, or resume it, if it is still as the page showed it. POST, with a reason."""
         vendor = get_object_or_404(Vendor, pk=vendor_id)
         if request.method != "POST" or not self.has_change_permission(request, vendor):
             raise PermissionDenied
@@ -176,7 +173,9 @@ class VendorAdmin(OnlyWhatChanged):
             self.log_change(request, vendor, f"{'resumed' if was else 'paused'}. Reason: {reason}")
             messages.success(request, f"{vendor} {'goes on' if was else 'is paused'}.")
         else:
-            messages.error(request, f"Somebody else was faster: {vendor} is {'going' if was else 'paused'} already.")
+            messages.error(
+                request, f"Nothing was changed: {vendor} {'was resumed' if was else 'was paused'} by somebody else."
+            )
         return redirect("admin:vendors_vendor_change", vendor_id)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -200,7 +199,7 @@ class CredentialAdmin(OnlyWhatChanged):
         return ["vendor"] if obj else []
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        """A limit of a credential is one of its vendor too."""
+        """Set the vendor of the credential's limits."""
         for limit in formset.save(commit=False):
             limit.vendor_id = form.instance.vendor_id
             limit.save()
@@ -217,7 +216,7 @@ class MailcasterAdmin(OwnLookups):
 
 @admin.register(RateLimit)
 class RateLimitAdmin(ReadOnly):
-    """All at a glance; they are edited on the pages of their vendor and credential."""
+    """All limits in one list; they are edited on the pages of their vendor and credential."""
 
     list_display = ["vendor", "credential", "units", "seconds"]
     list_filter = ["vendor"]
@@ -226,7 +225,7 @@ class RateLimitAdmin(ReadOnly):
 
 @admin.register(Usage)
 class UsageAdmin(ReadOnly):
-    """The ledger of calls: what the throttle's window is rebuilt from, and what the audit of P4 reads."""
+    """The ledger of calls, from which the throttle's log is rebuilt, and which the audit of P4 reads."""
 
     list_display = ["at", "vendor_id", "credential_id", "units", "until"]
     ordering = ["-id"]

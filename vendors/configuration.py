@@ -1,7 +1,10 @@
-"""Changes of a vendor that have a rule: its settings, rate limits and signing keys; and its first mailcasters.
+"""Changes of a vendor's configuration that have a rule.
 
-Who changes where secrets go need not know them, so the stored ones are forgotten. Otherwise whoever may edit a vendor
-could read its secrets: by one letter to an address of their own.
+- `save_vendor`: if the destination of a vendor's secrets changes, the stored secrets are deleted. Otherwise whoever may
+  edit a vendor could read its secrets, by sending one letter to an address of their own.
+- Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
+- Signing keys: with what a vendor signs its delivery reports; two are valid during a rotation.
+- `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
 
 import base64
@@ -20,9 +23,8 @@ from vendors.models import Credential, Mailcaster, RateLimit, ReceiptKey, Vendor
 
 LimitSpec = tuple[int, float]  # units in any so many seconds
 
-# A caster that is there for small jobs cuts small children (the sizes of document 003's example), so that it is soon
-# free for the next small job; the others cut by the document's defaults. One serves nothing but small jobs: a long
-# broadcast never holds up a single letter.
+# MC1 takes small jobs only, so that a long broadcast never holds up a single letter. MC2 cuts small children (sizes of
+# document 003's example), so that it is soon free for the next small job. MC3 and MC4 cut by the document's defaults.
 DEFAULT = (
     ("MC1", Mailcaster.Kind.SMALL_ONLY, 200, 2000),
     ("MC2", Mailcaster.Kind.SMALL_PRIORITY, 200, 2000),
@@ -33,7 +35,7 @@ PERCENTAGE = 3
 
 
 def create_default_casters(vendor: Vendor) -> list[Mailcaster]:
-    """Creates a sensible set of casters for a vendor that has none of these names; in waking order."""
+    """Create the default casters of a vendor; returns them in the order in which they wake."""
     return [
         Mailcaster.objects.create(
             vendor=vendor, name=name, kind=kind, min_size=low, max_size=high, percentage=PERCENTAGE
@@ -46,15 +48,15 @@ LATENCIES = (0.2, 1.0)  # seconds, as examples
 
 
 def rate_limits(vendor: Vendor, credential: Credential | None = None) -> list[LimitSpec]:
-    """The vendor's own, or the credential's."""
+    """The rate limits of the vendor, or those of the credential alone."""
     rows = RateLimit.objects.filter(vendor=vendor, credential=credential)
     return [(row.units, row.seconds) for row in rows]
 
 
 @transaction.atomic
 def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: Iterable[LimitSpec]) -> bool:
-    """In force from the next grant on. A limit that stays is not touched. False: nothing had to change."""
-    Vendor.objects.select_for_update().get(pk=vendor.pk)  # of two who replace, one after the other
+    """Replace the rate limits, in force from the next grant on. Equal limits are kept. False if nothing changed."""
+    Vendor.objects.select_for_update().get(pk=vendor.pk)  # two replacements run one after the other
     wanted = {seconds: units for units, seconds in windows}
     there = RateLimit.objects.filter(vendor=vendor, credential=credential)
     gone = [row for row in there if wanted.get(row.seconds) != row.units]
@@ -67,7 +69,7 @@ def replace_rate_limits(vendor: Vendor, credential: Credential | None, windows: 
 
 
 def describe_rate_limit(window: LimitSpec) -> str:
-    """What a limit comes to, because a place is held until its window has passed since the call ended."""
+    """The rate that a limit allows: a place is held until its window has passed since the call ended."""
     units, seconds = window
     if not units:
         return f"0/{seconds:g}: paused"
@@ -79,12 +81,12 @@ def describe_rate_limit(window: LimitSpec) -> str:
     )
 
 
-OVERLAP = timedelta(days=1)  # both keys are valid so long
+OVERLAP = timedelta(days=1)  # how long the old and the new key are both valid
 
 
 @transaction.atomic
 def rotate_signing_key(vendor: Vendor, at: datetime) -> str:
-    """A new secret, which nobody can see again; the ones before it end in a day."""
+    """Create a signing key; returns its secret, which is not shown again. Older keys expire after OVERLAP."""
     before = ReceiptKey.objects.filter(vendor=vendor)
     before.update(expires_at=Least(Coalesce(F("expires_at"), at + OVERLAP), at + OVERLAP))
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
@@ -95,21 +97,21 @@ def rotate_signing_key(vendor: Vendor, at: datetime) -> str:
 
 
 def revoke_signing_keys(vendor: Vendor) -> int:
-    """No receipt of this vendor is taken any more; how many keys there were."""
+    """Delete all signing keys: reports of this vendor are refused from now on. Returns the number deleted."""
     return ReceiptKey.objects.filter(vendor=vendor).delete()[0]
 
 
 def signing_keys(slug: str, at: datetime) -> tuple[int, list[str]]:
-    """The vendor's id and its valid secrets; 0 and none where there are none."""
+    """The vendor's id and its valid secrets; (0, []) if it has none."""
     valid = Q(expires_at=None) | Q(expires_at__gt=at)
     rows = list(ReceiptKey.objects.filter(valid, vendor__slug=slug))
     return (rows[0].vendor_id, [row.secret["key"] for row in rows]) if rows else (0, [])
 
 
 def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list[Credential]:
-    """Stores these fields of a vendor; the only way in which its adapter and settings are changed.
+    """Save these fields of a vendor. Its adapter and settings are changed here only.
 
-    Returns the credentials whose secrets were forgotten: they are paused until new ones are entered.
+    Returns the credentials whose secrets were deleted: they are paused until new ones are entered.
     """
     with transaction.atomic():
         before = Vendor.objects.select_for_update(no_key=True).get(pk=row.pk)
@@ -132,7 +134,7 @@ def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list
 
 
 def _moved(before: tuple[str, Any], after: tuple[str, Any]) -> list[str]:
-    """The names of what changed of where a secret goes."""
+    """The names of the changed settings that say where a secret goes."""
     if before == after:
         return []
     if before[0] != after[0]:
@@ -140,6 +142,6 @@ def _moved(before: tuple[str, Any], after: tuple[str, Any]) -> list[str]:
     try:
         kind = adapters.load(after[0])
         old, new = kind.destination(before[1]), kind.destination(after[1])
-    except (LookupError, InvalidSettings):  # nobody can say where it went, or goes
+    except (LookupError, InvalidSettings):  # the destination before or after is unknown
         return ["settings"]
     return [name for name in new if old[name] != new[name]]

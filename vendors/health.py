@@ -1,9 +1,9 @@
-"""Whether a vendor is in good health: its good and bad answers, counted in Redis (document 002, step 1).
+"""A vendor's health: its good and bad answers, counted in Redis (document 002, step 1).
 
-What is good the adapter says. The rule is the one of the Post Office: fewer answers than min_requests pass; a share of
-good answers under min_ratio (equal is not under) closes the vendor to programs for retry_after seconds. Then one batch
-may probe: its answers open the vendor again, or close it for as long. All counts are forgotten ttl seconds after the
-first. Campaigns are not stopped by it: their answers count, and may open it as well.
+The adapter says which answers are good. With fewer than min_requests answers the vendor is open. A share of good
+answers below min_ratio closes it to API clients for retry_after seconds. Then one batch is the probe: its answers open
+the vendor again, or close it for another retry_after seconds. All counts expire ttl seconds after the first. Jobs go on
+while a vendor is closed; their answers count, and may open it, too.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from redis.asyncio import Redis as AsyncRedis
 from vendors import redis_clients
 from vendors.models import Vendor
 
-LONGEST = 200  # characters of what a bad answer said
+LONGEST = 200  # characters of a bad answer's text
 SCRIPT = Path(__file__).with_name("health.lua").read_text()
 
 
 class HealthStoreUnreachable(Exception):
-    """The status store is away: nobody knows whether the vendor is in health, so no work is taken."""
+    """Redis does not answer: the vendor's health is unknown, so no work is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """Of one vendor, as its row has them. ttl and retry_after in seconds."""
+    """The rules for one vendor, from its row. ttl and retry_after in seconds."""
 
     min_requests: int
     min_ratio: float
@@ -41,16 +41,16 @@ class HealthPolicy:
     def of(cls, vendor: Vendor) -> "HealthPolicy":
         return cls(vendor.min_requests, vendor.min_ratio, vendor.health_ttl, vendor.retry_after)
 
-    def words(self, verb: str, good: int = 0, bad: int = 0) -> list[Any]:
+    def args(self, verb: str, good: int = 0, bad: int = 0) -> list[Any]:
         ttl, pause = max(1, self.ttl), max(1, self.retry_after)
         return [verb, self.min_requests, self.min_ratio, ttl, pause, good, bad]
 
 
 @dataclass(frozen=True, slots=True)
 class HealthStatus:
-    """state: open; closed for so many seconds more; half-open: the next batch is the probe; probe: this batch is.
+    """state: open; closed for `seconds` more; half-open: the next batch is the probe; probe: this batch is the probe.
 
-    trouble: what the last bad answer said, and when.
+    trouble: the text of the last bad answer; trouble_at: its time.
     """
 
     state: str
@@ -75,23 +75,23 @@ class HealthStatus:
 
 
 class Health:
-    """For code that may block. Every verb raises Unreachable."""
+    """The health of vendors, for code that may block. Every method raises HealthStoreUnreachable."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis, self._script = redis, redis.register_script(SCRIPT)
 
-    def admit(self, vendor_id: int, terms: HealthPolicy) -> HealthStatus:
-        """May a batch be taken for this vendor now? Of the many that ask when its pause is over, one is the probe."""
-        return self._ask(vendor_id, terms.words("admit"))
+    def admit(self, vendor_id: int, policy: HealthPolicy) -> HealthStatus:
+        """Ask whether a batch may be accepted now. After a closure exactly one caller gets the state `probe`."""
+        return self._ask(vendor_id, policy.args("admit"))
 
-    def look(self, vendor_id: int, terms: HealthPolicy) -> HealthStatus:
-        """The same without consequences."""
-        return self._ask(vendor_id, terms.words("look"))
+    def look(self, vendor_id: int, policy: HealthPolicy) -> HealthStatus:
+        """The same status as `admit`, without a probe."""
+        return self._ask(vendor_id, policy.args("look"))
 
-    def note(self, vendor_id: int, terms: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
-        """So many more answers; trouble: what the last bad one said, which names nobody."""
+    def note(self, vendor_id: int, policy: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
+        """Count answers. trouble: the text of the last bad one, without recipients."""
         if good or bad:
-            self._ask(vendor_id, [*terms.words("note", good, bad), trouble[:LONGEST]])
+            self._ask(vendor_id, [*policy.args("note", good, bad), trouble[:LONGEST]])
 
     def reset(self, vendor_id: int) -> None:
         """Forget all answers: the vendor is open."""
@@ -100,9 +100,9 @@ class Health:
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
 
-    def _ask(self, vendor_id: int, words: Sequence[Any]) -> HealthStatus:
+    def _ask(self, vendor_id: int, args: Sequence[Any]) -> HealthStatus:
         try:
-            reply: Any = self._script(keys=[_key(vendor_id)], args=words)
+            reply: Any = self._script(keys=[_key(vendor_id)], args=args)
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
         state, good, bad, seconds, trouble, at = reply
@@ -111,7 +111,7 @@ class Health:
 
 
 def at(url: str) -> Health:
-    """The status store of this address, one client for a process; unreachable after settings.STORE_PATIENCE."""
+    """The health store at this URL, one client a process, with a timeout of settings.STORE_PATIENCE seconds."""
     return _client(url, settings.STORE_PATIENCE)
 
 
@@ -121,15 +121,15 @@ def _client(url: str, patience: float) -> Health:
 
 
 class AsyncHealth:
-    """For the sender's event loop, which only counts."""
+    """The part of Health that the sender's event loop needs."""
 
     def __init__(self, redis: AsyncRedis) -> None:
         self._script = redis.register_script(SCRIPT)
 
-    async def note(self, vendor_id: int, terms: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
+    async def note(self, vendor_id: int, policy: HealthPolicy, good: int, bad: int, trouble: str = "") -> None:
         """See Health.note."""
         try:
-            await self._script(keys=[_key(vendor_id)], args=[*terms.words("note", good, bad), trouble[:LONGEST]])
+            await self._script(keys=[_key(vendor_id)], args=[*policy.args("note", good, bad), trouble[:LONGEST]])
         except RedisError as error:
             raise HealthStoreUnreachable(str(error)) from error
 

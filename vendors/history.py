@@ -1,6 +1,6 @@
-"""Who decided what, when and why: the admin's own log of each row, for decisions by hand and by command.
+"""The history of rows in the admin's own log: who decided or changed what, when and why, on pages and by commands.
 
-What somebody changed on a page, old and new, for the row's history; secrets are only said to have changed.
+`describe` gives the old and new values of a form as a sentence; of secrets it says only that they were replaced.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ SILENT = {"secret"}
 
 
 def describe(form: Any, formsets: Iterable[Any] | None) -> str:
-    """One sentence; empty when nothing changed."""
+    """The changes of a form and its formsets as one sentence; "" if there are none."""
     parts = _fields(form)
     for formset in formsets or ():
         name = str(formset.model._meta.verbose_name)
@@ -33,10 +33,10 @@ def _fields(form: Any) -> list[str]:
 
 
 def _field(form: Any, name: str) -> str:
-    words = name.replace("_", " ")
+    label = name.replace("_", " ")
     if name in SILENT:
-        return f"{words} replaced"
-    return f"{words} {form.initial.get(name, '')!s} → {form.cleaned_data.get(name, '')!s}"
+        return f"{label} replaced"
+    return f"{label} {form.initial.get(name, '')!s} → {form.cleaned_data.get(name, '')!s}"
 
 
 SYSTEM = "command line"
@@ -44,16 +44,16 @@ SYSTEM = "command line"
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who decides. id: of the admin's user; None: somebody at a shell, whose decisions are filed under one user."""
+    """Who decides. id: of the admin's user; None at a shell: such entries belong to the user SYSTEM."""
 
     name: str
     id: int | None = None
 
 
 def record(
-    by: Actor, model: type[Model], told: Iterable[tuple[int, str]], reason: str = "", flag: int = CHANGE
+    by: Actor, model: type[Model], changes: Iterable[tuple[int, str]], reason: str = "", flag: int = CHANGE
 ) -> None:
-    """One entry for each (row, what was decided of it). flag: the log's own word for it."""
+    """Log one entry for each (primary key, change). flag: Django's action flag."""
     user_id = _system() if by.id is None else by.id
     kind = ContentType.objects.get_for_model(model)
     who = f" by {by.name}" if by.id is None else ""
@@ -66,10 +66,10 @@ def record(
             action_flag=flag,
             change_message=f"{what}{who}" + (f". Reason: {reason.strip()}" if reason.strip() else ""),
         )
-        for pk, what in told
+        for pk, what in changes
     )
 
 
 def _system() -> int:
-    """Nobody can log in as it."""
+    """The id of the user SYSTEM, which cannot log in."""
     return User.objects.get_or_create(username=SYSTEM, defaults={"is_active": False, "password": "!"})[0].pk

@@ -1,4 +1,4 @@
-"""What lists of the admin share: their look-ups, rows that only the pipeline writes, tables too large to count."""
+"""Base classes for the admin's lists: restricted look-ups, read-only rows, a paginator for large tables."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
-COUNTED = 10_000  # rows; further pages are reached by the filters
+COUNTED = 10_000  # rows; those after them are found by filters
 
 
 class OwnLookups(admin.ModelAdmin):
-    """Its list takes the look-ups that its filters offer, and no other.
+    """An admin list that allows only the look-ups of its own filters.
 
-    By any other one somebody could read a field that is masked or left out on the pages, letter by letter.
+    With any other look-up a user could find out a masked or hidden field letter by letter.
     """
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
@@ -27,7 +27,7 @@ class OwnLookups(admin.ModelAdmin):
         return frozenset(name for one in self.list_filter for name in self._offered(one))
 
     def _offered(self, one: Any) -> tuple[str, ...]:
-        """What a filter puts into the address: one of our own, or Django's for a field, maybe over relations."""
+        """The query parameters of a filter: of one of our own, or of Django's for a field, possibly over relations."""
         if not isinstance(one, str):
             return getattr(one, "names", None) or (one.parameter_name,)
         field: Any = get_fields_from_path(self.model, one)[-1]
@@ -38,7 +38,7 @@ class OwnLookups(admin.ModelAdmin):
 
 
 class ReadOnly(OwnLookups):
-    """Rows that only the pipeline writes. Whoever may change them may use the actions of the list, no more."""
+    """Rows that only the program writes. The permission to change them allows the list's actions only."""
 
     show_full_result_count = False
 
@@ -53,7 +53,7 @@ class ReadOnly(OwnLookups):
 
 
 class CappedPaginator(Paginator):
-    """Never counts a table of millions to draw page numbers."""
+    """Counts at most COUNTED rows, so that a table of millions is not counted for page numbers."""
 
     @cached_property
     def count(self) -> int:

@@ -1,6 +1,6 @@
-"""Who delivers, through which login, how fast it may be called, and the slots that send (documents 000 and 003).
+"""Vendors with their credentials, rate limits and mailcasters, and the ledger of calls (documents 000 and 003).
 
-Secrets of credentials: encrypted at rest, readable only by the adapter that needs them.
+Secrets of credentials and signing keys are encrypted in the database (EncryptedJSONField).
 """
 
 import base64
@@ -26,7 +26,7 @@ def _fernet() -> MultiFernet:
 
 
 class Unreadable(ValueError):
-    """None of the keys opens a stored secret."""
+    """A stored secret cannot be decrypted with any of the keys."""
 
 
 class EncryptedJSONField(models.TextField):
@@ -47,10 +47,10 @@ class EncryptedJSONField(models.TextField):
         return json.loads(value) if isinstance(value, str) and value else value or {}
 
     def value_to_string(self, obj: models.Model) -> str:
-        return str(self.get_prep_value(self.value_from_object(obj)))  # a dump holds the token, never the secret
+        return str(self.get_prep_value(self.value_from_object(obj)))  # a dump has the token, never the secret
 
 
-LONGEST_WINDOW = 366 * 86400.0  # seconds; what is longer cannot be counted from, and no contract means it
+LONGEST_WINDOW = 366 * 86400.0  # seconds; a longer one could overflow, and no contract has one
 
 
 def every_day() -> list[int]:
@@ -67,7 +67,7 @@ def known_zone(name: str) -> None:
 
 
 class Vendor(models.Model):
-    """Who delivers mail. Its Celery queue is vendor.<slug>; its rate limits hold over all of its credentials."""
+    """A company that delivers mail. Its Celery queue is vendor.<slug>; its rate limits apply to all its credentials."""
 
     class Channel(models.TextChoices):
         PRINT = "print"
@@ -132,7 +132,7 @@ class Vendor(models.Model):
 
 
 class Credential(models.Model):
-    """A login at a vendor. Exclusive: it serves one campaign at a time (document 001)."""
+    """A login at a vendor. exclusive: it serves one campaign at a time (document 001)."""
 
     vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="credentials")
     name = models.CharField(max_length=100, default="default")
@@ -158,7 +158,7 @@ class Credential(models.Model):
 
 
 class ReceiptKey(models.Model):
-    """A secret with which a vendor signs what it reports later (Standard Webhooks); two are valid during a rotation."""
+    """A secret with which a vendor signs delivery reports (Standard Webhooks); two are valid during a rotation."""
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="receipt_keys")
     secret: Any = EncryptedJSONField(help_text="{'key': 'whsec_...'}; write-only")
@@ -173,7 +173,7 @@ class ReceiptKey(models.Model):
 
 
 class RateLimit(models.Model):
-    """At most units calls in any window of that many seconds at the vendor's own clock; 0 units means paused."""
+    """At most `units` calls in any window of `seconds` at the vendor's own clock; 0 units means paused."""
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="limits")
     credential = models.ForeignKey(
@@ -235,9 +235,9 @@ class Mailcaster(models.Model):
 
 
 class Usage(models.Model):
-    """The ledger of calls that were allowed to start: what the throttle's window is rebuilt from when Redis is lost.
+    """The ledger of calls that were allowed to start, from which the throttle's log is rebuilt if Redis loses it.
 
-    Written in the transaction that claims the messages, so no call starts without its line here.
+    A row is written in the transaction that claims the messages, so no call starts without one.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)
@@ -255,10 +255,10 @@ class Usage(models.Model):
 
 
 class Minute(models.Model):
-    """What the answers of a vendor's calls came to within one minute; written with the answers, for the plots.
+    """Outcomes of a vendor's calls within one minute, for plots and forecasts; written together with the outcomes.
 
-    sponsor: whose mail it was, by number; others are shown nothing of it. share: jobs write to different rows, so that
-    two senders of a vendor need not wait for each other. units: what these calls cost, by the vendor's count.
+    sponsor: the sponsor's id; users of others do not see the row. share: spreads jobs over several rows, so that
+    senders of one vendor need not wait for each other. units: what these calls cost, by the vendor's count.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, db_constraint=False, db_index=False)

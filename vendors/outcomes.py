@@ -1,8 +1,8 @@
-"""What a vendor call came to: four outcomes and the one table that decides between them.
+"""The four outcomes of a vendor call, and the one table that decides between them.
 
-The rule behind every line: a message may be called again only if it is proved that the vendor did not take
-it. Proof of acceptance is an id; proof of the contrary is an answer that says so, or that nothing left this
-machine. Everything else is doubt, and doubt is never guessed away (promises P1 and P3).
+The rule behind every line: a message may be called again only if it is proved that the vendor did not accept it.
+Acceptance is proved by an id. The contrary is proved by an answer that says so, or if no byte of the request left this
+machine. Everything else is in doubt, and a doubt is never settled by a guess (promises P1 and P3).
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ import orjson
 RETRY_DEFAULT = 30.0
 """Seconds to wait when a vendor throttles without a usable Retry-After."""
 RETRY_MAX = 3600.0
-"""Seconds; a longer wait is a mistake of the vendor or a matter for a person."""
+"""Seconds; a longer wait is the vendor's mistake, or for an operator to decide."""
 TEXT_MAX = 255
 """Characters that an id, an error code or a sub-type may have (the width of their columns)."""
 
 ACCOUNT_STATUSES = frozenset({401, 402, 403, 407})
-"""Statuses that speak of our login or account: refusing the messages would burn the whole queue."""
+"""Statuses about our login or account: to refuse the messages would burn the whole list."""
 UNPROCESSED_REDIRECTS = frozenset({307, 308})
-"""The only redirects that say that nothing was processed: the same request is to go elsewhere (RFC 9110, 15.4.8)."""
+"""The only redirects which say that the request was not processed (RFC 9110, 15.4.8)."""
 WRONG_ADDRESS = frozenset({404, 405, 406, 410, 415, 421, 426})
-"""Statuses that speak of the address, or of the form of our requests, whatever their body says: not of a message."""
+"""Statuses about the URL or the form of our requests, not about a message, whatever their body says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The vendor has the message; `vendor_id` is the evidence."""
+    """The vendor has accepted the message; `vendor_id` is the evidence."""
 
     vendor_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The vendor answered that it does not take this message, now or later."""
+    """The vendor has refused this message for good."""
 
     code: str
     sub_type: str = ""
@@ -48,11 +48,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """The vendor provably does not have the message; it goes again.
+    """The vendor provably does not have the message; it will be called again.
 
-    `retry_after`: seconds to wait, None = the caller's own back-off. `scope`: who waits, this message only or
-    everything on its credential. `pause`: only a person can mend it (login, address), so the credential is
-    paused.
+    retry_after: seconds to wait; None: the caller's own back-off. scope: what waits, this message or everything on its
+    credential. pause: only an operator can mend it (login, address), so the credential is paused.
     """
 
     reason: str
@@ -62,15 +61,15 @@ class NotSent:
 
     @property
     def puts_off(self) -> bool:
-        """Is this one message to be called later, by the vendor's word?"""
+        """Whether the vendor asked for a later call of this message alone."""
         return self.scope == "message" and bool(self.retry_after) and not self.pause
 
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """The vendor may have the message, its answer is lost or says nothing.
+    """The vendor may have the message: its answer was lost, or proves nothing.
 
-    `pause`: as in NotSent; the next call would come to the same.
+    pause: as in NotSent; the next call would end in doubt, too.
     """
 
     reason: str
@@ -83,8 +82,8 @@ Outcome = Accepted | Refused | NotSent | InDoubt
 class CallError(Exception):
     """A call that ended without a complete answer.
 
-    `written`: at least one byte of the request may have left. `status` and `headers`: of the answer, as far
-    as its head had arrived whole. `pause`: nothing left, and only a person can mend why.
+    written: at least one byte of the request may have left. status, headers: of the answer, if its head arrived whole.
+    pause: nothing left, and only an operator can mend the cause.
     """
 
     def __init__(
@@ -105,10 +104,10 @@ class CallError(Exception):
 
 
 def classify_error(error: CallError, *, now: float, safe_statuses: Collection[int] = ()) -> Outcome:
-    """Decides for a call without a complete answer. `now`: seconds since 1970.
+    """The outcome of a call without a complete answer. now: Unix time in seconds.
 
-    From 300 on a status that has arrived decides alone: without its body it proves no acceptance, and what it says of
-    the message, the login or the address it says in any case.
+    A status of 300 or more decides even without its body: it proves no acceptance, and what it says about message,
+    login or address does not depend on the body.
     """
     if not error.written:
         return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
@@ -126,19 +125,18 @@ def classify_http(
     safe_statuses: Collection[int] = (),
     dedupe: bool = False,
 ) -> Outcome:
-    """Decides for a complete HTTP answer to a POST.
+    """The outcome of a complete HTTP answer to a POST.
 
-    `headers`: names in lower case. `now`: seconds since 1970 (for a Retry-After given as a date).
-    `safe_statuses`: 5xx statuses with which this vendor's contract promises that nothing was accepted.
-    `dedupe`: its contract promises to know our reference again, so a 409 with an id is about that; else it may name
-    anything that is in the way.
+    headers: names in lower case. now: Unix time in seconds (for a Retry-After with a date). safe_statuses: 5xx statuses
+    for which the vendor's contract promises that nothing was accepted. dedupe: the contract promises to recognise our
+    reference, so a 409 with an id means an earlier acceptance; without it a 409 may mean any other conflict.
     """
     if 200 <= status < 300:
         vendor_id = _id_in(body)
         return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id")
     if status in UNPROCESSED_REDIRECTS:
         return NotSent(f"http {status}: redirects are not followed", scope="credential", pause=True)
-    if 300 <= status < 400:  # 303, and in practice 301 and 302, is how a POST that was processed is answered
+    if 300 <= status < 400:  # a processed POST is answered with 303, in practice also with 301 and 302
         return InDoubt(f"http {status}: redirects are not followed", pause=True)
     if 400 <= status < 500:
         return _classify_4xx(status, headers, body, now, dedupe)
@@ -159,7 +157,7 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
     if status == 425:  # RFC 8470: the server was unwilling to process the request
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent("http 425", retry_after=max(RETRY_DEFAULT, wait))
-    if status == 408:  # often from a gateway that does not know what happened behind it
+    if status == 408:  # often from a gateway that does not know what the server behind it did
         return InDoubt("http 408")
     if status == 409:
         vendor_id = _id_in(body) if dedupe else ""
@@ -170,9 +168,7 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
 
 
 def parse_retry_after(value: str | None, *, now: float) -> float:
-    """Seconds to wait, 0 to 3600. `value`: seconds or an HTTP date; what makes no sense counts as 30
-    seconds.
-    """
+    """Seconds to wait, 0 to RETRY_MAX. value: seconds or an HTTP date; RETRY_DEFAULT if it is neither."""
     text = (value or "").strip()
     if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
         return min(float(text), RETRY_MAX)
@@ -196,7 +192,7 @@ def _json_object(body: bytes) -> dict[str, object]:
 
 
 def _sane(value: object) -> str:
-    """A text or whole number that can be stored and shown; anything else is an empty string."""
+    """The value as text if it is a short printable text or a whole number, else ""."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -206,7 +202,7 @@ def _sane(value: object) -> str:
 
 
 SmtpPhase = Literal["connect", "hello", "tls", "login", "mail", "rcpt", "data", "dot"]
-"""The question that an SMTP reply answers; `dot` is the end of the mail."""
+"""The command that an SMTP reply answers; `dot` is the end of the mail."""
 
 _THROTTLED = frozenset({421, 454})
 _LOGIN_WANTED = frozenset({530, 534, 535, 538})
@@ -214,16 +210,17 @@ _QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?: |$)")
 _ENHANCED_BEHIND = re.compile(r"\(#(5\.\d{1,3}\.\d{1,3})\)")  # as qmail writes it
 
-# What a refusal of a recipient or a mail speaks of, by its enhanced code (RFC 3463, RFC 7372); the first that fits.
-_SPEAKS_OF_US = (
+# Whether a refusal is about us (True) or about the recipient or mail, by its enhanced code (RFC 3463, RFC 7372); the
+# first match decides.
+_CODES_ABOUT_US = (
     (re.compile(r"5\.7\.(2|17|18)$"), False),  # a closed mailing list; a mailbox or domain in other hands
     (re.compile(r"5\.7\."), True),  # policy: relaying, login, SPF, DKIM, DMARC, reputation, spam
     (re.compile(r"5\.1\.[78]$"), True),  # the sender's address
     (re.compile(r"5\.4\.5$"), True),  # the quota of what we may send
     (re.compile(r"5\.(1\.[1-9]|2\.|4\.[1-9])"), False),  # the recipient's address, mailbox or way there
 )
-# What it speaks of by its words, where no code decides. A full, disabled or unknown mailbox is told in none of these.
-_WORDS_OF_US = re.compile(
+# Texts of refusals about us, where no code decides. None of them is used for a full, disabled or unknown mailbox.
+_TEXT_ABOUT_US = re.compile(
     r"relay(ing)? (access )?(is )?(denied|not|prohibited|rejected|disallowed)|(no|not|to|cannot|can't|don't) relay"
     r"|authenticat\w+ .{0,20}(required|needed|failed|first)|(not|must|un-?)\W?authenticate"
     r"|spamhaus|spamcop|sorbs|barracuda|uceprotect|dnsbl|\brbl\b|(black|block|deny)[ -]?list|\bblocked\b|\bbanned\b"
@@ -237,11 +234,11 @@ _WORDS_OF_US = re.compile(
 
 
 def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Collection[str] = ()) -> Outcome:
-    """Decides for an SMTP reply that ends a transaction. `text`: without the code, lines joined by blanks.
+    """The outcome of an SMTP reply that ends a transaction. text: without the code, lines joined by blanks.
 
-    Up to `mail` the replies speak of us, not of the recipient: nothing is refused there. Nor is it later where the
-    reply speaks of our standing with the relay, for that would burn the whole list. `recipient_codes`: codes, basic or
-    enhanced, with which this relay surely speaks of the recipient or the mail.
+    Replies up to `mail` are about the session, not the recipient: they refuse no message. Nor do later replies about
+    our reputation or rights at the relay, which would burn the whole list. recipient_codes: codes, basic or enhanced,
+    that this relay uses for the recipient or the mail alone.
     """
     shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     if phase == "dot" and 200 <= code < 300:
@@ -255,7 +252,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
         late = phase in ("rcpt", "data", "dot")
         if late and (recipient_codes and {str(code), detail} & set(recipient_codes)):
             return Refused(str(code), detail)
-        if not late or code in _LOGIN_WANTED or _speaks_of_us(detail, text):
+        if not late or code in _LOGIN_WANTED or _is_about_us(detail, text):
             return NotSent(shown, scope="credential", pause=True)
         return Refused(str(code), detail)
     if phase == "dot":
@@ -263,14 +260,14 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     return NotSent(shown)
 
 
-def _speaks_of_us(enhanced: str, text: str) -> bool:
-    for codes, of_us in _SPEAKS_OF_US:
+def _is_about_us(enhanced: str, text: str) -> bool:
+    for codes, about_us in _CODES_ABOUT_US:
         if codes.match(enhanced):
-            return of_us
-    return bool(_WORDS_OF_US.search(text))
+            return about_us
+    return bool(_TEXT_ABOUT_US.search(text))
 
 
 def _evidence(code: int, text: str) -> str:
-    """The relay's own id for the mail if its reply holds one, else the reply."""
+    """The relay's own id of the mail if the reply has one, else the reply itself."""
     found = _QUEUE_ID.search(text)
     return ((found[1] or found[2]) if found else f"{code} {text}".strip())[:TEXT_MAX]

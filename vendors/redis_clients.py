@@ -1,8 +1,7 @@
-"""The one way to a Redis that is asked while somebody waits: short timeouts, and no retry that nobody sees.
+"""Clients for Redis with short timeouts and without silent retries; and the registry of workers in Redis.
 
-Which workers read which queues, and how many jobs each can send at once: they say so themselves, in Redis.
-
-A worker repeats it before its word runs out, so one that was killed is forgotten soon.
+Each worker registers which queues it reads and how many of their tasks it runs at once. It renews the entry before it
+expires, so a worker that was killed soon disappears.
 """
 
 import json
@@ -22,7 +21,7 @@ SECONDS = 5.0
 
 
 def connect(url: str, seconds: float = SECONDS) -> Redis:
-    """A client that gives up after so many seconds. Close it."""
+    """A client with this timeout for each command. The caller closes it."""
     return Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
 
 
@@ -33,16 +32,16 @@ def connect_async(url: str, seconds: float = SECONDS) -> AsyncRedis:
 
 
 KEY = "mailhub:readers"
-PATIENCE = 1.0  # seconds; neither a worker nor a page waits longer for Redis
+PATIENCE = 1.0  # seconds; timeout of the registry, for workers and pages
 
 
 class WorkerRegistryUnreachable(Exception):
-    """Nobody knows who reads the queues."""
+    """Redis does not answer: which workers read the queues is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker: the queues that it reads, and slots: how many of their tasks run at once."""
+    """A worker, the queues that it reads, and its slots: how many of their tasks it runs at once."""
 
     name: str
     queues: frozenset[str]
@@ -50,33 +49,33 @@ class Worker:
 
 
 def register_worker(url: str, reader: Worker, seconds: float) -> None:
-    """This worker reads these queues, for so many seconds if it does not say so again. Raises Unreachable."""
-    words = {"queues": sorted(reader.queues), "slots": reader.slots, "until": time.time() + seconds}
-    _ask(_client(url).hset, KEY, reader.name, json.dumps(words))
+    """Register the worker for so many seconds. Raises WorkerRegistryUnreachable."""
+    entry = {"queues": sorted(reader.queues), "slots": reader.slots, "until": time.time() + seconds}
+    _ask(_client(url).hset, KEY, reader.name, json.dumps(entry))
 
 
 def unregister_worker(url: str, name: str) -> None:
-    """This worker reads no more. Raises Unreachable."""
+    """Remove the worker. Raises WorkerRegistryUnreachable."""
     _ask(_client(url).hdel, KEY, name)
 
 
 def registered_workers(url: str) -> list[Worker]:
-    """Those whose word has not run out; others are forgotten for good. Raises Unreachable."""
+    """Workers whose entry has not expired; expired ones are deleted. Raises WorkerRegistryUnreachable."""
     found: dict[bytes, bytes] = _ask(_client(url).hgetall, KEY)
-    told = {name.decode(): json.loads(words) for name, words in found.items()}
-    if old := [name for name, words in told.items() if words["until"] < time.time()]:
+    entries = {name.decode(): json.loads(entry) for name, entry in found.items()}
+    if old := [name for name, entry in entries.items() if entry["until"] < time.time()]:
         _ask(_client(url).hdel, KEY, *old)
-    fresh = {name: words for name, words in told.items() if name not in old}
-    return [Worker(name, frozenset(words["queues"]), words["slots"]) for name, words in fresh.items()]
+    fresh = {name: entry for name, entry in entries.items() if name not in old}
+    return [Worker(name, frozenset(entry["queues"]), entry["slots"]) for name, entry in fresh.items()]
 
 
 def workers_reading(queue: str, readers: Iterable[Worker]) -> list[Worker]:
     return [one for one in readers if queue in one.queues]
 
 
-def _ask(verb: Callable[..., Any], *words: Any) -> Any:
+def _ask(verb: Callable[..., Any], *args: Any) -> Any:
     try:
-        return verb(*words)
+        return verb(*args)
     except RedisError as error:
         raise WorkerRegistryUnreachable(str(error)) from error
 

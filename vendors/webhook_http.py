@@ -1,8 +1,8 @@
-"""The way out to programs' webhooks: one POST to an address that somebody else chose, so it is not trusted.
+"""Posts to webhooks. A client chose the URL, so it is not trusted.
 
-Every address that the name has is looked at, and the connection goes to one that was: no private, loopback or
-link-local network can be reached (settings.WEBHOOK_NETWORKS allows some). No redirect is followed, nothing of the
-answer is kept but its status.
+All addresses of the host name are checked, and the connection goes to a checked one: no private, loopback or link-local
+network can be reached (settings.WEBHOOK_NETWORKS allows some). Redirects are not followed, and nothing of the answer is
+kept but its status.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from vendors.outcomes import CallError, parse_retry_after
 log = logging.getLogger(__name__)
 
 DEADLINE = 10.0  # seconds for a call, everything included
-RESOLVERS = 64  # names that are looked up at once
+RESOLVERS = 64  # look-ups of names that may run at once
 ANSWER_MAX = 65_536  # bytes; nothing of them is kept
 WAITS = (429, 502, 503, 504)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -36,18 +36,18 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Forbidden(ValueError):
-    """No webhook may go there. The text says why."""
+    """A webhook must not have this URL. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostResult:
     """status: HTTP's, if there was an answer. retry_after: seconds that the receiver asked for.
 
-    timed_out: there was none within DEADLINE.
+    note: the result as text. timed_out: there was no answer within DEADLINE.
     """
 
     status: int | None
-    told: str
+    note: str
     retry_after: float = 0.0
     timed_out: bool = False
 
@@ -57,12 +57,12 @@ class PostResult:
 
 
 def check(url: str) -> None:
-    """The address as it is written; where it leads is looked at before each call. Raises Forbidden."""
+    """Check the URL itself; its addresses are checked before each call. Raises Forbidden."""
     _parts(url)
 
 
 async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
-    """Over within DEADLINE, the look-up of the name included. Never raises for what receiver or network do."""
+    """Post once, within DEADLINE including the look-up of the name. Never raises for what receiver or network do."""
     connection: HttpConnection | None = None
     try:
         async with asyncio.timeout(DEADLINE):
@@ -71,7 +71,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
             connection = await _connect(parts, address, port)
             return _read((await connection.exchange(_request(parts, body, headers))).status, connection)
     except TimeoutError:
-        if connection is not None and connection.status is not None:  # of its answer nothing but the status counts
+        if connection is not None and connection.status is not None:  # the status alone counts
             return _read(connection.status, connection)
         return PostResult(None, f"no answer within {DEADLINE:g} s", timed_out=True)
     except Forbidden as why:
@@ -79,7 +79,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
     except CallError as why:
         if why.status is not None and connection is not None:
             return _read(why.status, connection)
-        return PostResult(None, type(why.__cause__).__name__ if why.__cause__ else _in_words(why))
+        return PostResult(None, type(why.__cause__).__name__ if why.__cause__ else _reason(why))
     finally:
         if connection is not None:
             connection.abort()
@@ -99,8 +99,8 @@ def _read(status: int, connection: HttpConnection) -> PostResult:
     return PostResult(status, f"HTTP {status}", wait)
 
 
-def _in_words(error: CallError) -> str:
-    """The client speaks of a vendor; what follows a colon may be the receiver's own text."""
+def _reason(error: CallError) -> str:
+    """The error's reason without the part after a colon, which may be the receiver's text."""
     return error.reason.partition(":")[0].replace("the vendor", "the receiver")
 
 
@@ -120,7 +120,7 @@ def _parts(url: str) -> SplitResult:
 
 
 async def _resolve(parts: SplitResult) -> tuple[str, int]:
-    """The first of its addresses; Forbidden if any of them is one that nobody outside may name."""
+    """The host's first address, and the port. Raises Forbidden if any of its addresses is not public."""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     ask = partial(socket.getaddrinfo, parts.hostname, port, type=socket.SOCK_STREAM)
     try:
@@ -135,7 +135,7 @@ async def _resolve(parts: SplitResult) -> tuple[str, int]:
 
 @cache
 def _resolvers() -> ThreadPoolExecutor:
-    """A name server that does not answer holds up nobody else's look-ups."""
+    """A pool of its own, so that a name server that does not answer delays no other look-ups of the process."""
     return ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
 
 
@@ -145,13 +145,13 @@ def _tls() -> ssl.SSLContext:
 
 
 def _nowhere(parts: SplitResult, why: str) -> Forbidden:
-    """Programs are told the same of an unknown name and of one inside: what we see in here is not theirs."""
+    """The same error for unknown and for internal names: a client must learn nothing of our network."""
     log.info("no webhook may go to %s: %s", parts.hostname, why)
     return Forbidden(f"no address of the public network was found for {parts.hostname}")
 
 
 def _meant(ip: Address) -> Address:
-    """The IPv4 address inside an IPv6 one that only leads to it."""
+    """The IPv4 address that an IPv6 address stands for, or the address itself."""
     if isinstance(ip, ipaddress.IPv4Address):
         return ip
     if ip in NAT64:
@@ -171,6 +171,6 @@ def _permit(parts: SplitResult, ip: Address) -> None:
 
 
 async def _connect(parts: SplitResult, address: str, port: int) -> HttpConnection:
-    """To the address that was looked at, whatever the name leads to by now; the certificate is the name's."""
+    """Connect to the checked address, whatever the name resolves to by now; the certificate must be the name's."""
     tls = _tls() if parts.scheme == "https" else None
     return await connect(partial(HttpConnection, ANSWER_MAX, DEADLINE), address, port, tls, name=parts.hostname or "")

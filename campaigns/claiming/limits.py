@@ -116,7 +116,7 @@ async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credenti
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"
     generation, terms, shut, limits = row
-    return None if shut else replace(_scope(vendor_id, credential_id, generation, limits), terms=terms)
+    return None if shut else replace(_scope(vendor_id, credential_id, generation, limits), limits_version=terms)
 
 
 def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any]) -> Scope:

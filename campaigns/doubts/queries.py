@@ -169,7 +169,8 @@ async def _call(
     """held: messages whose jobs are held meanwhile."""
     words = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
-        "terms": scope.terms, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no, "sent_at": doubt.sent_at,
+        "terms": scope.limits_version, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no,
+        "sent_at": doubt.sent_at,
         **more,
     }  # fmt: skip
     row = await (await holding(connection, statement, words, messages=held)).fetchone()

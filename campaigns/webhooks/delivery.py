@@ -198,7 +198,7 @@ def _hold(ids: set[int]) -> dict[int, Webhook]:
 
 
 def _judge(call: WebhookCall, answer: PostResult) -> None:
-    call.http_status, call.told = answer.status, answer.told[:255]
+    call.http_status, call.told = answer.status, answer.note[:255]
     if answer.taken:
         call.taken_at, call.next_at = timezone.now(), None
     elif call.tries >= TRIES:

@@ -47,7 +47,7 @@ def test_not_into_a_network_of_our_own_and_no_connection_is_made(url, monkeypatc
     monkeypatch.setattr(webhook_http, "_connect", connect)
     answer = post(url, b"{}", {})
     assert answer.status is None and not answer.taken
-    assert "no address of the public network" in answer.told
+    assert "no address of the public network" in answer.note
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_not_to_what_is_no_https_address(url):
 def test_a_name_that_leads_to_one_private_address_is_refused(monkeypatch):
     found = [(0, 0, 0, "", ("93.184.216.34", 443)), (0, 0, 0, "", ("192.168.1.1", 443))]
     monkeypatch.setattr(webhook_http.socket, "getaddrinfo", lambda *_, **__: found)
-    assert "no address of the public network" in post("https://example.org/", b"", {}).told
+    assert "no address of the public network" in post("https://example.org/", b"", {}).note
 
 
 def test_who_asks_for_a_name_of_our_own_learns_no_more_than_of_one_that_is_none(monkeypatch):
@@ -81,7 +81,7 @@ def test_an_address_of_the_public_network_inside_another_one_is_one(monkeypatch)
         raise CallError("no connection", written=False) from ConnectionRefusedError()
 
     monkeypatch.setattr(webhook_http, "_connect", refused)
-    assert "ConnectionRefusedError" in post("https://[64:ff9b::5db8:d822]/", b"", {}).told
+    assert "ConnectionRefusedError" in post("https://[64:ff9b::5db8:d822]/", b"", {}).note
     assert reached == ["64:ff9b::5db8:d822"], "networks without IPv4 reach it in this way"
 
 
@@ -102,4 +102,4 @@ def test_the_connection_goes_to_the_address_that_was_looked_at(receiver, monkeyp
 
 def test_plain_http_only_inside_the_allowed_networks(settings):
     settings.WEBHOOK_NETWORKS = ["10.0.0.0/8"]
-    assert "must be an https URL" in post("http://127.0.0.1:1/", b"", {}).told
+    assert "must be an https URL" in post("http://127.0.0.1:1/", b"", {}).note

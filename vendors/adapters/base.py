@@ -1,7 +1,4 @@
-"""The contract that every adapter keeps. tests/contracts/ holds each of them to it.
-
-Settings of an adapter: read from text, with sentences for what is wrong.
-"""
+"""The contract of an adapter, and the parsers of its settings. tests/contracts/ tests every adapter against it."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ class InvalidSettings(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting. `parse` takes text or its own result and raises ValueError with the end of "NAME ...".
+    """One setting. parse: takes text or its own result, and raises ValueError with a text to follow the setting's name.
 
-    `destination`: it says where the secret goes, or how well it is hidden on the way.
+    destination: whether it says where the secret goes, or how it is protected on the way.
     """
 
     parse: Callable[[Any], Any]
@@ -60,7 +57,7 @@ def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[st
 
 
 def is_this_machine(host: str) -> bool:
-    """Does what is sent to that host stay on this machine?"""
+    """Whether this host is the machine itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -75,11 +72,11 @@ def text(value: Any) -> str:
 
 
 def certificates(value: Any) -> str:
-    """A file with the authorities that a TLS vendor's certificate may come from."""
+    """The path of a PEM file with the authorities that may sign the vendor's certificate."""
     path = text(value)
     try:
         ssl.create_default_context(cafile=path)
-    except OSError as error:  # also what is no certificate
+    except OSError as error:  # also if it holds no certificate
         raise ValueError(f"must be a file with certificates (PEM): {error.strerror or error}") from None
     return path
 
@@ -117,14 +114,14 @@ def flag(value: Any) -> bool:
     raise ValueError("must be true or false")
 
 
-def choice(*words: str, **meanings: str) -> Callable[[Any], str]:
-    """One of `words`, or a key of `meanings` that stands for one of them."""
+def choice(*allowed: str, **meanings: str) -> Callable[[Any], str]:
+    """One of `allowed`, or a key of `meanings`, which maps other spellings to them."""
 
     def parse(value: Any) -> str:
         word = str(value).strip().lower()
         word = meanings.get(word, word)
-        if word not in words:
-            raise ValueError(f"must be one of {', '.join(words)}")
+        if word not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
         return word
 
     return parse
@@ -132,8 +129,8 @@ def choice(*words: str, **meanings: str) -> Callable[[Any], str]:
 
 def smtp_codes(value: Any) -> tuple[str, ...]:
     """SMTP's codes of a refusal, basic or enhanced, separated by commas."""
-    words = value.split(",") if isinstance(value, str) else value
-    found = tuple(sorted({str(word).strip() for word in words})) if isinstance(words, list | tuple) else ("",)
+    parts = value.split(",") if isinstance(value, str) else value
+    found = tuple(sorted({str(word).strip() for word in parts})) if isinstance(parts, list | tuple) else ("",)
     if not all(re.fullmatch(r"5[0-9]{2}|5\.[0-9]{1,3}\.[0-9]{1,3}", code) for code in found):
         raise ValueError("must be codes such as 550 or 5.7.1, separated by commas")
     return found
@@ -141,9 +138,9 @@ def smtp_codes(value: Any) -> tuple[str, ...]:
 
 def statuses(value: Any) -> tuple[int, ...]:
     """HTTP statuses from 500 to 599, separated by commas."""
-    words = value.split(",") if isinstance(value, str) else value
+    parts = value.split(",") if isinstance(value, str) else value
     try:
-        found = tuple(sorted({int(word) for word in words}))
+        found = tuple(sorted({int(word) for word in parts}))
     except (TypeError, ValueError):
         found = (0,)
     if not all(500 <= status <= 599 for status in found):
@@ -152,13 +149,13 @@ def statuses(value: Any) -> tuple[int, ...]:
 
 
 WIND_UP = 1.0
-"""Seconds between an adapter's own limit, which knows whether anything was written, and its `deadline`."""
+"""Seconds between an adapter's own time limit, after which it still knows what was written, and its `deadline`."""
 
 LookUp = Literal["none", "weak", "strong"]
 
 
 class Letter(NamedTuple):
-    """One message, ready to be called. `reference` is its idempotency key, the same for every attempt."""
+    """One rendered message. reference: its idempotency key, the same for every attempt."""
 
     reference: str
     recipient: str
@@ -169,20 +166,19 @@ class Letter(NamedTuple):
 
 
 def one_unit(letter: Letter) -> int:
-    """The usual price: every letter takes one place in the vendor's window."""
+    """The default cost: one place in the vendor's window for every letter."""
     return 1
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a vendor can be relied on for. The defaults are the pessimistic ones.
+    """What a vendor's contract promises. The defaults are the pessimistic ones.
 
-    dedupe: a second call with the same reference is never a second acceptance, for `dedupe_ttl` seconds
-    after the first (None = for ever). lookup: `strong` means that "not found" proves that the vendor does
-    not have it; `weak` that only "found" proves something. settle_delay: seconds to wait after a lost
-    answer before looking it up. receipts: the vendor reports deliveries by itself. batch_max: letters per
-    call. cost: places that a letter takes in the vendor's window, at least 1; asked before each call, and the same for
-    the same letter.
+    dedupe: a second call with the same reference is never a second acceptance, for dedupe_ttl seconds after the first
+    (None: for ever). lookup: `strong`: "not found" proves that the vendor does not have the letter; `weak`: only
+    "found" proves something. settle_delay: seconds to wait after a lost answer before looking it up. receipts: the
+    vendor sends delivery reports. batch_max: letters per call. cost: the places that a letter takes in the vendor's
+    window, at least 1, always the same for the same letter.
     """
 
     dedupe: bool = False
@@ -195,7 +191,7 @@ class Capabilities:
 
 
 class Adapter(ABC):
-    """One credential's way to its vendor. Lives in one event loop, between `open` and `close`."""
+    """Calls a vendor with one credential. It is used in one event loop, between `open` and `close`."""
 
     options: ClassVar[Mapping[str, Option]]
     """The settings that the adapter knows, by name."""
@@ -204,21 +200,21 @@ class Adapter(ABC):
     concurrency: int
     """Calls that may run at once."""
     deadline: float
-    """Seconds after which a call has surely ended, connecting and waiting for a connection included."""
+    """Seconds after which a call has surely ended, including the wait for a connection."""
 
     @classmethod
     def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings as they may be typed (`KEY=VALUE`) → the same with right types and defaults.
+        """The settings, parsed from text (`KEY=VALUE`), with defaults. Its own result passes unchanged.
 
-        Raises InvalidSettings with one sentence for each fault. Its own result passes unchanged.
+        Raises InvalidSettings with one sentence for each error.
         """
         return clean(cls.options, settings)
 
     @classmethod
     def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Where the secret goes under these settings: if any of it changes, it is forgotten (vendors/configuration.py).
+        """The settings that say where the secret goes; if one changes it is deleted (vendors/configuration.py).
 
-        An adapter that marks no option is not trusted to have only harmless ones: all count. Raises InvalidSettings.
+        If an adapter marks no option as destination, all of them count. Raises InvalidSettings.
         """
         known = cls.validate(settings)
         marked = [name for name, option in cls.options.items() if option.destination]
@@ -226,10 +222,9 @@ class Adapter(ABC):
 
     @classmethod
     def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[Reported]:
-        """What the vendor posted to us, in its own form; only if it is signed with one of the secrets.
+        """Parse what the vendor posted, which must be signed with one of the secrets.
 
-        Called where `capabilities.receipts` says that the vendor reports at all. headers: names in lower case.
-        Raises NotTheVendor, BadReport.
+        Only called if capabilities.receipts is set. headers: names in lower case. Raises NotTheVendor, BadReport.
         """
         raise NotTheVendor("this vendor sends no receipts")
 
@@ -239,33 +234,33 @@ class Adapter(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Makes ready to send; connects only when needed."""
+        """Prepare to send. Connections are made when they are needed."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Closes every connection; what is in flight ends in doubt."""
+        """Close all connections; calls in flight end in doubt."""
 
     @abstractmethod
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
-        """Calls the vendor once for at most `batch_max` letters; one outcome for each, in their order.
+        """Call the vendor once for at most `batch_max` letters; returns one outcome for each, in their order.
 
-        Never raises for anything that the vendor or the network does, and never calls twice by itself.
-        Cancelled, it closes its connection: the caller must then treat the letters as in doubt.
+        It never raises for anything that the vendor or the network does, and never repeats a call. If it is cancelled
+        it closes its connection, and the caller must treat the letters as in doubt.
         """
 
     def is_good(self, outcome: Outcome) -> bool | None:
-        """Does this answer speak for the vendor's health (document 002)? None: it says nothing about it.
+        """Whether the outcome is a good or a bad answer for the vendor's health (document 002); None: neither.
 
-        A refused message is a good answer, for the service works; a lost answer, a failed connection or a refused
-        login is a bad one. Being asked to wait is neither: that is the throttle's matter.
+        A refused message is a good answer: the service works. A lost answer, a failed connection and a refused login
+        are bad ones. An answer that asks us to wait is neither: it concerns the throttle.
         """
         if isinstance(outcome, NotSent) and outcome.retry_after is not None and not outcome.pause:
             return None
         return isinstance(outcome, Accepted | Refused)
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
-        """Asks for a reference: found, not found (None), or no answer to the question (NotSent).
+        """Look a reference up: Accepted, None if it is not found, or NotSent if the question was not answered.
 
-        What "not found" proves, `capabilities.lookup` says.
+        `capabilities.lookup` says what "not found" proves.
         """
         return NotSent("this vendor offers no look-up")

@@ -1,6 +1,6 @@
-"""A vendor that takes letters as JSON over HTTP, one POST each.
+"""The adapter `http`: a vendor that accepts letters as JSON, one POST each.
 
-How many segments an SMS takes: what its vendors count, limit and charge for (3GPP TS 23.038).
+`segments` counts the segments of an SMS (3GPP TS 23.038), which SMS vendors count, limit and charge for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EXTENDED = frozenset("^{}\\[~]|€\f")  # two septets each
 
 
 def segments(text: str) -> int:
-    """160 septets fit in one, 153 in each of several; of other alphabets 70 and 67 UTF-16 units; at least 1."""
+    """The number of SMS segments: of 160 septets, or 153 if several; in other alphabets 70 or 67 UTF-16 units."""
     if _BASIC.union(_EXTENDED).issuperset(text):
         widths, alone, each = [1 + (character in _EXTENDED) for character in text], 160, 153
     else:
@@ -95,11 +95,10 @@ def secret_headers(secret: Mapping[str, str]) -> bytes:
 class Http(Adapter):
     """POST {"reference", "recipient", "subject", "body", "params"} with the reference as Idempotency-Key.
 
-    Answers: 2xx {"id"} accepted; 409 {"id"} accepted before, with `dedupe`; 4xx {"code", "sub_type"} refused, but for
-    those that speak of the login or the address; 429 with Retry-After not sent; the rest as in vendors/outcomes.py.
-    Look-up: GET <url>/<reference> → 200 {"id"} or 404. `timeout` (seconds) should be a little longer than the vendor's
-    own, for a short one makes doubt. `receipts`: it posts to us what became of letters, in the form of
-    vendors/adapters/reports.py.
+    Answers: 2xx {"id"} accepted; 409 {"id"} accepted before, with `dedupe`; 4xx {"code", "sub_type"} refused, except
+    those about the login or the address; 429 with Retry-After not sent; the rest as in vendors/outcomes.py. Look-up:
+    GET <url>/<reference> → 200 {"id"} or 404. `timeout` (seconds) should be a little longer than the vendor's own: a
+    shorter one leaves letters in doubt. `receipts`: the vendor posts delivery reports (vendors/adapters/reports.py).
     """
 
     options = {
@@ -187,12 +186,12 @@ class Http(Adapter):
             if error.status is None:
                 return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
             status, headers, body = error.status, error.headers, b""
-        # It changes nothing: with whatever status the vendor asks to wait, it is waited for.
+        # A look-up changes nothing, so Retry-After counts with any status.
         safe = (status,) if "retry-after" in headers else ()
         found = classify_http(status, headers, body, now=time.time(), safe_statuses=safe)
         if isinstance(found, Accepted) and status == 200:
             return found
-        if isinstance(found, NotSent) and status not in WRONG_ADDRESS:  # which speaks of this address alone
+        if isinstance(found, NotSent) and status not in WRONG_ADDRESS:  # those are about this URL alone
             return found
         return _unanswered(found, status)
 

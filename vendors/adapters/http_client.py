@@ -1,6 +1,6 @@
-"""A lean HTTP/1.1 client that knows whether a request left: no redirects, proxies or hidden second try.
+"""A small HTTP/1.1 client that knows whether a request was written (docs/decisions/0004).
 
-One HTTP/1.1 connection: one request, one answer, and the certainty of what was written.
+It follows no redirects, uses no proxies and never repeats a request by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vendors.outcomes import CallError
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete answer. `headers`: names in lower case, the last of several with the same name."""
+    """A complete answer. headers: names in lower case; of several with one name the last."""
 
     status: int
     headers: dict[str, str]
@@ -27,9 +27,9 @@ class Response:
 
 
 class HttpConnection(Wire):
-    """Reads one answer at a time; whatever comes unasked closes it.
+    """One HTTP/1.1 connection, with one request at a time. Unexpected data closes it.
 
-    `limit`: bytes that an answer may have, its head and informational answers (1xx) included.
+    limit: bytes that an answer may have, including its head and informational answers (1xx).
     """
 
     def __init__(self, limit: int, deadline: float) -> None:
@@ -49,7 +49,7 @@ class HttpConnection(Wire):
     # --- for the client ---------------------------------------------------------------------------
 
     async def exchange(self, request: bytes) -> Response:
-        """Writes the request and waits for its answer. Raises CallError, always after the write."""
+        """Write the request and wait for its answer. Raises CallError with written=True."""
         self._begin()
         self._left = self._limit
         self._waiter = asyncio.get_running_loop().create_future()
@@ -151,8 +151,8 @@ def header(name: str, value: str) -> bytes:
 class Client:
     """Keep-alive connections to one origin.
 
-    `connections`: at most so many at once; further calls wait. `deadline`: seconds for a call, everything included.
-    `ca_file`: authorities to trust instead of the system's, for https.
+    connections: at most so many at once; further calls wait. deadline: seconds for a whole call. ca_file: authorities
+    to trust instead of the system's, for https.
     """
 
     def __init__(self, url: str, *, connections: int, deadline: float, ca_file: str = "") -> None:
@@ -167,9 +167,9 @@ class Client:
         self._pool = Pool(self._connect, places=connections, idle_max=IDLE_MAX)
 
     async def call(self, method: str, target: str, headers: bytes = b"", body: bytes = b"") -> Response:
-        """One request, one answer. `headers`: lines made by `header`. `target`: path and query, quoted.
+        """Send one request and return its answer. headers: lines made by `header`. target: path and query, quoted.
 
-        Raises CallError, which says whether anything was written. Cancelled, it closes its connection.
+        Raises CallError, which says whether anything was written. If it is cancelled it closes its connection.
         """
         head = f"{method} {target} HTTP/1.1\r\n".encode("ascii")
         length = b"Content-Length: %d\r\n" % len(body) if body else b""
@@ -187,7 +187,7 @@ class Client:
             raise self._too_late(connection) from None
 
     async def close(self) -> None:
-        """Closes every connection; calls in flight and later ones end as CallError."""
+        """Close all connections; calls in flight and later ones end with CallError."""
         await self._pool.close()
 
     def _too_late(self, connection: HttpConnection | None) -> CallError:

@@ -1,7 +1,6 @@
-"""Builds an e-mail as bytes that are ready for the wire: headers of one line each, canonical line ends,
-stuffed dots.
+"""Composes an e-mail as the bytes that SMTP transmits: header lines, canonical line ends, stuffed dots.
 
-Written by hand because the standard library's composer costs about a millisecond a mail.
+The standard library's composer would take about a millisecond a mail.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import idna
 from vendors.adapters.base import Letter
 
 END = b"\r\n.\r\n"
-"""Ends every mail; only these bytes hand it over."""
+"""The end of every mail; only with these bytes the relay is responsible for it."""
 
 WORD_MAX = 39
 """Bytes in an encoded word: with "Subject: " before it, its line keeps to 76 characters."""
 
 HEAD_MAX = 76
-"""Characters in a line of the head, where there is a blank to fold it at."""
+"""Characters in a header line, if it has a blank to fold at."""
 
 LINE_MAX = 990
-"""Bytes in a line of a body that goes as it is; RFC 5322 allows 998, a stuffed dot included."""
+"""Bytes in a line of a body that is not encoded; RFC 5322 allows 998, including a stuffed dot."""
 
 _LOCAL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]{1,64}")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -41,7 +40,7 @@ _PLAIN = bytes([9, 10, 13, *range(32, 127)])
 
 @dataclass(frozen=True, slots=True)
 class FromAddress:
-    """Whom the mails come from. `header`: the value of From, encoded."""
+    """The sender's address. header: the encoded value of From."""
 
     header: str
     address: str
@@ -52,7 +51,7 @@ class FromAddress:
 
 
 def sender(value: str) -> FromAddress:
-    """Reads "address" or "Name <address>". Raises ValueError."""
+    """Parse "address" or "Name <address>". Raises ValueError."""
     if _CONTROL.search(value):
         raise ValueError("not one line")
     name, plain = parseaddr(value)
@@ -70,9 +69,9 @@ def sender(value: str) -> FromAddress:
 
 
 def address(value: str) -> str:
-    """An address as SMTP takes it, with the domain in ASCII. Raises ValueError.
+    """The address for SMTP, with the domain in ASCII. Raises ValueError.
 
-    What stands before the @ may have other letters; then only a relay with SMTPUTF8 takes it (RFC 6531).
+    The part before the @ may have other letters; then the relay must offer SMTPUTF8 (RFC 6531).
     """
     local, _, domain = value.rpartition("@")
     if not domain.isascii():
@@ -84,9 +83,7 @@ def address(value: str) -> str:
 
 
 def compose(origin: FromAddress, recipient: str, letter: Letter) -> bytes:
-    """The whole mail with `END`. `recipient`: as `address` gives it. Raises ValueError for what cannot be a
-    header.
-    """
+    """The whole mail including END. recipient: from `address`. Raises ValueError for what cannot be a header."""
     if not _REFERENCE.fullmatch(letter.reference):
         raise ValueError("the reference cannot be a Message-ID")
     body, encoding = _body(letter.body)
@@ -101,7 +98,7 @@ def compose(origin: FromAddress, recipient: str, letter: Letter) -> bytes:
         f"Content-Transfer-Encoding: {encoding}\r\n"
         "\r\n"
     )
-    return head.encode() + body  # ASCII, but for an address that goes with SMTPUTF8 (RFC 6532)
+    return head.encode() + body  # ASCII, except for an address that needs SMTPUTF8 (RFC 6532)
 
 
 def _subject(text: str) -> str:
@@ -113,31 +110,31 @@ def _subject(text: str) -> str:
 
 
 def _folded(pieces: list[str]) -> str:
-    """In lines that begin with the blanks before a word (RFC 5322, 2.2.3)."""
-    lines, room = [""], HEAD_MAX - len("Subject: ")
+    """Folded into lines, each beginning with the blanks before a word (RFC 5322, 2.2.3)."""
+    lines, width = [""], HEAD_MAX - len("Subject: ")
     for piece in pieces:
-        if lines[-1] and len(lines[-1]) + len(piece) > room:
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
             lines.append("")
-            room = HEAD_MAX
+            width = HEAD_MAX
         lines[-1] += piece
     return "\r\n".join(lines)
 
 
 def _encoded(text: str) -> str:
-    """As encoded words of whole characters, one a line (RFC 2047). A lone surrogate is a ValueError."""
-    words, piece = [], b""
+    """Encoded words of whole characters, one a line (RFC 2047). Raises ValueError for a lone surrogate."""
+    pieces, current = [], b""
     for sign in text:
         more = sign.encode()
-        if len(piece) + len(more) > WORD_MAX:
-            words.append(piece)
-            piece = b""
-        piece += more
-    words.append(piece)
-    return "\r\n ".join(f"=?utf-8?b?{base64.b64encode(word).decode('ascii')}?=" for word in words)
+        if len(current) + len(more) > WORD_MAX:
+            pieces.append(current)
+            current = b""
+        current += more
+    pieces.append(current)
+    return "\r\n ".join(f"=?utf-8?b?{base64.b64encode(word).decode('ascii')}?=" for word in pieces)
 
 
 def _body(text: str) -> tuple[bytes, str]:
-    """Stuffed and ended, and the name of its encoding."""
+    """The body with stuffed dots and END, and its Content-Transfer-Encoding."""
     content = _LINE_END.sub("\r\n", text).encode()
     if not content.endswith(b"\r\n"):
         content += b"\r\n"

@@ -1,6 +1,6 @@
-"""What vendors report later of letters: the values every adapter makes of it, and one form of such reports.
+"""Delivery reports: the values that adapters return, and the JSON format of adapters that have none of their own.
 
-The form is JSON, signed as Standard Webhooks has it; adapters without a form of their own understand it.
+The JSON is signed by Standard Webhooks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ReportText = Annotated[str, StringConstraints(max_length=255)]
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What the vendor says later of a letter that it accepted. at: when it happened, with a time zone.
+    """A delivery report on a letter that the vendor had accepted.
 
-    vendor_id: its own name of the letter, if it says it. note: why it bounced.
+    at: when it happened, with a time zone. vendor_id: the vendor's id of the letter, or "". note: why it bounced.
     """
 
     reference: str
@@ -34,11 +34,11 @@ class Reported:
 
 
 class NotTheVendor(Exception):
-    """Whoever reports here cannot prove that it is the vendor."""
+    """The report has no valid signature of the vendor."""
 
 
 class BadReport(ValueError):
-    """The vendor's report cannot be read. errors: (where, code, sentence), where: the way into its body."""
+    """The report is not valid. errors: (path into the body, code, sentence)."""
 
     def __init__(self, errors: Sequence[tuple[tuple[int | str, ...], str, str]]) -> None:
         super().__init__("; ".join(sentence for _, _, sentence in errors))
@@ -46,7 +46,7 @@ class BadReport(ValueError):
 
 
 class ReceiptIn(BaseModel):
-    """What became of one letter. A bounce: the vendor accepted it, and it came back."""
+    """The delivery of one letter, or its bounce: the vendor had accepted it, and it came back."""
 
     model_config = ConfigDict(extra="forbid")
     reference: str = Field(min_length=1, max_length=255, description="The letter's, as it was sent to the vendor")
@@ -62,16 +62,16 @@ class ReceiptsIn(BaseModel):
 
 
 def verify(secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> None:
-    """It is signed with one of the secrets, less than five minutes ago. Raises NotTheVendor."""
+    """Check that it was signed with one of the secrets within the last five minutes. Raises NotTheVendor."""
     for secret in secrets:
-        with contextlib.suppress(WebhookVerificationError, ValueError):  # ValueError: headers that are none
+        with contextlib.suppress(WebhookVerificationError, ValueError):  # ValueError: malformed headers
             Signer(secret).verify(body.decode(), dict(headers), json_parse=False)
             return
     raise NotTheVendor("the signature is not this vendor's")
 
 
 def read(body: bytes) -> list[Reported]:
-    """Raises BadReport."""
+    """Parse the body of a report. Raises BadReport."""
     try:
         report = ReceiptsIn.model_validate_json(body)
     except ValidationError as why:

@@ -1,6 +1,6 @@
-"""An SMTP relay: kept connections, one mail a transaction, the reference as Message-ID.
+"""The adapter `smtp`: an SMTP relay over kept connections, one mail a transaction, the reference as Message-ID.
 
-SMTP has neither deduplication nor look-up: a reply that is lost after the final dot stays in doubt (RFC 1047).
+SMTP has neither deduplication nor look-up: if the reply to the end of a mail is lost, it stays in doubt (RFC 1047).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_erro
 
 log = logging.getLogger(__name__)
 
-Mail = tuple[str, bytes]  # its recipient, and the whole of it
+Mail = tuple[str, bytes]  # recipient, and the composed mail
 IDLE_MAX = 60.0
 """Seconds that a connection waits for its next mail; relays wait for five minutes (RFC 5321, 4.5.3.2.7)."""
 
@@ -39,16 +39,15 @@ class Smtp(Adapter):
     """Settings: `tls` is starttls (never without), implicit or none; `sender` is "address" or "Name <address>".
 
     `connect_timeout`: seconds from the start of the call to the end of the mail. `timeout`: seconds to wait for the
-    reply to it; RFC 5321 asks for ten minutes, for a shorter wait makes doubt. `mails`: per connection. `batch`: mails
-    that a connection is given at a time, one after the other; all of them must begin within `connect_timeout`, and a
-    sender that is killed leaves them in doubt.
-    `recipient_codes`: with which this relay speaks of one recipient although they mostly speak of us, so that it is
-    refused instead of pausing the credential (vendors/outcomes.py).
-    The secret holds `user` and `password`, or nothing. `plain_login`: it may be sent without TLS.
+    reply to that; RFC 5321 asks for ten minutes, since a shorter wait leaves mails in doubt. `mails`: per connection.
+    `batch`: mails that are sent over a connection one after the other by one call; all must begin within
+    `connect_timeout`, and if the sender is killed all are in doubt. `recipient_codes`: codes that this relay uses for a
+    single recipient although they usually concern the sender: the message is refused, and the credential not paused
+    (vendors/outcomes.py). The secret holds `user` and `password`, or nothing. `plain_login`: send it even without TLS.
     """
 
     discarding: ClassVar[set[tuple[str, int]]] = set()
-    """Relays that offer PIPELINING and lose commands that are written ahead. A process finds out once."""
+    """Relays that offer PIPELINING but lose commands that were written ahead; each process learns it once."""
 
     options = {
         "host": Option(options.text, required=True, destination=True),
@@ -104,28 +103,28 @@ class Smtp(Adapter):
             return Refused("unsendable", str(error)[:255])
 
     async def _call(self, mails: list[Mail]) -> list[Outcome]:
-        """A mail whose turn did not come was not sent."""
-        told: list[Outcome] = []
+        """One outcome a mail; mails that were not begun are NotSent."""
+        outcomes: list[Outcome] = []
         try:
-            await self._round(mails, told)
+            await self._round(mails, outcomes)
         except Rejected as rejected:
-            told.append(rejected.outcome)
+            outcomes.append(rejected.outcome)
         except CallError as error:
-            told.append(classify_error(error, now=time.time()))
+            outcomes.append(classify_error(error, now=time.time()))
         unsent = NotSent("its round broke off before it", retry_after=0.0)
-        return told + [unsent] * (len(mails) - len(told))
+        return outcomes + [unsent] * (len(mails) - len(outcomes))
 
-    async def _round(self, mails: list[Mail], told: list[Outcome]) -> None:
-        """One after the other, over one connection while it lasts; `told` learns what came of each."""
+    async def _round(self, mails: list[Mail], outcomes: list[Outcome]) -> None:
+        """Send the mails one after the other, over one connection while it lasts; appends an outcome for each."""
         conversation: Conversation | None = None
         last = asyncio.get_running_loop().time() + self._connect_timeout
         try:
             async with asyncio.timeout_at(last) as limit, self._pool.places:
-                while len(told) < len(mails) and not _is_over(told, last):
+                while len(outcomes) < len(mails) and not _is_over(outcomes, last):
                     conversation = None
                     conversation = await self._pool.take()
                     try:
-                        await self._converse(conversation, mails, told, limit, last)
+                        await self._converse(conversation, mails, outcomes, limit, last)
                     finally:
                         self._pool.put_back(conversation)
         except TimeoutError:
@@ -137,23 +136,28 @@ class Smtp(Adapter):
             raise CallError(f"no reply within {seconds:g} s", written=written) from None
 
     async def _converse(
-        self, conversation: Conversation, mails: list[Mail], told: list[Outcome], limit: asyncio.Timeout, last: float
+        self,
+        conversation: Conversation,
+        mails: list[Mail],
+        outcomes: list[Outcome],
+        limit: asyncio.Timeout,
+        last: float,
     ) -> None:
-        """While the connection goes on."""
+        """Send mails over this connection until it, or the round, is over."""
         loop = asyncio.get_running_loop()
 
         def handed_over() -> None:
             limit.reschedule(loop.time() + self._timeout)
 
-        for recipient, mail in mails[len(told) :]:
-            following = mails[len(told) + 1][0] if len(told) + 1 < len(mails) else ""
-            told.append(await conversation.deliver(self._sender.address, recipient, mail, handed_over, following))
+        for recipient, mail in mails[len(outcomes) :]:
+            following = mails[len(outcomes) + 1][0] if len(outcomes) + 1 < len(mails) else ""
+            outcomes.append(await conversation.deliver(self._sender.address, recipient, mail, handed_over, following))
             limit.reschedule(last)
-            if not conversation.goes_on() or _is_over(told, last):
+            if not conversation.goes_on() or _is_over(outcomes, last):
                 return
 
     async def _connect(self) -> Conversation:
-        (host, port), way = self._relay, self._known["tls"]
+        (host, port), tls = self._relay, self._known["tls"]
 
         def make() -> Conversation:
             return Conversation(
@@ -163,11 +167,11 @@ class Smtp(Adapter):
                 recipient_codes=self._known["recipient_codes"],
             )
 
-        conversation = await connect(make, host, port, self._tls if way == "implicit" else None)
+        conversation = await connect(make, host, port, self._tls if tls == "implicit" else None)
         try:
             name = self._sender.domain
             await conversation.greet(name)
-            if way == "starttls":
+            if tls == "starttls":
                 assert self._tls is not None
                 await conversation.start_tls(self._tls, host, name)
             if self._secret:
@@ -178,10 +182,10 @@ class Smtp(Adapter):
         return conversation
 
 
-def _is_over(told: Sequence[Outcome], last: float) -> bool:
-    """No further mail of the round is tried now: it is too late, or the last answer spoke of the relay, the login or
-    the whole connection. Asked before each mail, for one whose go-ahead is here already waits for nothing and so
-    would not hear the timer."""
-    outcome = told[-1] if told else None
+def _is_over(outcomes: Sequence[Outcome], last: float) -> bool:
+    """Whether no further mail of the round may begin: time is up, or the last outcome concerns the whole relay.
+
+    Asked before each mail: one whose go-ahead has already arrived awaits nothing, so the timer cannot cancel it."""
+    outcome = outcomes[-1] if outcomes else None
     held_up = isinstance(outcome, NotSent) and (outcome.scope == "credential" or outcome.retry_after is None)
-    return held_up or (bool(told) and asyncio.get_running_loop().time() >= last)
+    return held_up or (bool(outcomes) and asyncio.get_running_loop().time() >= last)

@@ -1,4 +1,4 @@
-"""One SMTP connection. It knows at every moment whether the end of a mail may have left (RFC 5321, RFC 1047)."""
+"""One SMTP connection, which always knows whether the end of a mail may have been sent (RFC 5321, RFC 1047)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from vendors.adapters.transport import TLS_FAREWELL, Wire, is_wrong_vendor
 from vendors.outcomes import CallError, Outcome, Refused, SmtpPhase, classify_smtp
 
 REPLY_MAX = 65_536
-"""Bytes that may come before a reply is read."""
+"""Bytes of replies that may wait to be read."""
 AT_ONCE = 65_536
-"""Bytes of a mail that are written at once; a piece waits until the one before it has left. The last holds the end."""
+"""Bytes of a mail that are written at once; a piece waits until the one before it has left. The last has the end."""
 FULL = 1
-"""Bytes not yet handed on at which a transport says that it is full. With 0 the TLS of asyncio and of uvloop says so of
-an empty one too (they compare by >=), and has no reason to take it back."""
+"""Bytes in a transport's buffer from which on it counts as full. With 0 the TLS of asyncio and uvloop calls an empty
+one full, too (they compare by >=), and never resumes."""
 
 
 class Rejected(Exception):
-    """A reply that ends what was asked for; `outcome` says what it means for the message."""
+    """A reply that refuses a step of the session; outcome: what it means for the message."""
 
     def __init__(self, phase: SmtpPhase, code: int, text: str) -> None:
         super().__init__(f"smtp {code} at {phase}")
@@ -29,9 +29,8 @@ class Rejected(Exception):
 
 
 class Conversation(Wire):
-    """`mails`: how many may go over this connection. `pipelining`: may commands go ahead, where the relay offers it?
-
-    `recipient_codes`: as in classify_smtp.
+    """mails: how many may be sent over this connection. pipelining: whether to write ahead if the relay offers it.
+    recipient_codes: as in classify_smtp.
     """
 
     def __init__(
@@ -39,9 +38,9 @@ class Conversation(Wire):
     ) -> None:
         super().__init__(deadline)
         self.written = False
-        """The end of the present mail may have left, and its reply has not come."""
+        """The end of the current mail may have been sent, and its reply has not arrived."""
         self.discards = False
-        """The relay has answered, but has not got to commands that stood in the same packet."""
+        """The relay has answered one command, but not those written in the same packet."""
         self._pipelining, self._recipient_codes = pipelining, recipient_codes
         self._mails_left = mails
         self._reusable = False
@@ -60,12 +59,12 @@ class Conversation(Wire):
     # --- for the adapter --------------------------------------------------------------------------
 
     async def greet(self, name: str) -> None:
-        """Waits for the greeting and says hello. Raises Rejected, CallError."""
+        """Wait for the greeting and send EHLO. Raises Rejected, CallError."""
         await self._expect("connect", 220)
         await self._hello(name)
 
     async def start_tls(self, context: ssl.SSLContext, host: str, name: str) -> None:
-        """Goes over to TLS; there is no way on without it. Raises Rejected, CallError."""
+        """Switch to TLS. Raises Rejected, CallError; then the connection must not be used."""
         self._transport.write(b"STARTTLS\r\n")
         await self._expect("tls", 220)
         if self._buffer or self._replies or self._lines:
@@ -82,7 +81,7 @@ class Conversation(Wire):
         await self._hello(name)
 
     async def login(self, user: str, password: str) -> None:
-        """Raises Rejected, CallError."""
+        """Log in by AUTH PLAIN or LOGIN. Raises Rejected, CallError."""
         offered = self._extensions.get("AUTH", "PLAIN").split()
         if "PLAIN" in offered or "LOGIN" not in offered:
             await self._ask("login", "AUTH PLAIN " + _base64(f"\0{user}\0{password}"), 235)
@@ -94,10 +93,10 @@ class Conversation(Wire):
     async def deliver(
         self, sender: str, recipient: str, mail: bytes, handed_over: Callable[[], None], following: str = ""
     ) -> Outcome:
-        """One transaction. `mail` ends with `END`; `handed_over` is called just before that leaves.
+        """Send one mail. `mail` ends with END; `handed_over` is called just before that is written.
 
-        `following`: the recipient of the next mail, if one follows at once: its envelope goes along with the end of
-        this one where the relay takes commands ahead (RFC 2920). Raises CallError.
+        following: the recipient of the next mail, if one follows at once: with PIPELINING (RFC 2920) its envelope is
+        written together with the end of this mail. Raises CallError.
         """
         self.written = False
         if not self._takes(recipient):
@@ -126,7 +125,7 @@ class Conversation(Wire):
         return self._reusable and left and not self.closed and not self._replies
 
     def goes_on(self) -> bool:
-        """May the next mail of the same round go over it?"""
+        """Whether the next mail of the same round may use this connection."""
         in_step = self._ahead or not self._replies
         return self._reusable and self._mails_left > 0 and not self.closed and in_step
 
@@ -140,7 +139,7 @@ class Conversation(Wire):
 
     @property
     def _together(self) -> bool:
-        """May commands be written before the replies to those before them have come (RFC 2920)?"""
+        """Whether commands may be written before the replies to earlier ones have arrived (RFC 2920)."""
         return "PIPELINING" in self._extensions and self._pipelining()
 
     def _takes(self, recipient: str) -> bool:
@@ -150,7 +149,7 @@ class Conversation(Wire):
         return classify_smtp(phase, code, text, self._recipient_codes)
 
     async def _envelope(self, sender: str, recipient: str) -> Outcome | None:
-        """From MAIL to the go-ahead for the content; an outcome if it does not come."""
+        """Send MAIL, RCPT and DATA; returns None if the relay asks for the content, else an outcome."""
         commands = _commands(sender, recipient)
         if self._stale:
             commands.insert(0, ("mail", "RSET", 2))
@@ -167,7 +166,7 @@ class Conversation(Wire):
             if code == 421:
                 return rejected or self._classify(phase, code, text)
             if rejected is not None and code == 354:
-                return rejected  # an end now would be an empty mail to nobody: the connection is given up
+                return rejected  # to end the mail here would send an empty one: the connection is given up
             if code // 100 != good and rejected is None:
                 rejected = self._classify(phase, code, text)
                 if not together:
@@ -177,14 +176,14 @@ class Conversation(Wire):
         return rejected
 
     async def _content(self, mail: bytes) -> Outcome | None:
-        """All but the last piece; an outcome if the relay has heard enough before the end. Raises CallError."""
+        """Send all but the last piece; returns an outcome if the relay refuses it before the end. Raises CallError."""
         last = len(mail) - AT_ONCE
         for begin in range(0, last, AT_ONCE):
             self._transport.write(mail[begin : min(begin + AT_ONCE, last)])
             await self._flowing.wait()
             if self._replies or self.closed:
                 break
-        if self._replies:  # whatever it is, the relay has not seen the end
+        if self._replies:  # whatever it says, the relay has not seen the end
             code, text = await self._reply()
             if code >= 400:
                 return self._classify("data", code, text)
@@ -198,8 +197,8 @@ class Conversation(Wire):
     async def _hello(self, name: str) -> None:
         self._transport.write(f"EHLO {name}\r\n".encode("ascii"))
         lines = await self._expect("hello", 250)
-        words = (line.upper().partition(" ") for line in lines[1:])
-        self._extensions = {keyword: rest for keyword, _, rest in words}
+        offered = (line.upper().partition(" ") for line in lines[1:])
+        self._extensions = {keyword: rest for keyword, _, rest in offered}
 
     async def _ask(self, phase: SmtpPhase, line: str, wanted: int) -> None:
         self._transport.write(f"{line}\r\n".encode("ascii"))
@@ -282,7 +281,7 @@ class Conversation(Wire):
 
 
 def _commands(sender: str, recipient: str) -> list[tuple[SmtpPhase, str, int]]:
-    """An envelope: what each line asks, the line, and the first figure of a good reply."""
+    """The commands of an envelope: phase, line, and the first digit of a good reply."""
     utf8 = "" if recipient.isascii() else " SMTPUTF8"
     return [("mail", f"MAIL FROM:<{sender}>{utf8}", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
 

@@ -1,8 +1,8 @@
-"""TCP connections for HTTP and SMTP: tuned and watched, kept open for the next call, and with a deadline.
+"""TCP connections for the HTTP and SMTP adapters: Wire (a connection), Pool (kept connections), Deadlines (timeouts).
 
-A pool keeps a bounded number of open connections, never one that may have gone stale. Deadlines is for calls that all
-may take equally long: one timer for them together. asyncio.timeout sets a timer for each; two of them were an eighth
-of what a message cost.
+Pool keeps a bounded number of open connections and never returns one that the other side has closed. Deadlines uses one
+timer for all calls with the same time limit. asyncio.timeout sets a timer for each; two of them took an eighth of the
+time of a message.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from vendors.outcomes import CallError
 
 
 class Deadlines:
-    """`with deadlines:` cancels what a task does in the block after so many seconds: it ends as TimeoutError.
+    """`with deadlines:` limits the block to so many seconds; then it ends with TimeoutError.
 
-    A task is in one block of the same Deadlines at a time. Who is cancelled by somebody else is cancelled.
+    A task may be in one block of the same Deadlines at a time. A cancellation by others stays a cancellation.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._ends: dict[asyncio.Task[Any], float] = {}  # the first to end stands in front
+        self._ends: dict[asyncio.Task[Any], float] = {}  # in the order of their ends
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # the one that it is used in: to ask each time costs more
+        self._loop: asyncio.AbstractEventLoop | None = None  # cached: asking for it each time costs more
 
     def __enter__(self) -> None:
         loop = self._loop = self._loop or asyncio.get_running_loop()
@@ -38,7 +38,7 @@ class Deadlines:
         assert task not in self._ends
         self._ends[task] = end = loop.time() + self._seconds
         if self._timer is None:
-            self._timer = loop.call_at(end, self._ring)
+            self._timer = loop.call_at(end, self._expire)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -51,12 +51,12 @@ class Deadlines:
         if task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
-    def _ring(self) -> None:
+    def _expire(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
         for task, end in list(self._ends.items()):
             if end > loop.time():
-                self._timer = loop.call_at(end, self._ring)
+                self._timer = loop.call_at(end, self._expire)
                 return
             del self._ends[task]
             self._late.add(task)
@@ -64,7 +64,7 @@ class Deadlines:
 
 
 class Pooled(Protocol):
-    """What the pool asks of a connection."""
+    """What the pool needs of a connection."""
 
     idle_since: float
     lost: asyncio.Future[None]
@@ -73,10 +73,10 @@ class Pooled(Protocol):
         """Open, and nothing has arrived unasked as far as this machine's kernel knows at this instant."""
 
     def reusable(self) -> bool:
-        """The last exchange is over on both sides and left the connection as it was."""
+        """The last exchange is over on both sides, and the connection is ready for another."""
 
     def leave(self) -> None:
-        """Says goodbye, if the protocol has a word for it, and closes."""
+        """Close it in the protocol's own way, if it has one."""
 
     def abort(self) -> None:
         """Closes at once."""
@@ -86,10 +86,10 @@ C = TypeVar("C", bound=Pooled)
 
 
 class Pool(Generic[C]):
-    """At most `places` connections. Use: `async with pool.places`, `take`, exchange, `put_back` in any case.
+    """At most `places` connections. Use: `async with pool.places`, `take`, exchange, and always `put_back`.
 
-    `idle_max`: seconds after which an unused connection is closed; must be less than the
-    vendor waits, for a race with its closing is a message in doubt.
+    idle_max: seconds after which an unused connection is closed. It must be less than the vendor's own limit: a request
+    that meets the vendor's closing leaves a message in doubt.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[C]], *, places: int, idle_max: float) -> None:
@@ -102,7 +102,7 @@ class Pool(Generic[C]):
         self._closed = False
 
     async def take(self) -> C:
-        """The connection used last if it is still fresh, else a new one. Raises CallError and what `connect` does."""
+        """The last used connection that is still fresh, else a new one. Raises CallError and what `connect` raises."""
         while self._idle:
             connection = self._idle.pop()
             if connection.fresh():
@@ -116,7 +116,7 @@ class Pool(Generic[C]):
         return connection
 
     def put_back(self, connection: C) -> None:
-        """After an exchange, however it ended."""
+        """Return a connection after its exchange, however that ended."""
         if self._closed or not connection.reusable():
             connection.abort()
             return
@@ -127,7 +127,7 @@ class Pool(Generic[C]):
             self._reaper = loop.call_later(self._idle_max, self._reap)
 
     def _reap(self) -> None:
-        """Closes what has been idle for too long; the oldest stand in front."""
+        """Close connections that were idle for too long; the oldest are first."""
         loop = asyncio.get_running_loop()
         while self._idle and self._idle[0].idle_since + self._idle_max <= loop.time():
             self._idle.pop(0).leave()
@@ -136,7 +136,7 @@ class Pool(Generic[C]):
             self._reaper = loop.call_at(self._idle[0].idle_since + self._idle_max, self._reap)
 
     async def close(self) -> None:
-        """Closes every connection; calls in flight and later ones end as CallError."""
+        """Close all connections; calls in flight and later ones end with CallError."""
         self._closed = True
         if self._reaper is not None:
             self._reaper.cancel()
@@ -153,11 +153,11 @@ class Pool(Generic[C]):
 TLS_FAREWELL = 2.0
 """Seconds to wait for the other side's end of TLS."""
 NOT_YET_VALID, EXPIRED = 9, 10
-"""What OpenSSL says of a certificate's dates."""
+"""OpenSSL's errors about a certificate's dates."""
 
 
 class Wire(asyncio.Protocol):
-    """`deadline`: seconds after which the kernel gives up on bytes that nobody acknowledges."""
+    """A tuned TCP connection. deadline: seconds after which the kernel gives up on unacknowledged bytes."""
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
@@ -195,7 +195,7 @@ W = TypeVar("W", bound=Wire)
 async def connect(make: Callable[[], W], host: str, port: int, tls: ssl.SSLContext | None, *, name: str = "") -> W:
     """A new connection, with TLS from the first byte if `tls` is given. Raises CallError.
 
-    `name`: whose certificate it must be, where `host` is an address.
+    name: the host name in the certificate, if `host` is an IP address.
     """
     try:
         _, wire = await asyncio.get_running_loop().create_connection(
@@ -212,6 +212,7 @@ async def connect(make: Callable[[], W], host: str, port: int, tls: ssl.SSLConte
 
 
 def is_wrong_vendor(error: OSError) -> bool:
-    """Did it show a certificate of an unknown authority, or of another host? No second try mends that; an expired one,
-    or a clock that is wrong, is mended elsewhere."""
+    """Whether the certificate is of an unknown authority or another host, which a second try does not mend.
+
+    An expired certificate, or a wrong clock, is mended elsewhere."""
     return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code not in (NOT_YET_VALID, EXPIRED)

@@ -1,20 +1,22 @@
-"""Never faster than the vendor allows: a log in Redis that holds a place until its call is over.
+"""The throttle: sliding windows in Redis, so that a vendor is never called faster than its limits allow.
 
-A place counts from the grant until W seconds after the call completed or, if nobody says so, W seconds
-after the end of its hold. Whatever the way to the vendor takes, no W seconds at the vendor's own clock
-then see more than the limit: of L + 1 calls that arrive within W, the last granted would have found the
-other L still holding their places. Stamped at the grant instead (document 000), a window of 5 was seen
-to hold 8. The price: a limit of L per W gives L per W + latency.
+A place counts from its grant until W seconds after the call completed, or, if the completion is never reported, until W
+seconds after the end of its hold. So at the vendor's own clock no span of W seconds sees more calls than the limit L,
+whatever the latency: of L + 1 calls that arrive within W, the one granted last would have found the places of the other
+L still taken. If places were stamped at the grant (document 000), a window of 5 could hold 8. The price is that a limit
+of L per W seconds allows L per W + latency.
 
-The proof needs three things. A clock that never frees a place too early: places are stamped by the later of
-Redis's clock and ours and asked for by the earlier; one of them may step by 2 s, and beyond that nothing is
-granted. A true upper bound for the end of a call: Grant.deadline. And a margin for clocks of different speed:
-every window is longer by 0.1 % (as far as two clocks drift apart while NTP slews both), at most 0.25 s.
+The proof needs three things:
+- Clocks that never free a place too early: a place is stamped with the later of Redis's clock and ours, and asked for
+  by the earlier one. Either may step by 2 s; beyond that nothing is granted.
+- An upper bound for the end of a call: Grant.deadline.
+- A margin for clocks of different speed: every window is longer by 0.1 % (two clocks that NTP slews in opposite
+  directions), at most 0.25 s.
 
-Memory: some 80 to 100 bytes a place, in each of two sets, for as long as the longest window: 1,000,000 a
-day take about 200 MB of Redis.
+Memory: 80 to 100 bytes a place in each of two sets, for as long as the longest window lasts. 1,000,000 places a day
+take about 200 MB of Redis.
 
-Our clock, which the throttle holds against Redis's.
+SteadyClock is the clock of this process that is compared with Redis's.
 """
 
 import secrets
@@ -29,19 +31,19 @@ from redis.asyncio import Redis as AsyncRedis
 
 from vendors.limits.values import AcquireResult, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
 
-NOISE = 0.01  # seconds: two clocks cannot be read at quite the same moment
+NOISE = 0.01  # seconds; two clocks are never read at exactly the same moment
 
 
 def _ticks() -> float:
-    """Seconds of a clock that nobody can set; where the system has it, one that goes on during sleep."""
+    """Seconds of a clock that cannot be set and, where the system has one, goes on while it sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SteadyClock:
-    """Unix time as it was when the process started, carried on by a clock that nobody can set.
+    """Unix time at the start of the process, continued by a clock that cannot be set.
 
-    Redis and workers often share one machine. If its wall clock is set, Redis's steps with it and ours does not:
-    the throttle sees it, instead of freeing places early.
+    Redis and workers often share one machine. If its wall clock is set, Redis's clock steps and ours does not: the
+    throttle notices it instead of freeing places early.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = _ticks) -> None:
@@ -53,7 +55,7 @@ class SteadyClock:
         return self._offset + self._ticks()
 
     def settle(self, patience: float) -> None:
-        """Follow a wall clock that was set, `patience` s later: when every place from before has expired."""
+        """Adopt a wall clock that was set, `patience` seconds later: when all places from before have expired."""
         now, step = self._ticks(), self._wall() - self()
         if abs(step - self._step) > NOISE:
             self._step, self._since = step, now
@@ -88,7 +90,7 @@ MARGIN_MOST = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """One grant as Redis remembers it: the units of it that were not cancelled. at: unix seconds."""
+    """One grant in the trail. units: those that were not cancelled; at: Unix time in seconds."""
 
     id: str
     units: int
@@ -98,7 +100,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """cut: there were older grants, which are forgotten."""
+    """The last grants of a vendor. cut: older ones were dropped."""
 
     grants: tuple[Granted, ...]
     cut: bool
@@ -110,11 +112,11 @@ Ask = tuple[list[str], list[str | int]]
 
 
 class ThrottleUnreachable(Exception):
-    """Redis is away or refuses to work (out of memory, read-only). No grant was given: make no call."""
+    """Redis does not answer or refuses to write (out of memory, read-only). There is no grant: make no call."""
 
 
 class _Script:
-    """What the sync and the async throttle share: building the arguments and reading the answers."""
+    """Builds the script's arguments, for both the blocking and the async throttle."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class _Script:
         clock: SteadyClock = process_clock,
         redis_clock: Callable[[], float] | None = None,
     ) -> None:
-        """`redis_clock` (unix seconds) replaces Redis's own TIME: only for tests with a virtual clock."""
+        """redis_clock: replaces Redis's own TIME (Unix seconds); only for tests with a virtual clock."""
         self._drift, self._clock, self._redis_clock = drift, clock, redis_clock
 
     def _head(self, verb: str) -> list[str | int]:
@@ -135,8 +137,8 @@ class _Script:
 
     def _acquire(self, scope: Scope, grant_id: str, want: int, least: int, hold: float, note: str) -> Ask:
         self._clock.settle(hold + max((limit.seconds for limit in scope.limits), default=0) + MARGIN_MOST)
-        words: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
-        args = [*self._head("acquire"), *words, len(scope.vendor_limits), note]
+        request: list[str | int] = [scope.generation, scope.credential_id, grant_id, want, least, _micro(hold)]
+        args = [*self._head("acquire"), *request, len(scope.vendor_limits), note]
         for limit in scope.limits:
             args += [limit.units, self._window(limit.seconds)]
         return _keys(scope.vendor_id, [scope.credential_id]), args
@@ -147,14 +149,14 @@ class _Script:
     def _rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Ask:
         nth: dict[int, int] = {}
         rows = [f"{nth.setdefault(cred, len(nth) + 1)} {_micro(left)} {n}" for cred, left, n in entries]
-        words: list[str | int] = [generation, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
-        return _keys(vendor_id, nth), [*self._head("rebuild"), *words]
+        request: list[str | int] = [generation, self._window(reach), " ".join(map(str, nth)), " ".join(rows)]
+        return _keys(vendor_id, nth), [*self._head("rebuild"), *request]
 
 
 class Throttle(_Script):
-    """The throttle for code that may block.
+    """The throttle for code that may block. Every method raises ThrottleUnreachable.
 
-    Whoever asks again because an answer was lost can only make it slower. Unreachable is raised when Redis is.
+    Repeating a request whose answer was lost is safe: it can only make the throttle slower.
     """
 
     def __init__(self, redis: Redis, **clocks: Any) -> None:
@@ -168,11 +170,10 @@ class Throttle(_Script):
             raise ThrottleUnreachable(str(error)) from error
 
     def acquire(self, scope: Scope, want: int, hold: float, least: int = 1, note: str = "") -> AcquireResult:
-        """As many places as are free now, from `least` to `want`; each is held until done, `hold` s at
-        most.
+        """Take as many places as are free now, from `least` to `want`; each is held until `done`, at most `hold` s.
 
-        `hold` is the hard deadline of a call, counted from here. `least` is the cost of the next
-        message: with less it could not go. note: what for, as `granted` tells it.
+        hold: seconds from now within which each call has surely ended. least: the cost of the next message, which
+        cannot be called with less. note: what the grant is for; `granted` returns it.
         """
         if refusal := _refusal(scope, want, least):
             return refusal
@@ -181,28 +182,28 @@ class Throttle(_Script):
         return _answer(reply, grant)
 
     def done(self, scope: Scope, places: Iterable[str]) -> None:
-        """The calls of these places (of any number of grants) are over, whatever came of them.
+        """Report that the calls of these places have ended. Places of several grants may be mixed.
 
-        Never called, called late or called twice, it can only make the throttle slower.
+        Leaving it out, or calling it late or twice, can only make the throttle slower.
         """
         self._run(self._places("done", scope, places))
 
     def cancel(self, scope: Scope, places: Iterable[str]) -> None:
-        """Free places at once. Only for places for which no call was started: the one legal early release."""
+        """Free places at once. Only legal for places for which no call has started."""
         self._run(self._places("cancel", scope, places))
 
     def places(self, scope: Scope, most: int = 10_000) -> tuple[list[float], list[float]]:
-        """For meters and forecasts: when each place of the vendor, and of the credential, was over, oldest first.
+        """For meters and forecasts: when each place of the vendor and of the credential ended, oldest first.
 
-        Unix seconds; of a call in flight, when it will be over at the latest. The newest `most` of each.
+        Unix seconds; for a call in flight the latest possible end. Only the newest `most` of each.
         """
         vendor, credential = (self._stamps(key, most) for key in _keys(scope.vendor_id, [scope.credential_id]))
         return vendor, credential
 
     def granted(self, vendor_id: int, generation: int) -> Trail | None:
-        """The grants of the vendor that this run of Redis remembers, oldest first.
+        """The vendor's grants that this run of Redis remembers, oldest first.
 
-        None: it was not there all the time, as far as rows that know this generation can tell.
+        None if Redis lost its log since this generation began.
         """
         reply = self._run((_keys(vendor_id, []), [*self._head("granted"), generation]))
         word, cut = _parsed(reply)
@@ -216,12 +217,12 @@ class Throttle(_Script):
         return [row[1] / 1e6 for row in reversed(cast(list[Any], rows))]
 
     def rebuild(self, vendor_id: int, generation: int, reach: float, entries: Iterable[LedgerEntry]) -> Rebuilt:
-        """Write the vendor's log anew from the ledger: None, or Lost if as new a generation stands there.
+        """Write the vendor's log anew from the ledger: returns None, or Lost if it has this or a newer generation.
 
-        `entries` are (credential id, seconds until its call is over at the latest, units) for everything that
-        was, or may have been, called within the last `reach` seconds: the longest window of the vendor and all
-        its credentials. The seconds are negative for what is over, and counted from now by the ledger's own
-        clock. Grants of an older generation that are not among them must be fenced.
+        entries: (credential id, seconds until the latest end of its calls, units) for everything that was, or may have
+        been, called within the last `reach` seconds, the longest window of the vendor and all its credentials. The
+        seconds count from now by the ledger's own clock; they are negative for calls that have ended. Grants of an
+        older generation that are not among the entries must be fenced.
         """
         word, number = _parsed(self._run(self._rebuild(vendor_id, generation, reach, entries)))
         if word == "skewed":
@@ -261,8 +262,8 @@ class AsyncThrottle(_Script):
 
 def _trail(rows: list[Any], cut: bool) -> Trail:
     found: dict[str, Granted] = {}
-    for words, score in zip(rows[::2], rows[1::2], strict=True):
-        grant, units, note = (words.decode() if isinstance(words, bytes) else words).split(" ", 2)
+    for entry, score in zip(rows[::2], rows[1::2], strict=True):
+        grant, units, note = (entry.decode() if isinstance(entry, bytes) else entry).split(" ", 2)
         if int(units) > 0:
             found[grant] = Granted(grant, int(units), note, float(score) / 1e6)
         elif grant in found:
@@ -275,13 +276,13 @@ def _micro(seconds: float) -> int:
 
 
 def _keys(vendor_id: int, credential_ids: Iterable[int]) -> list[str]:
-    """All in one Cluster slot, by the hash tag."""
+    """The vendor's and the credentials' keys; the hash tag keeps them in one slot of a Redis Cluster."""
     tag = f"mailhub:{{v{vendor_id}}}"
     return [f"{tag}:window", *(f"{tag}:c{credential_id}" for credential_id in credential_ids)]
 
 
 def _promise(want: int, hold: float) -> Grant:
-    """Random names: a counter would be doubled by a fork, or by a Redis that restored an old snapshot."""
+    """A grant with a random id: a counter could repeat after a fork, or in a Redis that restored an old snapshot."""
     return Grant(secrets.token_urlsafe(9), want, time.monotonic() + hold)
 
 

@@ -1,6 +1,6 @@
-"""The words of the throttle: what is asked of it and what it answers.
+"""The throttle's parameters and answers, as plain values.
 
-Pure values, so that whoever plans, forecasts or shows limits needs neither Redis nor the database.
+They need neither Redis nor the database, so forecasts, pages and tests can use them alone.
 """
 
 import math
@@ -21,9 +21,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose places are asked for, under which generation of the vendor, and the limits in force now.
+    """What a grant is asked for: vendor, credential, the vendor's generation, and the limits in force.
 
-    terms: counts the edits of the limits, where whoever asks has to know whether these are still in force.
+    limits_version: the number of edits of the limits, for callers that must know whether these are still in force.
     """
 
     vendor_id: int
@@ -31,7 +31,7 @@ class Scope:
     generation: int
     vendor_limits: tuple[Limit, ...] = ()
     credential_limits: tuple[Limit, ...] = ()
-    terms: int = 0
+    limits_version: int = 0
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -42,7 +42,7 @@ class Scope:
 class Grant:
     """Places for `units` units of cost.
 
-    `deadline` (seconds of time.monotonic) is when the hold runs out: no call may start or still run after it.
+    deadline: seconds of time.monotonic; no call may start or still run after it.
     """
 
     id: str
@@ -50,37 +50,37 @@ class Grant:
     deadline: float
 
     def places(self) -> list[str]:
-        """One name a unit. A call of cost n takes n of them and hands the same n to `done` or `cancel`."""
+        """One name a unit. A call of cost n uses n of them and passes the same n to `done` or `cancel`."""
         return [f"{self.id}:{k}" for k in range(1, self.units + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Full. `seconds` to the earliest moment at which the places asked for can be free; ask again then."""
+    """The windows are full. Ask again after `seconds`, the earliest moment at which the places can be free."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A limit is 0: nothing may go until a person raises it."""
+    """A limit is 0: no call may start until somebody raises it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """One message costs more than `units`, the smallest limit: it cannot go under the limits in force."""
+    """A message costs more than `units`, the smallest limit, so it can never be called under these limits."""
 
     units: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The log is gone, of another generation, or shorter than a window now asked for: rebuild it."""
+    """The log is missing, of another generation, or shorter than a window of these limits: rebuild it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skewed:
-    """Redis's clock is `seconds` ahead of ours (negative: behind), too far to count by. No grant."""
+    """Redis's clock is `seconds` ahead of ours (negative: behind), which is too much. There is no grant."""
 
     seconds: float
 

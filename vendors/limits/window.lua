@@ -13,7 +13,7 @@
 -- and when it was given, and what was cancelled of it; the last TRAIL of them. A store that has lost its last seconds
 -- learns from it what it has lost. It outlives a rebuild, but not the run.
 --
--- ARGV: verb, server clock ('' = the server's own), caller's clock, then the words of the verb.
+-- ARGV: verb, server clock ('' = the server's own), caller's clock, then the arguments of the verb.
 local vendor, verb, caller = KEYS[1], ARGV[1], tonumber(ARGV[3])
 local SKEW, CHUNK = 2000000, 1000  -- CHUNK keeps unpack below Lua's limit of some 8,000
 local trail, TRAIL = vendor:gsub('window$', 'trail'), 20000
@@ -36,19 +36,19 @@ end
 
 local function seal(generation) return 'gen:' .. generation .. ':' .. run() end
 
-local function follow(words)
-  redis.call('ZADD', trail, exact(late), words)
+local function follow(entry)
+  redis.call('ZADD', trail, exact(late), entry)
   redis.call('ZREMRANGEBYRANK', trail, 0, -TRAIL - 1)
 end
 
 local function each(key, command, flags, names, score)
   for first = 1, #names, CHUNK do
-    local words = { unpack(flags) }
+    local args = { unpack(flags) }
     for i = first, math.min(first + CHUNK - 1, #names) do
-      if score then words[#words + 1] = score end
-      words[#words + 1] = names[i]
+      if score then args[#args + 1] = score end
+      args[#args + 1] = names[i]
     end
-    redis.call(command, key, unpack(words))
+    redis.call(command, key, unpack(args))
   end
 end
 

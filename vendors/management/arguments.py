@@ -15,10 +15,10 @@ from vendors.configuration import LimitSpec
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
 
-def pairs(words: Iterable[str]) -> dict[str, str]:
+def pairs(typed: Iterable[str]) -> dict[str, str]:
     """KEY=VALUE ..."""
     found: dict[str, str] = {}
-    for word in words:
+    for word in typed:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise CommandError(f"{word!r} is not KEY=VALUE")
@@ -27,9 +27,9 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def windows(words: Iterable[str]) -> list[LimitSpec]:
+def windows(typed: Iterable[str]) -> list[LimitSpec]:
     """N/SECONDS ...: at most N calls in any so many seconds."""
-    found = [_window(word) for word in words]
+    found = [_window(word) for word in typed]
     if len({seconds for _, seconds in found}) < len(found):
         raise CommandError("two limits have the same window")
     return sorted(found, key=lambda window: window[1])
@@ -74,9 +74,9 @@ def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
     return {key: cleaned[key] for key in typed}
 
 
-def secret(of: Vendor, words: Iterable[str], file: str | None) -> dict[str, str]:
+def secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]:
     """From HEADER=VALUE ... and a JSON file; the vendor's adapter must accept it. No message shows a value."""
-    found = (_read(file) if file else {}) | pairs(words)
+    found = (_read(file) if file else {}) | pairs(typed)
     try:
         adapters.load(of.adapter)(of.settings, found)
     except InvalidSettings as error:

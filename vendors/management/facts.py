@@ -35,8 +35,8 @@ def removed(row: models.Model) -> None:
     _write(row, "removed", DELETION)
 
 
-def changed(row: models.Model, told: str) -> None:
-    _write(row, told, CHANGE)
+def changed(row: models.Model, change: str) -> None:
+    _write(row, change, CHANGE)
 
 
 @contextmanager
@@ -60,8 +60,8 @@ def _fresh(row: models.Model) -> models.Model:
     return type(row)._default_manager.get(pk=row.pk)
 
 
-def _write(row: models.Model, told: str, flag: int) -> None:
-    history.record(history.Actor(person()), type(row), [(row.pk, told)], flag=flag)
+def _write(row: models.Model, change: str, flag: int) -> None:
+    history.record(history.Actor(person()), type(row), [(row.pk, change)], flag=flag)
 
 
 def vendor_facts(row: Vendor) -> dict[str, Any]:

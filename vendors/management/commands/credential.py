@@ -81,10 +81,10 @@ class Command(BaseCommand):
 
     def do_pause(self, vendor: str, name: str, **options: Any) -> None:
         row = arguments.credential(arguments.vendor(vendor), name)
-        told = "was paused already" if row.paused else "paused: no new call starts"
+        state = "was paused already" if row.paused else "paused: no new call starts"
         with facts.kept(row, credential_facts):
             Credential.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
-        self._tell(row, told, options)
+        self._tell(row, state, options)
 
     def do_resume(self, vendor: str, name: str, **options: Any) -> None:
         row = arguments.credential(arguments.vendor(vendor), name)

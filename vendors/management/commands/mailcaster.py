@@ -84,11 +84,13 @@ class Command(BaseCommand):
 
     def _switch(self, vendor: str, name: str, enabled: bool, options: dict[str, Any]) -> None:
         row = _caster(arguments.vendor(vendor), name)
-        told = "already so" if row.enabled == enabled else "enabled" if enabled else "disabled: it takes no further job"
+        state = (
+            "already so" if row.enabled == enabled else "enabled" if enabled else "disabled: it takes no further job"
+        )
         with transaction.atomic():
             if Mailcaster.objects.filter(pk=row.pk).exclude(enabled=enabled).update(enabled=enabled):
                 _on_record(row.vendor, row, "enabled" if enabled else "disabled")
-        self._tell(row, told, options)
+        self._tell(row, state, options)
 
     def _tell(self, row: Mailcaster, sentence: str, options: dict[str, Any]) -> None:
         row.refresh_from_db()

@@ -28,8 +28,8 @@ class Command(BaseCommand):
                 if isinstance(field, EncryptedJSONField):
                     done += self._rotate(model, field.name)
         keys = 1 + len(settings.SECRET_KEY_FALLBACKS)
-        told = f"{done:,} secrets are encrypted with SECRET_KEY; {keys - 1} older keys were tried"
-        tell(self.stdout, told, {"secrets": done, "keys": keys}, options["json"])
+        summary = f"{done:,} secrets are encrypted with SECRET_KEY; {keys - 1} older keys were tried"
+        tell(self.stdout, summary, {"secrets": done, "keys": keys}, options["json"])
 
     def _rotate(self, model: type[Model], name: str) -> int:
         """A row at a time, under its lock, so that a secret that somebody types meanwhile is not undone."""

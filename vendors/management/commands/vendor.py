@@ -21,7 +21,7 @@ from vendors.models import Credential, Vendor
 
 # Option -> field, of what is stored as it was typed.
 FIELDS = {"name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone"}
-TERMS = ("min_requests", "min_ratio", "health_ttl", "retry_after")
+HEALTH_OPTIONS = ("min_requests", "min_ratio", "health_ttl", "retry_after")
 SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "paused")
 
 
@@ -63,7 +63,7 @@ class Command(BaseCommand):
         status.add_argument("--min-requests", type=int, metavar="N", help="with fewer answers it counts as healthy")
         status.add_argument("--min-ratio", type=float, metavar="0..1", help="share of good answers that is needed")
         status.add_argument("--health-ttl", type=int, metavar="S", help="seconds after which answers are forgotten")
-        status.add_argument("--retry-after", type=int, metavar="S", help="seconds that programs are told to wait")
+        status.add_argument("--retry-after", type=int, metavar="S", help="seconds that API clients are asked to wait")
         pause = verbs.add_parser("pause", help="no new call starts")
         pause.add_argument("slug")
         pause.add_argument("--reason", default="paused by hand")
@@ -92,8 +92,8 @@ class Command(BaseCommand):
         except IntegrityError:
             self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
             return
-        told = f"{slug}: added, with the credential default and {row.mailcasters.count()} casters"
-        self._tell(row, "\n".join([told, *map(configuration.describe_rate_limit, limits)]), options)
+        summary = f"{slug}: added, with the credential default and {row.mailcasters.count()} casters"
+        self._tell(row, "\n".join([summary, *map(configuration.describe_rate_limit, limits)]), options)
 
     def do_list(self, **options: Any) -> None:
         rows = [vendor_facts(row) for row in Vendor.objects.prefetch_related("limits", "credentials", "mailcasters")]
@@ -120,9 +120,9 @@ class Command(BaseCommand):
         with history.kept(row, vendor_facts):
             # Other columns are somebody else's; a changed night reaches beat.
             forgotten = configuration.save_vendor(row, changed, records.Actor(history.person()))
-        told = [f"{slug}: {'changed' if changed else 'already so'}"]
-        told += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
-        self._tell(row, "\n".join(told), options)
+        summary = [f"{slug}: {'changed' if changed else 'already so'}"]
+        summary += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
+        self._tell(row, "\n".join(summary), options)
 
     def do_limit(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
@@ -131,35 +131,35 @@ class Command(BaseCommand):
         windows = arguments.windows(options["limits"])
         if windows and options["clear"]:
             raise CommandError("give new limits or --clear, not both")
-        told = ""
+        result = ""
         if windows or options["clear"]:
             with history.kept(login, credential_facts) if login else history.kept(row, vendor_facts):
-                told = "changed\n" if configuration.replace_rate_limits(row, login, windows) else "already so\n"
+                result = "changed\n" if configuration.replace_rate_limits(row, login, windows) else "already so\n"
         now = "\n".join(map(configuration.describe_rate_limit, configuration.rate_limits(row, login))) or "no limit"
-        self._tell(row, f"{login or slug}: {told}{now}", options)
+        self._tell(row, f"{login or slug}: {result}{now}", options)
 
     def do_pause(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
-        told = "was paused already" if row.paused else "paused: no new call starts"
+        result = "was paused already" if row.paused else "paused: no new call starts"
         with history.kept(row, vendor_facts):
             Vendor.objects.filter(pk=row.pk).update(paused=True, paused_reason=options["reason"][:255])
-        self._tell(row, f"{slug}: {told}", options)
+        self._tell(row, f"{slug}: {result}", options)
 
     def do_resume(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
-        told = "resumed" if row.paused else "was not paused"
+        result = "resumed" if row.paused else "was not paused"
         with history.kept(row, vendor_facts):
             Vendor.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
-        self._tell(row, f"{slug}: {told}", options)
+        self._tell(row, f"{slug}: {result}", options)
 
     def do_status(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
-        changed = {name: options[name] for name in TERMS if options[name] is not None}
+        changed = {name: options[name] for name in HEALTH_OPTIONS if options[name] is not None}
         if changed:
             for name, value in changed.items():
                 setattr(row, name, value)
             arguments.check(row)
-            with history.kept(row, _terms):
+            with history.kept(row, _health_options):
                 Vendor.objects.filter(pk=row.pk).update(**changed)
         try:
             status = health.at(settings.REDIS_URL).look(row.pk, health.HealthPolicy.of(row))
@@ -185,8 +185,8 @@ class Command(BaseCommand):
             with transaction.atomic():
                 if gone := configuration.revoke_signing_keys(row):
                     history.changed(row, "receipts are not taken any more")
-            told = "receipts are not taken any more" if gone else "there was no secret"
-            self._tell(row, f"{slug}: {told}", options)
+            result = "receipts are not taken any more" if gone else "there was no secret"
+            self._tell(row, f"{slug}: {result}", options)
             return
         if not adapters.load(row.adapter)(row.settings, {}).capabilities.receipts:
             raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
@@ -195,8 +195,8 @@ class Command(BaseCommand):
             history.changed(row, "a new secret for receipts")
         address = f"/api/v1/receipts/{slug}"
         facts = {"slug": slug, "address": address, "secret": secret}
-        told = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
-        tell(self.stdout, f"{secret}\n{told}", facts, options["json"])
+        note = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
+        tell(self.stdout, f"{secret}\n{note}", facts, options["json"])
 
     def do_remove(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
@@ -230,8 +230,8 @@ class Command(BaseCommand):
         tell(self.stdout, sentence, vendor_facts(row), options["json"])
 
 
-def _terms(row: Vendor) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in TERMS}
+def _health_options(row: Vendor) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in HEALTH_OPTIONS}
 
 
 def _own(parser: ArgumentParser) -> None:
