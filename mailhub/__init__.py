@@ -1,4 +1,4 @@
-"""The front door: settings, Celery, HTTP and beat."""
+"""The Django project: settings, the Celery application, the HTTP API, the operators' pages and beat."""
 
 from mailhub.celery import app as celery_app
 

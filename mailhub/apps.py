@@ -1,3 +1,5 @@
+"""The Django application: prepares database connections, and keeps beat's rows and queues up to date."""
+
 import logging
 from typing import Any
 
@@ -24,18 +26,19 @@ class MailhubConfig(AppConfig):
 
 
 def _prepare(connection: Any, **_: Any) -> None:
-    """The database ends the transaction of a process that froze in it: others wait for the rows that it holds.
+    """Settings of every database session.
 
-    And it compiles no statement: of a page that takes 20 ms, that took 30 more. And it notes where the session is.
+    PostgreSQL ends a transaction that stays idle, for others wait for the rows that it has locked. Statements are not
+    compiled (jit): it took 30 ms for a page that needs 20 ms. And the session notes its server (campaigns/failover).
     """
     from campaigns.failover import guard
 
-    words = {"idle": str(round(settings.TRANSACTION_IDLE_SECONDS * 1000)), "tables": guard.tables()}
+    params = {"idle": str(round(settings.TRANSACTION_IDLE_SECONDS * 1000)), "tables": guard.tables()}
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, false), "
             f"set_config('jit', 'off', false), {guard.NOTED}",
-            words,
+            params,
         )
 
 
@@ -45,7 +48,7 @@ def _on_migrate(using: str, **_: Any) -> None:
     from campaigns.failover import guard
     from mailhub import installation
 
-    # migrate may have been given one app only
+    # migrate may run for one app only
     needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_store"}
     if needed <= set(connections[using].introspection.table_names()):
         installation.sync_beat()
@@ -54,7 +57,7 @@ def _on_migrate(using: str, **_: Any) -> None:
 
 
 def _on_vendor(update_fields: frozenset[str] | None = None, **_: Any) -> None:
-    """A vendor came, changed or went: its night and its queue."""
+    """After a vendor was added, changed or deleted: update beat's rows, and tell the workers of its queue."""
     from mailhub import installation, worker_queues
 
     def _sync() -> None:

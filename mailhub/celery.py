@@ -1,4 +1,4 @@
-"""The Celery application: a bell, never the record (docs/architecture.md)."""
+"""The Celery application. Its messages are notifications only: the rows decide (docs/architecture.md)."""
 
 import os
 import warnings
@@ -25,7 +25,7 @@ warnings.filterwarnings("ignore", message="You're running the worker with superu
 
 @setup_logging.connect
 def _log_as_django_does(**_: Any) -> None:
-    """With a receiver Celery leaves the loggers alone: settings.LOGGING is the one place."""
+    """Does nothing: with a receiver Celery leaves logging to settings.LOGGING."""
 
 
 @celeryd_init.connect

@@ -1,7 +1,7 @@
-"""What must hold before anything starts; manage.py, workers and beat refuse to start where it does not.
+"""System checks: manage.py, the web server, workers and beat refuse to start if one of them fails.
 
-What asks a server carries the tag "servers" and runs with check --deploy and when a worker or beat starts, so that
-ordinary commands need no Redis.
+Checks that ask a server have the tag "servers". They run with `check --deploy`, and when a worker or beat starts, so
+that ordinary commands need no Redis.
 """
 
 import logging
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @register("celery")
 def json_only(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Nothing but JSON is written to the broker or read from it: another format could run code."""
+    """Only JSON is written to the broker or read from it: other formats could execute code."""
     wrong = {
         name: value
         for name in FORMATS
@@ -43,7 +43,7 @@ def python_version(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
 @register("servers", deploy=True)
 def redis_keeps_all(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """A Redis that is short of memory must refuse, not drop queues and windows."""
+    """A Redis without memory must refuse to write; it must not drop queues and windows."""
     return [found for url in {settings.BROKER_URL, celery_url(settings.REDIS_URL)} for found in _policy(url)]
 
 
@@ -54,7 +54,7 @@ def _policy(url: str) -> Iterator[CheckMessage]:
         try:
             channel: Any = connection.default_channel
             policy = channel.client.config_get("maxmemory-policy")["maxmemory-policy"]
-        except Exception as why:  # it is away, or a hosted one that does not tell its settings
+        except Exception as why:  # it does not answer, or a hosted one hides its settings
             yield Warning(f"Redis does not tell its maxmemory-policy: {why}", id="mailhub.W001")
             return
     if policy != "noeviction":
@@ -64,21 +64,22 @@ def _policy(url: str) -> Iterator[CheckMessage]:
 
 POOLED = "PostgreSQL is reached through a pooler that does not keep sessions: two sessions met in one server process"
 SESSIONS = "Set pool_mode = session there, or let DATABASE_URL name PostgreSQL itself."
-MEETINGS = 5  # a pooler that serves others too may give two sessions different processes for a while
+MEETINGS = 5  # times to look: a busy pooler may give two sessions different processes for a while
 
 
 @register("servers", deploy=True)
 def sessions_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Statements are prepared once a session, and a session's settings hold for its statements: a pooler that hands
-    the server's process on after each transaction loses answers in the middle of the mail.
+    """A session must keep its server process.
 
-    Seen by what it does, as a pooler need not say that it is one: a session that stays open must keep its process.
+    Statements are prepared once a session, and session settings must hold for all its statements. With a pooler that
+    changes the process after each transaction, both fail while mail is sent. The check observes what happens, since a
+    pooler need not say that it is one.
     """
     try:
         kept = _keeps_sessions()
-    except psycopg.errors.ProtocolViolation:  # pooled by the statement: it knows no transactions
+    except psycopg.errors.ProtocolViolation:  # a pooler that pools statements knows no transactions
         kept = False
-    except psycopg.Error as why:  # it is away: senders wait for it
+    except psycopg.Error as why:  # it does not answer: senders wait for it
         return [Warning(f"PostgreSQL does not tell whether sessions are kept: {why}", id="mailhub.W002")]
     return [] if kept else [Error(POOLED, hint=SESSIONS, id="mailhub.E007")]
 
@@ -86,7 +87,7 @@ def sessions_are_kept(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 def _keeps_sessions() -> bool:
     with closing(_session()) as ours:
         process = _process(ours)
-        if process == ours.info.backend_pid:  # the server's own word when we came: nobody stands between
+        if process == ours.info.backend_pid:  # the id that the server gave at the start: there is no pooler
             return True
         with closing(_session()) as other:
             for _ in range(MEETINGS):
@@ -97,10 +98,10 @@ def _keeps_sessions() -> bool:
 
 
 def _session() -> Any:
-    words = connection.get_connection_params()
+    params = connection.get_connection_params()
     for ours in ("cursor_factory", "context", "prepare_threshold"):
-        words.pop(ours, None)
-    return psycopg.connect(**words, autocommit=True, prepare_threshold=None)
+        params.pop(ours, None)
+    return psycopg.connect(**params, autocommit=True, prepare_threshold=None)
 
 
 def _process(session: Any) -> int:
@@ -115,9 +116,9 @@ def refuse_to_start(**_: Any) -> None:
 
 
 def refuse(found: list[CheckMessage]) -> None:
-    """Tells all and ends this process if one of them is an error."""
+    """Log all messages; end this process if one of them is an error."""
     for message in found:
         logger.warning("%s", message)
     if any(message.is_serious() for message in found):
-        words = (f"{one.msg}. {one.hint}" if one.hint else str(one.msg) for one in found if one.is_serious())
-        raise SystemExit("mailhub does not start: " + "; ".join(words))
+        reasons = (f"{one.msg}. {one.hint}" if one.hint else str(one.msg) for one in found if one.is_serious())
+        raise SystemExit("mailhub does not start: " + "; ".join(reasons))

@@ -1,10 +1,8 @@
-"""The environment as settings: every value is judged where it is read.
+"""Settings from environment variables, each validated where it is read.
 
-Each function raises ImproperlyConfigured with one sentence that names the variable and a value that would do.
-
-One broker's address, spelled for each library that reads it, and what kind of broker it is.
-
-The secret of an installation that was given none: made once, kept in its home, readable by its owner only.
+The functions that read a variable raise ImproperlyConfigured with one sentence that names it and a valid value.
+`secret_key` is the secret of an installation that was given none. `celery_url` and `is_rabbitmq` are about the URLs of
+brokers.
 """
 
 import math
@@ -22,7 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 def secret_key(home: Path) -> str:
-    """The key in home/secret_key; the first caller makes it. Several processes may call at once."""
+    """The key in home/secret_key, readable by its owner only. The first call creates it; concurrent calls are safe."""
     path = home / "secret_key"
     try:
         return path.read_text()
@@ -32,7 +30,7 @@ def secret_key(home: Path) -> str:
     draft.touch(mode=0o600)
     draft.write_text(secrets.token_urlsafe(50))
     try:
-        os.link(draft, path)  # whoever links first decides; the others read
+        os.link(draft, path)  # the first link counts; the others read it
     except FileExistsError:
         pass
     finally:
@@ -41,7 +39,7 @@ def secret_key(home: Path) -> str:
 
 
 def celery_url(url: str) -> str:
-    """The address of a Redis as Celery and kombu spell it: unix:///path?db=1 becomes redis+socket://..."""
+    """The URL of a Redis in the form of Celery and kombu: unix:///path?db=1 becomes redis+socket://..."""
     parts = urlsplit(url)
     if parts.scheme != "unix":
         return url
@@ -50,12 +48,12 @@ def celery_url(url: str) -> str:
 
 
 def is_rabbitmq(url: str) -> bool:
-    """Every address that kombu gives to py-amqp."""
+    """Whether kombu would use py-amqp for this URL."""
     return urlsplit(url).scheme in ("amqp", "amqps", "pyamqp")
 
 
 REDIS = ("redis", "rediss", "unix")
-MOST = 1e6  # of any number: what is longer than a million seconds, minutes or days is a slip of the hand
+MOST = 1e6  # of any number: more than a million seconds, minutes or days is a typing error
 
 
 def text(name: str, default: str = "") -> str:
@@ -63,12 +61,12 @@ def text(name: str, default: str = "") -> str:
 
 
 def listed(name: str, default: str = "") -> list[str]:
-    """Words between commas."""
+    """A list, separated by commas."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
 def number(name: str, default: float, *, zero: bool = False, most: float = MOST) -> float:
-    """Above 0; zero: or 0 itself."""
+    """A number above 0, at most `most`. zero: whether 0 is allowed, too."""
     typed = text(name, f"{default:g}")
     try:
         value = float(typed)
@@ -110,12 +108,12 @@ def redis(name: str, default: str) -> str:
 
 
 def redis_servers(name: str, default: str) -> list[str]:
-    """One or several, between commas."""
+    """One URL or several, separated by commas."""
     return [_redis(name, url) for url in listed(name, default)]
 
 
 def _redis(name: str, url: str) -> str:
-    """The fault does not show the address: it may hold a password."""
+    """The error does not show the URL, which may hold a password."""
     if urlsplit(url).scheme not in REDIS:
         wanted = "write redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/socket"
         raise ImproperlyConfigured(f"{name} is no address of a Redis: {wanted}")
@@ -123,7 +121,7 @@ def _redis(name: str, url: str) -> str:
 
 
 def database(name: str, default: str) -> dict[str, Any]:
-    """Django's settings of a PostgreSQL. The fault does not show the address either."""
+    """Django's database settings from the URL of a PostgreSQL. The error does not show the URL."""
     url = text(name, default)
     wanted = f"{name} is no address of a PostgreSQL: write postgres://user:password@host:5432/name"
     try:

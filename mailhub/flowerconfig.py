@@ -1,6 +1,6 @@
 """Flower's settings, read by `celery flower --conf=mailhub/flowerconfig.py`. Celery has set Django up by then.
 
-On loopback, never without a password, and what it has seen outlives it: its history is a file in the home.
+Flower listens on loopback, needs a password, and keeps its history in a file in MAILHUB_HOME.
 """
 
 import os
@@ -18,6 +18,6 @@ port = int(os.environ.get("FLOWER_PORT", "5555"))
 basic_auth = os.environ["FLOWER_BASIC_AUTH"].split(",")
 persistent = True
 db = str(settings.MAILHUB_HOME / "flower")
-state_save_interval = 30_000  # milliseconds; so much of the history is lost by a kill -9
+state_save_interval = 30_000  # milliseconds; a kill -9 loses so much of the history
 max_tasks = 10_000
 tasks_columns = "name,args,state,received,runtime,worker"

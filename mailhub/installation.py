@@ -1,11 +1,10 @@
-"""What an installation starts with, made after each migrate: the beat table's rows, and the groups of users.
+"""Creates what an installation needs after each migrate: rows in beat's table, and the groups of users.
 
-Beat is a trigger only. Two beats at once or a late one change nothing but the time at which work starts: the tasks
-decide from the database (a night runs once per vendor and local date, document 000).
+Beat only starts tasks. Two beats, or a late one, change nothing but the time at which work starts: the tasks decide
+from the database (a night runs once per vendor and local date, document 000).
 
-The groups are viewer, operator, vendor admin and auditor, and one that sees the mail of all sponsors. They are made
-once; what an installation changes in them stays. A user without the group "all sponsors" sees the mail of the sponsors
-that name the user, whatever else the user may do.
+The groups are viewer, operator, vendor admin, auditor and all sponsors. They are created once; an installation may
+change them. A user who is not in "all sponsors" sees the mail of those sponsors only that name the user.
 """
 
 import logging
@@ -38,12 +37,12 @@ ROLES: dict[str, list[str]] = {
 
 
 def create_groups() -> None:
-    """Those of the groups that are not there yet."""
+    """Create the groups that are missing."""
     missing = set(ROLES) - set(Group.objects.filter(name__in=ROLES).values_list("name", flat=True))
     if not missing:
         return
     for app in APPS:
-        create_permissions(apps.get_app_config(app), verbosity=0)  # they may be made after us otherwise
+        create_permissions(apps.get_app_config(app), verbosity=0)  # Django may create them after this
     known = list(Permission.objects.select_related("content_type"))
     for name in sorted(missing):
         group = Group.objects.create(name=name)
@@ -57,15 +56,15 @@ def _fits(one: Permission, rule: str) -> bool:
     return one.codename.startswith(codename[:-1]) if codename.endswith("*") else one.codename == codename
 
 
-OURS = "mailhub: "  # the rows whose names begin like this are kept by sync; every other row is a person's
-SHAPING = {"slug", "dispatch_at", "weekdays", "time_zone"}  # of the vendor's fields, those that make its row
+OURS = "mailhub: "  # sync_beat keeps rows with this prefix up to date; all others belong to users
+SHAPING = {"slug", "dispatch_at", "weekdays", "time_zone"}  # the vendor's fields on which its row depends
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class BeatEntry:
-    """A row as it should be. Its task and args say which row it is, so a vendor can be renamed."""
+    """A row as it should be, identified by task and args, so that a vendor can be renamed."""
 
     name: str
     task: str
@@ -74,17 +73,17 @@ class BeatEntry:
     args: str = "[]"
 
     def fields(self) -> dict[str, Any]:
-        """Field values of the PeriodicTask; makes the schedule if there is none. Raises ValidationError."""
+        """Field values of the PeriodicTask; creates its schedule if it is missing. Raises ValidationError."""
         values: dict[str, Any] = {"name": OURS + self.name, "interval": None, "crontab": None, "expire_seconds": None}
         if self.every:
-            # what piled up while no worker ran is of no use; a busy worker still finds one that is fresh enough
+            # old triggers are useless after a time without workers; a busy worker still finds a fresh one
             expire = max(60, 3 * round(self.every.total_seconds()))
             return {**values, "interval": _interval(self.every), "expire_seconds": expire}
         return {**values, "crontab": _crontab(dict(self.crontab))}
 
 
 def sync_beat() -> None:
-    """Make mailhub's own rows what they should be, and tell beat. A row that a person disabled stays disabled."""
+    """Create, update and delete mailhub's own rows, and notify beat. A row that a user disabled stays disabled."""
     with transaction.atomic():
         _one_at_a_time()
         ours = list(PeriodicTask.objects.filter(name__startswith=OURS).order_by("id"))
@@ -127,7 +126,7 @@ def _night(vendor: Vendor) -> BeatEntry:
 
 
 def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
-    """Whether anything had to be written."""
+    """Write the row if it differs; True if it was written."""
     try:
         fields = wanted.fields()
         row = found or PeriodicTask(task=wanted.task, args=wanted.args)
@@ -136,7 +135,7 @@ def _store(wanted: BeatEntry, found: PeriodicTask | None) -> bool:
         for name, value in fields.items():
             setattr(row, name, value)
         row.save()
-    except ValidationError as why:  # one vendor's wrong time zone must not cost the others their night
+    except ValidationError as why:  # one vendor's wrong time zone must not stop the others' nights
         logger.error("No row in beat's table for %s: %s", wanted.name, why)
         return False
     return True
@@ -154,5 +153,5 @@ def _crontab(fields: dict[str, str]) -> CrontabSchedule:
 
 
 def _schedule(model: Any, **fields: Any) -> Any:
-    """One with these fields; people may have made several that are the same."""
+    """A schedule with these fields; users may have created several equal ones."""
     return model.objects.filter(**fields).order_by("id").first() or model.objects.create(**fields)

@@ -1,4 +1,4 @@
-"""One settings file for every process. Everything comes from the environment; nothing here starts a process."""
+"""One settings file for every process. All values come from the environment; nothing here starts a process."""
 
 import os
 from datetime import timedelta
@@ -13,12 +13,12 @@ MAILHUB_HOME = Path(os.environ.get("MAILHUB_HOME", BASE_DIR / ".mailhub"))
 DATABASE_URL = environment.text("DATABASE_URL", "postgres://mailhub@/mailhub")
 REDIS_URL = environment.redis("REDIS_URL", "redis://127.0.0.1:6379/0")  # the throttle's windows
 BROKER_URL = os.environ.get("BROKER_URL", celery_url(REDIS_URL))
-# The result servers (document 002). New ones are added at the end: sessions know theirs by its place.
+# The result servers (document 002). Add new ones at the end: sessions store the index of theirs.
 RESULT_URLS = environment.redis_servers("RESULT_URLS", REDIS_URL)
 RESULT_TTL = environment.days("RESULT_DAYS", 7)
-# Seconds that a request waits for Redis or the broker before it hears 503.
+# Seconds that a request waits for Redis or the broker before it is answered 503.
 STORE_PATIENCE = environment.number("STORE_PATIENCE", 1)
-# Networks of our own that webhooks may lead to, like 10.0.0.0/8; without any they lead to the public network only.
+# Private networks that webhooks may reach, like 10.0.0.0/8; by default only the public network.
 WEBHOOK_NETWORKS = environment.networks("WEBHOOK_NETWORKS")
 
 DEBUG = os.environ.get("DEBUG", "") == "1"
@@ -84,10 +84,10 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 LOGIN_URL = "admin:login"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
-WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # of a door, in which Django runs
-# Steps (campaigns/content/cost.py) that one sponsor's templates may take a minute, some ten seconds of a processor.
+WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # threads for Django in each web process
+# Steps (campaigns/content/cost.py) that a sponsor's templates may take a minute: about ten seconds of a processor.
 RENDER_STEPS = int(environment.number("RENDER_STEPS", 40_000_000, most=1e12))
-BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # in which a body arrives; a large one at a minimal rate
+BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # for a body to arrive; a large one at a minimal rate
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -97,8 +97,8 @@ if os.environ.get("HTTPS") == "1":
     SECURE_HSTS_SECONDS = 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
-# How long things may take. A lease is longer than the pause between two heartbeats by a wide margin; what is due
-# later than the horizon waits in the table (document 004), because a broker repeats what it holds for too long.
+# Times. A lease must be much longer than the pause between two heartbeats. Tasks that are due later than the horizon
+# wait in a table (document 004), because a broker delivers again what it holds for too long.
 SWEEP_SECONDS = environment.number("SWEEP_SECONDS", 10)
 LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
@@ -109,7 +109,7 @@ WAITER_HORIZON = environment.minutes("WAITER_HORIZON_MINUTES", 15)
 WAITER_SWEEP = environment.minutes("WAITER_SWEEP_MINUTES", 5)
 WAITER_EXCLUDED_QUEUES = environment.listed("WAITER_EXCLUDED_QUEUES")
 VISIBILITY_TIMEOUT = timedelta(hours=1)
-QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)  # between a worker's looks for new vendors
+QUEUE_LOOK_SECONDS = environment.number("QUEUE_LOOK_SECONDS", 15)  # between two looks of a worker for new vendors
 
 CELERY_BROKER_URL = BROKER_URL
 CELERY_RESULT_BACKEND = os.environ.get("RESULT_BACKEND", celery_url(REDIS_URL))
@@ -140,7 +140,10 @@ if is_rabbitmq(BROKER_URL):
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
 CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
     **_REDIS,
-    "retry_policy": {"max_retries": 2, "interval_max": 0.2},  # results end a chord sooner, nothing waits for them
+    "retry_policy": {
+        "max_retries": 2,
+        "interval_max": 0.2,
+    },  # results only make a chord end sooner; nothing waits for them
 }
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
@@ -157,6 +160,6 @@ LOGGING = {
         "kombu": {"level": "WARNING"},
         "django_celery_beat": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
-        "flower": {"level": "ERROR"},  # it asks workers before they are there, and says so
+        "flower": {"level": "ERROR"},  # it logs an error for each worker that does not answer yet
     },
 }

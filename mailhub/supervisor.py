@@ -1,4 +1,4 @@
-"""Runs the processes of a Procfile side by side: all of them, or none of them."""
+"""Runs the processes of a Procfile side by side; if one ends, all are ended."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ from typing import TextIO
 from honcho.colour import get_colours
 from honcho.printer import Message, Printer
 
-# A worker that is told to end finishes the calls that it has begun; after this it is killed.
+# After SIGTERM a worker finishes its calls in flight; after this many seconds it is killed.
 STOP_SECONDS = 30
 LOOK_SECONDS = 0.2
 PIPE_BYTES = 65536
@@ -22,28 +22,28 @@ PR_SET_PDEATHSIG = 1
 
 
 class Supervisor:
-    """Starts processes, shows what they say, and ends when the first of them ends or when told to.
+    """Starts processes, shows their output, and ends all when one of them ends, or at a signal.
 
-    Only the processes themselves are told to end, with SIGTERM: Celery's pool would drop its calls at once if it
-    were told too. What a process leaves behind is killed after it. Where the kernel can (Linux), the processes are
-    told even if this one was killed. (honcho's own manager does none of the three.)
+    SIGTERM goes to the processes themselves only: Celery's pool would drop its calls at once if it got the signal, too.
+    Children that a process leaves behind are killed. On Linux the processes get SIGTERM even if this one is killed.
+    (honcho's own manager does none of the three.)
     """
 
     def __init__(self, output: TextIO) -> None:
         self._printer = Printer(output)
         self._selector = selectors.DefaultSelector()
         self._running: dict[str, Child] = {}
-        self._told: list[int] = []
+        self._signals: list[int] = []
 
     def run(self, processes: dict[str, str]) -> int:
         """Run the processes (name: shell command) until all have ended.
 
-        SIGTERM, SIGINT (Ctrl-C), SIGHUP or the loss of the output's reader end them; a second Ctrl-C does at once.
+        SIGTERM, SIGINT (Ctrl-C), SIGHUP, or an output that nobody reads, end them; a second Ctrl-C kills them.
         The exit code is 128 + the signal, or that of the process that ended by itself, which is never success.
         """
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if number is signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:  # nohup is heeded
-                signal.signal(number, lambda caught, _: self._told.append(caught))
+            if number is signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:  # respects nohup
+                signal.signal(number, lambda caught, _: self._signals.append(caught))
         self._printer.width = max(map(len, processes), default=0)
         try:
             self._start(processes)
@@ -54,7 +54,7 @@ class Supervisor:
 
     def _start(self, processes: dict[str, str]) -> None:
         for (name, command), colour in zip(processes.items(), get_colours(), strict=False):
-            if self._told:
+            if self._signals:
                 return
             child = Child(name, command, colour)
             self._running[name] = child
@@ -69,19 +69,19 @@ class Supervisor:
                 self._show(key.data)
             for child in [child for child in self._running.values() if child.ended()]:
                 ended_with = self._bury(child)
-                if not self._told and deadline is None:
+                if not self._signals and deadline is None:
                     code = ended_with or 1
-            if deadline is None and (self._told or code):
+            if deadline is None and (self._signals or code):
                 deadline = time.monotonic() + STOP_SECONDS
                 for child in self._running.values():
                     child.tell()
             if deadline is not None and self._out_of_patience(deadline):
                 for child in self._running.values():
                     child.kill()
-        return code or 128 + self._told[0]
+        return code or 128 + self._signals[0]
 
     def _out_of_patience(self, deadline: float) -> bool:
-        return self._told.count(signal.SIGINT) > 1 or time.monotonic() > deadline
+        return self._signals.count(signal.SIGINT) > 1 or time.monotonic() > deadline
 
     def _show(self, child: "Child") -> None:
         for line in child.lines():
@@ -90,9 +90,9 @@ class Supervisor:
             self._selector.unregister(child.output)
 
     def _bury(self, child: "Child") -> int:
-        """Show the last words, kill what it left behind, and give its exit code as a shell would."""
+        """Show its last output, kill what it left behind; returns its exit code as a shell would."""
         child.kill()
-        child.mute = True  # something that left its session may keep the pipe open
+        child.mute = True  # a process that left its session may keep the pipe open
         self._show(child)
         child.output.close()
         code = child.process.wait()
@@ -106,8 +106,8 @@ class Supervisor:
             self._printer.write(Message("line", line, now, child.name, child.colour))
         except OSError:
             self._printer.output = open(os.devnull, "w")  # noqa: SIM115 (for the rest of this process)
-            if not self._told:
-                self._told.append(signal.SIGTERM)
+            if not self._signals:
+                self._signals.append(signal.SIGTERM)
 
 
 class Child:
@@ -116,7 +116,7 @@ class Child:
     def __init__(self, name: str, command: str, colour: str) -> None:
         self.name = name
         self.colour = colour
-        # exec: the signal is for the program, not for a shell around it
+        # exec: the signal must reach the program, not a shell around it
         self.process = subprocess.Popen(
             ["/bin/sh", "-c", f"exec {command}"],
             stdin=subprocess.DEVNULL,
@@ -137,7 +137,7 @@ class Child:
         return self.process.pid
 
     def lines(self) -> list[str]:
-        """The lines that it has said since the last time; the last one need not be whole once it is mute."""
+        """The lines of output since the last call; the last one may be incomplete once the output has ended."""
         said = self.output.read(PIPE_BYTES)  # None: nothing yet
         self.mute = self.mute or said == b""
         *whole, self._begun = (self._begun + (said or b"")).split(b"\n")
@@ -146,14 +146,14 @@ class Child:
         return [line.decode(errors="replace") for line in whole]
 
     def ended(self) -> bool:
-        """Whether it has ended. It keeps its process id until it is waited for, so kill() hits nobody else."""
+        """Whether it has ended. It keeps its process id until wait(), so kill() cannot hit another process."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def tell(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and all that it started."""
+        """Kill it and all processes of its session."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 

@@ -1,3 +1,5 @@
+"""URLs: the API, and the admin with the operators' pages."""
+
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
@@ -9,7 +11,7 @@ admin.site.site_header = admin.site.site_title = "mailhub"
 admin.site.index_title = "Operations"
 
 urlpatterns = [
-    path("api/v1/", api.urls),  # first, for most requests are its
+    path("api/v1/", api.urls),  # first, since most requests are for the API
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", include(operations.urls())),
     path("admin/", admin.site.urls),

@@ -1,9 +1,9 @@
 """Which worker reads which queue; a new vendor's queue is read without a restart.
 
 A worker has a role by the queue that it is started with: -Q hub reads the default queue (sweeps, nights, finishing),
--Q vendors reads the queues of all vendors. The latter takes on the queues that there are at its start, those that it is
-told of when a vendor is saved, and, because such a word may be lost, looks for more every QUEUE_LOOK_SECONDS. At each
-look it says which queues it reads, so that every page can tell when nobody reads a vendor's.
+-Q vendors reads the queues of all vendors. The latter adopts the existing queues at its start and a new one when a
+vendor is saved. Since that message may be lost, it also looks for new queues every QUEUE_LOOK_SECONDS, and registers
+which ones it reads, so that pages can show a queue that no worker reads.
 """
 
 import logging
@@ -19,14 +19,14 @@ from kombu.exceptions import OperationalError
 from vendors import redis_clients
 from vendors.models import Vendor
 
-VENDORS = "vendors"  # a role, not a queue that anything is sent to
-WORD = 3  # looks for which a worker's word that it reads a queue is good
+VENDORS = "vendors"  # a role; nothing is sent to a queue of this name
+WORD = 3  # looks after which a worker's registration expires
 
 logger = logging.getLogger(__name__)
 
 
 def announce() -> None:
-    """Tell all workers to look for queues of new vendors now; if the broker is away they find them by themselves."""
+    """Ask all workers to look for queues of new vendors now. Without the broker they find them at their next look."""
     from mailhub.celery import app
 
     try:
@@ -52,13 +52,13 @@ class Adoption(bootsteps.StartStopStep):
         self._timer: Any = None
 
     def start(self, consumer: Any) -> None:
-        consumer.call_soon(adopt, consumer)  # once it listens: RabbitMQ would deliver to a consumer without hands
+        consumer.call_soon(adopt, consumer)  # once it consumes: RabbitMQ would deliver messages too early
         self._timer = consumer.timer.call_repeatedly(settings.QUEUE_LOOK_SECONDS, adopt, (consumer,))
 
     def stop(self, consumer: Any) -> None:
         if self._timer:
             self._timer.cancel()
-        with suppress(redis_clients.WorkerRegistryUnreachable):  # its word runs out by itself
+        with suppress(redis_clients.WorkerRegistryUnreachable):  # its registration expires by itself
             redis_clients.unregister_worker(settings.REDIS_URL, consumer.hostname)
 
 
@@ -68,7 +68,7 @@ def adopt(consumer: Any) -> None:
     if VENDORS in reads:
         for name in _vendors_queues():
             if name not in reads:
-                queue = consumer.app.amqp.queues[name]  # of the kind that publishers declare
+                queue = consumer.app.amqp.queues[name]  # declared as publishers declare it
                 consumer.add_task_queue(queue.name)
     _tell(consumer)
 
@@ -83,7 +83,7 @@ def _tell(consumer: Any) -> None:
 
 
 def _vendors_queues() -> list[str]:
-    """None while the database is away: the next look will find them."""
+    """The vendors' queues; [] while the database does not answer: the next look will find them."""
     try:
         return [vendor.queue for vendor in Vendor.objects.only("slug")]
     except (DatabaseError, InterfaceError) as why:

@@ -1,3 +1,5 @@
+"""The WSGI application: Django, after a check that its database keeps sessions."""
+
 import gc
 import os
 import warnings
@@ -7,9 +9,11 @@ from django.core.wsgi import get_wsgi_application
 from mailhub import checks
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
-warnings.filterwarnings("ignore", message="No directory at")  # without collectstatic the apps' own files are served
+warnings.filterwarnings(
+    "ignore", message="No directory at"
+)  # without collectstatic WhiteNoise serves the apps' own files
 application = get_wsgi_application()
 checks.refuse(checks.sessions_are_kept())
 gc.collect()
-gc.freeze()  # what is there now stays for good: the collector need not look at it again and again,
-gc.set_threshold(20_000, 20, 20)  # nor at every request: hardly anything of one is a cycle
+gc.freeze()  # all objects until now stay for good: the collector need not look at them again
+gc.set_threshold(20_000, 20, 20)  # requests leave few cycles, so it may run rarely

@@ -1,4 +1,4 @@
-"""Where the servers' programs are: installed ones first, then the ones that came as Python packages."""
+"""Finds the servers' programs: installed ones first, then those of Python packages."""
 
 import importlib.util
 import re
@@ -14,9 +14,9 @@ OLDEST_REDIS = (6, 2)  # what Celery 5.7 supports
 
 
 def postgres_programs(major: int | None = None) -> Path:
-    """The folder with initdb and postgres of PostgreSQL 14 or later; of exactly that major version, if given.
+    """The folder with initdb and postgres of PostgreSQL 14 or later, or of this major version.
 
-    Raises EmbeddedError where there is none.
+    Raises EmbeddedError if there is none.
     """
     for folder in _postgres_folders():
         found = _version(folder / "postgres")
@@ -33,7 +33,7 @@ def postgres_programs(major: int | None = None) -> Path:
 
 
 def redis_program() -> Path:
-    """The program of Redis 6.2 or later, or of Valkey. Raises EmbeddedError where there is none."""
+    """The program of Redis 6.2 or later, or of Valkey. Raises EmbeddedError if there is none."""
     for program in _redis_candidates():
         if (_version(program) or (0, 0)) >= OLDEST_REDIS:
             return program
@@ -66,10 +66,10 @@ def _package_folder(name: str) -> Path | None:
 
 
 def _version(program: Path) -> tuple[int, int] | None:
-    """(major, minor) as the program tells; None if it does not run here."""
+    """(major, minor) by `--version`; None if the program does not run here."""
     try:
-        told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60)
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r"(?:v=|\) )(\d+)\.?(\d*)", told.stdout)
+    found = re.search(r"(?:v=|\) )(\d+)\.?(\d*)", answer.stdout)
     return (int(found[1]), int(found[2] or 0)) if found else None

@@ -1,7 +1,4 @@
-"""The folder of an installation's own servers: their data, logs, locks, and where their sockets are.
-
-What goes wrong with the embedded servers, in one sentence for the person at the keyboard.
-"""
+"""The home: the folder with the data, logs, locks and sockets of an installation's own servers."""
 
 import fcntl
 import hashlib
@@ -15,18 +12,18 @@ from pathlib import Path
 
 
 class EmbeddedError(Exception):
-    """A server cannot be found, started or stopped. The message says what to do."""
+    """A server cannot be found, started or stopped. The message is one sentence that says what to do."""
 
 
 BESIDE_MANAGE_PY = Path(__file__).resolve().parents[2] / ".mailhub"
 # A socket's path holds 103 bytes (macOS) or 107 (Linux); PostgreSQL adds "/.s.PGSQL.5432" to its folder.
 LONGEST_FOLDER = 85
-# Commas part hosts in libpq, and each library reads blanks and percent signs its own way.
+# Commas separate hosts in libpq, and libraries differ in how they read blanks and percent signs.
 PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 
 
 class Home:
-    """One installation's folder. Two processes may use it at once; lock() makes them take turns."""
+    """The home of one installation. Several processes may use it; lock() makes them take turns."""
 
     def __init__(self, path: Path | str | None = None) -> None:
         """path: the folder, or None for MAILHUB_HOME, or else .mailhub beside manage.py."""
@@ -34,7 +31,7 @@ class Home:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Wait until no other process starts, stops or resets this home's servers; then be the one."""
+        """Hold the home's lock: only one process at a time may start, stop or reset its servers."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = (self.path / "lock").open("a")
@@ -45,19 +42,19 @@ class Home:
             yield
 
     def folder(self, name: str) -> Path:
-        """The named folder in the home, made private and given to the home's owner."""
+        """A private folder in the home that belongs to the home's owner; created if missing."""
         return self._private(self.path / name)
 
     def sockets(self) -> Path:
-        """Where the sockets are: in the home or, if its path is too long or odd, in a short folder."""
+        """The folder of the sockets: in the home or, if its path is too long or has odd characters, in a short one."""
         inside = self.path / "run"
         return inside if self._fits(inside) else self._recorded() or self._short()
 
     def make_sockets(self) -> Path:
-        """sockets(), made if it is not there. Raises EmbeddedError if somebody else's folder has the name."""
+        """sockets(), created if missing. Raises EmbeddedError if the folder belongs to another user."""
         folder = self._private(self.sockets())
         if folder.parent != self.path:
-            # the record keeps the place when XDG_RUNTIME_DIR or TMPDIR differ in the next process
+            # recorded, because XDG_RUNTIME_DIR or TMPDIR may differ in the next process
             (self.path / "sockets").write_text(str(folder))
         return folder
 
@@ -88,7 +85,7 @@ class Home:
         return "mailhub-" + hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
 
     def _recorded(self) -> Path | None:
-        """The record, unless the home was moved or copied: then it speaks of another home."""
+        """The recorded folder, unless the home was moved or copied: then the record is of another home."""
         try:
             folder = Path((self.path / "sockets").read_text())
         except FileNotFoundError:

@@ -15,7 +15,7 @@ from mailhub.embedded.data_dir import EmbeddedError, Home
 from mailhub.embedded.process import demoted
 
 SETTINGS = {
-    "listen_addresses": "",  # no TCP port; whoever may enter the 0700 folder of the socket is trusted
+    "listen_addresses": "",  # no TCP port; access to the 0700 folder of the socket is the authentication
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "shared_buffers": "128MB",
@@ -25,7 +25,7 @@ UNSAFE_BUT_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_write
 
 
 class Postgres:
-    """PostgreSQL in a home."""
+    """The PostgreSQL of a home."""
 
     name = "postgres"
     title = "PostgreSQL"
@@ -40,7 +40,7 @@ class Postgres:
         return f"postgres://mailhub@/mailhub?host={quote(str(self.home.sockets()), safe='')}"
 
     def answers(self) -> bool:
-        """Whether it takes connections; one that is full up does, one that still recovers does not."""
+        """Whether it accepts connections. True if all are in use; False while it recovers."""
         where = make_conninfo(
             host=str(self.home.sockets()), user="mailhub", dbname="mailhub", connect_timeout=ANSWER_SECONDS
         )
@@ -50,16 +50,16 @@ class Postgres:
         return self.home.sockets() / ".s.PGSQL.5432"
 
     def prepare(self, durable: bool) -> None:
-        """Make the cluster if there is none, and clear away what a crash left."""
+        """Create the cluster if there is none; remove files that a crash left."""
         if not self.data.exists():
             self._create([] if durable else ["--no-sync"])
-        # Nothing of ours lives, its lock being free; the process id in these files may be another's by now.
+        # The daemon's lock is free, so none of our processes runs; the id in these files may be another's by now.
         lock = self.home.sockets() / ".s.PGSQL.5432.lock"
         for stale in (self.data / "postmaster.pid", lock, self.socket()):
             stale.unlink(missing_ok=True)
 
     def command(self, durable: bool) -> list[str]:
-        """The server's command line; not durable means that a power cut may lose everything (for tests)."""
+        """The server's command line; durable=False, for tests: a power cut may lose everything."""
         settings = SETTINGS | ({} if durable else UNSAFE_BUT_FAST)
         server = self._programs() / "postgres"
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
@@ -71,7 +71,7 @@ class Postgres:
         return postgres_programs(int(made_by.read_text()) if made_by.exists() else None)
 
     def _create(self, options: list[str]) -> None:
-        """Under another name first, so that a cluster that has its name is whole."""
+        """Create the cluster under another name and rename it, so that it is never incomplete."""
         draft = self.data.with_name("postgres.new")
         shutil.rmtree(draft, ignore_errors=True)
         programs = self._programs()
@@ -85,11 +85,11 @@ class Postgres:
         )
         draft.rename(self.data)
 
-    def _run(self, command: list[str], told: str = "") -> None:
+    def _run(self, command: list[str], statements: str = "") -> None:
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
         done = subprocess.run(
             command,
-            input=told,
+            input=statements,
             env=environment,
             cwd=self.home.path,
             capture_output=True,

@@ -1,6 +1,6 @@
-"""A server process that outlives its starter: started detached, known alive by the lock that it holds.
+"""Server processes that outlive the process that started them, and whose lock shows whether they run.
 
-PostgreSQL refuses to run as root. Root starts the servers as the home's owner, or as somebody harmless.
+PostgreSQL refuses to run as root, so root starts the servers as the home's owner or another unprivileged user.
 """
 
 import fcntl
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from mailhub.embedded.data_dir import EmbeddedError
 
-# Another user id inside, still root's files outside: nothing is added to the system or changes hands.
+# Another user id inside the namespace, while the files stay root's: no user is added, no file changes its owner.
 OWN_NAMESPACE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 
 
 def demoted(home: Path, program: Path) -> list[str]:
-    """The words to put before the program so that it does not run as root; none for an ordinary user.
+    """The command prefix that runs the program as another user than root; [] for an ordinary user.
 
-    Where namespaces are forbidden (many containers) the home changes hands to nobody.
+    Where user namespaces are forbidden (many containers), the home is given to the user nobody.
     """
     if os.geteuid() != 0:
         return []
@@ -41,7 +41,7 @@ def demoted(home: Path, program: Path) -> list[str]:
 
 def _as_user(uid: int, gid: int) -> list[list[str]]:
     plain = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
-    # With this one power the user reaches programs and data below folders closed to it, such as /root.
+    # With this capability the user can reach programs and data in folders closed to it, such as /root.
     return [[*plain, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"], plain]
 
 
@@ -52,7 +52,7 @@ def _runs(prefix: list[str], program: Path) -> bool:
         return False
 
 
-# The shell ends at once, so that the server is nobody's child: no zombie, no terminal, no Ctrl-C.
+# The shell ends at once, so that the server is detached: no zombie, no terminal, no Ctrl-C.
 DETACH = '"$@" & echo $! >"$0"'
 FAST_STOP_SECONDS = 30.0
 KILL_SECONDS = 30.0
@@ -61,8 +61,8 @@ KILL_SECONDS = 30.0
 class Daemon:
     """One server of a home.
 
-    The server and all its children inherit an open, locked file: as long as the file is locked, one of them
-    lives. A process id alone proves nothing after a crash or a reboot.
+    The server and its children inherit an open, locked file: while it is locked, one of them runs. A process id alone
+    proves nothing after a crash or a reboot.
     """
 
     def __init__(self, name: str, home: Path) -> None:
@@ -71,7 +71,7 @@ class Daemon:
         self.log = home / f"{name}.log"
 
     def alive(self) -> bool:
-        """Whether the server, or a child that it left behind, runs."""
+        """Whether the server, or a child that it left behind, is running."""
         try:
             with self.lock.open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -89,7 +89,7 @@ class Daemon:
         return int(text) if text.isdigit() else None
 
     def start(self, command: list[str], folder: Path) -> None:
-        """Start the command in the folder. The caller holds the home's lock and saw it not alive."""
+        """Start the command in the folder. The caller holds the home's lock and has checked alive()."""
         keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH")}
         with self.lock.open("w") as held, self.log.open("ab") as log:
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -107,7 +107,7 @@ class Daemon:
             )
 
     def stop(self, fast: signal.Signals) -> bool:
-        """End the server by the signal, or by force if it does not end; say whether there was one to end."""
+        """Stop the server by the signal, or by SIGKILL if it does not end. False if none was running."""
         if not self.alive():
             return False
         for number, seconds in ((fast, FAST_STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
@@ -116,7 +116,7 @@ class Daemon:
                 return True
         raise EmbeddedError(f"{self.name} does not end; its log is {self.log}")
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The last lines of the log."""
         with self.log.open("rb") as log:
             log.seek(max(0, self.log.stat().st_size - 2000))
@@ -128,7 +128,7 @@ class Daemon:
             if pid is not None:
                 os.kill(pid, number)
         except ProcessLookupError:
-            pass  # killed already; what holds the lock is its children, on their way out
+            pass  # it has ended; its children, which hold the lock, are ending
         except PermissionError:
             raise EmbeddedError(f"{self.name} (process {pid}) belongs to another user: stop it as that user") from None
 

@@ -1,4 +1,4 @@
-"""The private Redis (or Valkey, which is the same to us): broker, results and the throttle's windows."""
+"""The private Redis (or Valkey, which works the same): broker, results and the throttle's windows."""
 
 import signal
 import socket
@@ -10,11 +10,11 @@ from mailhub.embedded.data_dir import Home
 from mailhub.embedded.process import demoted
 
 ANSWER_SECONDS = 10
-DATABASES = 64  # the tests give one to each of their processes
+DATABASES = 64  # each test process uses one
 
 
 class Redis:
-    """Redis in a home."""
+    """The Redis of a home."""
 
     name = "redis"
     title = "Redis"
@@ -29,13 +29,13 @@ class Redis:
         return f"unix://{quote(str(self.socket()))}?db=0"
 
     def answers(self) -> bool:
-        """Whether it serves; one that still loads its data does not."""
+        """Whether it answers; False while it loads its data."""
         try:
-            with socket.socket(socket.AF_UNIX) as line:
-                line.settimeout(ANSWER_SECONDS)
-                line.connect(str(self.socket()))
-                line.sendall(b"PING\r\n")
-                answer = line.recv(64)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(ANSWER_SECONDS)
+                connection.connect(str(self.socket()))
+                connection.sendall(b"PING\r\n")
+                answer = connection.recv(64)
         except OSError:
             return False
         return answer != b"" and not answer.startswith(b"-LOADING")
@@ -44,12 +44,12 @@ class Redis:
         return self.home.sockets() / "redis.sock"
 
     def prepare(self, durable: bool) -> None:
-        """Make the data folder, and clear away the socket that a crash left."""
+        """Create the data folder; remove a socket that a crash left."""
         self.home.folder("redis")
         self.socket().unlink(missing_ok=True)
 
     def command(self, durable: bool) -> list[str]:
-        """The server's command line; not durable means that a restart forgets everything (for tests)."""
+        """The server's command line; durable=False, for tests: a restart loses everything."""
         server = redis_program()
         options = {
             "port": "0",
@@ -61,5 +61,5 @@ class Redis:
             "appendfsync": "everysec",
             "maxmemory-policy": "noeviction",  # an evicted window would let the throttle grant twice
         }
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        return [*demoted(self.home.path, server), str(server), *words]
+        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return [*demoted(self.home.path, server), str(server), *arguments]

@@ -1,4 +1,4 @@
-"""Start, find, stop and forget the servers of a home."""
+"""Start, find, stop and reset the servers of a home."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ Engine = Postgres | Redis
 
 @dataclass(frozen=True)
 class State:
-    """What is known of one server: running (it answers), pid (None if it is not ours to run), its address."""
+    """The state of one server. running: it answers; pid: None if it is not ours; given: named by the environment."""
 
     title: str
     variable: str
@@ -29,11 +29,11 @@ class State:
 
 
 def ensure(home: Home | None = None, *, durable: bool = True) -> dict[str, str]:
-    """DATABASE_URL and REDIS_URL: as the environment says, or of servers of the home that answer now.
+    """DATABASE_URL and REDIS_URL: from the environment, or of the home's servers, which are started if needed.
 
-    What the environment names is neither started nor looked at. durable=False, for tests, may lose data
-    with the power. The servers run on after this process.
-    Raises EmbeddedError if a server cannot be found or does not answer within 120 seconds.
+    Servers that the environment names are neither started nor checked. The home's servers outlive this process.
+    durable=False, for tests: a power cut may lose data. Raises EmbeddedError if a server cannot be found or does not
+    answer within START_SECONDS.
     """
     home = home or Home()
     urls = {}
@@ -47,7 +47,7 @@ def ensure(home: Home | None = None, *, durable: bool = True) -> dict[str, str]:
 
 
 def status(home: Home | None = None) -> list[State]:
-    """How the servers are, without starting anything."""
+    """The state of both servers; starts nothing."""
     home = home or Home()
     states = []
     for engine in _engines(home):
@@ -61,7 +61,7 @@ def status(home: Home | None = None) -> list[State]:
 
 
 def stop(home: Home | None = None) -> list[str]:
-    """Stop the home's servers and wait until they are gone; the titles of those that ran."""
+    """Stop the home's servers and wait for their end; returns the titles of those that ran."""
     home = home or Home()
     if not home.path.exists():
         return []
@@ -70,7 +70,7 @@ def stop(home: Home | None = None) -> list[str]:
 
 
 def reset(home: Home | None = None) -> None:
-    """Stop the home's servers and delete all that they hold."""
+    """Stop the home's servers and delete all their data."""
     home = home or Home()
     stop(home)
     if not home.path.exists():
@@ -86,7 +86,7 @@ def _engines(home: Home) -> tuple[Engine, ...]:
 
 
 def _bring_up(engine: Engine, durable: bool) -> None:
-    """Wait for the server if it is on its way, start it if it is not. The caller holds the home's lock."""
+    """Wait for a server that is starting; start it if it is not. The caller holds the home's lock."""
     home = engine.home
     daemon = Daemon(engine.name, home.path)
     began, started = time.monotonic(), False
@@ -94,16 +94,16 @@ def _bring_up(engine: Engine, durable: bool) -> None:
         waited = time.monotonic() - began
         if not daemon.alive():
             if started:
-                raise EmbeddedError(f"{engine.title} ended at once. The end of {daemon.log}:\n{daemon.last_words()}")
+                raise EmbeddedError(f"{engine.title} ended at once. The end of {daemon.log}:\n{daemon.log_tail()}")
             command = engine.command(durable)  # first: it may give the home to another user
             home.make_sockets()
             engine.prepare(durable)
             daemon.start(command, engine.data)
             started = True
         elif not started and waited > LOST_SOCKET_SECONDS and not engine.socket().exists():
-            daemon.stop(engine.fast_stop)  # somebody tidied its socket away: nobody can reach it any more
+            daemon.stop(engine.fast_stop)  # its socket was deleted: it cannot be reached any more
         elif waited > START_SECONDS:
             raise EmbeddedError(
-                f"{engine.title} runs but does not answer. The end of {daemon.log}:\n{daemon.last_words()}"
+                f"{engine.title} runs but does not answer. The end of {daemon.log}:\n{daemon.log_tail()}"
             )
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""How the operators' pages write numbers, states and progress."""
+"""Template tags of the operators' pages: numbers, states as badges, progress bars."""
 
 from typing import Any
 
@@ -34,28 +34,28 @@ def number(value: Any) -> str:
 
 @register.simple_tag
 def badge(word: str, chosen: str = "") -> SafeString:
-    """A state as a word on a colour, never as a colour alone."""
+    """A state as text on a colour, never as a colour alone."""
     return format_html('<span class="badge {}">{}</span>', chosen or look(word), word)
 
 
 @register.filter
 def look(word: str) -> str:
-    """The colour of a word."""
+    """The CSS class of a state."""
     return LOOKS.get(word, "idle")
 
 
 @register.inclusion_tag("admin/operations/halt.html", takes_context=True)
 def halt(context: dict[str, Any]) -> dict[str, Any]:
-    """Why nothing is called, where that is so."""
+    """The notice that nothing is called, with the reason; empty if calls are made."""
     return {"halt": takeover.halt(), "may": context["request"].user.has_perms(views.MAY_RECOVER)}
 
 
 @register.inclusion_tag("admin/campaigns/bar.html")
 def bar(sums: Progress) -> dict[str, Any]:
-    """Accepted, in flight, refused and expired, in doubt; what waits is the rest of the bar."""
+    """A bar of messages: accepted, in flight, in doubt, refused or expired; the rest waits."""
     failed = sums.refused + sums.expired
     parts = [("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed)]
-    told = {
+    counts = {
         "sent": sums.accepted,
         "delivered": sums.delivered,
         "bounced": sums.bounced,
@@ -63,6 +63,6 @@ def bar(sums: Progress) -> dict[str, Any]:
         "need attention": sums.in_doubt,
         "failed": failed,
     }
-    title = ", ".join(f"{count:,} {what}" for what, count in told.items() if count) or "nothing sent yet"
+    title = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing sent yet"
     done = sums.size - sums.open
     return {"parts": parts, "rest": sums.waiting, "title": f"{title} of {sums.size:,}", "done": done, "size": sums.size}

@@ -1,4 +1,4 @@
-"""manage.py apikey: the keys with which programs come in by HTTP."""
+"""`manage.py apikey`: keys for clients of the HTTP API."""
 
 from argparse import ArgumentParser
 from datetime import timedelta
@@ -28,13 +28,13 @@ class Command(BaseCommand):
         create.add_argument("--new-sponsor", action="store_true", help="create the sponsor if there is none")
         create.add_argument("--kind", choices=ApiKey.Kind.values, default="live", help="test: sandbox vendors only")
         create.add_argument("--scope", default="send,read", help="of send, read, ops; with commas")
-        create.add_argument("--per-minute", type=int, metavar="N", help="requests; 0: as many as come; default 3000")
+        create.add_argument("--per-minute", type=int, metavar="N", help="requests; 0: no limit; default 3000")
         create.add_argument("--days", type=float, metavar="N", help="it expires then; default: never")
         verbs.add_parser("list", help="all of them").add_argument("--sponsor", metavar="NAME")
-        rotate = verbs.add_parser("rotate", help="a new key like this one, which goes on for a while")
+        rotate = verbs.add_parser("rotate", help="a new key like this one, which stays valid for a while")
         rotate.add_argument("prefix")
         rotate.add_argument("--hours", type=float, default=24.0, metavar="N", help="both are valid; default 24")
-        verbs.add_parser("revoke", help="within a second nobody comes in with it").add_argument("prefix")
+        verbs.add_parser("revoke", help="it is refused from the next second on").add_argument("prefix")
         for one in verbs.choices.values():
             one.add_argument("--json", action="store_true", help="one object a key")
 
@@ -67,10 +67,10 @@ class Command(BaseCommand):
 
     def do_revoke(self, prefix: str, **options: Any) -> None:
         row = _key(prefix)
-        told = "was revoked already" if row.revoked_at else "revoked"
+        state = "was revoked already" if row.revoked_at else "revoked"
         row.revoked_at = row.revoked_at or timezone.now()
         row.save(update_fields=["revoked_at"])
-        tell(self.stdout, f"{prefix}: {told}", _facts(row), options["json"])
+        tell(self.stdout, f"{prefix}: {state}", _facts(row), options["json"])
 
     def _show(self, row: ApiKey, token: str, options: dict[str, Any]) -> None:
         tell(self.stdout, f"{token}\nThis is shown once: keep it.", {**_facts(row), "key": token}, options["json"])

@@ -1,4 +1,4 @@
-"""Django's migrate, which does not change the tables under a sender: what it calls it could not store any more."""
+"""Django's migrate, except that no mail is sent meanwhile: a sender could not store the outcomes of its calls."""
 
 import time
 from typing import Any
@@ -16,16 +16,16 @@ LOOK_SECONDS = 0.5
 
 class Command(migrate.Command):
     help = (
-        f"{migrate.Command.help} While something is to be done no call starts; where mail is being sent it refuses, or "
-        "waits until the open calls have ended (--wait)."
+        f"{migrate.Command.help} No call starts while migrations are applied. If mail is being sent it refuses to "
+        "run, or waits until the calls in flight have ended (--wait)."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         how = parser.add_mutually_exclusive_group()
-        how.add_argument("--wait", action="store_true", help="let the senders finish their open calls first")
+        how.add_argument("--wait", action="store_true", help="let senders finish their calls in flight first")
         how.add_argument(
-            "--force", action="store_true", help="at once: answers that cannot be stored any more leave doubts"
+            "--force", action="store_true", help="at once: calls whose answers cannot be stored are in doubt"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -42,8 +42,8 @@ class Command(migrate.Command):
         super().handle(*args, **options)
 
     def _until_nobody_sends(self, patient: bool) -> None:
-        """Senders see within a second that nothing may be claimed, finish what is open and put the rest back."""
-        told = 0
+        """Wait: within a second senders see that they may not claim, finish their calls and put their jobs back."""
+        shown = 0
         while jobs := guard.alive(settings.LEASE_SECONDS):
             if not patient:
                 raise CommandError(
@@ -51,9 +51,9 @@ class Command(migrate.Command):
                     "--wait to let them finish their open calls (--force: at once, and what cannot be stored any more "
                     "is in doubt). Nothing was changed"
                 )
-            if jobs != told:
+            if jobs != shown:
                 self.stderr.write(f"waits for the open calls of {jobs} jobs ...")
-                told = jobs
+                shown = jobs
             time.sleep(LOOK_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""manage.py services: look at, start, stop or forget the embedded PostgreSQL and Redis."""
+"""`manage.py services`: show, start, stop or reset the embedded PostgreSQL and Redis."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class Command(BaseCommand):
     def _status(self, home: embedded.Home) -> None:
         states = embedded.status(home)
         for state in states:
-            self.stdout.write(_words(state))
+            self.stdout.write(_sentence(state))
         if not all(state.running for state in states):
             raise SystemExit(NOT_RUNNING)
 
@@ -56,7 +56,7 @@ class Command(BaseCommand):
             return False
 
 
-def _words(state: embedded.State) -> str:
+def _sentence(state: embedded.State) -> str:
     if state.given:
         return f"{state.title}: given by {state.variable}"  # its address may hold a password
     if state.running:

@@ -1,3 +1,5 @@
+"""`manage.py status`: the operations page on a terminal."""
+
 from argparse import ArgumentParser
 from time import sleep
 from typing import Any
@@ -15,15 +17,15 @@ from vendors.management.output import PIPE_WIDTH, write_json
 
 REDRAW_SECONDS = 2.0
 MINUTES = 30
-NARROW = 110  # columns of a terminal on which only the most important stand side by side
-NAMED = 2  # queues without a reader; of more only the number is told
+NARROW = 110  # columns; a narrower terminal shows only the most important ones
+NAMED = 2  # queues without a worker that are named; of more only the number is shown
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Command(BaseCommand):
     help = (
-        "The operations page on a terminal: every vendor's limit, window, line and end, and who works. "
-        "Exit codes: 0 shown, 1 the database cannot be asked, 2 usage."
+        "The operations page on a terminal: every vendor's limits, windows, queue and end, and the workers. "
+        "Exit codes: 0 shown, 1 the database does not answer, 2 usage."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -40,20 +42,20 @@ class Command(BaseCommand):
             terminal = self.stdout.isatty()
             console = Console(force_terminal=terminal, width=None if terminal else PIPE_WIDTH, highlight=False)
             with console.capture() as text:
-                console.print(_picture(dashboard.ask_workers(), console.width))
+                console.print(_page(dashboard.ask_workers(), console.width))
             self.stdout.write(text.get().rstrip())
 
     def _watch(self) -> None:
         try:
             with Live(auto_refresh=False, screen=False) as live:
                 while True:
-                    live.update(_picture(dashboard.ask_workers(), live.console.width), refresh=True)
+                    live.update(_page(dashboard.ask_workers(), live.console.width), refresh=True)
                     sleep(REDRAW_SECONDS)
         except KeyboardInterrupt:
             return
 
 
-def _picture(found: dashboard.Workers, width: int) -> RenderableType:
+def _page(found: dashboard.Workers, width: int) -> RenderableType:
     now, seen = timezone.now(), dashboard.read()
     lines = {one["name"]: one["values"] for one in charts.throughput(now, MINUTES)["vendors"]}
     table = Table("vendor", "limit", "window", box=None, header_style="bold", pad_edge=False)
@@ -64,13 +66,13 @@ def _picture(found: dashboard.Workers, width: int) -> RenderableType:
     for column in ("good answers", f"last {MINUTES} min") if more else ():
         table.add_column(column)
     for row in seen.vendors:
-        limits, windows = (", ".join(words) for words in (_limits(row), _windows(row)))
+        limits, windows = (", ".join(parts) for parts in (_limits(row), _windows(row)))
         state = Text(row.accepting, style="green" if row.open else "bold red")
         line = _spark(lines.get(row.vendor.slug, []))
         wide = (row.ratio, line) if more else ()
         ends = Text("\n".join([row.ends, *row.apart]))
-        told = [*row.stopped, *([f"last error: {row.trouble}"] if row.trouble else [])]
-        state.append("".join(f"\n{words}" for words in told), style="default")
+        problems = [*row.stopped, *([f"last error: {row.trouble}"] if row.trouble else [])]
+        state.append("".join(f"\n{problem}" for problem in problems), style="default")
         table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
     return Group(*halted, Text(_headline(seen, found)), table)

@@ -1,4 +1,4 @@
-"""manage.py up: everything that mailhub needs, in one terminal."""
+"""`manage.py up`: everything that mailhub needs, in one terminal."""
 
 import fcntl
 import os
@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def _only_one(home: embedded.Home) -> Iterator[None]:
-    """Hold the home's place for one `up`. The lock goes with the process, however it ends."""
+    """Allow one `up` in a home. The lock ends with the process, however that ends."""
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (home.path / "up.lock").open("a+") as place:
         try:

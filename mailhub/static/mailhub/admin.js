@@ -1,17 +1,17 @@
 // What the operators' pages need beyond htmx: when not to poll, and filters that need no button.
 "use strict";
 
-// A row that is chosen, or a fold under somebody's keys: an answer would take the choice or the focus away.
+// A selected row, or a fold that has the focus: a new answer would remove the selection or the focus.
 const HELD = ".pick:checked, summary:focus-visible";
 
-// A page that is cut off says so: a layer over what was seen last, until an answer comes again. Polls go on below it.
+// While the server does not answer, a layer over the page says so. Polling goes on below it.
 let seen = new Date();
 let layer = null;
 
 const utc = (at) => `${at.toISOString().slice(11, 19)} UTC`;
 const made = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text, ...more });
 
-function told(status, login) {
+function explanation(status, login) {
   if (status === 401) {
     const next = `${login || "/admin/login/"}?next=${encodeURIComponent(location.pathname + location.search)}`;
     const link = made("a", "Log in again", { href: next, target: "_blank", className: "button" });
@@ -20,13 +20,13 @@ function told(status, login) {
   if (status === 403) return ["You may not see this any more", "Ask whoever gives permissions, and load the page again."];
   const what = status ? "The server cannot answer" : "The server does not answer";
   const why = status ? `It says ${status}: its database or its Redis may be away. ` : "";
-  return [what, `${why}It is asked again every few seconds, and this page then goes on by itself. Mail does not need this page.`];
+  return [what, `${why}It is asked again every few seconds, and this page then goes on by itself. Sending does not depend on this page.`];
 }
 
 function freeze(status, login) {
   if (layer && layer.dataset.status === String(status)) return;
-  const [title, todo, link] = told(status, login);
-  const since = made("p", `What stands here is of ${utc(seen)} and has not changed since then.`);
+  const [title, todo, link] = explanation(status, login);
+  const since = made("p", `This page shows the state of ${utc(seen)}.`);
   const box = made("div", "", { className: "box" });
   box.append(made("h2", title), since, made("p", todo), ...(link ? [link] : []));
   const before = layer ? layer.before : document.activeElement;
@@ -58,7 +58,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden || (busy && !layer)) event.preventDefault();
 });
 
-// The same for an answer that was on its way.
+// The same for an answer that was in flight.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target.querySelector(HELD)) event.detail.shouldSwap = false;
 });
@@ -68,7 +68,7 @@ document.addEventListener("htmx:timeout", () => freeze(0));
 document.addEventListener("htmx:responseError", ({ detail: { xhr } }) => freeze(xhr.status, xhr.getResponseHeader("X-Login")));
 document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xhr.status < 400) thaw(); });
 
-// Choosing rows. Not Django's script: that one knows only the rows that were there first.
+// Selection of rows. Django's script knows only the rows of the first answer.
 document.addEventListener("change", (event) => {
   const table = event.target.closest("table.jobs");
   if (!table) return;
@@ -94,12 +94,12 @@ for (const form of document.querySelectorAll("form[data-submit-on-change]")) {
   });
 }
 
-// The vendor's page: what the typed limits would change, before they are saved.
-const foretold = document.querySelector("[data-forecast]");
-if (foretold) {
+// The vendor's page: the forecast with the typed limits, before they are saved.
+const preview = document.querySelector("[data-forecast]");
+if (preview) {
   let asked = 0;
-  const foretell = async () => {
-    const address = new URL(foretold.dataset.forecast, location.href);
+  const update = async () => {
+    const address = new URL(preview.dataset.forecast, location.href);
     for (const row of document.querySelectorAll("#limits-group tr.form-row:not(.empty-form)")) {
       const typed = (name) => row.querySelector(`input[name$="-${name}"]`);
       const gone = typed("DELETE");
@@ -108,10 +108,10 @@ if (foretold) {
     }
     const mine = ++asked;
     const answer = await fetch(address, { headers: { "HX-Request": "true" } });
-    const told = await answer.text();
-    if (answer.ok && mine === asked) foretold.innerHTML = told;
+    const html = await answer.text();
+    if (answer.ok && mine === asked) preview.innerHTML = html;
   };
   document.querySelector("form#vendor_form").addEventListener("input", (event) => {
-    if (event.target.closest("#limits-group")) foretell();
+    if (event.target.closest("#limits-group")) update();
   });
 }
