@@ -41,12 +41,12 @@ def dispatch(rows: int) -> None:
     type(vendor).objects.update(created_at=timezone.now() - timedelta(days=30))
     vendor.refresh_from_db()
     made = factories.campaign(rows, of=factories.credential(vendor), messages=False)
-    words = {"campaign": made, "credential": made.credential, "vendor": vendor, "size": 1, "status": "RENDERED"}
-    words["sponsor"] = made.sponsor
+    fields = {"campaign": made, "credential": made.credential, "vendor": vendor, "size": 1, "status": "RENDERED"}
+    fields["sponsor"] = made.sponsor
     early = timezone.now() - timedelta(hours=1)
     for low in range(0, rows, 10_000):
         numbers = range(low, min(low + 10_000, rows))
-        Job.objects.bulk_create(Job(**words, first_message=1 + n, created_at=early) for n in numbers)
+        Job.objects.bulk_create(Job(**fields, first_message=1 + n, created_at=early) for n in numbers)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE campaigns_job")
     timed("nightly dispatch", rows, lambda: nightly.run(vendor, timezone.now()).jobs)

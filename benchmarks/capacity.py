@@ -29,9 +29,9 @@ def processes() -> list[tuple[int, int, int, float, float]]:
             pid, _, rest = file.read_text().partition(" (")
         except OSError:
             continue  # ended meanwhile
-        words = rest.rpartition(") ")[2].split()
-        own, ended = (sum(map(int, words[at : at + 2])) / TICKS for at in (11, 13))
-        found.append((int(pid), int(words[1]), int(words[2]), own, ended))
+        fields = rest.rpartition(") ")[2].split()
+        own, ended = (sum(map(int, fields[at : at + 2])) / TICKS for at in (11, 13))
+        found.append((int(pid), int(fields[1]), int(fields[2]), own, ended))
     return found
 
 
@@ -54,8 +54,8 @@ def redis_seconds() -> float:
     from vendors import redis_clients
 
     with redis_clients.connect(settings.REDIS_URL) as redis:
-        told: Any = redis.info("cpu")
-    return float(told["used_cpu_user"] + told["used_cpu_sys"])
+        cpu: Any = redis.info("cpu")
+    return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
 
 
 def asked(statement: str) -> float:

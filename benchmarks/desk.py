@@ -13,20 +13,20 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.desk_rows import SEED, people
+from benchmarks.desk_rows import SEED, operators
 from benchmarks.results import keep
 from benchmarks.stage import console, numbers, stage
 
 SLOW = 60.0  # milliseconds; what takes longer is looked at again
 JOBS, ATTENTION, MESSAGES = (f"/admin/campaigns/{page}/" for page in ("job", "message/attention", "message"))
-Words = dict[str, str]
+Query = dict[str, str]
 
 
 def seed(jobs: int, messages: int) -> None:
     from django.db import connection
 
     began = time.perf_counter()
-    people()
+    operators()
     with connection.cursor() as cursor:
         for statement in SEED.split(";\n"):
             if statement.strip():
@@ -35,7 +35,7 @@ def seed(jobs: int, messages: int) -> None:
     console.print(f"{jobs:,} jobs and {messages:,} messages seeded in {time.perf_counter() - began:.0f} s")
 
 
-def look(client: Any, address: str, words: Words) -> tuple[float, int]:
+def look(client: Any, address: str, query: Query) -> tuple[float, int]:
     """(milliseconds, statements) of one page."""
     from django.db import connection, reset_queries
     from django.test.utils import CaptureQueriesContext
@@ -45,13 +45,13 @@ def look(client: Any, address: str, words: Words) -> tuple[float, int]:
         reset_queries()  # the log of them is finite
         with CaptureQueriesContext(connection) as seen:
             began = time.perf_counter()
-            answer = client.get(address, words)
+            answer = client.get(address, query)
             times.append(1000 * (time.perf_counter() - began))
         assert answer.status_code == 200, answer
     return statistics.median(times), len(seen)
 
 
-def pages() -> Iterator[tuple[str, str, list[Words]]]:
+def pages() -> Iterator[tuple[str, str, list[Query]]]:
     """(name, address, the words of all its looks)."""
     from campaigns.admin.job_filter import BY, SPANS, TABS
     from campaigns.admin.messages import SHAPES
@@ -68,7 +68,7 @@ def pages() -> Iterator[tuple[str, str, list[Words]]]:
     by = [{"by": name} for name in BY]
     for status in (*TABS, *(one for one in (*GROUPS, *Status) if one not in TABS)):
         combined = itertools.product([{"status": status}], sponsors, over, dates, by)
-        yield f"jobs: {status or 'All'}", JOBS, [{k: v for one in words for k, v in one.items()} for words in combined]
+        yield f"jobs: {status or 'All'}", JOBS, [{k: v for one in query for k, v in one.items()} for query in combined]
     yield "jobs: search", JOBS, [{"q": "17"}, {"q": "Campaign 4"}, {"q": "Campaign 99999"}, {"q": "nobody"}]
     yield "jobs: last page", JOBS, [{"p": "40", "date": "any"}, {"p": "40", "date": "any", **sponsors[1]}]
     campaign = str(Campaign.objects.latest("pk").pk)
@@ -97,10 +97,10 @@ def table(client: Any, title: str) -> Table:
     times: list[float] = []
     kept: dict[str, list[float]] = {}
     for name, address, looks in pages():
-        measured = [(*look(client, address, words), words) for words in looks]
-        slowest, _, words = max(measured, key=lambda one: one[0])
+        measured = [(*look(client, address, query), query) for query in looks]
+        slowest, _, query = max(measured, key=lambda one: one[0])
         middle = statistics.median(one[0] for one in measured)
-        said = " ".join(f"{key}={value}" for key, value in words.items() if value and key != "status")
+        said = " ".join(f"{key}={value}" for key, value in query.items() if value and key != "status")
         statements = max(one[1] for one in measured)
         shown.add_row(name, f"{len(looks):,}", f"{middle:.0f}", f"{slowest:.0f}", str(statements), said)
         kept[name] = [one[0] for one in measured]

@@ -54,7 +54,7 @@ FROM vendors_vendor v, generate_series(0, 1440) n, generate_series(0, 3) s;
 """
 
 
-def people() -> None:
+def operators() -> None:
     from campaigns.models import Sponsor
     from vendors.models import Credential, RateLimit, Vendor
 

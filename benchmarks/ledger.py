@@ -43,12 +43,12 @@ BARE, REAL = "the bare statement", "mailhub"
 BOTH, CHECKED = "UPDATE of the mark, then INSERT", f"{REAL}, checked before"
 
 
-def execute(statements: str, words: Any = None) -> None:
+def execute(statements: str, params: Any = None) -> None:
     from django.db import connection
 
     with connection.cursor() as cursor:
         for statement in statements.split(";\n"):
-            cursor.execute(statement, words)
+            cursor.execute(statement, params)
 
 
 def timed(rows: int, work: Callable[[], Any]) -> float:

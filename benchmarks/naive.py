@@ -20,8 +20,8 @@ def deliver(message_id: int, url: str) -> None:
 
     message = Message.objects.get(pk=message_id)
     Message.objects.filter(pk=message_id).update(dequeued_at=timezone.now(), sent_at=timezone.now())
-    words = {"reference": message.reference, "recipient": message.recipient, "subject": "Hello", "body": "Good day"}
-    status, answer = _post(url, json.dumps(words), message.reference)
+    payload = {"reference": message.reference, "recipient": message.recipient, "subject": "Hello", "body": "Good day"}
+    status, answer = _post(url, json.dumps(payload), message.reference)
     assert status == 200, answer
     Message.objects.filter(pk=message_id).update(delivered_at=timezone.now(), message_id=json.loads(answer)["id"])
 

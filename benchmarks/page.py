@@ -54,9 +54,9 @@ def claimed(claim: Claim, tables: list[Kept]) -> str:
     if not found or not values:
         return ""
     sign = "at most " if claim.at_most else ""
-    words = [claim.what, claim.yardstick, f"{sign}{claim.must:g} {claim.unit}", f"{claim.aim:g} {claim.unit}"]
-    words += [f"{spread(values)} {claim.unit}", str(len(values)), "yes" if claim.holds(values) else "**no**"]
-    return "| " + " | ".join([*words, f"`{found['command'].removeprefix('python -m ')}`"]) + " |\n"
+    cells = [claim.what, claim.yardstick, f"{sign}{claim.must:g} {claim.unit}", f"{claim.aim:g} {claim.unit}"]
+    cells += [f"{spread(values)} {claim.unit}", str(len(values)), "yes" if claim.holds(values) else "**no**"]
+    return "| " + " | ".join([*cells, f"`{found['command'].removeprefix('python -m ')}`"]) + " |\n"
 
 
 def table(kept: Kept) -> str:

@@ -40,8 +40,8 @@ def sent(campaigns: int, each: int) -> tuple[int, int]:
     from tests import factories
 
     of, by = login("http://nobody.invalid"), factories.sponsor()
-    words = {"status": "LOGGED", "fence": 1, "accepted": each, "finished_at": timezone.now()}
-    jobs = [factories.campaign_with_job(each, of=of, by=by, **words) for _ in range(campaigns)]
+    fields = {"status": "LOGGED", "fence": 1, "accepted": each, "finished_at": timezone.now()}
+    jobs = [factories.campaign_with_job(each, of=of, by=by, **fields) for _ in range(campaigns)]
     first, end = jobs[0].first_message, jobs[-1].end
     execute(ACCEPT, [first, end])
     return first, end
@@ -55,13 +55,13 @@ def reported(first: int, end: int) -> float:
     row = Message.objects.select_related("campaign__credential").get(pk=first)
     names = [f"{uuid}-0" for uuid in Message.objects.filter(id__gte=first, id__lt=end).values_list("uuid", flat=True)]
     at = datetime.now(UTC)
-    told = [Reported(name, "delivered", at) for name in names]
+    reports = [Reported(name, "delivered", at) for name in names]
 
     def take(low: int) -> None:
-        part = told[low : low + MOST]
+        part = reports[low : low + MOST]
         assert delivery_reports.take(row.campaign.credential.vendor_id, part).changed == len(part)
 
-    return rate(len(told), take)
+    return rate(len(reports), take)
 
 
 def bare(first: int, end: int) -> float:

@@ -84,9 +84,9 @@ def measure(vendor: Sandbox, calls: int) -> tuple[float, float]:
     began = time.perf_counter()
     good = uvloop.run(send_all(vendor.url, ready))
     took = time.perf_counter() - began
-    told = vendor.ledger()
-    if not good == told["accepted"] == calls or told["duplicates"]:
-        raise SystemExit(f"{calls} calls, {good} answered well, in the books: {told}")
+    ledger = vendor.ledger()
+    if not good == ledger["accepted"] == calls or ledger["duplicates"]:
+        raise SystemExit(f"{calls} calls, {good} answered well, in the books: {ledger}")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     vendor.stop()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

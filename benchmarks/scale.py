@@ -23,7 +23,7 @@ EACH, VENDORS, PROCESSES = 500, 4, 2
 LARGE_ROW, SMALL_ROW = "a job of {:,}, its next {:,}", "a job of {:,}"
 
 
-def pace(vendor: sandbox.Sandbox, messages: int) -> float:
+def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
     """Messages a second between a tenth and nine tenths of the first so many arrivals."""
     times = vendor.books().arrivals()[:messages]
     if len(times) < messages or vendor.books().duplicates():
@@ -69,7 +69,7 @@ def part(job: "Job") -> float:
         begin(job, vendor.url)
         programs.wait_until(lambda: vendor.ledger()["calls"] >= PART, "a part is sent", 600)
         hold(job)
-        return pace(vendor, PART)
+        return seconds_for(vendor, PART)
 
 
 def whole(job: "Job") -> float:
@@ -78,7 +78,7 @@ def whole(job: "Job") -> float:
     with sandbox.running() as vendor:
         begin(job, vendor.url)
         programs.wait_until(Job.objects.filter(pk=job.pk, status="LOGGED").exists, "all is sent", 600)
-        return pace(vendor, SMALL)
+        return seconds_for(vendor, SMALL)
 
 
 def sizes(messages: int, rounds: int) -> None:

@@ -58,8 +58,8 @@ def answers(port: int) -> bool:
 
 
 def settings(port: int, batch: int = 1) -> dict[str, object]:
-    words = {"host": "127.0.0.1", "tls": "none", "sender": ORIGIN, "mails": 1_000_000}
-    return {**words, "port": port, "concurrency": CONNECTIONS, "batch": batch}
+    options = {"host": "127.0.0.1", "tls": "none", "sender": ORIGIN, "mails": 1_000_000}
+    return {**options, "port": port, "concurrency": CONNECTIONS, "batch": batch}
 
 
 def letters(mails: int) -> "list[Letter]":
@@ -81,10 +81,10 @@ def size() -> int:
 
 def source(mails: int) -> float:
     assert SOURCE is not None
-    words = ["-d", "-s", str(CONNECTIONS), "-m", str(mails), "-l", str(size()), "-f", ORIGIN, "-t", "you@example.org"]
+    options = ["-d", "-s", str(CONNECTIONS), "-m", str(mails), "-l", str(size()), "-f", ORIGIN, "-t", "you@example.org"]
     with sink() as port:
         began = time.perf_counter()
-        subprocess.run([SOURCE, *words, f"127.0.0.1:{port}"], check=True)
+        subprocess.run([SOURCE, *options, f"127.0.0.1:{port}"], check=True)
         return mails / (time.perf_counter() - began)
 
 

@@ -19,10 +19,10 @@ def notes(page: str) -> list[Any]:
 
 
 @shared_task
-def note(page: str, *words: Any) -> Any:
+def note(page: str, *values: Any) -> Any:
     with redis.Redis.from_url(settings.REDIS_URL) as client:
-        client.rpush(NOTES + page, json.dumps(words[0] if len(words) == 1 else words))
-    return words[-1]
+        client.rpush(NOTES + page, json.dumps(values[0] if len(values) == 1 else values))
+    return values[-1]
 
 
 @shared_task

@@ -114,8 +114,8 @@ MUTANTS = (
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="only those whose names hold one of these words")
-    words = parser.parse_args().names
-    chosen = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
+    chosen_names = parser.parse_args().names
+    chosen = [one for one in MUTANTS if not chosen_names or any(word in one.name for word in chosen_names)]
     survivors = [mutant.name for mutant in chosen if not _found(mutant)]
     print(
         f"{len(chosen) - len(survivors)} of {len(chosen)} were found" + "".join(f"\nSURVIVED: {n}" for n in survivors)
@@ -156,10 +156,10 @@ def plant(mutant: Mutant, tree: Path) -> None:
 
 def _passes(tree: Path, test: str) -> bool:
     """Exit codes other than "all passed" and "some failed" are mistakes of ours."""
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
     ours = ("PYTEST_", "DJANGO_", "MAILHUB_HOME", "DATABASE_URL", "REDIS_URL")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    done = subprocess.run(words, cwd=tree, env=clean, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(command, cwd=tree, env=clean, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{test}: pytest ended with {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
     return done.returncode == 0

@@ -22,11 +22,11 @@ needed = pytest.mark.skipif(PROGRAM is None, reason="no PgBouncer is installed h
 @contextmanager
 def pooler(mode: str) -> Iterator[str]:
     """DATABASE_URL through a pooler in this mode: session, transaction or statement."""
-    words = connection.settings_dict
+    params = connection.settings_dict
     folder = Path(tempfile.mkdtemp(prefix="pooler-"))
-    (folder / "users").write_text(f'"{words["USER"]}" ""\n')
+    (folder / "users").write_text(f'"{params["USER"]}" ""\n')
     (folder / "ini").write_text(
-        f"[databases]\n* = host={words['OPTIONS'].get('host') or words['HOST']} port={words['PORT'] or 5432}\n"
+        f"[databases]\n* = host={params['OPTIONS'].get('host') or params['HOST']} port={params['PORT'] or 5432}\n"
         f"[pgbouncer]\nlisten_port = 6432\nunix_socket_dir = {folder}\npool_mode = {mode}\nauth_type = trust\n"
         f"auth_file = {folder}/users\nlogfile = {folder}/log\nserver_reset_query = DISCARD ALL\n"
     )
@@ -35,7 +35,7 @@ def pooler(mode: str) -> Iterator[str]:
     try:
         wait_until(lambda: (folder / ".s.PGSQL.6432").exists() or process.poll() is not None, "the pooler listens")
         assert process.poll() is None, (folder / "log").read_text()
-        yield f"postgres://{words['USER']}@/{words['NAME']}?host={quote(str(folder), safe='')}&port=6432"
+        yield f"postgres://{params['USER']}@/{params['NAME']}?host={quote(str(folder), safe='')}&port=6432"
     finally:
         process.kill()
         process.wait(DEADLINE)

@@ -25,8 +25,8 @@ class Server:
         self.folder, self.data = folder, folder / "data"
         self.programs = postgres_programs()
 
-    def run(self, program: str, *words: str) -> None:
-        command = [*demoted(self.folder, self.programs / program), str(self.programs / program), *words]
+    def run(self, program: str, *args: str) -> None:
+        command = [*demoted(self.folder, self.programs / program), str(self.programs / program), *args]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=DEADLINE)
         assert done.returncode == 0, done.stderr
 
@@ -48,8 +48,8 @@ class Server:
         return True
 
     def ask(self, statement: str) -> list[tuple[object, ...]]:
-        words = f"host={self.folder} user=mailhub dbname=postgres"
-        with psycopg.connect(words, autocommit=True) as session:
+        conninfo = f"host={self.folder} user=mailhub dbname=postgres"
+        with psycopg.connect(conninfo, autocommit=True) as session:
             cursor = session.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
@@ -102,8 +102,8 @@ class Pair:
         shutil.copytree(self.primary.data, self.standby.data)
         self.standby.data.chmod(0o700)
         (self.standby.data / "standby.signal").touch()
-        with (self.standby.data / "postgresql.auto.conf").open("a") as words:
-            words.write(f"primary_conninfo = 'host={self.primary.folder} user=mailhub'\n")
+        with (self.standby.data / "postgresql.auto.conf").open("a") as config:
+            config.write(f"primary_conninfo = 'host={self.primary.folder} user=mailhub'\n")
         self.primary.start()
         self.standby.start()
         wait_until(self.standby.receiver, "the standby hears from the primary")

@@ -98,10 +98,10 @@ class PostgresProxy:
             up_reader, up_writer = await asyncio.open_unix_connection(self._server)
         except OSError:  # it is away: so are we
             return
-        told = _Statements()
+        seen = _Statements()
         pumps = [
-            asyncio.create_task(self._forwards(reader, up_writer, told)),
-            asyncio.create_task(self._backwards(up_reader, writer, told)),
+            asyncio.create_task(self._forwards(reader, up_writer, seen)),
+            asyncio.create_task(self._backwards(up_reader, writer, seen)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -111,7 +111,7 @@ class PostgresProxy:
             await asyncio.gather(*pumps, return_exceptions=True)
             up_writer.close()
 
-    async def _forwards(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter, told: "_Statements") -> None:
+    async def _forwards(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter, seen: "_Statements") -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:  # the login's first message has no type; a wish for encryption is not ours to grant
                 size = int.from_bytes(await reader.readexactly(4))
@@ -121,11 +121,11 @@ class PostgresProxy:
                 break
             while True:
                 kind, message = await _message(reader)
-                told.hear(kind, message[4:])
+                seen.hear(kind, message[4:])
                 up.write(kind + message)
                 await up.drain()
 
-    async def _backwards(self, up: asyncio.StreamReader, writer: asyncio.StreamWriter, told: "_Statements") -> None:
+    async def _backwards(self, up: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: "_Statements") -> None:
         kept, logged_in = bytearray(), False
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
@@ -137,7 +137,7 @@ class PostgresProxy:
                 kept += kind + message
                 if kind != READY:
                     continue
-                statement = told.last
+                statement = seen.last
                 if self._lose(statement):
                     self.lost.append(statement)
                     return

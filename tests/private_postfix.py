@@ -95,17 +95,17 @@ class PrivatePostfix:
         key.chmod(0o600)
         self._held = [hold_port("127.0.0.1", 0) for _ in range(3)]  # nobody else is given them
         self.plain, self.implicit, self.foreign = (held.getsockname()[1] for held in self._held)
-        words = {"folder": self.folder, "certificate": key, "uid": owner.pw_uid, "gid": owner.pw_gid}
-        (self.folder / "main.cf").write_text(MAIN.format(**words))
+        values = {"folder": self.folder, "certificate": key, "uid": owner.pw_uid, "gid": owner.pw_gid}
+        (self.folder / "main.cf").write_text(MAIN.format(**values))
         ports = {"plain": self.plain, "implicit": self.implicit, "foreign": self.foreign}
         (self.folder / "master.cf").write_text(MASTER.format(**{n: f"127.0.0.1:{port}" for n, port in ports.items()}))
         self._command("start")
         wait_until(lambda: self._command("status", check=False) == 0, "Postfix runs")
 
-    def _command(self, *words: str, check: bool = True) -> int:
+    def _command(self, *args: str, check: bool = True) -> int:
         assert PROGRAM
         done = subprocess.run(
-            [PROGRAM, "-c", str(self.folder), *words], capture_output=True, text=True, timeout=DEADLINE
+            [PROGRAM, "-c", str(self.folder), *args], capture_output=True, text=True, timeout=DEADLINE
         )
         assert not check or done.returncode == 0, f"{done.stdout}{done.stderr}{self.log()}"
         return done.returncode

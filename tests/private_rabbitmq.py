@@ -62,11 +62,11 @@ class PrivateRabbitMQ:
         except OSError:
             return False
 
-    def control(self, *words: str) -> str:
+    def control(self, *args: str) -> str:
         """What rabbitmqctl answers."""
         assert PROGRAM
         program = Path(PROGRAM).with_name("rabbitmqctl")
-        command = [str(program), "--quiet", "-n", self._environment["RABBITMQ_NODENAME"], *words]
+        command = [str(program), "--quiet", "-n", self._environment["RABBITMQ_NODENAME"], *args]
         return subprocess.run(command, env=self._environment, check=True, capture_output=True, text=True).stdout
 
     def stop(self) -> None:

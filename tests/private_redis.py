@@ -24,8 +24,8 @@ class PrivateRedis:
     def start(self) -> None:
         options = {"port": "0", "unixsocket": str(self.folder / "redis.sock"), "dir": str(self.folder)}
         options |= {"save": "", "appendonly": "yes", "appendfsync": "always", "logfile": str(self.folder / "log")}
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        self._process = subprocess.Popen([self._program, *words])
+        args = [word for name, value in options.items() for word in (f"--{name}", value)]
+        self._process = subprocess.Popen([self._program, *args])
         with self.client() as client:
             wait_until(lambda: self._answers(client), "Redis answers", every=0.01)
 

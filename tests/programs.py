@@ -50,9 +50,9 @@ class Program:
                 start_new_session=True,
             )
 
-    def said(self, words: str) -> bool:
+    def said(self, text: str) -> bool:
         assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.log.read_text()[-3000:]}"
-        return words in self.log.read_text()
+        return text in self.log.read_text()
 
     def send(self, number: int) -> None:
         """To the whole group: the worker and the processes of its pool."""
@@ -99,17 +99,17 @@ def sweeping(every: float = 0.5) -> Iterator[None]:
 
     over = threading.Event()
 
-    def ring() -> None:
+    def sweep_again() -> None:
         while not over.wait(every):
             with contextlib.suppress(Exception):  # the broker may be away on purpose
                 sweep.apply_async(expires=10)
                 settle_doubts.apply_async(expires=10)
         close_old_connections()
 
-    bell = threading.Thread(target=ring, daemon=True)
-    bell.start()
+    sweeper = threading.Thread(target=sweep_again, daemon=True)
+    sweeper.start()
     try:
         yield
     finally:
         over.set()
-        bell.join(DEADLINE)
+        sweeper.join(DEADLINE)

@@ -24,7 +24,7 @@ class VirtualClock:
         self.now += seconds
 
 
-class Desk:
+class VirtualVendor:
     """One vendor nobody else has, its clock, and a throttle without the margin for drift: moments are exact."""
 
     def __init__(self, redis: Redis, kind: type[Throttle] = Throttle, reach: float = 60, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the operations page draws: how full each limit's window is, and messages per minute and vendor."""
+"""The charts of the operations page: how full each limit's window is, and outcomes per minute and vendor."""
 
 import time
 from collections import defaultdict
@@ -13,35 +13,35 @@ from campaigns.forecast.queues import Sponsors
 from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
 
-CELLS = 20  # up to so many places are drawn one by one
+CELLS = 20  # up to so many places are drawn as single cells
 SPANS = {3600.0: "hour", 86_400.0: "day"}
 
 
 @dataclass(frozen=True, slots=True)
 class WindowUsage:
-    """One limit and how many of its places are taken; None: Redis cannot be asked."""
+    """A limit and how many of its places are taken. used is None if Redis does not answer."""
 
     limit: Limit
     used: int | None
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         return f"{self.limit.units:,} per {SPANS.get(self.limit.seconds) or f'{self.limit.seconds:g} s'}"
 
     @property
     def cells(self) -> list[bool]:
-        """Each place, taken or not; empty where they are too many to draw."""
+        """Each place, taken or not; [] if there are too many to draw."""
         units = self.limit.units
         return [place < (self.used or 0) for place in range(units)] if units <= CELLS else []
 
     @property
     def share(self) -> int:
-        """Percent taken."""
+        """Percentage of places taken."""
         return min(100, round(100 * (self.used or 0) / self.limit.units)) if self.limit.units else 100
 
 
 def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[WindowUsage]:
-    """taken: when each of the latest calls was over, or will be at the latest, as the throttle has it."""
+    """The meter of each limit. taken: when each of the latest calls ended, or will have ended, from the throttle."""
     now = time.time()
     if taken is None:
         return [WindowUsage(limit, None) for limit in limits]
@@ -49,17 +49,16 @@ def meters(limits: Sequence[Limit], taken: Sequence[float] | None) -> list[Windo
 
 
 def throughput(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[str, Any]:
-    """The last so many whole minutes: their beginnings (unix seconds) and each vendor's answers and limit.
+    """The last whole minutes: their beginnings (Unix seconds), and for each vendor its outcomes and its limit a minute.
 
-    For the plot: 60 rows an hour and share, no count over messages. Answers to these sponsors' mail; None: to
-    everybody's.
+    Read from vendors_minute, without counting messages. sponsors: only outcomes of their mail; None: of all.
     """
     last = now.replace(second=0, microsecond=0)
     first = last - timedelta(minutes=minutes)
     values: dict[int, dict[int, int]] = defaultdict(dict)
     minute = Minute.objects.filter(at__gte=first, at__lt=last)
-    told = (minute if sponsors is None else minute.filter(sponsor__in=sponsors)).values_list("vendor_id", "at")
-    for vendor_id, at, count in told.annotate(count=Sum(F("accepted") + F("refused") + F("in_doubt"))):
+    rows = (minute if sponsors is None else minute.filter(sponsor__in=sponsors)).values_list("vendor_id", "at")
+    for vendor_id, at, count in rows.annotate(count=Sum(F("accepted") + F("refused") + F("in_doubt"))):
         values[vendor_id][int(at.timestamp())] = count
     times = [int((first + timedelta(minutes=n)).timestamp()) for n in range(minutes)]
     vendors = Vendor.objects.filter(pk__in=values).prefetch_related("limits")
@@ -69,11 +68,11 @@ def throughput(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[s
 
 
 def limits_of(vendor: Vendor) -> tuple[Limit, ...]:
-    """Over all of its credentials together."""
+    """The limits for all credentials of the vendor together."""
     return tuple(Limit(one.units, one.seconds) for one in vendor.limits.all() if one.credential_id is None)
 
 
 def per_minute(vendor: Vendor) -> float | None:
-    """What its limits allow in the long run; None: without a limit."""
+    """Calls a minute that the vendor's limits allow in the long run; None: without a limit."""
     rates = [60 * limit.units / limit.seconds for limit in limits_of(vendor)]
     return min(rates) if rates else None

@@ -225,8 +225,8 @@ def _today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]]
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
     counted: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(TODAY, 0))
-    told = Minute.objects.filter(at__gte=midnight)
-    rows = (told if sponsors is None else told.filter(sponsor__in=sponsors)).values_list("vendor_id")
+    minutes = Minute.objects.filter(at__gte=midnight)
+    rows = (minutes if sponsors is None else minutes.filter(sponsor__in=sponsors)).values_list("vendor_id")
     recent = Sum("accepted", filter=Q(at=minute), default=0)
     last = 0
     for vendor_id, *counts, now_accepted in rows.annotate(*map(Sum, TODAY), recent=recent):

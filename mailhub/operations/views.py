@@ -120,8 +120,8 @@ def halted(request: HttpRequest) -> HttpResponse:
 
 def throughput(request: HttpRequest) -> JsonResponse:
     minutes = request.GET.get("minutes", "60")
-    told = charts.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60, sponsor_ids_of(request.user))
-    return JsonResponse(told)
+    series = charts.throughput(timezone.now(), int(minutes) if minutes in SPANS else 60, sponsor_ids_of(request.user))
+    return JsonResponse(series)
 
 
 def at_work(request: HttpRequest) -> HttpResponse:
@@ -185,10 +185,10 @@ def urls() -> list[URLPattern]:
 
 
 def _for(permission: str | tuple[str, ...], view: Callable[..., HttpResponse]) -> Any:
-    def allowed(request: HttpRequest, **words: Any) -> HttpResponse:
+    def allowed(request: HttpRequest, **arguments: Any) -> HttpResponse:
         user: Any = request.user
         if not user.has_perms([permission] if isinstance(permission, str) else permission):
             raise PermissionDenied
-        return view(request, **words)
+        return view(request, **arguments)
 
     return admin.site.admin_view(allowed)

@@ -12,7 +12,7 @@ PACKAGES = ("mailhub", "campaigns", "vendors", "waiter")
 NOT_SERVICES = ("management",)  # what they say is read by who started them
 LEVELS = {"warning", "error", "critical", "exception", "log"}
 GAP = re.compile(r"%[sdr]|\.\.\.")
-WORDS = re.compile(r"[a-z]{3,}")
+WORD_PATTERN = re.compile(r"[a-z]{3,}")
 
 
 def messages(tree: ast.AST) -> Iterator[str]:
@@ -39,7 +39,7 @@ def logged() -> dict[str, str]:
     return {text: name for name in services for text in messages(ast.parse((ROOT / name).read_text()))}
 
 
-def told(page: str) -> list[str]:
+def documented(page: str) -> list[str]:
     """The alarms of the first column."""
     table = page.split("\n| In the log |")[1].split("\n\n")[0]
     firsts = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
@@ -53,7 +53,7 @@ def names(alarm: str, text: str) -> bool:
 
 
 def unknown(page: str, texts: Iterator[str] | dict[str, str]) -> list[str]:
-    return [alarm for alarm in told(page) if not any(names(alarm, text) for text in texts)]
+    return [alarm for alarm in documented(page) if not any(names(alarm, text) for text in texts)]
 
 
 PAGE = (ROOT / "docs" / "reference" / "alarms.md").read_text()
@@ -63,9 +63,9 @@ def test_every_alarm_of_the_guide_is_one_that_the_code_logs() -> None:
     assert unknown(PAGE, logged()) == []
 
 
-@pytest.mark.parametrize("text", [text for text in logged() if len(WORDS.findall(GAP.sub("", text))) > 1])
+@pytest.mark.parametrize("text", [text for text in logged() if len(WORD_PATTERN.findall(GAP.sub("", text))) > 1])
 def test_every_warning_of_the_code_is_in_the_guide(text: str) -> None:
-    assert any(names(alarm, text) for alarm in told(PAGE)), (
+    assert any(names(alarm, text) for alarm in documented(PAGE)), (
         f"{logged()[text]} logs it; say what it means and what to do"
     )
 

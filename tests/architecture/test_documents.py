@@ -73,10 +73,10 @@ def parser(command: str) -> argparse.ArgumentParser | None:
 def wrong(line: str) -> str:
     """What a quoted command line says that the command does not know: its name, a verb or an option."""
     try:
-        words = shlex.split(line.replace("\\\n", " "), comments=True)
+        parts = shlex.split(line.replace("\\\n", " "), comments=True)
     except ValueError:  # a quotation of half a line
-        words = line.split()
-    command, *rest = words
+        parts = line.split()
+    command, *rest = parts
     if command.isupper():  # any command
         return ""
     here = parser(command)

@@ -39,8 +39,8 @@ ALLOWED = {
 def locks(path: Path, tree: ast.Module) -> Iterator[str]:
     """file:name of each top-level statement of the file that locks rows, in SQL or by Django."""
     for statement in tree.body:
-        told = ast.walk(statement)
-        found = [node for node in told if _locks(node)]
+        nodes = ast.walk(statement)
+        found = [node for node in nodes if _locks(node)]
         name = getattr(statement, "name", "") or getattr(getattr(statement, "targets", [None])[0], "id", "")
         if found and not (isinstance(statement, ast.Expr)):  # a docstring
             yield f"{path}:{name}"

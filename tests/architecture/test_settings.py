@@ -14,7 +14,7 @@ def read() -> set[str]:
     return {name for pairs in found for pair in pairs for name in pair if name} - NOT_OURS
 
 
-def told() -> set[str]:
+def documented() -> set[str]:
     """In the first column of the table of settings."""
     page = (ROOT / "docs" / "reference" / "environment.md").read_text()
     firsts = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
@@ -22,7 +22,7 @@ def told() -> set[str]:
 
 
 def test_the_reference_has_every_setting_and_no_other() -> None:
-    assert read() == told()
+    assert read() == documented()
 
 
 def test_the_guides_table_of_processes_is_the_procfile() -> None:

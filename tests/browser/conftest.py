@@ -54,7 +54,7 @@ def let_go() -> None:
     )
 
 
-class Desk:
+class Browsing:
     """An operator's browser window: logged in, with an eye on what no page may do."""
 
     def __init__(self, page: Page, home: str) -> None:
@@ -78,8 +78,8 @@ class Desk:
         self.page.goto(self.home + path)
         return self.page
 
-    def picture(self, name: str) -> None:
-        """Kept where MAILHUB_SCREENSHOTS says, for people to look at."""
+    def screenshot(self, name: str) -> None:
+        """A screenshot in the folder MAILHUB_SCREENSHOTS, if that is set."""
         if folder := os.environ.get("MAILHUB_SCREENSHOTS"):
             self.page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
@@ -107,17 +107,17 @@ class Desk:
 
 
 @pytest.fixture
-def desk(browser: Browser, live_server, client) -> Iterator[Desk]:
+def window(browser: Browser, live_server, client) -> Iterator[Browsing]:
     """Logged in as a superuser by a session of its own."""
     user = User.objects.create(username="ann", is_staff=True, is_superuser=True)
     client.force_login(user)
     context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB", color_scheme="light")
     cookie = client.cookies["sessionid"].value
     context.add_cookies([{"name": "sessionid", "value": cookie, "url": live_server.url}])
-    window = Desk(context.new_page(), live_server.url)
+    opened = Browsing(context.new_page(), live_server.url)
     try:
-        yield window
+        yield opened
     finally:
         context.close()
-    assert window.console == []
-    assert window.strangers == []
+    assert opened.console == []
+    assert opened.strangers == []

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from campaigns.models import Job
 from tests import factories
-from tests.browser.conftest import Desk
+from tests.browser.conftest import Browsing
 from tests.campaigns.rows import in_doubt, logged
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,10 +24,10 @@ def job() -> Iterator[Job]:
 
 
 @pytest.fixture(autouse=True)
-def expected(desk: Desk) -> Iterator[None]:
+def expected(window: Browsing) -> Iterator[None]:
     """The browser itself notes each poll that fails; nothing else may stand there."""
     yield
-    desk.console[:] = [one for one in desk.console if not one.startswith(NOTED)]
+    window.console[:] = [one for one in window.console if not one.startswith(NOTED)]
 
 
 def whole(page: Page) -> None:
@@ -46,11 +46,11 @@ def whole(page: Page) -> None:
     ],
 )
 def test_a_page_whose_session_has_ended_is_frozen_and_goes_on_after_a_log_in(
-    desk: Desk, job: Job, path: str, name: str, width: int, theme: str
+    window: Browsing, job: Job, path: str, name: str, width: int, theme: str
 ) -> None:
-    desk.page.set_viewport_size({"width": width, "height": 900})
-    desk.page.emulate_media(color_scheme=theme)
-    page = desk.open(path)
+    window.page.set_viewport_size({"width": width, "height": 900})
+    window.page.emulate_media(color_scheme=theme)
+    page = window.open(path)
     expect(page.locator("td, th").get_by_text("amazingmail").first).to_be_visible()
     cookies = page.context.cookies()
     page.context.clear_cookies()
@@ -59,16 +59,16 @@ def test_a_page_whose_session_has_ended_is_frozen_and_goes_on_after_a_log_in(
     expect(layer).to_contain_text(SINCE)
     expect(layer.get_by_role("link", name="Log in again")).to_be_focused()
     whole(page)
-    desk.picture(f"logged-out-{name}-{width}-{theme}")
-    assert not desk.overflows()
+    window.screenshot(f"logged-out-{name}-{width}-{theme}")
+    assert not window.overflows()
     page.context.add_cookies([{key: one[key] for key in ("name", "value", "domain", "path")} for one in cookies])  # type: ignore[misc, literal-required]
     expect(layer).to_have_count(0)
     whole(page)
     assert page.evaluate("!document.getElementById('container').inert")
 
 
-def test_the_link_leads_to_the_log_in_and_back_to_the_page(desk: Desk, job: Job) -> None:
-    page = desk.open(f"{JOBS}?status=Dispatched")
+def test_the_link_leads_to_the_log_in_and_back_to_the_page(window: Browsing, job: Job) -> None:
+    page = window.open(f"{JOBS}?status=Dispatched")
     page.context.clear_cookies()
     link = page.get_by_role("link", name="Log in again")
     with page.context.expect_page() as opened:
@@ -79,11 +79,11 @@ def test_the_link_leads_to_the_log_in_and_back_to_the_page(desk: Desk, job: Job)
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (390, "light")])
 def test_a_server_that_is_away_is_told_and_noticed_when_it_is_back(
-    desk: Desk, job: Job, width: int, theme: str
+    window: Browsing, job: Job, width: int, theme: str
 ) -> None:
-    desk.page.set_viewport_size({"width": width, "height": 900})
-    desk.page.emulate_media(color_scheme=theme)
-    page = desk.open(OPERATIONS)
+    window.page.set_viewport_size({"width": width, "height": 900})
+    window.page.emulate_media(color_scheme=theme)
+    page = window.open(OPERATIONS)
     card = page.locator(".card", has_text="Needs attention").locator("b")
     expect(card).to_have_text("0")
     page.context.set_offline(True)
@@ -91,15 +91,15 @@ def test_a_server_that_is_away_is_told_and_noticed_when_it_is_back(
     expect(layer).to_contain_text("The server does not answer")
     expect(layer).to_contain_text(SINCE)
     whole(page)
-    desk.picture(f"away-{width}-{theme}")
+    window.screenshot(f"away-{width}-{theme}")
     logged(1, [in_doubt()])
     page.context.set_offline(False)
     expect(layer).to_have_count(0)
     expect(card).to_have_text("1")
 
 
-def test_a_store_that_is_away_is_told_with_what_the_server_says(desk: Desk, job: Job) -> None:
-    page = desk.open(JOBS)
+def test_a_store_that_is_away_is_told_with_what_the_server_says(window: Browsing, job: Job) -> None:
+    page = window.open(JOBS)
     page.locator("tr.job a").first.focus()
     page.route("**/*", lambda route: route.fulfill(status=503, body="no database"))
     layer = page.locator("#cut-off")

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from campaigns.models import Job, Resolution
 from tests import factories
-from tests.browser.conftest import Desk
+from tests.browser.conftest import Browsing
 from tests.campaigns.rows import accepted, family, in_doubt, logged, refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,18 +34,18 @@ def night() -> None:
 
 class TestLookingUp:
     @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
-    def test_the_list_fits_its_window(self, desk: Desk, night: None, width: int, theme: str) -> None:
-        desk.page.set_viewport_size({"width": width, "height": 900})
-        desk.page.emulate_media(color_scheme=theme)
-        page = desk.open(JOBS)
+    def test_the_list_fits_its_window(self, window: Browsing, night: None, width: int, theme: str) -> None:
+        window.page.set_viewport_size({"width": width, "height": 900})
+        window.page.emulate_media(color_scheme=theme)
+        page = window.open(JOBS)
         expect(page.locator("tr.job")).to_have_count(7)
         page.get_by_text("3 parts of job").click()
         expect(page.locator(".cut a")).to_have_count(3)
-        desk.picture(f"jobs-{width}-{theme}")
-        assert not desk.overflows()
+        window.screenshot(f"jobs-{width}-{theme}")
+        assert not window.overflows()
 
-    def test_the_three_look_ups_with_a_custom_range(self, desk: Desk, night: None) -> None:
-        page = desk.open(JOBS)
+    def test_the_three_look_ups_with_a_custom_range(self, window: Browsing, night: None) -> None:
+        page = window.open(JOBS)
         page.get_by_label("Sponsor").select_option(label="Velma")
         expect(page.locator("tr.job")).to_have_count(4)
         page.get_by_role("link", name="Sending").click()
@@ -59,15 +59,15 @@ class TestLookingUp:
         page.get_by_role("button", name="Show").click()
         expect(page.locator("tr.job")).to_have_count(1)
         expect(page.locator("select[name=date]")).to_have_value("range")
-        desk.picture("jobs-custom-range")
+        window.screenshot("jobs-custom-range")
 
-    def test_nothing_found_says_so(self, desk: Desk, night: None) -> None:
-        page = desk.open(f"{JOBS}?status=RECOVERING&date=yesterday")
+    def test_nothing_found_says_so(self, window: Browsing, night: None) -> None:
+        page = window.open(f"{JOBS}?status=RECOVERING&date=yesterday")
         expect(page.get_by_text("No job is like that in this time.")).to_be_visible()
-        desk.picture("jobs-empty")
+        window.screenshot("jobs-empty")
 
-    def test_the_list_follows_without_a_reload_and_keeps_what_is_chosen(self, desk: Desk, night: None) -> None:
-        page = desk.open(f"{JOBS}?status=RENDERED")
+    def test_the_list_follows_without_a_reload_and_keeps_what_is_chosen(self, window: Browsing, night: None) -> None:
+        page = window.open(f"{JOBS}?status=RENDERED")
         job = Job.objects.get(status="RENDERED")
         expect(page.locator("tr.job")).to_contain_text("Waiting")
         Job.objects.filter(pk=job.pk).update(waits_for="", accepted=29)
@@ -77,61 +77,61 @@ class TestLookingUp:
 
 
 class TestDeciding:
-    def test_a_job_is_stopped_by_keyboard_and_sent_again(self, desk: Desk, night: None) -> None:
+    def test_a_job_is_stopped_by_keyboard_and_sent_again(self, window: Browsing, night: None) -> None:
         job = Job.objects.get(status="SENDING", parent=None)
-        page = desk.open(JOBS)
-        desk.choose("stop", page.get_by_label("Action:"))
-        desk.tab_to(page.get_by_label(f"Select job {job.pk}"))
+        page = window.open(JOBS)
+        window.choose("stop", page.get_by_label("Action:"))
+        window.tab_to(page.get_by_label(f"Select job {job.pk}"))
         page.keyboard.press("Space")
-        desk.picture("jobs-keyboard")
-        desk.tab_to(page.get_by_role("button", name="Go"), back=True)
+        window.screenshot("jobs-keyboard")
+        window.tab_to(page.get_by_role("button", name="Go"), back=True)
         page.keyboard.press("Enter")
         expect(page.locator(".numbers")).to_contain_text("1 job: 30 messages will not be called any more.")
-        desk.picture("stop-confirm")
-        desk.tab_to(page.get_by_label("Reason"))
+        window.screenshot("stop-confirm")
+        window.tab_to(page.get_by_label("Reason"))
         page.keyboard.type("the letter names the wrong year")
-        desk.tab_to(page.get_by_role("button", name="Stop: 1 job"))
-        desk.picture("stop-confirm-keyboard")
+        window.tab_to(page.get_by_role("button", name="Stop: 1 job"))
+        window.screenshot("stop-confirm-keyboard")
         page.keyboard.press("Enter")
         expect(page.get_by_text(f"job {job.pk} stopped: no new call starts")).to_be_visible()
         assert Job.objects.get(pk=job.pk).status == "STOPPED"
 
-    def test_a_retry_splits_what_was_chosen_in_numbers(self, desk: Desk, night: None) -> None:
+    def test_a_retry_splits_what_was_chosen_in_numbers(self, window: Browsing, night: None) -> None:
         job = Job.objects.get(status="LOGGED", parent=None)
-        page = desk.open(f"{JOBS}{job.pk}/change/")
+        page = window.open(f"{JOBS}{job.pk}/change/")
         page.get_by_role("button", name="Send the rest again").click()
         numbers = page.locator(".numbers")
         expect(numbers).to_contain_text("2 refused and 0 never called messages will be sent. 5 were already sent")
         expect(numbers).to_contain_text("1 needs attention: the vendor may have it")
-        desk.picture("retry-confirm")
+        window.screenshot("retry-confirm")
         page.get_by_label("Reason").fill("their server is back")
         page.get_by_role("button", name="Send the rest again: 1 job").click()
         expect(page.get_by_text(f"job {job.pk} sends 2 messages")).to_be_visible()
 
     @pytest.mark.parametrize("theme", ["light", "dark"])
-    def test_the_doubts_of_a_job_are_settled_together(self, desk: Desk, night: None, theme: str) -> None:
-        desk.page.emulate_media(color_scheme=theme)
+    def test_the_doubts_of_a_job_are_settled_together(self, window: Browsing, night: None, theme: str) -> None:
+        window.page.emulate_media(color_scheme=theme)
         job = Job.objects.get(status="LOGGED", parent=None)
-        page = desk.open(f"{JOBS}{job.pk}/change/")
-        desk.picture(f"job-{theme}")
-        assert not desk.overflows()
+        page = window.open(f"{JOBS}{job.pk}/change/")
+        window.screenshot(f"job-{theme}")
+        assert not window.overflows()
         page.get_by_role("button", name="Send again those in doubt").click()
         numbers = page.locator(".numbers")
         expect(numbers).to_contain_text("1 message in doubt will be sent again.")
         expect(numbers).to_contain_text("5 were already sent and are left alone, as are 2 refused.")
-        desk.picture(f"resend-confirm-{theme}")
-        assert not desk.overflows()
+        window.screenshot(f"resend-confirm-{theme}")
+        assert not window.overflows()
         page.get_by_label("Reason").fill("they have never seen it")
         page.get_by_role("button", name="Send again those in doubt: 1 job").click()
         expect(page.get_by_text(f"job {job.pk}: 1 message in doubt settled as send again")).to_be_visible()
         assert Resolution.objects.get().decided_by == "ann"
 
     @pytest.mark.parametrize("width", [1280, 390])
-    def test_a_doubt_is_settled_after_a_warning(self, desk: Desk, night: None, width: int) -> None:
-        desk.page.set_viewport_size({"width": width, "height": 900})
-        page = desk.open("/admin/campaigns/message/attention/")
-        desk.picture(f"attention-{width}")
-        assert not desk.overflows()
+    def test_a_doubt_is_settled_after_a_warning(self, window: Browsing, night: None, width: int) -> None:
+        window.page.set_viewport_size({"width": width, "height": 900})
+        page = window.open("/admin/campaigns/message/attention/")
+        window.screenshot(f"attention-{width}")
+        assert not window.overflows()
         page.locator(".pick").first.check()
         page.get_by_role("button", name="It was sent").click()
         expect(page.locator(".numbers")).to_contain_text("are never sent again")
@@ -141,12 +141,12 @@ class TestDeciding:
         assert Resolution.objects.get().decided_by == "ann"
 
 
-def test_a_person_logs_in_through_the_form(desk: Desk) -> None:
+def test_a_person_logs_in_through_the_form(window: Browsing) -> None:
     User.objects.create_superuser("eve", password="a long pass phrase")
-    desk.page.context.clear_cookies()
-    page = desk.open("/admin/")
+    window.page.context.clear_cookies()
+    page = window.open("/admin/")
     page.get_by_label("Username").fill("eve")
     page.get_by_label("Password").fill("a long pass phrase")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Operations")).to_be_visible()
-    desk.picture("operations-empty")
+    window.screenshot("operations-empty")

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from campaigns.models import Store
 from tests import factories
-from tests.browser.conftest import Desk
+from tests.browser.conftest import Browsing
 from tests.campaigns.rows import in_doubt, logged
 from vendors.models import Minute, RateLimit, Vendor
 
@@ -35,21 +35,21 @@ def evening() -> Vendor:
 
 
 @WINDOWS
-def test_the_operations_page_fits_its_window(desk: Desk, evening: Vendor, width: int, theme: str) -> None:
-    desk.page.set_viewport_size({"width": width, "height": 900})
-    desk.page.emulate_media(color_scheme=theme)
-    page = desk.open("/admin/")
+def test_the_operations_page_fits_its_window(window: Browsing, evening: Vendor, width: int, theme: str) -> None:
+    window.page.set_viewport_size({"width": width, "height": 900})
+    window.page.emulate_media(color_scheme=theme)
+    page = window.open("/admin/")
     expect(page.locator(".canvas canvas")).to_be_visible()
     expect(page.get_by_text("nobody reads")).to_be_visible()
     expect(page.get_by_role("cell", name="(3 h").first).to_be_visible()
     page.get_by_role("button", name="Ask all rows now").click()
     expect(page.locator("#audit .badge").first).to_be_visible()
-    desk.picture(f"operations-{width}-{theme}")
-    assert not desk.overflows()
+    window.screenshot(f"operations-{width}-{theme}")
+    assert not window.overflows()
 
 
-def test_the_numbers_follow_without_a_reload(desk: Desk, evening: Vendor) -> None:
-    page = desk.open("/admin/")
+def test_the_numbers_follow_without_a_reload(window: Browsing, evening: Vendor) -> None:
+    page = window.open("/admin/")
     card = page.locator(".card", has_text="Needs attention").locator("b")
     expect(card).to_have_text("1")
     logged(1, [in_doubt()])
@@ -57,23 +57,23 @@ def test_the_numbers_follow_without_a_reload(desk: Desk, evening: Vendor) -> Non
 
 
 @WINDOWS
-def test_a_limit_is_edited_live_with_its_forecast(desk: Desk, evening: Vendor, width: int, theme: str) -> None:
-    desk.page.set_viewport_size({"width": width, "height": 900})
-    desk.page.emulate_media(color_scheme=theme)
-    page = desk.open(f"/admin/vendors/vendor/{evening.pk}/change/")
+def test_a_limit_is_edited_live_with_its_forecast(window: Browsing, evening: Vendor, width: int, theme: str) -> None:
+    window.page.set_viewport_size({"width": width, "height": 900})
+    window.page.emulate_media(color_scheme=theme)
+    page = window.open(f"/admin/vendors/vendor/{evening.pk}/change/")
     expect(page.locator(".cells i")).to_have_count(5)
     units = page.locator("#id_limits-0-units")
     units.fill("10")
     expect(page.locator("#forecast")).to_contain_text("waiting:")
     expect(page.locator("#forecast")).to_contain_text("(1 h")
-    desk.picture(f"vendor-{width}-{theme}")
-    assert not desk.overflows()
+    window.screenshot(f"vendor-{width}-{theme}")
+    assert not window.overflows()
     assert RateLimit.objects.get(vendor=evening).units == 5
 
 
-def test_a_saved_limit_is_in_force_and_on_record(desk: Desk, evening: Vendor) -> None:
+def test_a_saved_limit_is_in_force_and_on_record(window: Browsing, evening: Vendor) -> None:
     Vendor.objects.filter(pk=evening.pk).update(settings={"url": "https://vendor.example/"})
-    page = desk.open(f"/admin/vendors/vendor/{evening.pk}/change/")
+    page = window.open(f"/admin/vendors/vendor/{evening.pk}/change/")
     page.locator("#id_limits-0-units").fill("8")
     page.locator("input[name=_continue]").click()
     expect(page.get_by_text("units 5 → 8").first).to_be_visible()
@@ -88,31 +88,31 @@ def test_a_saved_limit_is_in_force_and_on_record(desk: Desk, evening: Vendor) ->
 
 @WINDOWS
 def test_a_store_that_was_taken_over_is_seen_at_once_and_recovered_on_its_page(
-    desk: Desk, evening: Vendor, width: int, theme: str
+    window: Browsing, evening: Vendor, width: int, theme: str
 ) -> None:
-    desk.page.set_viewport_size({"width": width, "height": 900})
-    desk.page.emulate_media(color_scheme=theme)
-    page = desk.open("/admin/")
+    window.page.set_viewport_size({"width": width, "height": 900})
+    window.page.emulate_media(color_scheme=theme)
+    page = window.open("/admin/")
     expect(page.locator("#pulse")).to_be_visible()
     Store.objects.update(timeline="000000AA", noticed_at=timezone.now())
     expect(page.locator("#halt")).to_contain_text("the store was taken over")  # without a reload
     row = page.locator("table.vendors tr", has_text="amazingmail")
     expect(row).to_contain_text("no end: the store was taken over")
     expect(row.locator(".badge.bad")).to_contain_text("halted: the store was taken over")
-    desk.picture(f"taken-over-{width}-{theme}")
-    assert not desk.overflows()
-    page = desk.open("/admin/campaigns/job/")
+    window.screenshot(f"taken-over-{width}-{theme}")
+    assert not window.overflows()
+    page = window.open("/admin/campaigns/job/")
     expect(page.get_by_text("First seen on")).to_be_visible()
-    desk.picture(f"taken-over-jobs-{width}-{theme}")
-    assert not desk.overflows()
+    window.screenshot(f"taken-over-jobs-{width}-{theme}")
+    assert not window.overflows()
     page.get_by_role("link", name="See what may be missing").click()
     expect(page.get_by_text("There is no witness")).to_be_visible()
-    desk.picture(f"recover-{width}-{theme}")
-    assert not desk.overflows()
+    window.screenshot(f"recover-{width}-{theme}")
+    assert not window.overflows()
     page.get_by_label("Reason").fill("the primary's disk died")
     page.get_by_role("button", name="in doubt and call again").click()
     expect(page.get_by_text("Reason: the primary's disk died")).to_be_visible()
-    desk.picture(f"recovered-{width}-{theme}")
-    assert not desk.overflows()
-    desk.open("/admin/campaigns/job/")
+    window.screenshot(f"recovered-{width}-{theme}")
+    assert not window.overflows()
+    window.open("/admin/campaigns/job/")
     expect(page.get_by_text("Nothing is called")).to_have_count(0)

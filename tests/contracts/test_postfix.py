@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),
     pytest.mark.parametrize("loop", LOOPS),
 ]
-WAYS = ("none", "starttls", "implicit")
+TLS_KINDS = ("none", "starttls", "implicit")
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,9 @@ def postfix() -> Iterator[PrivatePostfix]:
     relay.end()
 
 
-def way_to(relay: PrivatePostfix, way: str, **more: Any) -> dict[str, Any]:
-    port = relay.implicit if way == "implicit" else relay.plain
-    return settings(port, tls=way, ca_file=str(authority()), **more)
+def settings_for(relay: PrivatePostfix, tls: str, **more: Any) -> dict[str, Any]:
+    port = relay.implicit if tls == "implicit" else relay.plain
+    return settings(port, tls=tls, ca_file=str(authority()), **more)
 
 
 def text(size: int) -> str:
@@ -60,29 +60,29 @@ def delivered(relay: PrivatePostfix, number: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("size", [30_000, 70_000, 160_000, 5_000_000])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("tls", TLS_KINDS)
 def test_a_mail_of_any_size_arrives_whole_at_the_first_try(
-    loop: str, way: str, size: int, postfix: PrivatePostfix
+    loop: str, tls: str, size: int, postfix: PrivatePostfix
 ) -> None:
     body = text(size)
 
     async def story() -> None:
-        async with opened(way_to(postfix, way)) as adapter:
+        async with opened(settings_for(postfix, tls)) as adapter:
             for number in range(2):  # over a new connection, and over a kept one
-                [outcome] = await adapter.send([Letter(f"{way}-{number}", "you@example.org", "Hello", body)])
+                [outcome] = await adapter.send([Letter(f"{tls}-{number}", "you@example.org", "Hello", body)])
                 assert isinstance(outcome, Accepted), (outcome, postfix.log()[-2000:])
 
     run(loop, story)
-    assert delivered(postfix, 2) == {f"{way}-{number}": body.encode() for number in range(2)}
+    assert delivered(postfix, 2) == {f"{tls}-{number}": body.encode() for number in range(2)}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_long_and_short_mails_of_one_round_arrive_whole(loop: str, way: str, postfix: PrivatePostfix) -> None:
+@pytest.mark.parametrize("tls", TLS_KINDS)
+def test_long_and_short_mails_of_one_round_arrive_whole(loop: str, tls: str, postfix: PrivatePostfix) -> None:
     sizes = [100, 200_000, 100, 70_000, 66_000]
     letters = [Letter(f"round-{number}", "you@example.org", "Hello", text(size)) for number, size in enumerate(sizes)]
 
     async def story() -> None:
-        async with opened(way_to(postfix, way, batch=len(sizes))) as adapter:
+        async with opened(settings_for(postfix, tls, batch=len(sizes))) as adapter:
             outcomes = await adapter.send(letters)
             assert all(isinstance(outcome, Accepted) for outcome in outcomes), (outcomes, postfix.log()[-2000:])
 
@@ -90,10 +90,10 @@ def test_long_and_short_mails_of_one_round_arrive_whole(loop: str, way: str, pos
     assert delivered(postfix, len(sizes)) == {letter.reference: letter.body.encode() for letter in letters}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_address_with_other_letters_than_ascii_arrives(loop: str, way: str, postfix: PrivatePostfix) -> None:
+@pytest.mark.parametrize("tls", TLS_KINDS)
+def test_an_address_with_other_letters_than_ascii_arrives(loop: str, tls: str, postfix: PrivatePostfix) -> None:
     async def story() -> None:
-        async with opened(way_to(postfix, way)) as adapter:
+        async with opened(settings_for(postfix, tls)) as adapter:
             [outcome] = await adapter.send([Letter("utf8", "jörg@example.com", "Grüße", "Lieber Jörg\n")])
             assert isinstance(outcome, Accepted), (outcome, postfix.log()[-2000:])
 

@@ -97,12 +97,12 @@ class Deaf(Wild):
 
 
 @EACH_LOOP
-@pytest.mark.parametrize("way", ["none", "implicit"])
-def test_a_connection_lost_within_a_long_mail_leaves_no_doubt(loop: str, way: str) -> None:
+@pytest.mark.parametrize("tls", ["none", "implicit"])
+def test_a_connection_lost_within_a_long_mail_leaves_no_doubt(loop: str, tls: str) -> None:
     async def story() -> None:
-        known = {"tls": way, "ca_file": str(authority())}
+        known = {"tls": tls, "ca_file": str(authority())}
         async with (
-            Deaf(server_tls() if way == "implicit" else None) as relay,
+            Deaf(server_tls() if tls == "implicit" else None) as relay,
             opened(settings(relay.port, **known)) as adapter,
         ):
             [outcome] = await adapter.send([letter("wild", ("x" * 900 + "\n") * 30_000)])
@@ -275,8 +275,8 @@ def test_settings_and_secret_are_checked_in_sentences() -> None:
     assert Smtp(known, {}).deadline == 661.0
     with pytest.raises(InvalidSettings) as caught:
         Smtp.validate({"port": "70000", "sender": "Us", "tls": "ssl", "hots": "x", "recipient_codes": "450"})
-    words = [error.split()[0] for error in caught.value.errors]
-    assert words == ["hots", "host", "port", "tls", "sender", "recipient_codes"]
+    names = [error.split()[0] for error in caught.value.errors]
+    assert names == ["hots", "host", "port", "tls", "sender", "recipient_codes"]
     codes = Smtp.validate(known | {"recipient_codes": "5.7.1, 550"})["recipient_codes"]
     assert codes == ("5.7.1", "550") == Smtp.validate(known | {"recipient_codes": list(codes)})["recipient_codes"]
     with pytest.raises(InvalidSettings, match="must hold user and password"):

@@ -110,9 +110,9 @@ class Session:
     async def run(self) -> None:
         await self.step("greeting", "220 relay.example ESMTP")
         while not self.writer.is_closing() and (line := await self.command()):
-            words = line.decode().rstrip("\r\n")
-            self.relay.lines.append(words)
-            await self.obey(words.partition(" ")[0].upper(), words)
+            command = line.decode().rstrip("\r\n")
+            self.relay.lines.append(command)
+            await self.obey(command.partition(" ")[0].upper(), command)
 
     async def command(self) -> bytes:
         if self.relay.forgetful is not True:

@@ -8,8 +8,8 @@ from hypothesis import settings as hypothesis_settings
 from schemathesis.checks import CHECKS, load_all_checks
 
 from campaigns.models import Session
+from tests.front.everything import OF_VENDORS, everything, operations
 from tests.front.program import Program, api_vendor, fresh
-from tests.front.world import OF_VENDORS, everything, operations
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]

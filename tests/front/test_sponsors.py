@@ -6,8 +6,8 @@ import re
 import pytest
 
 from campaigns.models import Job, Message, Session, Webhook, WebhookCall
+from tests.front.everything import OF_VENDORS, everything, operations
 from tests.front.program import Program, api_vendor, fresh, letter, problem
-from tests.front.world import OF_VENDORS, everything, operations
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -47,7 +47,7 @@ def test_nothing_of_another_sponsor(method, path):
     ours, theirs, vendor = Program(), Program(), api_vendor()
     mine = everything(ours, vendor)
     needed = re.findall(r"{(\w+)}", path)
-    assert set(needed) <= set(mine.things), "tests/front/world.py has nothing for this endpoint yet"
+    assert set(needed) <= set(mine.things), "tests/front/everything.py has nothing for this endpoint yet"
     before = rows(ours.sponsor)
     foreign = ask(theirs, method, path.format(**mine.things), vendor)
     content = foreign.content.decode() + str(foreign.headers)

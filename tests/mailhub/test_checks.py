@@ -83,13 +83,13 @@ def test_a_redis_that_is_away_is_a_warning(tmp_path: Path) -> None:
 @contextmanager
 def through(url: str) -> Iterator[None]:
     """This process's new sessions go that way."""
-    words = connection.settings_dict
-    before = dict(words)
-    words.update(environment.database("ANOTHER_URL", url))
+    params = connection.settings_dict
+    before = dict(params)
+    params.update(environment.database("ANOTHER_URL", url))
     try:
         yield
     finally:
-        words.update(before)
+        params.update(before)
 
 
 @pytest.mark.django_db

@@ -47,11 +47,11 @@ class Demo:
     def text(self) -> str:
         return self._log.read_text()
 
-    def until(self, words: str) -> None:
+    def until(self, text: str) -> None:
         wait_until(
-            lambda: words in self.text() or self.process.poll() is not None, f"the demo to say {words!r}", DEADLINE
+            lambda: text in self.text() or self.process.poll() is not None, f"the demo to say {text!r}", DEADLINE
         )
-        assert words in self.text(), self.text()
+        assert text in self.text(), self.text()
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

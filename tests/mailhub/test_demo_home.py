@@ -78,9 +78,9 @@ class Script:
     def text(self) -> str:
         return self._log.read_text()
 
-    def until(self, words: str) -> None:
-        wait_until(lambda: words in self.text() or self.process.poll() is not None, f"{words!r}", log=self.text)
-        assert words in self.text(), self.text()
+    def until(self, text: str) -> None:
+        wait_until(lambda: text in self.text() or self.process.poll() is not None, f"{text!r}", log=self.text)
+        assert text in self.text(), self.text()
 
     def ends_with(self, code: int) -> None:
         assert wait_until(lambda: self.process.poll() is not None, "its end", log=self.text)

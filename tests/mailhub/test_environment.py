@@ -13,7 +13,7 @@ from mailhub import environment
 SECRET = "verysecret"
 
 
-def told(monkeypatch: pytest.MonkeyPatch, value: str, read: object, *arguments: object, **options: object) -> str:
+def error_of(monkeypatch: pytest.MonkeyPatch, value: str, read: object, *arguments: object, **options: object) -> str:
     monkeypatch.setenv("SETTING", value)
     with pytest.raises(ImproperlyConfigured) as fault:
         read("SETTING", *arguments, **options)
@@ -22,7 +22,7 @@ def told(monkeypatch: pytest.MonkeyPatch, value: str, read: object, *arguments: 
 
 @pytest.mark.parametrize("typed", ["ten", "-1", "0", "nan", "inf", "1e99"])
 def test_a_time_that_is_no_number_above_zero_is_named(monkeypatch, typed: str) -> None:
-    said = told(monkeypatch, typed, environment.number, 10)
+    said = error_of(monkeypatch, typed, environment.number, 10)
     assert said == f"SETTING is {typed!r}: give it a number above 0, such as 10"
 
 
@@ -37,20 +37,20 @@ def test_an_empty_variable_counts_as_absent_and_zero_where_it_means_never(monkey
     "typed", ["mailhub", "postgre://u:verysecret@h/x", "mysql://u:verysecret@h/x", "postgres://h:x/"]
 )
 def test_what_is_no_postgresql_is_named_without_its_password(monkeypatch, typed: str) -> None:
-    said = told(monkeypatch, typed, environment.database, "postgres:///x")
+    said = error_of(monkeypatch, typed, environment.database, "postgres:///x")
     assert "write postgres://user:password@host:5432/name" in said and SECRET not in said
 
 
 def test_what_is_no_redis_is_named_without_its_password(monkeypatch) -> None:
-    assert SECRET not in told(monkeypatch, "http://:verysecret@h/", environment.redis, "redis://h")
-    assert SECRET not in told(monkeypatch, "redis://h,amqp://:verysecret@h", environment.redis_servers, "redis://h")
+    assert SECRET not in error_of(monkeypatch, "http://:verysecret@h/", environment.redis, "redis://h")
+    assert SECRET not in error_of(monkeypatch, "redis://h,amqp://:verysecret@h", environment.redis_servers, "redis://h")
     monkeypatch.setenv("SETTING", "redis://a/1, unix:///b")
     assert environment.redis_servers("SETTING", "redis://h") == ["redis://a/1", "unix:///b"]
 
 
 def test_zones_and_networks_that_there_are_not_are_named(monkeypatch) -> None:
-    assert "no time zone" in told(monkeypatch, "Mars/Phobos", environment.zone, "UTC")
-    assert "'10.0.0.300'" in told(monkeypatch, "10.0.0.0/8,10.0.0.300", environment.networks)
+    assert "no time zone" in error_of(monkeypatch, "Mars/Phobos", environment.zone, "UTC")
+    assert "'10.0.0.300'" in error_of(monkeypatch, "10.0.0.0/8,10.0.0.300", environment.networks)
 
 
 @pytest.mark.parametrize("command", ["list_jobs", "audit", "migrate"])

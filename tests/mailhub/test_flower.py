@@ -24,8 +24,8 @@ LOGIN = "ann:secret"
 @contextmanager
 def flower(home: Path, login: str = LOGIN) -> Iterator[Process]:
     """On a socket instead of a port, so that nobody can have it already."""
-    words = ["flower", "--conf=mailhub/flowerconfig.py", f"--unix_socket={home}/socket"]
-    with celery(*words, MAILHUB_HOME=str(home), FLOWER_BASIC_AUTH=login) as process:
+    args = ["flower", "--conf=mailhub/flowerconfig.py", f"--unix_socket={home}/socket"]
+    with celery(*args, MAILHUB_HOME=str(home), FLOWER_BASIC_AUTH=login) as process:
         yield process
 
 

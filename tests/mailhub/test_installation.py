@@ -61,12 +61,12 @@ def test_sessions_of_the_web_that_have_expired_go_every_night() -> None:
 def test_a_second_sync_writes_nothing() -> None:
     vendor(dispatch_at=time(9, 30))
     installation.sync_beat()
-    before, told = table(), PeriodicTasks.last_change()
+    before, notified = table(), PeriodicTasks.last_change()
 
     installation.sync_beat()
 
     assert table() == before
-    assert PeriodicTasks.last_change() == told
+    assert PeriodicTasks.last_change() == notified
 
 
 def test_a_vendor_has_its_night_at_its_own_local_time_and_weekdays() -> None:
@@ -85,14 +85,14 @@ def test_saving_and_deleting_a_vendor_moves_its_night_and_tells_beat(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         one = vendor(dispatch_at=time(18))
-    told = PeriodicTasks.last_change()
+    notified = PeriodicTasks.last_change()
     with django_capture_on_commit_callbacks(execute=True):
         one.dispatch_at, one.slug = time(19), f"renamed-{one.slug}"
         one.save()
 
     assert night_of(one).crontab.hour == "19"
     assert one.slug in night_of(one).name
-    assert PeriodicTasks.last_change() > told
+    assert PeriodicTasks.last_change() > notified
 
     pk = one.pk
     with django_capture_on_commit_callbacks(execute=True):
@@ -122,7 +122,7 @@ def test_a_person_who_disables_a_row_is_not_overruled() -> None:
     assert night_of(one).crontab.hour == "3"
 
 
-def test_the_rows_of_people_are_left_alone() -> None:
+def test_the_rows_of_users_are_left_alone() -> None:
     interval = IntervalSchedule.objects.create(every=10, period="seconds")
     crontab = CrontabSchedule.objects.create(hour="18", minute="0")
     PeriodicTask.objects.create(name="my sweep", task="campaigns.tasks.sweep", interval=interval)
@@ -183,7 +183,7 @@ def test_migrating_brings_the_table_up_to_date() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.django_db(transaction=True)
 @override_settings(SWEEP_SECONDS=0.2)
-def test_beat_rings_for_these_rows() -> None:
+def test_beat_sends_the_tasks_of_these_rows() -> None:
     installation.sync_beat()
 
     with celery("beat", "--pidfile=", "--loglevel=INFO") as beat:

@@ -20,14 +20,14 @@ from vendors.listing import OwnLookups
 from vendors.models import Credential, EncryptedJSONField, Vendor
 
 pytestmark = pytest.mark.django_db
-PEOPLE = ("viewer", "vendor admin")  # roles that may not see to whom messages go
+ROLES = ("viewer", "vendor admin")  # roles that may not see to whom messages go
 OURS = {model: page for model, page in admin.site._registry.items() if model._meta.app_label in installation.APPS}
 SUFFIXES = ("", "__exact", "__iexact", "__startswith", "__icontains", "__iregex", "__gt", "__in", "__isnull", "__name")
 MARK = "zanzibar"  # stands in every masked value and nowhere else
 AWAY = 2  # relations between a page's model and a masked field
 
 
-@pytest.fixture(params=PEOPLE)
+@pytest.fixture(params=ROLES)
 def person(request: pytest.FixtureRequest, client: Client) -> Client:
     installation.create_groups()
     user = User.objects.create(username="pat", is_staff=True)
@@ -39,9 +39,9 @@ def person(request: pytest.FixtureRequest, client: Client) -> Client:
 @pytest.fixture
 def marked() -> dict[type[Model], Any]:
     """One row of every model that has masked fields, with the mark in all of them."""
-    told = {"receipt": "bounced", "receipt_at": timezone.now(), "receipt_no": 0, "receipt_note": f"{MARK}: unknown"}
+    report = {"receipt": "bounced", "receipt_at": timezone.now(), "receipt_no": 0, "receipt_note": f"{MARK}: unknown"}
     login = factories.credential(secret={"Authorization": MARK})
-    job = logged(2, [{**accepted(), **told, "error_sub_type": f"<{MARK}@a.example>"}, in_doubt()])
+    job = logged(2, [{**accepted(), **report, "error_sub_type": f"<{MARK}@a.example>"}, in_doubt()])
     Message.objects.update(recipient=f"{MARK}@a.example", params={"name": MARK})
     row = Message.objects.get(pk=job.first_message)
     sending = factories.campaign_with_job(1, status="SENDING")
@@ -109,8 +109,8 @@ class TestLists:
             if field.is_relation and field.concrete:
                 source = {"app_label": model._meta.app_label, "model_name": model._meta.model_name}
                 for asked in ({}, of_campaign, {"campaign": "1"}):
-                    words = {**source, "field_name": field.name, "term": MARK, **asked}
-                    response = person.get(reverse("admin:autocomplete"), words)
+                    params = {**source, "field_name": field.name, "term": MARK, **asked}
+                    response = person.get(reverse("admin:autocomplete"), params)
                     assert response.status_code in (403, 404) or response.json()["results"] == []
 
 

@@ -123,10 +123,10 @@ class TestPlot:
         at = now.replace(second=0, microsecond=0) - timedelta(minutes=3)
         for share, count in enumerate((4, 5)):
             Minute.objects.create(vendor=vendor, at=at, share=share, accepted=count)
-        told = charts.throughput(now, 60)
-        assert len(told["times"]) == 60
-        (line,) = told["vendors"]
-        assert sum(line["values"]) == 9 == line["values"][told["times"].index(int(at.timestamp()))]
+        plotted = charts.throughput(now, 60)
+        assert len(plotted["times"]) == 60
+        (line,) = plotted["vendors"]
+        assert sum(line["values"]) == 9 == line["values"][plotted["times"].index(int(at.timestamp()))]
         assert line["limit"] == pytest.approx(1000 / 1440)
         assert (
             admin_client.get("/admin/operations/throughput/?minutes=1440").json()["vendors"][0]["name"] == vendor.slug
@@ -211,5 +211,5 @@ class TestStatus:
         vendor = factories.vendor(limits=[(5, 60)], paused=True)
         call_command("status", json=True)
         (line,) = capsys.readouterr().out.splitlines()
-        told = json.loads(line)
-        assert (told["vendor"], told["accepting"], told["waiting"]) == (vendor.slug, False, 0)
+        row = json.loads(line)
+        assert (row["vendor"], row["accepting"], row["waiting"]) == (vendor.slug, False, 0)

@@ -16,7 +16,7 @@ from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FIRST, MONTH, QUESTION, LEAVE = blocks("partitioning.md")
-ROOM = 1_000_000  # ids that the page leaves for what is imported meanwhile
+SPARE_IDS = 1_000_000  # ids that the page leaves for what is imported meanwhile
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +48,10 @@ def test_messages_move_into_partitions_and_an_old_month_leaves(sandbox: Sandbox)
     psql(FIRST)
     sent(taken(20, account))
     assert partitions() == {"campaigns_message_first": 50}, "what was imported before the switch's room is used up"
-    skip_ids(2 * ROOM)
+    skip_ids(2 * SPARE_IDS)
     sent(taken(30, account))
     psql(MONTH)
-    skip_ids(2 * ROOM)
+    skip_ids(2 * SPARE_IDS)
     sent(taken(40, account))
     assert partitions() == {
         "campaigns_message_first": 50, "campaigns_message_2026_12": 30, "campaigns_message_next": 40,

@@ -44,29 +44,29 @@ class Site:
         self._variables = {**VARIABLES, "BROKER_URL": broker.url}
         self._stack = stack
 
-    def python(self, *words: str) -> str:
+    def python(self, *args: str) -> str:
         env = environment(**self._variables)
-        done = subprocess.run([sys.executable, *words], cwd=PROJECT, env=env, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, *args], cwd=PROJECT, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def manage(self, *words: str) -> str:
-        return self.python("manage.py", *words)
+    def manage(self, *args: str) -> str:
+        return self.python("manage.py", *args)
 
-    def celery(self, *words: str) -> Program:
-        return self._stack.enter_context(running("-m", "celery", "-A", "mailhub", *words, **self._variables))
+    def celery(self, *args: str) -> Program:
+        return self._stack.enter_context(running("-m", "celery", "-A", "mailhub", *args, **self._variables))
 
     def worker(self, queues: str = "hub,vendors", processes: int = 2) -> Program:
         name = factories.unique("rabbit") + "@localhost"
-        words = ["-Q", queues, "-c", str(processes), "-n", name, "-I", "tests.celery_tasks", "--without-mingle"]
-        program = self.celery("worker", *words)
+        args = ["-Q", queues, "-c", str(processes), "-n", name, "-I", "tests.celery_tasks", "--without-mingle"]
+        program = self.celery("worker", *args)
         wait_until(lambda: program.said(" ready."), "the worker is ready")
         return program
 
     def note(self, page: str, word: str, queue: str, countdown: int = 0) -> None:
         """A task of somebody else's, called by a process that ends at once."""
-        words = f"note.apply_async([{page!r}, {word!r}], queue={queue!r}, countdown={countdown} or None)"
-        self.python("-c", f"import django; django.setup(); from tests.celery_tasks import note; {words}")
+        code = f"note.apply_async([{page!r}, {word!r}], queue={queue!r}, countdown={countdown} or None)"
+        self.python("-c", f"import django; django.setup(); from tests.celery_tasks import note; {code}")
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ def test_a_campaign_is_cut_sent_killed_stopped_and_resumed_as_on_redis(
     logged(parent, "P_FINISHED")
     logged(small)
     assert judge(sandbox.books()) == [] and sums().total() == 1003
-    told = site.manage("status")
-    assert "1 worker" in told and "webhooks" in told and vendor.queue not in told, "only the webhooks have no worker"
+    shown = site.manage("status")
+    assert "1 worker" in shown and "webhooks" in shown and vendor.queue not in shown, "only the webhooks have no worker"
     kinds = dict(line.split() for line in rabbit.control("list_queues", "name", "type").splitlines()[1:])
     assert kinds["hub"] == kinds[vendor.queue] == "quorum", kinds
     assert second.process.poll() is None

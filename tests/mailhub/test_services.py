@@ -60,7 +60,7 @@ def pids(home: embedded.Home) -> list[int]:
     return found
 
 
-def told(action: str, *options: str) -> str:
+def output(action: str, *options: str) -> str:
     out = io.StringIO()
     call_command("services", action, *options, stdout=out)
     return out.getvalue()
@@ -178,14 +178,14 @@ def test_servers_whose_sockets_were_tidied_away_are_started_anew(
 def test_the_command_starts_shows_stops_and_forgets(home: embedded.Home) -> None:
     make_data(home)
     with pytest.raises(SystemExit, match="3"):
-        told("status")
-    assert told("stop") == "Nothing was running\n"
-    assert "PostgreSQL: running, process" in told("start")
-    assert told("start") == told("status")
-    assert told("stop") == "Stopped: PostgreSQL, Redis\n"
-    assert told("reset", "--yes") == f"Deleted the databases in {home.path}\n"
+        output("status")
+    assert output("stop") == "Nothing was running\n"
+    assert "PostgreSQL: running, process" in output("start")
+    assert output("start") == output("status")
+    assert output("stop") == "Stopped: PostgreSQL, Redis\n"
+    assert output("reset", "--yes") == f"Deleted the databases in {home.path}\n"
     assert not (home.path / "postgres").exists()
-    assert told("reset", "--yes")
+    assert output("reset", "--yes")
 
 
 def test_nothing_is_deleted_unless_a_person_agrees(home: embedded.Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,10 +193,10 @@ def test_nothing_is_deleted_unless_a_person_agrees(home: embedded.Home, monkeypa
     data = home.folder("redis")
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
     with pytest.raises(CommandError, match="Nothing was deleted"):
-        told("reset")
+        output("reset")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     with pytest.raises(CommandError, match="Nothing was deleted"):
-        told("reset")
+        output("reset")
     assert data.exists()
 
 
@@ -207,7 +207,7 @@ def test_what_the_environment_names_is_used_and_not_started(
     for name, url in given.items():
         monkeypatch.setenv(name, url)
     assert embedded.ensure(home) == given
-    assert told("status") == "PostgreSQL: given by DATABASE_URL\nRedis: given by REDIS_URL\n"
+    assert output("status") == "PostgreSQL: given by DATABASE_URL\nRedis: given by REDIS_URL\n"
     assert not home.path.exists()
 
 

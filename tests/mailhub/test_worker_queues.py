@@ -15,30 +15,30 @@ NEVER = "86400"
 OFTEN = "0.2"
 
 
-def ring(one: Vendor) -> str:
+def notify(one: Vendor) -> str:
     page = unique("page")
     note.apply_async([page, "rung"], queue=one.queue)
     return page
 
 
 def test_a_worker_for_vendors_reads_those_there_were_and_those_it_is_told_of() -> None:
-    rung = ring(vendor())
+    notified = notify(vendor())
 
     with worker(worker_queues.VENDORS, QUEUE_LOOK_SECONDS=NEVER) as vendors:
-        vendors.until(lambda: notes(rung))
-        rung = ring(vendor())
-        vendors.until(lambda: notes(rung))
+        vendors.until(lambda: notes(notified))
+        notified = notify(vendor())
+        vendors.until(lambda: notes(notified))
 
 
 def test_a_vendor_that_nobody_was_told_of_is_found() -> None:
-    rung = ring(vendor())
+    notified = notify(vendor())
 
     with worker(worker_queues.VENDORS, QUEUE_LOOK_SECONDS=OFTEN) as vendors:
-        vendors.until(lambda: notes(rung))
+        vendors.until(lambda: notes(notified))
         slug = unique("vendor")
         Vendor.objects.bulk_create([Vendor(slug=slug, name=slug)])  # sends no signal
-        rung = ring(Vendor.objects.get(slug=slug))
-        vendors.until(lambda: notes(rung))
+        notified = notify(Vendor.objects.get(slug=slug))
+        vendors.until(lambda: notes(notified))
 
 
 def test_a_worker_for_the_hub_leaves_the_vendors_queues_alone() -> None:

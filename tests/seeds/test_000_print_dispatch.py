@@ -44,9 +44,9 @@ def amazing_mail() -> Credential:
 def rendered(count: int, login: Credential, sponsor: str = "Velma") -> set[int]:
     """That many one-letter jobs, an hour before the evening."""
     first = make.campaign(count, of=login, by=make.sponsor(sponsor))
-    words = {"campaign": first, "sponsor": first.sponsor, "credential": login, "vendor": login.vendor, "size": 1}
+    fields = {"campaign": first, "sponsor": first.sponsor, "credential": login, "vendor": login.vendor, "size": 1}
     created = EVENING - timedelta(hours=1)
-    jobs = [Job(**words, first_message=first.first_message + n, created_at=created) for n in range(count)]
+    jobs = [Job(**fields, first_message=first.first_message + n, created_at=created) for n in range(count)]
     return {job.pk for job in Job.objects.bulk_create(jobs)}
 
 

@@ -162,15 +162,15 @@ def test_a_job_is_stopped_and_resumed_in_the_middle(twilio, sandbox):
 
 def test_finalising_one_campaign_touches_no_row_of_another(twilio, sandbox):
     other = make.credential(make.vendor(settings={"url": sandbox.url}, casters=["small-only"]))
-    done, under_way = ready(3, twilio), ready(3, other)
+    done, in_progress = ready(3, twilio), ready(3, other)
     claimed = pick(twilio)
     sending.send(done.pk, claimed.fence)
     pick(other)
-    started(Job.objects.get(pk=under_way.pk))
-    mine = Message.objects.filter(campaign=under_way.campaign).order_by("pk")
-    before = list(mine.values()), list(OpsMessage.objects.filter(job=under_way).order_by("pk").values())
+    started(Job.objects.get(pk=in_progress.pk))
+    mine = Message.objects.filter(campaign=in_progress.campaign).order_by("pk")
+    before = list(mine.values()), list(OpsMessage.objects.filter(job=in_progress).order_by("pk").values())
     finalizer.finalise(done.pk)
-    after = list(mine.values()), list(OpsMessage.objects.filter(job=under_way).order_by("pk").values())
+    after = list(mine.values()), list(OpsMessage.objects.filter(job=in_progress).order_by("pk").values())
     assert before == after and len(after[1]) == 3
 
 

@@ -65,10 +65,10 @@ def picked(service):
 
 class TestDetailedTransaction:
     def test_step_1_the_front_looks_at_the_ratio_of_good_to_bad_responses(self, service):
-        program, clerk = Program(), health.at(os.environ["REDIS_URL"])
-        clerk.note(service.pk, HealthPolicy.of(service), 2, 2)
+        program, store = Program(), health.at(os.environ["REDIS_URL"])
+        store.note(service.pk, HealthPolicy.of(service), 2, 2)
         assert program.send(letter(service)).status_code == 202, "equal to the threshold is not under it"
-        clerk.note(service.pk, HealthPolicy.of(service), 0, 1)
+        store.note(service.pk, HealthPolicy.of(service), 0, 1)
         refused = program.send(letter(service))
         problem(refused, "vendor-unhealthy", 503)
         assert int(refused.headers["Retry-After"]) == service.retry_after
@@ -103,8 +103,8 @@ class TestDetailedTransaction:
         result_servers[other].restart(keep=False)
         stored = result_store.get_result(session.shard, session_id)["messages"]
         assert program.get(links["messages"]).json()["data"][0]["id"] == stored[0]["id"]  # 9 and 10
-        told = program.get(links["self"]).json()
-        assert (told["status"], told["counts"]["sent"], told["counts"]["failed"]) == ("partly_sent", 2, 1)
+        session = program.get(links["self"]).json()
+        assert (session["status"], session["counts"]["sent"], session["counts"]["failed"]) == ("partly_sent", 2, 1)
         assert sorted(sandbox.books().recipients) == ["ann@sandbox.example", "cid@sandbox.example"]
 
     def test_the_whole_way_with_real_workers(self, service, sandbox):
@@ -128,18 +128,18 @@ class TestFailureScenarios:
     def test_1_to_3_without_status_database_session_database_or_queue_503_and_nothing_is_stored(self, service):
         program = Program()
         status, queue = PrivateRedis(), PrivateRedis()
-        with tempfile.TemporaryDirectory(prefix="mailhub-way-") as folder, closing(Way(Path(folder))) as way:
-            variables = {"REDIS_URL": status.url, "BROKER_URL": celery_url(queue.url), "DATABASE_URL": way.url}
+        with tempfile.TemporaryDirectory(prefix="mailhub-way-") as folder, closing(CutConnection(Path(folder))) as cut:
+            variables = {"REDIS_URL": status.url, "BROKER_URL": celery_url(queue.url), "DATABASE_URL": cut.url}
             try:
                 with server.serving(**variables) as front:
-                    stores = {"status": (status.kill, status.start), "session": (way.cut, way.mend)}
+                    stores = {"status": (status.kill, status.start), "session": (cut.cut, cut.mend)}
                     stores["queue"] = (queue.kill, queue.start)
                     for name, (kill, start) in stores.items():
                         sent = front.send(program.token, letter(service), f"{name} before")
                         assert sent[0] == 202, (name, sent)
                         kill()
-                        code, headers, told = front.send(program.token, letter(service), f"{name} down")
-                        assert (code, told["type"]) == (503, "urn:mailhub:problem:storage-unavailable"), name
+                        code, headers, content = front.send(program.token, letter(service), f"{name} down")
+                        assert (code, content["type"]) == (503, "urn:mailhub:problem:storage-unavailable"), name
                         assert int(headers["retry-after"]) >= 1
                         start()
                         wait_until(
@@ -162,9 +162,9 @@ class TestFailureScenarios:
                 queue.restart(keep=False)
                 assert Program().send(letter(service)).status_code == 202  # its bell is lost with this queue's
                 with Connection(celery_url(queue.url)) as line:
-                    bell = {"queue": service.queue, "connection": line}
+                    options = {"queue": service.queue, "connection": line}
                     wait_until(
-                        lambda: cast.apply_async((service.pk,), **bell) and sandbox.books().recipients,
+                        lambda: cast.apply_async((service.pk,), **options) and sandbox.books().recipients,
                         "a bell that rings again is heard",
                     )
                 wait_until(lambda: Job.objects.get().status == "LOGGED", "the job is logged")
@@ -222,8 +222,8 @@ class TestFailureScenarios:
         away = environment(
             DATABASE_URL="postgres://mailhub@127.0.0.1:1/none", DJANGO_SETTINGS_MODULE="mailhub.settings"
         )
-        told = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, env=away, capture_output=True, timeout=120)
-        assert told.stdout.decode().strip() == "[]", told.stderr.decode()
+        done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, env=away, capture_output=True, timeout=120)
+        assert done.stdout.decode().strip() == "[]", done.stderr.decode()
         assert Session.objects.get().finished_at is None
         assert writer.left_behind() == [session.pk], "a lost notification is sent again"
         writer.write_result(session.pk)
@@ -243,11 +243,11 @@ class TestFailureScenarios:
         job_id, fence = picked(service)
         sending.send(job_id, fence)
         finalizer.finalise(job_id)
-        told = program.get(links["messages"]).json()["data"][0]
-        assert (told["status"], told["attempt"]) == ("sent", 2)
+        message = program.get(links["messages"]).json()["data"][0]
+        assert (message["status"], message["attempt"]) == ("sent", 2)
 
 
-class Way:
+class CutConnection:
     """A way to the test's database of its own, which can be cut: a folder that stands for the one with the socket."""
 
     def __init__(self, folder: Path) -> None:

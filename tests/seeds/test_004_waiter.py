@@ -32,8 +32,8 @@ def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
     return at
 
 
-def call(queue: str, due: datetime, *words: Any, **options: Any) -> None:
-    note.apply_async([queue, *words], queue=queue, eta=due, **options)
+def call(queue: str, due: datetime, *values: Any, **options: Any) -> None:
+    note.apply_async([queue, *values], queue=queue, eta=due, **options)
 
 
 def test_jobs_can_be_scheduled_arbitrarily_far_into_the_future(queue: str, now: datetime) -> None:

@@ -21,8 +21,8 @@ URL = "url=http://127.0.0.1:1/letters"
 def run(capsys: pytest.CaptureFixture) -> Any:
     """Runs a command line and gives what it printed."""
 
-    def go(*words: str) -> str:
-        call_command(*words)
+    def go(*args: str) -> str:
+        call_command(*args)
         return capsys.readouterr().out
 
     return go
@@ -32,9 +32,9 @@ def run(capsys: pytest.CaptureFixture) -> Any:
 def fails(run: Any) -> Any:
     """Runs a command line that must fail with exit code 1 and gives its message."""
 
-    def go(*words: str) -> str:
+    def go(*args: str) -> str:
         with pytest.raises(CommandError) as error:
-            run(*words)
+            run(*args)
         assert error.value.returncode == 1
         return str(error.value)
 
@@ -43,18 +43,18 @@ def fails(run: Any) -> Any:
 
 class TestVendorAdd:
     def test_it_comes_with_a_credential_and_casters_and_says_what_its_limit_costs(self, run: Any) -> None:
-        told = run("vendor", "add", "amazing-mail", "--adapter", "http", "--set", URL, "--limit", "5/60")
-        assert "amazing-mail: added, with the credential default and 4 casters" in told
-        assert "5 × 60/(60 + the vendor's latency): 4.983 with 0.2 s, 4.918 with 1 s" in told
+        shown = run("vendor", "add", "amazing-mail", "--adapter", "http", "--set", URL, "--limit", "5/60")
+        assert "amazing-mail: added, with the credential default and 4 casters" in shown
+        assert "5 × 60/(60 + the vendor's latency): 4.983 with 0.2 s, 4.918 with 1 s" in shown
         row = Vendor.objects.get(slug="amazing-mail")
         assert row.settings == {"url": "http://127.0.0.1:1/letters"}
         assert [login.name for login in row.credentials.all()] == ["default"]
         assert [str(limit) for limit in row.limits.all()] == ["5/60 s"]
 
     def test_all_that_can_be_said_is_stored(self, run: Any) -> None:
-        words = "--name Letters --channel print --threshold 50 --dispatch-at 21:30 --time-zone Europe/London"
+        args = "--name Letters --channel print --threshold 50 --dispatch-at 21:30 --time-zone Europe/London"
         more = "--weekdays 1-3,5 --catch-up 2:30 --no-casters --limit 1/0.5 100/86400 --set concurrency=3"
-        run("vendor", "add", "letters", "--adapter", "http", "--set", URL, *words.split(), *more.split())
+        run("vendor", "add", "letters", "--adapter", "http", "--set", URL, *args.split(), *more.split())
         (facts,) = [json.loads(run("vendor", "show", "letters", "--json"))]
         assert facts == {
             "slug": "letters",
@@ -75,18 +75,18 @@ class TestVendorAdd:
         }
 
     def test_the_same_again_is_already_there(self, run: Any) -> None:
-        words = ("vendor", "add", "twice", "--adapter", "http", "--set", URL, "--limit", "5/60")
-        run(*words)
-        assert run(*words) == "twice: already there\n"
+        args = ("vendor", "add", "twice", "--adapter", "http", "--set", URL, "--limit", "5/60")
+        run(*args)
+        assert run(*args) == "twice: already there\n"
         assert Credential.objects.filter(vendor__slug="twice").count() == 1
 
     def test_the_same_with_other_values_is_an_error_that_names_the_difference(self, run: Any, fails: Any) -> None:
         run("vendor", "add", "v", "--adapter", "http", "--set", URL, "--limit", "5/60")
-        told = fails("vendor", "add", "v", "--adapter", "http", "--set", URL, "--limit", "6/60", "--threshold", "7")
-        assert told == ("v is already there, and differs: small_audience_threshold is 100, not 7; the limits are 5/60")
+        shown = fails("vendor", "add", "v", "--adapter", "http", "--set", URL, "--limit", "6/60", "--threshold", "7")
+        assert shown == ("v is already there, and differs: small_audience_threshold is 100, not 7; the limits are 5/60")
 
     @pytest.mark.parametrize(
-        ("words", "complaint"),
+        ("args", "complaint"),
         [
             (["--set", "colour=red", URL], "colour is not a setting"),
             (["--set", "concurrency=many", URL], "concurrency must be a whole number"),
@@ -109,8 +109,8 @@ class TestVendorAdd:
             (["--set", URL, "--threshold", "-3"], "small_audience_threshold: Ensure this value"),
         ],
     )
-    def test_a_bad_value_stores_nothing(self, fails: Any, words: list[str], complaint: str) -> None:
-        assert complaint in fails("vendor", "add", "bad", "--adapter", "http", *words)
+    def test_a_bad_value_stores_nothing(self, fails: Any, args: list[str], complaint: str) -> None:
+        assert complaint in fails("vendor", "add", "bad", "--adapter", "http", *args)
         assert not Vendor.objects.filter(slug="bad").exists()
 
     def test_the_sandbox_vendor_is_a_vendor_that_is_called_over_http(self, run: Any) -> None:
@@ -122,10 +122,10 @@ class TestVendorAdd:
         assert "slug" in fails("vendor", "add", "two words", "--adapter", "http", "--set", URL)
 
 
-@pytest.mark.parametrize("words", [["add", "v", "--adapter", "http", "--set", URL], ["set", "v", URL]])
-def test_the_settings_of_a_vendor_are_not_taken_for_the_settings_of_django(words: list[str]) -> None:
+@pytest.mark.parametrize("args", [["add", "v", "--adapter", "http", "--set", URL], ["set", "v", URL]])
+def test_the_settings_of_a_vendor_are_not_taken_for_the_settings_of_django(args: list[str]) -> None:
     """handle_default_options puts what is called settings into the environment of the process."""
-    parsed = load_command_class("vendors", "vendor").create_parser("manage.py", "vendor").parse_args(words)
+    parsed = load_command_class("vendors", "vendor").create_parser("manage.py", "vendor").parse_args(args)
     assert (parsed.settings, parsed.values) == (None, [URL])
 
 
@@ -226,8 +226,8 @@ class TestCredential:
         factories.vendor("v", settings={"url": "http://127.0.0.1:1/a"})
         run("credential", "add", "v", "login", "--set", "X-Key=one")
         assert run("credential", "add", "v", "login", "--set", "X-Key=one") == "v/login: already there\n"
-        told = fails("credential", "add", "v", "login", "--set", "X-Key=two", "--exclusive")
-        assert told == ("v/login is already there, and differs: exclusive is False, not True; secret is another one")
+        shown = fails("credential", "add", "v", "login", "--set", "X-Key=two", "--exclusive")
+        assert shown == ("v/login is already there, and differs: exclusive is False, not True; secret is another one")
 
     def test_a_new_secret_replaces_the_old_one(self, run: Any, fails: Any) -> None:
         of = factories.vendor("v", settings={"url": "http://127.0.0.1:1/a"})

@@ -116,8 +116,8 @@ def test_the_reason_of_an_earlier_pause_is_kept_beside() -> None:
 def test_the_command_says_what_is_to_be_done(capsys: pytest.CaptureFixture[str]) -> None:
     login = login_at("http", HTTP, Authorization="s3cret")
     call_command("vendor", "set", login.vendor.slug, "url=http://127.0.0.1:2/letters")
-    told = capsys.readouterr().out
-    assert f"{login} is paused: its secret is forgotten" in told and "s3cret" not in told
+    changes = capsys.readouterr().out
+    assert f"{login} is paused: its secret is forgotten" in changes and "s3cret" not in changes
 
 
 class Unmarked(Http):
@@ -165,12 +165,12 @@ def test_settings_that_nobody_can_read_any_more_forget_it() -> None:
 )
 def test_without_tls_a_secret_goes_to_this_machine_alone(url: str, goes: bool) -> None:
     login = login_at("http", {"url": url})
-    words = ("credential", "set", login.vendor.slug, login.name, "--set", "Authorization=s3cret")
+    args = ("credential", "set", login.vendor.slug, login.name, "--set", "Authorization=s3cret")
     if goes:
-        call_command(*words)
+        call_command(*args)
     else:
         with pytest.raises(CommandError, match="a secret goes over https") as caught:
-            call_command(*words)
+            call_command(*args)
         assert "s3cret" not in str(caught.value)
     assert bool(now(login).secret) is goes
     assert isinstance(adapters.load("http")({"url": url}, {}), Adapter)  # without a secret anything goes

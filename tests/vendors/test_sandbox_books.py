@@ -86,11 +86,11 @@ def test_the_ledger_tells_its_entries_page_by_page(sandbox: Sandbox) -> None:
     ]
     sandbox.books_path.write_bytes(b"".join(entry.line() for entry in entries))
     sandbox.start()
-    told, after = [], 3
+    summary, after = [], 3
     while page := sandbox.entries(after)["entries"]:
         assert len(page) <= PAGE
-        told += [entry["seq"] for entry in page]
-        after = told[-1]
-    assert told == list(range(4, 2 * PAGE + 8))
+        summary += [entry["seq"] for entry in page]
+        after = summary[-1]
+    assert summary == list(range(4, 2 * PAGE + 8))
     assert sandbox.ledger(1)["worst_window"] == {"1": 4}
     assert sandbox.ledger()["first"] == {"t": 0.25, "wall": 0.25}

@@ -93,8 +93,8 @@ def test_more_than_the_limit_is_throttled_and_counted_at_the_vendors_own_clock(
     sandbox.settings(throttle="3/3600")
     assert [caller.send(f"r{number}")[0] for number in range(5)] == [200, 200, 200, 429, 429]
     assert 1 <= int(caller.response.headers["Retry-After"]) <= 3600
-    told = sandbox.ledger(3600)
-    assert (told["violations"], told["accepted"], told["worst_window"]) == (2, 3, {"3600": 5})
+    error = sandbox.ledger(3600)
+    assert (error["violations"], error["accepted"], error["worst_window"]) == (2, 3, {"3600": 5})
     assert sandbox.books().worst_window(3600) == 5
 
 

@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings
 from redis import Redis
 
-from tests.virtual import HOLD, Desk, VirtualClock
+from tests.virtual import HOLD, VirtualClock, VirtualVendor
 from vendors.limits.throttle import Skewed, SteadyClock, Wait
 from vendors.limits.values import Grant
 
@@ -19,8 +19,8 @@ class Machine:
 
     def __init__(self, redis: Redis) -> None:
         self.wall, self.ticks = VirtualClock(), VirtualClock()
-        self.desk = Desk(redis, clock=SteadyClock(wall=self.wall, ticks=self.ticks))
-        self.server = self.desk.clock
+        self.vendor = VirtualVendor(redis, clock=SteadyClock(wall=self.wall, ticks=self.ticks))
+        self.server = self.vendor.clock
 
     def live(self, seconds: float) -> None:
         for clock in (self.server, self.wall, self.ticks):
@@ -37,150 +37,150 @@ def machine() -> Iterator[Machine]:
     with Redis.from_url(settings.REDIS_URL) as redis:
         machine = Machine(redis)
         yield machine
-        machine.desk.clear()
+        machine.vendor.clear()
 
 
 def contents(machine: Machine) -> list[object]:
-    desk = machine.desk
-    return [(key, desk.redis.zrange(key, 0, -1, withscores=True)) for key in desk.stored()]
+    vendor = machine.vendor
+    return [(key, vendor.redis.zrange(key, 0, -1, withscores=True)) for key in vendor.stored()]
 
 
 @pytest.mark.parametrize("seconds", [2.5, 120, -2.5, -120])
 def test_a_clock_that_differs_by_more_than_two_seconds_grants_and_forgets_nothing(
     machine: Machine, seconds: float
 ) -> None:
-    desk = machine.desk
-    scope = desk.scope(LIMIT)
-    desk.throttle.done(scope, desk.get(scope))
+    vendor = machine.vendor
+    scope = vendor.scope(LIMIT)
+    vendor.throttle.done(scope, vendor.get(scope))
     before = contents(machine)
     machine.server.advance(seconds)
-    assert desk.ask(scope) == Skewed(seconds)
-    assert desk.throttle.rebuild(desk.vendor_id, 2, 60, []) == Skewed(seconds)
+    assert vendor.ask(scope) == Skewed(seconds)
+    assert vendor.throttle.rebuild(vendor.vendor_id, 2, 60, []) == Skewed(seconds)
     assert contents(machine) == before
 
 
 def test_a_small_difference_is_no_matter(machine: Machine) -> None:
     machine.server.advance(1.9)
-    assert isinstance(machine.desk.ask(machine.desk.scope(LIMIT)), Grant)
+    assert isinstance(machine.vendor.ask(machine.vendor.scope(LIMIT)), Grant)
 
 
 def test_a_leap_ahead_and_back_frees_no_place_early_and_holds_none_beyond_its_hold(machine: Machine) -> None:
-    desk = machine.desk
-    scope = desk.scope(LIMIT)
-    places = desk.get(scope, hold=HOLD)
+    vendor = machine.vendor
+    scope = vendor.scope(LIMIT)
+    places = vendor.get(scope, hold=HOLD)
     machine.server.advance(120)
-    assert isinstance(desk.ask(scope), Skewed)
-    desk.throttle.done(scope, places)
+    assert isinstance(vendor.ask(scope), Skewed)
+    vendor.throttle.done(scope, places)
     machine.server.advance(-120)
     machine.live(60 + HOLD - US)
-    assert desk.ask(scope) == Wait(US)
+    assert vendor.ask(scope) == Wait(US)
     machine.live(US)
-    desk.get(scope)
+    vendor.get(scope)
 
 
 @pytest.mark.parametrize("step", [1.5, -1.5])
 def test_a_small_step_of_redis_clock_and_back_frees_no_place_early(machine: Machine, step: float) -> None:
-    desk = machine.desk
-    scope = desk.scope(LIMIT)
-    places = desk.get(scope)
+    vendor = machine.vendor
+    scope = vendor.scope(LIMIT)
+    places = vendor.get(scope)
     machine.server.advance(step)
-    desk.throttle.done(scope, places)
+    vendor.throttle.done(scope, places)
     machine.live(60 - US)
     for back in (0, -step):
         machine.server.advance(back)
-        assert isinstance(desk.ask(scope), Wait)
+        assert isinstance(vendor.ask(scope), Wait)
 
 
 def test_a_hold_ends_by_the_later_clock(machine: Machine) -> None:
-    desk = machine.desk
-    scope = desk.scope(LIMIT)
+    vendor = machine.vendor
+    scope = vendor.scope(LIMIT)
     machine.server.advance(-1.5)
-    desk.get(scope, hold=HOLD)
+    vendor.get(scope, hold=HOLD)
     machine.server.advance(1.5)
     machine.live(HOLD + 60 - US)
-    assert desk.ask(scope) == Wait(US)
+    assert vendor.ask(scope) == Wait(US)
 
 
 def test_a_place_leaves_redis_by_the_earlier_clock(machine: Machine) -> None:
-    desk = machine.desk
-    scope = desk.scope((2, 60))
-    desk.throttle.done(scope, desk.get(scope))
+    vendor = machine.vendor
+    scope = vendor.scope((2, 60))
+    vendor.throttle.done(scope, vendor.get(scope))
     machine.live(59)
     machine.server.advance(1.5)
-    desk.get(scope)
+    vendor.get(scope)
     machine.server.advance(-1.5)
-    assert desk.ask(scope) == Wait(1)
+    assert vendor.ask(scope) == Wait(1)
 
 
 def test_a_ledger_is_written_by_the_later_clock(machine: Machine) -> None:
-    desk = machine.desk
+    vendor = machine.vendor
     machine.server.advance(-1.5)
-    desk.generation = 2
-    desk.throttle.rebuild(desk.vendor_id, 2, 60, [(1, 0, 1)])
+    vendor.generation = 2
+    vendor.throttle.rebuild(vendor.vendor_id, 2, 60, [(1, 0, 1)])
     machine.server.advance(1.5)
-    assert desk.ask(desk.scope(LIMIT)) == Wait(60)
+    assert vendor.ask(vendor.scope(LIMIT)) == Wait(60)
 
 
 def test_the_end_of_a_call_is_stamped_by_our_clock_if_redis_clock_is_behind(machine: Machine) -> None:
-    desk = machine.desk
-    scope = desk.scope(LIMIT)
-    places = desk.get(scope, hold=HOLD)
+    vendor = machine.vendor
+    scope = vendor.scope(LIMIT)
+    places = vendor.get(scope, hold=HOLD)
     machine.server.advance(-5)
     machine.live(4)
-    desk.throttle.done(scope, places)
+    vendor.throttle.done(scope, places)
     machine.server.advance(5)
     machine.live(60 - US)
-    assert desk.ask(scope) == Wait(US)
+    assert vendor.ask(scope) == Wait(US)
     machine.live(US)
-    desk.get(scope)
+    vendor.get(scope)
 
 
 def test_a_step_of_the_clock_that_redis_and_we_share_is_seen(machine: Machine) -> None:
-    desk = machine.desk
-    scope = desk.scope(LIMIT)
-    desk.get(scope, hold=HOLD)
+    vendor = machine.vendor
+    scope = vendor.scope(LIMIT)
+    vendor.get(scope, hold=HOLD)
     machine.step(120)
-    assert desk.ask(scope) == Skewed(120)
+    assert vendor.ask(scope) == Skewed(120)
 
 
 @pytest.mark.parametrize("step", [120, -120])
 def test_after_a_step_of_a_shared_clock_sending_resumes_once_all_older_places_have_truly_expired(
     machine: Machine, step: float
 ) -> None:
-    desk = machine.desk
-    scope = desk.scope(LIMIT)
+    vendor = machine.vendor
+    scope = vendor.scope(LIMIT)
     machine.step(step)
-    assert desk.ask(scope, hold=HOLD) == Skewed(step)
+    assert vendor.ask(scope, hold=HOLD) == Skewed(step)
     machine.live(60 + HOLD)
-    assert desk.ask(scope, hold=HOLD) == Skewed(step)
+    assert vendor.ask(scope, hold=HOLD) == Skewed(step)
     machine.live(1)
-    desk.get(scope)
+    vendor.get(scope)
 
 
 def test_a_second_step_begins_the_patience_anew(machine: Machine) -> None:
-    desk = machine.desk
-    scope = desk.scope(LIMIT)
+    vendor = machine.vendor
+    scope = vendor.scope(LIMIT)
     for _ in range(2):
         machine.step(100)
-        assert isinstance(desk.ask(scope), Skewed)
+        assert isinstance(vendor.ask(scope), Skewed)
         machine.live(60)
     machine.live(9)
-    assert desk.ask(scope) == Skewed(200)
+    assert vendor.ask(scope) == Skewed(200)
     machine.live(2)
-    desk.get(scope)
+    vendor.get(scope)
 
 
 def test_a_clock_that_is_set_right_again_ends_the_patience(machine: Machine) -> None:
-    desk = machine.desk
-    scope = desk.scope((9, 60))
+    vendor = machine.vendor
+    scope = vendor.scope((9, 60))
     machine.step(120)
-    assert desk.ask(scope) == Skewed(120)
+    assert vendor.ask(scope) == Skewed(120)
     machine.step(-120)
-    desk.get(scope)
+    vendor.get(scope)
     machine.live(1000)
     machine.step(120)
-    assert desk.ask(scope) == Skewed(120)
-    assert desk.ask(scope) == Skewed(120)
+    assert vendor.ask(scope) == Skewed(120)
+    assert vendor.ask(scope) == Skewed(120)
 
 
 def test_the_steady_clock_does_not_follow_a_wall_clock_that_is_set() -> None:

@@ -74,9 +74,9 @@ def test_five_processes_together_stay_within_the_limit_at_the_vendors_clock(reco
     redis = redis_clients.connect(settings.REDIS_URL)
     throttle = Throttle(redis)
     wait_until(lambda: not isinstance(throttle.rebuild(vendor_id, 1, SECONDS, []), Skewed), "not asked too slowly")
-    words = [sys.executable, "-m", "tests.vendors.throttle_sender", settings.REDIS_URL, str(vendor_id)]
+    args = [sys.executable, "-m", "tests.vendors.throttle_sender", settings.REDIS_URL, str(vendor_id)]
     limit = [str(UNITS), str(SECONDS), str(recorder.port)]
-    senders = [subprocess.Popen([*words, str(n % 2), *limit], cwd=settings.BASE_DIR) for n in range(SENDERS)]
+    senders = [subprocess.Popen([*args, str(n % 2), *limit], cwd=settings.BASE_DIR) for n in range(SENDERS)]
     try:
         wait_until(recorder.enough.is_set, f"{CALLS} calls come", log=lambda: f"{len(recorder.stamps)} came")
     finally:

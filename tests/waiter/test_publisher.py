@@ -140,7 +140,7 @@ class Unserialisable:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("options", "error", "message"),
     [
         ({"countdown": float("nan")}, ValueError, "NaN"),
         ({"countdown": float("inf")}, OverflowError, "infinity"),
@@ -151,9 +151,9 @@ class Unserialisable:
     ],
 )
 def test_a_wrong_call_is_an_error_at_once_and_leaves_nothing(
-    queue: str, options: Any, error: type[Exception], words: str
+    queue: str, options: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         note.apply_async(**{"args": [queue], "queue": queue, **options})
 
     assert not parked(queue)

@@ -91,7 +91,7 @@ def _headline(seen: dashboard.Dashboard, found: dashboard.Workers) -> str:
 
 
 def _limits(row: dashboard.VendorRow) -> list[str]:
-    return [meter.words for meter in row.meters] or ["none"]
+    return [meter.label for meter in row.meters] or ["none"]
 
 
 def _windows(row: dashboard.VendorRow) -> list[str]:

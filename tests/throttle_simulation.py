@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from redis import Redis
 
-from tests.virtual import Desk
+from tests.virtual import VirtualVendor
 from vendors.limits.throttle import Grant, Limit, Lost, Paused, Scope, Skewed, Throttle, Wait
 
 HOLD_MS = 400
@@ -50,27 +50,27 @@ class Entry:
     over: int
 
 
-class World:
+class Simulation:
     def __init__(self, redis: Redis, kind: type[Throttle] = Throttle) -> None:
         self.ms, self.wait, self.generation, self.skew = 0, 0, 1, 0
-        self.desk = Desk(redis, kind, reach=REACH_MS / 1000)
-        self.desk.throttle = kind(redis, **self.desk.clocks | {"redis_clock": self._redis_clock})
+        self.vendor = VirtualVendor(redis, kind, reach=REACH_MS / 1000)
+        self.vendor.throttle = kind(redis, **self.vendor.clocks | {"redis_clock": self._redis_clock})
         self.limits: tuple[tuple[Limit, ...], tuple[Limit, ...]] = ((), ())
         self.arrivals: list[Arrival] = []
         self.ledger: list[Entry] = []
         self._orders, self._events = itertools.count(), list[tuple[int, int, Callable[[], None]]]()
 
     def _redis_clock(self) -> float:
-        return self.desk.clock() + self.skew / 1000
+        return self.vendor.clock() + self.skew / 1000
 
     def send(self, credential_id: int, calls: Iterable[Call]) -> None:
         """Ask for a place for each call and use what is granted."""
         calls = list(calls)
-        scope = Scope(self.desk.vendor_id, credential_id, self.generation, *self.limits)
-        answer = self.desk.ask(scope, len(calls), HOLD_MS / 1000)
+        scope = Scope(self.vendor.vendor_id, credential_id, self.generation, *self.limits)
+        answer = self.vendor.ask(scope, len(calls), HOLD_MS / 1000)
         if isinstance(answer, Lost):
             self.rebuild()
-            answer = self.desk.ask(replace(scope, generation=self.generation), len(calls), HOLD_MS / 1000)
+            answer = self.vendor.ask(replace(scope, generation=self.generation), len(calls), HOLD_MS / 1000)
         if isinstance(answer, Wait):
             self.wait = round(answer.seconds * 1000)
         elif isinstance(answer, Grant):
@@ -80,7 +80,7 @@ class World:
             assert isinstance(answer, Paused | Skewed), answer
 
     def _use(self, scope: Scope, place: str, call: Call) -> None:
-        throttle = self.desk.throttle
+        throttle = self.vendor.throttle
         order = next(self._orders)
         if call.fate == "cancelled":
             self._at(call.out, lambda: throttle.cancel(scope, [place]))
@@ -93,7 +93,7 @@ class World:
 
     def _over(self, scope: Scope, place: str, entry: Entry) -> None:
         entry.over = self.ms
-        self.desk.throttle.done(scope, [place])
+        self.vendor.throttle.done(scope, [place])
 
     def _at(self, after: int, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.ms + after, next(self._orders), event))
@@ -108,25 +108,25 @@ class World:
         self._move_to(end)
 
     def _move_to(self, ms: int) -> None:
-        self.desk.clock.advance((ms - self.ms) / 1000)
+        self.vendor.clock.advance((ms - self.ms) / 1000)
         self.ms = ms
 
     def lose(self, which: int) -> None:
         """Redis forgets one of the vendor's keys."""
-        keys = self.desk.stored()
+        keys = self.vendor.stored()
         if keys:
-            self.desk.redis.delete(keys[which % len(keys)])
+            self.vendor.redis.delete(keys[which % len(keys)])
 
     def rebuild(self) -> None:
         rows = [(e.credential_id, (e.over - self.ms) / 1000, 1) for e in self.ledger if e.over > self.ms - REACH_MS]
-        answer = self.desk.throttle.rebuild(self.desk.vendor_id, self.generation + 1, REACH_MS / 1000, rows)
+        answer = self.vendor.throttle.rebuild(self.vendor.vendor_id, self.generation + 1, REACH_MS / 1000, rows)
         assert answer is None or isinstance(answer, Skewed)
         self.generation += answer is None
 
     def finish(self) -> None:
         """Everything in flight comes to its end; the world is cleared away."""
         self.advance(HOLD_MS)
-        self.desk.clear()
+        self.vendor.clear()
 
     def overfull(self) -> list[Arrival] | None:
         """A window at the vendor's clock with more arrivals than the limit in force when its last was granted."""
