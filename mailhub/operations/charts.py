@@ -62,8 +62,8 @@ def throughput(now: datetime, minutes: int, sponsors: Sponsors = None) -> dict[s
         values[vendor_id][int(at.timestamp())] = count
     times = [int((first + timedelta(minutes=n)).timestamp()) for n in range(minutes)]
     vendors = Vendor.objects.filter(pk__in=values).prefetch_related("limits")
-    rows = [(vendor, [values[vendor.pk].get(at, 0) for at in times]) for vendor in vendors]
-    series = [{"name": vendor.slug, "values": counts, "limit": per_minute(vendor)} for vendor, counts in rows]
+    shown = [(vendor, [values[vendor.pk].get(at, 0) for at in times]) for vendor in vendors]
+    series = [{"name": vendor.slug, "values": counts, "limit": per_minute(vendor)} for vendor, counts in shown]
     return {"times": times, "vendors": series}
 
 

@@ -1,6 +1,7 @@
-"""The numbers of this moment, in a fixed number of statements, none of which counts messages.
+"""The numbers of the operations page and of `manage.py status`.
 
-Which workers are there, and which queues nobody reads. Asks the workers themselves, so it takes about a second.
+`read` uses a fixed number of statements, none of which counts messages. `ask_workers` pings the workers, which takes
+about a second.
 """
 
 from collections import defaultdict
@@ -32,7 +33,7 @@ SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """names of those that answered; unread: queues with no reader among them; lost: the broker cannot be reached."""
+    """The workers that answered. unread: queues that none of them reads; lost: the broker does not answer."""
 
     names: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class Workers:
 
 
 def ask_workers(seconds: float = SECONDS) -> Workers:
+    """Ask all workers which queues they read; waits `seconds` for their answers."""
     from mailhub.celery import app
 
     try:
@@ -58,10 +60,10 @@ MOST_RUNNING = 200  # jobs on the map of casters
 
 @dataclass(slots=True)
 class VendorRow:
-    """One vendor's row. waiting: messages of the viewer's sponsors; ends: about when what is in line has gone.
+    """A vendor's row on the page. waiting: messages of the viewer's sponsors; ends: about when the queue will be sent.
 
-    apart: what waits for something else than the window; stopped: logins over which nothing
-    goes, and why; trouble: what the vendor's last bad answer said.
+    apart: messages that wait for something else than the window; stopped: credentials that are not used, and why;
+    trouble: the text of the vendor's last bad answer.
     """
 
     vendor: Vendor
@@ -96,7 +98,7 @@ class VendorRow:
 
 @dataclass(slots=True)
 class Dashboard:
-    """All of the page but the workers."""
+    """The whole page except the workers."""
 
     at: datetime
     vendors: list[VendorRow]
@@ -112,13 +114,13 @@ class Dashboard:
 
     @property
     def hours(self) -> list[tuple[datetime, int, int]]:
-        """(hour, tasks, percent of the fullest hour)."""
+        """(hour, parked tasks, percentage of the fullest hour)."""
         most = max(1, *(count for _, count in self.parked))
         return [(at, count, max(2, round(100 * count / most))) for at, count in self.parked]
 
     @property
     def failed_share(self) -> str:
-        """Of what was answered today."""
+        """The share of today's answers that were refusals, as text."""
         answered = self.today["accepted"] + self.today["refused"]
         return f"{self.today['refused'] / answered:.2%} of what was answered" if answered else "refused by the vendor"
 
@@ -128,7 +130,7 @@ class Dashboard:
 
     @property
     def funnel(self) -> list[tuple[str, str, int, int]]:
-        """(words, look, messages, percent of the largest)."""
+        """(label, CSS class, messages, percentage of the largest)."""
         rows = [
             ("Waiting", "idle", self.waiting),
             ("Sent today", "good", self.today["accepted"]),
@@ -140,7 +142,7 @@ class Dashboard:
 
 
 def read(sponsors: Sponsors = None) -> Dashboard:
-    """Totals of these sponsors' mail; limits, windows, health and parked tasks are of the vendors as they are."""
+    """The dashboard: totals of these sponsors' mail; limits, windows, health and parked tasks do not depend on them."""
     now = timezone.now()
     today, last_minute = _today(now, sponsors)
     vendors = _vendors(now, today, sponsors)
@@ -171,7 +173,7 @@ def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors
 
 
 def of_vendor(vendor: Vendor) -> VendorRow:
-    """The row of one, with all that waits for it."""
+    """The row of one vendor, with the mail of all sponsors."""
     now = timezone.now()
     return _vendor(vendor, queues.of_vendors([vendor.pk], now)[vendor.pk], {}, now)
 
@@ -179,7 +181,7 @@ def of_vendor(vendor: Vendor) -> VendorRow:
 def _vendor(
     vendor: Vendor, queue: VendorQueue, today: dict[str, int], now: datetime, counted: bool = True
 ) -> VendorRow:
-    """counted: the viewer may know how much waits of everybody's mail."""
+    """counted: whether the viewer may see how much mail of all sponsors waits."""
     limits = limits_of(vendor)
     window = eta.call_ends(vendor.pk, 0, limits)
     full = meters(limits, window[0] if window else None)
@@ -192,7 +194,7 @@ def _vendor(
 
 
 def _healthy(row: VendorRow, queue: VendorQueue, now: datetime) -> None:
-    """Whether it takes work, for programs and for our senders."""
+    """Fill in whether the vendor accepts work, from API clients and from our senders."""
     status: health.HealthStatus | None
     try:
         status = health.at(settings.REDIS_URL).look(row.vendor.pk, health.HealthPolicy.of(row.vendor))
@@ -204,7 +206,7 @@ def _healthy(row: VendorRow, queue: VendorQueue, now: datetime) -> None:
 
 
 def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None, now: datetime) -> str:
-    """Why it takes none; empty: it does. status: None where Redis cannot tell."""
+    """Why the vendor accepts no work; "" if it does. status is None if Redis does not answer."""
     vendor, logins = row.vendor, row.vendor.credentials.all()
     closed = [login.closed_until for login in logins if login.closed_until]
     if queue.halted:
@@ -221,7 +223,7 @@ def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None
 
 
 def _today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:
-    """By vendor, since midnight in the current zone; and what was accepted in the last whole minute."""
+    """Counts by vendor since midnight in the current time zone; and how many were accepted in the last whole minute."""
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)
     counted: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(TODAY, 0))
@@ -249,7 +251,7 @@ def _running(sponsors: Sponsors) -> list[Any]:
 
 
 def _parked(now: datetime) -> list[tuple[datetime, int]]:
-    """What the waiter holds for each of the next 24 hours."""
+    """Number of parked tasks for each of the next 24 hours."""
     hour = now.replace(minute=0, second=0, microsecond=0)
     soon = ParkedTask.waiting.filter(due_at__lt=hour + timedelta(hours=24))
     rows = soon.order_by().annotate(hour=TruncHour("due_at")).values_list("hour").annotate(count=Count("id"))

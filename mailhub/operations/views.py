@@ -1,9 +1,4 @@
-"""The operations page and its live parts.
-
-The page beside `manage.py recover_store`: what the rows may lack, in numbers; then a person's word.
-
-What a page hears that asks again by itself after its session has ended.
-"""
+"""Views of the operations page and its live parts, and of the page that recovers the store after a failover."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +27,7 @@ from vendors.models import Vendor
 
 
 class PollMiddleware:
-    """401 and the address of the log-in page, instead of that page: it would land in the middle of the old one."""
+    """Answers polling requests without a session with 401 and the URL of the log-in page, which htmx would embed."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -45,18 +40,18 @@ class PollMiddleware:
         return HttpResponse("Your session has ended.", "text/plain", 401, headers=headers)
 
 
-MAY_RECOVER = ("campaigns.add_resolution", ALL_SPONSORS)  # messages of all sponsors go into doubt
+MAY_RECOVER = ("campaigns.add_resolution", ALL_SPONSORS)  # it puts messages of all sponsors in doubt
 DECIDED = 5  # recoveries that are shown
 
 
 def recover(request: HttpRequest) -> HttpResponse:
-    """GET: the numbers, of a recovery that is undone. POST: the deed, on the numbers that were shown."""
+    """GET: show the numbers of a recovery that is rolled back. POST: recover, if the numbers are still those shown."""
     if request.method != "POST":
         return _ask(request)
     user: Any = request.user
     reason = request.POST.get("reason", "").strip()[:500]
     if not reason:
-        messages.error(request, "Nothing was done: say why, it is kept with the decision.")
+        messages.error(request, "Nothing was done: say why; the reason is stored with the decision.")
         return _ask(request)
     by = Actor(user.get_username(), user.pk)
     try:
@@ -94,7 +89,7 @@ SPANS = {"60": "last hour", "1440": "last day"}
 
 
 def index(request: HttpRequest) -> HttpResponse:
-    """The admin's first page; who may not look at jobs gets Django's own."""
+    """The admin's first page; users who may not see jobs get Django's own."""
     user: Any = request.user
     if not user.has_perm("campaigns.view_job"):
         return admin.site.index(request)
@@ -114,7 +109,7 @@ def live(request: HttpRequest) -> HttpResponse:
 
 
 def halted(request: HttpRequest) -> HttpResponse:
-    """Why nothing is called, for pages that ask for it beside their own statements; empty while calls start."""
+    """The notice that nothing is called, with the reason; empty while calls are made. Pages poll it."""
     return render(request, "admin/operations/halted.html")
 
 
@@ -129,7 +124,7 @@ def at_work(request: HttpRequest) -> HttpResponse:
 
 
 def promises(request: HttpRequest) -> HttpResponse:
-    """What beat's audit found last; by POST the rows are asked now. The examples name jobs of any sponsor."""
+    """The result of beat's last audit; POST runs an audit now. The examples name jobs of any sponsor."""
     if request.method == "POST":
         audit.run_and_keep()
     at, checks = audit.last() or (None, [])
@@ -138,13 +133,13 @@ def promises(request: HttpRequest) -> HttpResponse:
 
 
 def meter(request: HttpRequest, vendor_id: int) -> HttpResponse:
-    """The vendor page's live head."""
+    """The live head of a vendor's page."""
     vendor = get_object_or_404(Vendor.objects.prefetch_related("limits", "credentials"), pk=vendor_id)
     return render(request, "admin/operations/vendor.html", {"row": dashboard.of_vendor(vendor)})
 
 
 def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
-    """What other limits would change, before they are saved: limit=5/60 as often as there are limits."""
+    """The forecast with other limits, before they are saved: one parameter limit=5/60 for each."""
     vendor = get_object_or_404(Vendor.objects.prefetch_related("limits"), pk=vendor_id)
     now, old = timezone.now(), charts.limits_of(vendor)
     try:
@@ -158,7 +153,7 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
 
 
 def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
-    """If the vendor had these limits."""
+    """When the queue would end with these limits."""
     end = eta.of_queue(replace(queue, limits=limits, taken={}), now)
     return dashboard.ends(end, queue.in_line, now)
 
@@ -169,7 +164,7 @@ def _limit(typed: str) -> Limit:
 
 
 def urls() -> list[URLPattern]:
-    """Before the admin's own: the first page of it is ours."""
+    """URLs that come before the admin's own, for the first page is ours."""
     jobs, vendors = "campaigns.view_job", "vendors.view_vendor"
     return [
         path("", admin.site.admin_view(index), name="operations"),

@@ -25,7 +25,7 @@ RECIPIENTS, RATE = 400, 40
 SHORT = {"LEASE_SECONDS": "5", "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1"}
 
 
-class House:
+class Installation:
     """An installation on two PostgreSQL, with a Redis of its own."""
 
     def __init__(self, home: Path, vendor: Sandbox) -> None:
@@ -76,53 +76,53 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, sandbox: Sandbox) -> Iterator[House]:
-    made = House(tmp_path, sandbox)
+def installation(tmp_path: Path, sandbox: Sandbox) -> Iterator[Installation]:
+    made = Installation(tmp_path, sandbox)
     try:
         yield made
     finally:
         made.end()
 
 
-def under_way(house: House, tmp_path: Path) -> int:
+def start_sending(installation: Installation, tmp_path: Path) -> int:
     """A campaign of which a fifth has been called, and the standby has heard of it. Of how many calls, at least."""
-    house.manage("migrate", "--verbosity", "0")
-    options = [f"url={house.vendor.url}", "concurrency=4", "timeout=5"]
-    house.manage("vendor", "add", "v", "--adapter", "http", "--set", *options, "--limit", f"{RATE}/1")
+    installation.manage("migrate", "--verbosity", "0")
+    options = [f"url={installation.vendor.url}", "concurrency=4", "timeout=5"]
+    installation.manage("vendor", "add", "v", "--adapter", "http", "--set", *options, "--limit", f"{RATE}/1")
     (tmp_path / "body").write_text("Hello")
     (tmp_path / "people.csv").write_text("email\n" + "".join(f"r{n}@x.example\n" for n in range(RECIPIENTS)))
-    house.start()
+    installation.start()
     args = ["--sponsor", "s", "--vendor", "v", "--subject", "Hi", "--body", str(tmp_path / "body"), "--at", "now"]
-    house.manage("send_campaign", *args, str(tmp_path / "people.csv"))
-    wait_until(lambda: len(house.called()) >= RECIPIENTS // 5, "the mail is under way")
-    known = len(house.called())
-    wait_until(house.pair.together, "the standby has followed so far")
+    installation.manage("send_campaign", *args, str(tmp_path / "people.csv"))
+    wait_until(lambda: len(installation.called()) >= RECIPIENTS // 5, "the mail is under way")
+    known = len(installation.called())
+    wait_until(installation.pair.together, "the standby has followed so far")
     return known
 
 
 def test_after_a_failover_that_lost_seconds_nobody_is_called_twice_and_only_what_was_lost_is_in_doubt(
-    house: House, tmp_path: Path
+    installation: Installation, tmp_path: Path
 ) -> None:
-    known = under_way(house, tmp_path)
-    house.pair.hold()
-    at = len(house.called())
-    wait_until(lambda: len(house.called()) >= at + RECIPIENTS // 3, "calls that the standby does not hear of")
-    house.pair.fail_over()
-    wait_until(lambda: house.said("nothing is called: the store was taken over"), "it is seen")
-    before = house.called()
-    found = json.loads(house.manage("recover_store", "--dry-run", "--json"))
-    assert "Nothing is called: the store was taken over" in house.manage("status")
-    house.manage("recover_store", code=2)  # not without a person's word
-    house.manage("audit", code=1)
-    assert house.called() == before, "nothing is called meanwhile"
-    house.manage("recover_store", "--yes", "--reason", "the machine died")
-    wait_until(house.at_an_end, "all is sent", 240)
-    calls = house.called()
+    known = start_sending(installation, tmp_path)
+    installation.pair.hold()
+    at = len(installation.called())
+    wait_until(lambda: len(installation.called()) >= at + RECIPIENTS // 3, "calls that the standby does not hear of")
+    installation.pair.fail_over()
+    wait_until(lambda: installation.said("nothing is called: the store was taken over"), "it is seen")
+    before = installation.called()
+    found = json.loads(installation.manage("recover_store", "--dry-run", "--json"))
+    assert "Nothing is called: the store was taken over" in installation.manage("status")
+    installation.manage("recover_store", code=2)  # not without a person's word
+    installation.manage("audit", code=1)
+    assert installation.called() == before, "nothing is called meanwhile"
+    installation.manage("recover_store", "--yes", "--reason", "the machine died")
+    wait_until(installation.at_an_end, "all is sent", 240)
+    calls = installation.called()
     assert {name: times for name, times in calls.items() if times > 1} == {}
     [vendor] = found["vendors"]
     most = len(before) - known + RATE  # some of the last permits were granted and not used any more
     assert vendor["witnessed"] and RECIPIENTS // 4 <= vendor["messages"] <= vendor["calls"] <= most
-    doubts = house.manage("resolve", "--list", "--json").splitlines()
+    doubts = installation.manage("resolve", "--list", "--json").splitlines()
     assert len(calls) >= RECIPIENTS - len(doubts), "whoever is not in doubt was called"
-    house.manage("audit")
+    installation.manage("audit")
     print(f"called {len(calls)} of {RECIPIENTS}, none twice; unknown {vendor['calls']}, in doubt {len(doubts)}")

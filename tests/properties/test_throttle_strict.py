@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from tests.throttle_world import HOLD_MS, Call, StampedAtTheGrant, World
+from tests.throttle_simulation import HOLD_MS, Call, Simulation, StampedAtTheGrant
 from tests.windows import worst_window
 from vendors.limits.throttle import Limit, Throttle, Wait
 
@@ -48,25 +48,25 @@ def redis() -> Iterator[Redis]:
         yield client
 
 
-def lived(redis: Redis, plan: list[tuple[Any, ...]], kind: type[Throttle] = Throttle) -> World:
-    world = World(redis, kind)
-    world.limits = LIMITS[0]
+def lived(redis: Redis, plan: list[tuple[Any, ...]], kind: type[Throttle] = Throttle) -> Simulation:
+    simulation = Simulation(redis, kind)
+    simulation.limits = LIMITS[0]
     for step in plan:
         match step:
             case ("send", credential_id, some):
-                world.send(credential_id, some)
+                simulation.send(credential_id, some)
             case ("advance", ms):
-                world.advance(ms)
+                simulation.advance(ms)
             case ("wait",):
-                world.advance(world.wait)
+                simulation.advance(simulation.wait)
             case ("edit", limits):
-                world.limits = limits
+                simulation.limits = limits
             case ("set clock", skew):
-                world.skew = skew
+                simulation.skew = skew
             case ("lose", which):
-                world.lose(which)
-    world.finish()
-    return world
+                simulation.lose(which)
+    simulation.finish()
+    return simulation
 
 
 @settings(QUIET, max_examples=150)
@@ -100,8 +100,8 @@ def test_the_search_finds_the_throttle_that_stamps_at_the_grant(redis: Redis) ->
 
 
 def test_a_thousand_jobs_at_five_a_minute_end_after_11940_seconds(redis: Redis) -> None:
-    world = World(redis)
-    caller, sent, waits = world.desk, list[float](), 0
+    simulation = Simulation(redis)
+    caller, sent, waits = simulation.vendor, list[float](), 0
     caller.generation = 2
     caller.throttle.rebuild(caller.vendor_id, 2, 60, [])
     scope, start = caller.scope((5, 60)), caller.clock()
@@ -121,11 +121,11 @@ def test_a_thousand_jobs_at_five_a_minute_end_after_11940_seconds(redis: Redis) 
 
 def test_with_slow_calls_the_throttle_gives_the_limit_once_in_window_and_latency(redis: Redis) -> None:
     """The price of strictness, and no more than it: a throttle that never sends would be strict too."""
-    world = World(redis)
-    world.limits = ((Limit(5, 1),), ())
-    while len(world.arrivals) < 100:
-        world.wait = 0
-        world.send(1, [Call(out=100, back=100)] * 5)
-        world.advance(world.wait or 200)
-    assert world.arrivals[-1].at == 19 * 1200 + 100
-    world.finish()
+    simulation = Simulation(redis)
+    simulation.limits = ((Limit(5, 1),), ())
+    while len(simulation.arrivals) < 100:
+        simulation.wait = 0
+        simulation.send(1, [Call(out=100, back=100)] * 5)
+        simulation.advance(simulation.wait or 200)
+    assert simulation.arrivals[-1].at == 19 * 1200 + 100
+    simulation.finish()
