@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mailhub.front.api import api
-from tests.front.world import operations
+from tests.front.everything import operations
 
 SENDING = ("post", "/api/v1/messages")
 HOOKING = ("post", "/api/v1/webhooks")

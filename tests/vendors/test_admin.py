@@ -103,7 +103,7 @@ class TestCredential:
         ("typed", "complaint"),
         [
             ('{"Host": "typed-secret"}', "must not set the header Host"),
-            ('["typed-secret"]', "One JSON object with texts"),
+            ('["typed-secret"]', "one JSON object whose values are texts"),
             ("typed-secret", "Enter a valid JSON"),
         ],
     )
