@@ -1,4 +1,4 @@
-"""The admin's page of parked tasks: when each is due, release now, cancel."""
+"""The admin page of parked tasks: when each is due; release now; cancel."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +17,7 @@ from waiter.release import release_parked
 
 @admin.register(ParkedTask)
 class ParkedTaskAdmin(OwnLookups):
-    """Read-only: what waits is what was called. Acting on it asks first."""
+    """A read-only list; its actions ask for confirmation."""
 
     list_display = ["id", "task", "due_in", "due_at", "queue"]
     list_filter = ["queue", "task"]
@@ -32,7 +32,7 @@ class ParkedTaskAdmin(OwnLookups):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: ParkedTask | None = None) -> bool:
-        return False  # cancelling also stops what is just being released
+        return False  # the action `cancel` also stops a task that is being released
 
     def get_readonly_fields(self, request: HttpRequest, obj: ParkedTask | None = None) -> list[str]:
         return [field.name for field in ParkedTask._meta.fields]
@@ -78,7 +78,7 @@ class ParkedTaskAdmin(OwnLookups):
 
 
 def _confirmed(request: HttpRequest, rows: QuerySet[ParkedTask]) -> bool:
-    """The person has seen this very number of tasks; if it has changed since, they are asked again."""
+    """Whether the user has confirmed this number of tasks; if it has changed, the page asks again."""
     return request.POST.get("confirmed") == str(rows.count())
 
 

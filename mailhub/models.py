@@ -1,4 +1,4 @@
-"""The keys of the HTTP front, and answers that are kept for repeats."""
+"""API keys, and the answers that the HTTP API keeps for repeated requests."""
 
 from datetime import datetime
 from typing import Any
@@ -12,9 +12,9 @@ from vendors.models import EncryptedJSONField
 
 
 class KeptAnswer(models.Model):
-    """What a program was told, word for word, for a repeat with the same idempotency key.
+    """An answer of the API, for repeats with the same idempotency key.
 
-    POST /messages keeps its own with the session. The answer may show a secret, and is encrypted as that is.
+    Answers of POST /messages are kept with their sessions instead. An answer may contain a secret, so it is encrypted.
     """
 
     sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="+")
@@ -37,7 +37,7 @@ class KeptAnswer(models.Model):
 
 
 class ApiKey(models.Model):
-    """A program's way in, for one sponsor. The key itself is shown once and stored nowhere: only its keyed hash."""
+    """An API key of one sponsor. The key itself is shown once; only its keyed hash is stored."""
 
     class Kind(models.TextChoices):
         LIVE = "live"

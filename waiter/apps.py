@@ -1,3 +1,5 @@
+"""The waiter's Django application."""
+
 from django.apps import AppConfig
 
 

@@ -1,4 +1,4 @@
-"""What must hold before the waiter can be relied on; `manage.py check` tells where it does not."""
+"""System checks of the waiter, for `manage.py check`."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,7 +13,10 @@ from waiter.publisher import WaiterAMQP, WaiterControl, WaiterTask, horizon
 
 @register("waiter")
 def waiter_times(app_configs: Any = None, **_: Any) -> Iterator[CheckMessage]:
-    """Sweep < horizon, or what is parked is late; horizon <= half of the visibility timeout, or it is run twice."""
+    """The sweep must be shorter than the horizon, or tasks are late.
+
+    The horizon must be at most half of the visibility timeout, or the broker delivers them twice.
+    """
     sweep: timedelta = getattr(settings, "WAITER_SWEEP", timedelta(minutes=5))
     visible = timedelta(seconds=current_app.conf.broker_transport_options.get("visibility_timeout", 3600))
     if sweep <= timedelta(0):
@@ -29,7 +32,10 @@ def waiter_times(app_configs: Any = None, **_: Any) -> Iterator[CheckMessage]:
 
 @register("waiter")
 def waiter_classes(app_configs: Any = None, **_: Any) -> Iterator[CheckMessage]:
-    """Without them tasks are not parked, run twice after a crash, or cannot be revoked, and nothing says so."""
+    """The Celery application must use the waiter's classes.
+
+    Otherwise tasks are not parked, may run twice, or cannot be revoked, and there is no error.
+    """
     app = current_app._get_current_object()  # type: ignore[attr-defined]
     missing = [
         f"{name}={wanted.__name__}"

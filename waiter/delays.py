@@ -1,9 +1,9 @@
-"""What is due later is held by RabbitMQ itself, not by a worker.
+"""On RabbitMQ the broker itself, not a worker, holds messages that are due later.
 
-A worker gets only so many messages of a quorum queue as its processes can run, so two that are due later would hold up
-a vendor's queue. kombu's delay exchanges hold them instead: 28 queues, one for each bit of the seconds. Celery would
-send a message there before the waiter sees it; so its way is taken back, and taken here when the message really goes.
-A delay is cut to whole seconds: the worker waits for the rest, as it does on Redis for all of it.
+A worker gets only as many messages of a quorum queue as its processes can run, so a few that are due later would block
+the queue. kombu's delay exchanges hold them instead: 28 queues, one for each bit of the seconds. Celery would choose
+these exchanges before the waiter sees the message, so `taken_back` restores the options, and `delayed` applies them
+when the message is published. A delay is cut to whole seconds; the worker waits for the rest.
 """
 
 import time
@@ -25,7 +25,7 @@ from kombu.transport.native_delayed_delivery import (
 )
 
 ENTRANCE = level_name(MAX_LEVEL)
-AGAIN = 60  # seconds; RabbitMQ may have come back empty
+AGAIN = 60  # seconds; RabbitMQ may have been restarted without its queues
 
 
 def taken_back(app: Celery, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def taken_back(app: Celery, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _queue_of(app: Celery, routing_key: str) -> str:
-    """The name of the queue that this key leads to: most often it is the key."""
+    """The name of the queue that this routing key leads to; usually the key itself."""
     queues = app.amqp.queues
     names = (name for name, queue in queues.items() if queue.routing_key == routing_key)
     return routing_key if routing_key in queues else next(names, routing_key)
@@ -47,7 +47,7 @@ def _queue_of(app: Celery, routing_key: str) -> str:
 def delayed(
     app: Celery, producer: Any, options: dict[str, Any], queue: str, due: datetime | None, at: datetime
 ) -> dict[str, Any]:
-    """The options that let RabbitMQ hold the message until then, where Celery would do so; else they stay as they are.
+    """The options with which RabbitMQ holds the message until it is due, if Celery would do so; else unchanged.
 
     Raises kombu.exceptions.OperationalError.
     """
@@ -64,7 +64,7 @@ def delayed(
 
 @lru_cache(maxsize=1000)
 def _lead_to(app: Celery, queue: str, period: int) -> None:
-    """Without its queue and the way there a delayed message would be lost in silence. Again in each period."""
+    """Declare the queue and its bindings, without which a delayed message would be lost silently; once a period."""
     target: Queue = app.amqp.queues[queue]
     with app.connection_for_write() as connection, connection.channel() as channel:
         connection.ensure_connection(max_retries=3)

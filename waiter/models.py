@@ -8,18 +8,18 @@ from django.utils.timesince import timeuntil
 
 
 class WaitingTasks(models.Manager["ParkedTask"]):
-    """Without the rows that only keep doubles out."""
+    """Only rows that wait, without those that are kept against duplicates."""
 
     def get_queryset(self) -> models.QuerySet["ParkedTask"]:
         return super().get_queryset().filter(done_at=None)
 
 
 class ParkedTask(models.Model):
-    """A Celery message that is due later than the horizon, word for word, and how far its release has come.
+    """A Celery message that is due later than the horizon, unchanged, and the state of its release.
 
-    A row is normally deleted when its message is published. It stays, with done_at, where the message may have been
-    published more than once (a sweep was killed in between): whichever publication is received first is stored in
-    received, and the others are dropped (waiter/parking.py).
+    A row is normally deleted when its message is published. It is kept, with done_at, if the message may have been
+    published more than once (a sweep was killed): the publication that is received first is stored in `received`, and
+    the others are dropped (waiter/parking.py).
     """
 
     due_at = models.DateTimeField()

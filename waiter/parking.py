@@ -1,11 +1,11 @@
-"""All statements on parked tasks, one function a verb (document 004).
+"""All statements on parked tasks, one function each (document 004).
 
-The rules that make a task run once, whoever is killed where:
+The rules that make a task run once, whichever process is killed when:
 - A sweep claims a row under a lease, publishes it with the claim as the publication's mark, then deletes the row.
 - A claim whose lease ran out may or may not have been published, so it is published again under a new mark, and the
   row is kept: the publication that is received first wins it, every other one is dropped. A message that the broker
   delivers twice carries one mark and is run again, as Celery runs every unacknowledged message again.
-- Cancelling a row that may be in the broker leaves it behind as won by nobody.
+- A cancelled row whose message may be in the broker is kept, received by NOBODY, so that no publication runs.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from django.utils import timezone
 from waiter.models import ParkedTask
 
 LEASE = timedelta(minutes=1)  # for publishing one batch
-KEEP = timedelta(days=30)  # a double that waits longer than this in a queue that nobody reads is run again
+KEEP = timedelta(days=30)  # a duplicate that waits longer than this in a queue without workers is run again
 NOBODY = UUID(int=0)
 
 
@@ -36,7 +36,7 @@ def park(**row: Any) -> None:
 
 
 def park_outside_transaction(**row: Any) -> None:
-    """The same, but a rollback of the caller's transaction leaves the row."""
+    """The same on a connection of its own, so that a rollback of the caller's transaction keeps the row."""
 
     def on_own_connection() -> None:
         try:
@@ -65,7 +65,7 @@ def claim(
 ) -> list[ParkedTask]:
     """Up to limit rows that are due by until, oldest first, for the caller to publish within the lease.
 
-    after: the last one of those that the same sweep claimed before, so that it does not pass over their remains again.
+    after: the last row that the same sweep has claimed, so that it does not scan those before again.
     """
     params = {
         "until": until,
@@ -82,14 +82,14 @@ def claim(
 
 
 def published(rows: Sequence[ParkedTask], at: datetime) -> None:
-    """These rows are in the broker: they go, except where another publication may be there as well."""
+    """Delete these published rows; keep those of which another publication may exist."""
     only = Q(received=None) | Q(received=F("claim"))
     _claimed(rows).filter(only, publications=1).delete()
     _of(rows).update(done_at=Coalesce("done_at", Value(at)))
 
 
 def give_back(rows: Sequence[ParkedTask]) -> None:
-    """These rows were claimed, but their publication was not even tried."""
+    """Release the claim of rows whose publication was not tried."""
     _claimed(rows).update(claim=None, claimed_until=None, publications=F("publications") - 1)
 
 
@@ -100,7 +100,7 @@ def receive(id: int, mark: UUID, at: datetime) -> bool:
 
 
 def cancel(ids: Collection[int], at: datetime) -> list[ParkedTask]:
-    """The rows that will not run now; those that are missing had been received or deleted before."""
+    """Cancel these rows; returns those that will not run. The others had been received or deleted before."""
     with transaction.atomic():
         rows = list(ParkedTask.waiting.select_for_update().filter(pk__in=ids))
         _of(rows).filter(publications=0).delete()
@@ -109,7 +109,7 @@ def cancel(ids: Collection[int], at: datetime) -> list[ParkedTask]:
 
 
 def named(task_ids: Collection[str]) -> list[int]:
-    """The rows that wait under these names of Celery's."""
+    """The ids of waiting rows with these task ids."""
     return list(ParkedTask.waiting.filter(task_id__in=task_ids).values_list("pk", flat=True))
 
 
@@ -119,7 +119,7 @@ def bring_forward(ids: Collection[int], at: datetime) -> None:
 
 
 def forget(at: datetime) -> int:
-    """Delete rows that have kept doubles out for long enough; how many."""
+    """Delete rows that were kept against duplicates for KEEP; returns their number."""
     return ParkedTask.objects.filter(done_at__lt=at - KEEP).delete()[0]
 
 
@@ -128,5 +128,5 @@ def _of(rows: Sequence[ParkedTask]) -> models.QuerySet[ParkedTask]:
 
 
 def _claimed(rows: Sequence[ParkedTask]) -> models.QuerySet[ParkedTask]:
-    """Those that nobody has claimed since."""
+    """Those of the rows that were not claimed again since."""
     return _of(rows).filter(claim__in={row.claim for row in rows})

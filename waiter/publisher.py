@@ -1,16 +1,16 @@
-"""The waiter (document 004): what is due later than the broker can hold waits in the database, and no caller knows.
+"""The waiter (document 004): tasks that are due later than a broker can hold them wait in the database.
 
-It sits where Celery hands a finished message to the broker, so it sees every way of calling a task: apply_async, delay,
-send_task by name, signatures, members of groups and chains, headers and bodies of chords, and retries. A message due
-in more than settings.WAITER_HORIZON is stored word for word (its headers, body, routing) in ParkedTask; a sweep
-publishes it when it is due within the horizon (waiter/release.py). A queue named in settings.WAITER_EXCLUDED_QUEUES has
-"no table" and is left to the broker. When a message is due is read as Celery reads it: an eta without a time zone is
-UTC, and a time that has passed is now.
+It replaces the function with which Celery gives a finished message to the broker, so callers change nothing:
+apply_async, delay, send_task by name, signatures, members of groups and chains, headers and bodies of chords, and
+retries all pass here. A message due in more than settings.WAITER_HORIZON is stored unchanged (headers, body, routing)
+in ParkedTask; a sweep publishes it when it is due within the horizon (waiter/release.py). Messages of the queues in
+settings.WAITER_EXCLUDED_QUEUES are never parked. The due time is read as Celery reads it: an eta without a time zone is
+UTC, and a time in the past means now.
 
-Parking is part of the caller's transaction: rolled back, the call was never made. Only a retry is stored outside it,
-because a task that retries ends by an exception, and a call out of a running event loop, which can have no transaction.
-Celery's signals before_task_publish and after_task_publish are sent at the release, for a batch of messages each, just
-before it goes to the broker. Revoking a parked task cancels it.
+A message is parked in the caller's transaction: if that is rolled back, the call was never made. Two kinds are stored
+outside of it: a retry, because a task that retries ends with an exception, and a call from a running event loop, which
+has no transaction. Celery's signals before_task_publish and after_task_publish are sent at the release, for each batch,
+just before it goes to the broker. Revoking a parked task cancels it.
 """
 
 import asyncio
@@ -42,20 +42,20 @@ logger = logging.getLogger(__name__)
 
 
 def horizon() -> timedelta:
-    """What is due later than this is parked, and released when it is due within it."""
+    """Tasks due later than this are parked, and released when they are due within it."""
     value: timedelta = getattr(settings, "WAITER_HORIZON", timedelta(minutes=15))
     return value
 
 
 class BadTime(ValueError):
-    """A time at which a task cannot run; raised at the call, nothing is stored or sent."""
+    """A time at which a task cannot run. Raised by the call; nothing is stored or sent."""
 
 
 class WaiterTask(DjangoTask):
-    """Runs a released message once, however many publications of it there are."""
+    """A task that runs once, however often its released message was published."""
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
-        """A subclass that overrides this calls super(), or its doubles run."""
+        """Drop duplicates. A subclass that overrides this must call super()."""
         mark = self.request.get(MARK)
         if mark and not self._first(*mark):
             logger.warning("%s[%s] was published twice; this is the double, dropped", self.name, task_id)
@@ -65,11 +65,11 @@ class WaiterTask(DjangoTask):
         try:
             return parking.receive(row, UUID(publication), parking.now())
         except UNREACHABLE as why:
-            time.sleep(1)  # the message comes straight back
+            time.sleep(1)  # the message is redelivered at once
             raise Reject(why, requeue=True) from why
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:
-        """Celery's, but a retry that can be stored nowhere goes back to the queue instead of being lost.
+        """Celery's retry, except that a retry that cannot be stored goes back to the queue instead of being lost.
 
         Raises: celery.exceptions.Retry; Reject, requeued; the errors of a wrong call.
         """
@@ -83,16 +83,16 @@ class WaiterTask(DjangoTask):
 
 
 class WaiterAMQP(AMQP):
-    """Celery's publisher, with the waiter in front of it."""
+    """Celery's publisher, which parks messages that are due late."""
 
     def publish(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
-        """To the broker, at once, whether it is due now or within the horizon."""
+        """Publish the message at once, whether it is due now or within the horizon."""
         options = delays.delayed(self.app, producer, options, self._queue(options), _due(message), parking.now())
         self._send(producer, name, message, **options)
 
     @cached_property
     def _send(self) -> Callable[..., None]:
-        """What send_task_message is without the waiter."""
+        """Celery's own send_task_message."""
         return self._create_task_sender()  # type: ignore[attr-defined]
 
     def send_task_message(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
@@ -126,7 +126,7 @@ class WaiterAMQP(AMQP):
         return str(getattr(queue, "name", queue))
 
     def _check_chord(self, message: task_message, due: datetime) -> None:
-        """The result backend forgets a chord after a time, and its body would never run, with no word about it."""
+        """The result backend forgets a chord after some time; then its body would never run, without an error."""
         kept = getattr(self.app.backend, "chord_expires", None)
         if message.body[2]["chord"] and kept and due - parking.now() >= timedelta(seconds=kept):
             raise BadTime(
@@ -136,10 +136,10 @@ class WaiterAMQP(AMQP):
 
 
 class WaiterControl(Control):
-    """Celery's remote control, which knows of parked tasks."""
+    """Celery's remote control, which also cancels parked tasks."""
 
     def revoke(self, task_id: Any, *args: Any, **options: Any) -> Any:
-        """Of what is parked no worker has heard: it is cancelled here. Raises django.db's errors."""
+        """Revoke tasks; parked ones, which no worker knows, are cancelled. Raises django.db's errors."""
         ids = [task_id] if isinstance(task_id, str) else list(task_id)
         parking.cancel(parking.named(ids), parking.now())
         return super().revoke(task_id, *args, **options)
@@ -167,7 +167,7 @@ def _in_an_event_loop() -> bool:
 
 
 def _unmarked(headers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A retry takes over the headers of its task; with the mark it would pass for the double of itself."""
+    """Headers without the mark: a retry inherits its task's headers, and would be dropped as a duplicate."""
     return {name: value for name, value in (headers or {}).items() if name != MARK}
 
 

@@ -1,4 +1,4 @@
-"""The sweep that gives parked tasks to the broker when they are due within the horizon (document 004)."""
+"""The sweep that publishes parked tasks when they are due within the horizon (document 004)."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -14,26 +14,26 @@ from waiter import parking
 from waiter.models import ParkedTask
 from waiter.publisher import MARK, horizon, moment
 
-BATCH = 500  # messages that are claimed, published and forgotten together
-COMMANDS = 100 * BATCH  # of the broker, more than a batch can need: it goes in one piece
+BATCH = 500  # messages that are claimed, published and deleted together
+COMMANDS = 100 * BATCH  # more of the broker's commands than a batch needs, so that it is sent in one piece
 
 logger = logging.getLogger(__name__)
 
 
 @shared_task(name="waiter.release")
 def release_parked() -> int:
-    """Beat calls it every few minutes: how many messages went to the broker."""
+    """Beat starts it every few minutes. Returns how many messages were published."""
     released = release()
     parking.forget(parking.now())
     return released
 
 
 def release(at: datetime | None = None, ids: Collection[int] | None = None) -> int:
-    """Publish what is due within the horizon, oldest first, over one connection; how many messages went.
+    """Publish messages that are due within the horizon, oldest first, over one connection; returns their number.
 
-    Two at once share the work. What was late goes without an eta. A message that cannot be published is logged and
-    tried again by the next sweep. Raises kombu.exceptions.OperationalError when the broker cannot be reached;
-    everything is kept then.
+    Concurrent sweeps share the rows. Late messages are published without an eta. A message that cannot be published is
+    logged and tried again by the next sweep. Raises kombu.exceptions.OperationalError if the broker does not answer;
+    then all rows are kept.
     """
     released = 0
     with current_app.producer_or_acquire() as producer:
@@ -45,7 +45,7 @@ def release(at: datetime | None = None, ids: Collection[int] | None = None) -> i
 
 
 def _publish_all(amqp: Any, producer: Any, rows: Sequence[ParkedTask], at: datetime) -> int:
-    """In one round trip where the broker can do that; then all of them went, none, or nobody knows which."""
+    """Publish a batch, in one round trip if the broker can; then an error leaves open which of them arrived."""
     gathered = producer.supports_batch_publish
     sent: list[ParkedTask] = []
     untried = rows
@@ -80,7 +80,7 @@ def _publish(amqp: Any, producer: Any, row: ParkedTask, at: datetime) -> bool:
 
 
 def _decode(row: ParkedTask, at: datetime) -> tuple[task_message, dict[str, Any]]:
-    """The message as it was, with its own time to wait; the broker would have counted the time to live as well."""
+    """The stored message. Its expiration is counted from now, as the broker would have counted it."""
     stored = loads(row.message)
     options = stored.pop("options")
     message = task_message(**stored)

@@ -32,7 +32,7 @@ FORBIDDEN = {
     *("room", "rooms", "roster", "standing", "told", "words"),
 }
 INSIDE = (
-    *("benchmarks/", "mailhub/", "sandbox/", "vendors/"),
+    *("benchmarks/", "mailhub/", "sandbox/", "vendors/", "waiter/"),
     *(f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if path.name != "campaigns"),
 )
 HIDING = FORBIDDEN | {"clerk", "house", "ring", "rings", "street", "world"}

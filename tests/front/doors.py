@@ -76,16 +76,16 @@ def get(port: int, path: str, **headers: object) -> tuple[int, bytes]:
 
 def ask(port: int, request: bytes) -> tuple[int, bytes]:
     """Status, and the whole answer."""
-    with connect(port) as line:
-        line.sendall(request)
-        return read(line)
+    with connect(port) as connection:
+        connection.sendall(request)
+        return read(connection)
 
 
-def read(line: socket.socket) -> tuple[int, bytes]:
+def read(connection: socket.socket) -> tuple[int, bytes]:
     """Status, and all that comes until the server closes. (0, b'') if it closes without a word."""
     whole = b""
     try:
-        while part := line.recv(65536):
+        while part := connection.recv(65536):
             whole += part
     except ConnectionResetError:
         pass  # it closed while there was more of ours on the way
@@ -95,6 +95,6 @@ def read(line: socket.socket) -> tuple[int, bytes]:
 def unanswered(lines: list[socket.socket]) -> int:
     """How many of the connections are open, and have been told nothing yet."""
     poll = select.poll()
-    for line in lines:
-        poll.register(line, select.POLLIN)
+    for connection in lines:
+        poll.register(connection, select.POLLIN)
     return len(lines) - len(poll.poll(0))

@@ -24,18 +24,18 @@ def both(django_db_setup):
 
 
 @pytest.fixture
-def lines():
+def connections():
     """Connections to be closed at the end."""
     with contextlib.ExitStack() as kept:
         yield kept
 
 
-def begin(lines, port, request, number=MANY):
+def begin(connections, port, request, number=MANY):
     opened = []
     for _ in range(number):
-        line = lines.enter_context(connect(port))
-        line.sendall(request)
-        opened.append(line)
+        connection = connections.enter_context(connect(port))
+        connection.sendall(request)
+        opened.append(connection)
     return opened
 
 
@@ -58,41 +58,41 @@ def messages(program, length, **more):
     return head("POST", "/api/v1/messages", Content_Length=length, **headers)
 
 
-def test_500_bodies_that_do_not_come_hold_up_nobody_and_are_ended(both, lines):
+def test_500_bodies_that_do_not_come_hold_up_nobody_and_are_ended(both, connections):
     program = Program()
-    slow = begin(lines, both.web, log_in(both)) + begin(lines, both.api, messages(program, 60_000) + b"{")
+    slow = begin(connections, both.web, log_in(both)) + begin(connections, both.api, messages(program, 60_000) + b"{")
     others_are_served(both, program)
     assert unanswered(slow) == len(slow), "all of them were open all the while"
-    assert {read(line)[0] for line in slow} == {408}
+    assert {read(connection)[0] for connection in slow} == {408}
     others_are_served(both, program)
 
 
-def test_a_body_that_drips_is_ended_as_one_that_does_not_come(both, lines):
-    (line,) = begin(lines, both.api, messages(Program(), 5_000_000) + b"{", 1)
+def test_a_body_that_drips_is_ended_as_one_that_does_not_come(both, connections):
+    (connection,) = begin(connections, both.api, messages(Program(), 5_000_000) + b"{", 1)
 
     def answered():
         with contextlib.suppress(OSError):
-            line.send(b" ")
-        return not unanswered([line])
+            connection.send(b" ")
+        return not unanswered([connection])
 
     wait_until(answered, "it is ended")
-    assert read(line)[0] in (408, 0)  # 0: it was reset over the bytes that came after
+    assert read(connection)[0] in (408, 0)  # 0: it was reset over the bytes that came after
 
 
-def test_500_heads_that_do_not_come_and_500_silent_connections_hold_up_nobody_and_are_ended(both, lines):
+def test_500_heads_that_do_not_come_and_500_silent_connections_hold_up_nobody_and_are_ended(both, connections):
     program = Program()
-    slow = [*begin(lines, both.web, b"GET / HTTP/1.1\r\nHost: l"), *begin(lines, both.web, b"")]
-    slow += [*begin(lines, both.api, b"GET /api/ HTTP/1.1\r\n"), *begin(lines, both.api, b"")]
+    slow = [*begin(connections, both.web, b"GET / HTTP/1.1\r\nHost: l"), *begin(connections, both.web, b"")]
+    slow += [*begin(connections, both.api, b"GET /api/ HTTP/1.1\r\n"), *begin(connections, both.api, b"")]
     others_are_served(both, program)
     assert unanswered(slow) == len(slow)
-    assert {read(line)[0] for line in slow} <= {408, 0}
+    assert {read(connection)[0] for connection in slow} <= {408, 0}
 
 
-def test_who_does_not_read_the_answers_holds_up_nobody(both, lines):
+def test_who_does_not_read_the_answers_holds_up_nobody(both, connections):
     program = Program()
     question = head("GET", "/static/admin/css/base.css")
-    greedy = begin(lines, both.web, 500 * question, 40)
-    greedy += begin(lines, both.api, 500 * head("GET", "/api/v1/openapi.json"), 40)
+    greedy = begin(connections, both.web, 500 * question, 40)
+    greedy += begin(connections, both.api, 500 * head("GET", "/api/v1/openapi.json"), 40)
     wait_until(lambda: not unanswered(greedy), "all have got an answer")
     others_are_served(both, program)
 
@@ -112,12 +112,12 @@ def test_a_large_body_comes_whole_however_it_is_cut(both):
     assert Message.objects.count() == 1000
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(both, lines):
-    (line,) = begin(lines, both.api, messages(Program(), 6_000_000), 1)
-    status, answer = read(line)
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(both, connections):
+    (connection,) = begin(connections, both.api, messages(Program(), 6_000_000), 1)
+    status, answer = read(connection)
     assert status == 413 and b"urn:mailhub:problem:payload-too-large" in answer
-    (line,) = begin(lines, both.web, head("POST", "/admin/login/", Content_Length=6_000_000), 1)
-    assert read(line)[0] == 413
+    (connection,) = begin(connections, both.web, head("POST", "/admin/login/", Content_Length=6_000_000), 1)
+    assert read(connection)[0] == 413
 
 
 def test_each_door_has_its_own_pages_only(both):
@@ -127,17 +127,19 @@ def test_each_door_has_its_own_pages_only(both):
     assert get(both.web, "/")[0] == 302
 
 
-def test_more_log_ins_than_can_be_looked_at_are_put_off_and_pages_are_served(both, lines):
+def test_more_log_ins_than_can_be_looked_at_are_put_off_and_pages_are_served(both, connections):
     program = Program()
     _, page = get(both.web, "/admin/login/")
     token = re.search(rb"csrftoken=(\w+)", page)[1].decode()
     body = f"username=nobody&password=wrong&csrfmiddlewaretoken={token}".encode()
     kind = "application/x-www-form-urlencoded"
     headers = {"Cookie": f"csrftoken={token}", "Content_Type": kind, "Connection": "close"}
-    guesses = begin(lines, both.web, head("POST", "/admin/login/", Content_Length=len(body), **headers) + body, 60)
+    guesses = begin(
+        connections, both.web, head("POST", "/admin/login/", Content_Length=len(body), **headers) + body, 60
+    )
     others_are_served(both, program)
     assert unanswered(guesses), "served while passwords were looked at"
-    codes = [read(line)[0] for line in guesses]
+    codes = [read(connection)[0] for connection in guesses]
     assert set(codes) == {200, 503} and codes.count(503) >= 60 - 34 - 8, codes
 
 
@@ -149,13 +151,13 @@ def test_a_name_with_an_underscore_does_not_pass_for_the_one_with_a_hyphen(both)
     assert ask(both.api, request + odd.encode())[0] == 401
 
 
-def test_costly_letters_are_refused_and_others_are_served_meanwhile(both, lines):
+def test_costly_letters_are_refused_and_others_are_served_meanwhile(both, connections):
     greedy, program, vendor = Program(requests_per_minute=0), Program(), api_vendor()
     loops = "{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}x"
     recipients = [{"to": f"p{number}@sandbox.example", "fields": {"l": [0] * 300}} for number in range(70)]
     body = json.dumps(letter(vendor, body=loops, recipients=recipients)).encode()
     headers = [{"Idempotency_Key": f"costly {number}", "Connection": "close"} for number in range(8)]
-    asked = [begin(lines, both.api, messages(greedy, len(body), **more) + body, 1)[0] for more in headers]
+    asked = [begin(connections, both.api, messages(greedy, len(body), **more) + body, 1)[0] for more in headers]
     others_are_served(both, program)
-    assert {read(line)[0] for line in asked} <= {422, 429}
+    assert {read(connection)[0] for connection in asked} <= {422, 429}
     assert not Message.objects.exists()

@@ -34,9 +34,9 @@ def delayed(app: Celery, queue: str, broker: str = "amqp://") -> dict[str, Any]:
 
 @pytest.mark.parametrize(("queue", "key"), [("video", "media.video"), ("plain", "plain"), ("unknown", "unknown")])
 def test_what_celery_sent_to_the_delay_exchanges_is_for_its_queue_again(shop: Celery, queue: str, key: str) -> None:
-    way = {"exchange": Exchange(delays.ENTRANCE, type="topic"), "routing_key": calculate_routing_key(3600, key)}
+    exchange = {"exchange": Exchange(delays.ENTRANCE, type="topic"), "routing_key": calculate_routing_key(3600, key)}
 
-    assert delays.taken_back(shop, {**way, "priority": 3}) == {"queue": queue, "priority": 3}
+    assert delays.taken_back(shop, {**exchange, "priority": 3}) == {"queue": queue, "priority": 3}
 
 
 def test_what_celery_sent_elsewhere_is_left_alone(shop: Celery) -> None:

@@ -1,4 +1,4 @@
-"""manage.py waiter: what is due later, and what a person can do about it (document 004)."""
+"""`manage.py waiter`: list, release or cancel parked tasks (document 004)."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
