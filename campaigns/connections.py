@@ -1,8 +1,8 @@
-"""What a sending process keeps open from one job to the next: connections, and the thread with the loop they live in.
+"""What a sending process keeps open from job to job: connections to the database, Redis and vendors, and a loop.
 
-They lead to the database, Redis and vendors. Nothing of a job stays in them: one is kept only if its job came to its
-end in order, and none is handed out again that has heard anything meanwhile. What nobody has used for a minute is
-closed. The loop has a thread of its own, so that what is open in it is looked after between two jobs.
+Nothing of a job stays in a connection: it is kept only if its job ended without an error, and is not used again if
+anything has arrived on it meanwhile. Connections that are idle for a minute are closed. The event loop has a thread of
+its own, so that open connections are looked after between two jobs.
 """
 
 import asyncio
@@ -36,24 +36,24 @@ VENDORS_MOST = 8  # adapters; each may hold its whole number of connections
 
 
 class Connections:
-    """Used in one event loop, by one job at a time."""
+    """The connections of one process, used in one event loop by one job at a time."""
 
     def __init__(self) -> None:
         self._rows: list[Any] = []
-        self._ways: dict[int, tuple[bytes, Adapter]] = {}  # by credential; the last used stands last
+        self._adapters: dict[int, tuple[bytes, Adapter]] = {}  # by credential; the last used is last
         self._redis: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def to_vendor(self, credential_id: int, way: bytes, adapter: Adapter) -> AsyncIterator[Adapter]:
-        """The credential's open adapter: the kept one, if it was made from the same `way`; else `adapter`, opened.
+    async def to_vendor(self, credential_id: int, key: bytes, adapter: Adapter) -> AsyncIterator[Adapter]:
+        """The credential's open adapter: the kept one if it has the same key, else `adapter`, which is opened.
 
-        It is closed where the block ends with an error.
+        An error in the block closes it.
         """
         await self._rest(False)
-        known, kept = self._ways.pop(credential_id, (b"", None))
-        if kept is not None and known != way:  # settings or secret were edited
+        known, kept = self._adapters.pop(credential_id, (b"", None))
+        if kept is not None and known != key:  # settings or secret were edited
             await kept.close()
             kept = None
         if kept is None:
@@ -65,14 +65,14 @@ class Connections:
             await kept.close()
             raise
         else:
-            self._ways[credential_id] = way, kept
-            if len(self._ways) > VENDORS_MOST:
-                await self._ways.pop(next(iter(self._ways)))[1].close()
+            self._adapters[credential_id] = key, kept
+            if len(self._adapters) > VENDORS_MOST:
+                await self._adapters.pop(next(iter(self._adapters)))[1].close()
         finally:
             await self._rest(True)
 
     async def to_rows(self) -> Any:
-        """A connection to the database; its user gives it back or closes it."""
+        """A connection to the database; return it by `give_back`, or close it."""
         while self._rows:
             kept = self._rows.pop()
             if _unheard(kept):
@@ -88,7 +88,7 @@ class Connections:
             await rows.close()
 
     def to_redis(self) -> tuple[AsyncThrottle, AsyncHealth]:
-        """Its client looks by itself whether a kept connection has heard anything."""
+        """Redis's client checks its kept connections by itself."""
         if self._redis is None:
             self._redis = redis_clients.connect_async(settings.REDIS_URL)
         return AsyncThrottle(self._redis), AsyncHealth(self._redis)
@@ -113,9 +113,9 @@ class Connections:
         self._closing = asyncio.get_running_loop().create_task(self._close())
 
     async def _close(self) -> None:
-        ways, rows, redis = self._ways, self._rows, self._redis
-        self._ways, self._rows, self._redis = {}, [], None
-        for _, adapter in ways.values():
+        adapters, rows, redis = self._adapters, self._rows, self._redis
+        self._adapters, self._rows, self._redis = {}, [], None
+        for _, adapter in adapters.values():
             await adapter.close()
         for kept in rows:
             await kept.close()
@@ -124,7 +124,7 @@ class Connections:
 
 
 def _unheard(rows: Any) -> bool:
-    """Open, and nothing has arrived since its last answer: neither its end nor an error."""
+    """Whether it is open and nothing has arrived since its last answer, neither its end nor an error."""
     if rows.closed:
         return False
     poll = select.poll()
@@ -132,19 +132,18 @@ def _unheard(rows: Any) -> bool:
     return not poll.poll(0)
 
 
-# For a sender's own connections. All its statements find rows by key; but ops is filled faster than it is analysed, and
-# a planner without statistics read and sorted the whole rest of the job at each claim, or merged all of it with a few
-# answers.
+# For a sender's own connections, whose statements all find rows by key. Ops is filled faster than it is analysed, and a
+# planner without statistics read and sorted the rest of the job at each claim, or merged all of it with a few answers.
 BY_KEY = """SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
 SET enable_mergejoin = off; SET jit = off"""
 
 
 async def connect() -> Any:
     """A connection of an event loop, each statement its own transaction."""
-    words = connection.get_connection_params()
+    options = connection.get_connection_params()
     for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
-        words.pop(ours, None)
-    made = await psycopg.AsyncConnection.connect(**words, autocommit=True, prepare_threshold=1)
+        options.pop(ours, None)
+    made = await psycopg.AsyncConnection.connect(**options, autocommit=True, prepare_threshold=1)
     set_json_loads(orjson.loads, made)  # intake wrote them with it
     await made.execute(BY_KEY)
     await made.execute(f"SELECT {guard.NOTED}", {"tables": guard.tables()})
@@ -153,8 +152,8 @@ async def connect() -> Any:
 
 
 NOTICED = 1.0
-"""Seconds after which a caller looks again by itself. A signal that arrives between Python's check for signals and the
-wait for a lock does not end that wait: without this, a time limit or a shutdown would be noticed when the work ends."""
+"""Seconds after which a caller wakes by itself. A signal that arrives between Python's check for signals and the wait
+for a lock does not end that wait: without this, a time limit or a shutdown would be noticed when the coroutine ends."""
 
 
 class LoopThread:
@@ -167,13 +166,13 @@ class LoopThread:
         self._thread.start()
         self._loop = started.result()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises. Whoever is interrupted meanwhile has cut it off and seen its end."""
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Returns or raises what the coroutine does. If interrupted, cancels the coroutine and waits for its end."""
         tasks: list[asyncio.Task[T]] = []
         ended: SimpleQueue[object] = SimpleQueue()  # written in C: an exception out of a signal cannot leave it locked
 
         def begin() -> None:
-            tasks.append(self._loop.create_task(work))
+            tasks.append(self._loop.create_task(coroutine))
             tasks[0].add_done_callback(ended.put)
 
         def cut_off() -> None:
@@ -185,17 +184,17 @@ class LoopThread:
             self._loop.call_soon_threadsafe(begin)
             _wait(tasks, ended)
         except BaseException:
-            self._loop.call_soon_threadsafe(cut_off)  # comes after `begin`, perhaps before the work's first step
+            self._loop.call_soon_threadsafe(cut_off)  # after `begin`, perhaps before the coroutine's first step
             _wait(tasks, ended)
             raise
         return tasks[0].result()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs it beside the others; it tells by itself what came of it."""
-        asyncio.run_coroutine_threadsafe(work, self._loop)
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Starts a coroutine, which reports its result by itself."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
-        """Everything that was opened in it must be closed by now."""
+        """Ends the loop; everything that was opened in it must be closed before."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 

@@ -1,7 +1,7 @@
-"""The bells: what Celery rings. Every task takes ids only and can be lost, doubled or late; the rows decide.
+"""Celery's tasks, and the notifications that start them. Every task takes ids only; the rows decide what it does.
 
-The command packets of document 000, on the vendor's queue, are `cast` (something waits for this vendor: one for all
-its jobs) and `send_job` (one for each job that a caster has taken).
+So a notification may be lost, doubled or late. The command packets of document 000, on the vendor's queue, are `cast`
+(something waits for this vendor: one for all its jobs) and `send_job` (one for each job that a mailcaster has taken).
 """
 
 import gc
@@ -36,15 +36,15 @@ from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
 MOST_SHOWN = 200  # characters of a task's arguments in its headers, which RabbitMQ bounds
-WEBHOOKS = "webhooks"  # a queue of its own: a dead receiver holds up no mail
-SOON = timedelta(minutes=1)  # what falls due later than this, the sweep rings for
+WEBHOOKS = "webhooks"  # a queue of its own, so that dead receivers do not delay mail
+SOON = timedelta(minutes=1)  # the sweep notifies of what falls due later than this
 
-# Made before the pool forks: the worker's children see it. Without a lock: a process that is killed while it looks
-# would take an Event's lock along, and all others would wait for ever.
+# Made before the pool forks, so the worker's children see it. Without a lock: a process that is killed while it reads
+# would keep an Event's lock, and all others would wait for ever.
 _stopping = multiprocessing.RawValue("b", 0)
 
 
-# In a process that a pool has for one task after the other; elsewhere each job has a sender of its own.
+# The sender of a pool's process, which serves one task after the other; elsewhere each job has a sender of its own.
 _kept: sending.Sender | None = None
 
 
@@ -53,13 +53,13 @@ def _is_stopping() -> bool:
 
 
 def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
-    """Wakes the casters of these vendors. A bell that cannot be rung is not an error: the sweep rings again."""
+    """Wakes the mailcasters of these vendors. If the broker is away that is no error: the sweep notifies again."""
     for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
         notify_queue(vendor.pk, vendor.queue, **options)
 
 
 def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
-    """The same for one vendor, without a look at its row."""
+    """The same for one vendor, without reading its row."""
     try:
         cast.apply_async((vendor_id,), queue=queue, **_shown(queue), **options)
     except OperationalError as error:
@@ -68,9 +68,10 @@ def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
 
 @shared_task
 def cast(vendor_id: int) -> None:
-    """Idle casters look for work, in waking order; each job or child that one takes is rung on the vendor's queue.
+    """Each idle mailcaster takes its next job or child, for which a `send_job` goes to the vendor's queue.
 
-    Children of one parent are the header of a chord whose body finishes the parent (DESIGN 7): the fast path only.
+    Children of one parent are the header of a chord whose body finishes the parent, as the fast path only
+    (docs/architecture.md, Chord).
     """
     _wake_casters(Vendor.objects.get(pk=vendor_id))
 
@@ -89,16 +90,16 @@ def _wake_casters(vendor: Vendor) -> None:
         else:
             children[claimed.parent_id].append(packet)
     for parent_id, packets in children.items():
-        _ring_children(parent_id, packets)
+        _notify_children(parent_id, packets)
     failpoints.here("after_notify")
 
 
-def _ring_children(parent_id: int, packets: list[Any]) -> None:
-    """As a chord; without its body where the store of results is away: then the sweep finishes the parent."""
+def _notify_children(parent_id: int, packets: list[Any]) -> None:
+    """Notifies of children as a chord; without its body if the result backend is away: the sweep does the rest then."""
     try:
         body = finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE, **_shown(f"job={parent_id}"))
         chord(packets, body).apply_async()
-    except Exception as error:  # it says so in many ways
+    except Exception as error:  # Celery raises many kinds
         log.warning("parent %s: its children are rung without a chord: %s", parent_id, error)
         for packet in packets:
             packet.apply_async(ignore_result=True)
@@ -108,14 +109,14 @@ def _packet(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
     return _shown(f"job={parent_id} child={job_id} n={size}" if parent_id else f"job={job_id} n={size}")
 
 
-def _shown(words: str) -> dict[str, Any]:
-    """What Flower shows instead of bare numbers."""
-    return {"argsrepr": f"({shorten(words, MOST_SHOWN)})"}
+def _shown(text: str) -> dict[str, Any]:
+    """The text that Flower shows instead of bare ids."""
+    return {"argsrepr": f"({shorten(text, MOST_SHOWN)})"}
 
 
 @shared_task(ignore_result=False)
 def send_job(job_id: int, fence: int) -> None:
-    """Sends a leaf job that a caster claimed under this fence, then looks for the vendor's next work at once."""
+    """Sends a leaf that a mailcaster claimed under this fence, then wakes the vendor's mailcasters at once."""
     sent = (_kept or sending).send(job_id, fence, _is_stopping)
     if finalizer.finalise(job_id):
         announce([job_id])
@@ -134,26 +135,26 @@ def send_job(job_id: int, fence: int) -> None:
 
 @shared_task(ignore_result=False)
 def finish_parent(parent_id: int) -> None:
-    """The chord's body: decides from the rows, so it may run early, twice or never."""
+    """The chord's body: the rows decide, so it may run early, twice or never."""
     if finalizer.finish_parent(parent_id):
         announce([parent_id])
 
 
 def announce(job_ids: Iterable[int]) -> None:
-    """The results of these jobs' sessions are written soon (document 002); a lost bell is rung again by the sweep."""
+    """Notifies that results of these jobs' sessions can be written (document 002); the sweep does so again."""
     for session_id in finalizer.sessions_to_write(job_ids):
-        _ring(consume_session, str(session_id))
+        _notify(consume_session, str(session_id))
 
 
 @shared_task
 def consume_session(session_id: str) -> None:
-    """Acknowledged only when result and session are written, or dropped after a few tries."""
+    """Writes a session's result. Acknowledged once it is written, or dropped after a few tries."""
     if writer.write_result(UUID(session_id)):
         notify_webhooks()
 
 
 def notify_webhooks(eta: datetime | None = None) -> None:
-    """What is due is posted soon; a lost ring is made up for by the sweep."""
+    """Notifies that webhook calls are due; the sweep does so again."""
     when: dict[str, Any] = {"eta": eta} if eta else {"expires": 60}
     try:
         deliver_webhooks.apply_async(queue=WEBHOOKS, **when, **_shown("webhooks"))
@@ -163,7 +164,7 @@ def notify_webhooks(eta: datetime | None = None) -> None:
 
 @shared_task
 def deliver_webhooks() -> None:
-    """Posts the events that are due, and comes back for those that are due soon."""
+    """Posts the events that are due, and notifies for those that are due soon."""
     delivery.deliver_due(_is_stopping)
     due = delivery.next_due()
     if due and due < timezone.now() + SOON:
@@ -172,16 +173,16 @@ def deliver_webhooks() -> None:
 
 @shared_task
 def sweep_sessions() -> None:
-    """Results that nobody wrote and events that nobody posted."""
+    """Finds results that were not written and events that were not posted."""
     for session_id in writer.left_behind():
-        _ring(consume_session, str(session_id), expires=60)
+        _notify(consume_session, str(session_id), expires=60)
     delivery.give_up()
     due = delivery.next_due()
     if due and due <= timezone.now():
         notify_webhooks()
 
 
-def _ring(task: Any, argument: Any, **options: Any) -> None:
+def _notify(task: Any, argument: Any, **options: Any) -> None:
     name = next(iter(signature(task.run).parameters))
     try:
         task.apply_async((argument,), **_shown(f"{name}={argument}"), **options)
@@ -190,19 +191,19 @@ def _ring(task: Any, argument: Any, **options: Any) -> None:
 
 
 def dispatch_later(job_id: int, at: datetime) -> None:
-    """A READY job goes out at that time; through the waiter where that is far off (document 004)."""
-    _ring(dispatch_one, job_id, eta=at)
+    """Notifies of a READY job at that time; the waiter keeps what is far off (document 004)."""
+    _notify(dispatch_one, job_id, eta=at)
 
 
 @shared_task
 def dispatch_one(job_id: int) -> None:
-    """Its time has come; if it went out before, nothing happens."""
+    """Dispatches a job whose time has come, unless it was dispatched before."""
     notify_vendors(dispatcher.dispatch_ready([job_id]).vendors)
 
 
 @shared_task
 def dispatch_night(vendor_id: int) -> None:
-    """Beat's trigger of document 000's evening; the DispatchRun row makes it once."""
+    """Runs a vendor's nightly dispatch (document 000); its DispatchRun row makes it happen once."""
     vendor = Vendor.objects.get(pk=vendor_id)
     went = nightly.run(vendor, timezone.now())
     if went.jobs:
@@ -212,7 +213,7 @@ def dispatch_night(vendor_id: int) -> None:
 
 @shared_task
 def sweep() -> None:
-    """What a lost bell or a lost worker left undone. Every few seconds; each step can be repeated at will."""
+    """Does what a lost notification or worker left undone: every few seconds, and idempotent."""
     facts = recovery.sweep(timedelta(seconds=settings.LEASE_SECONDS))
     announce(facts.finalised)
     for job in facts.unanswered:
@@ -220,8 +221,8 @@ def sweep() -> None:
         send_job.si(job.pk, job.fence).set(queue=job.vendor.queue, **shown).apply_async(ignore_result=True)
     for vendor_id in facts.nights_due:
         dispatch_night.delay(vendor_id)
-    # A bell that nobody answers in time is worth nothing: the next sweep rings again.
-    notify_vendors(facts.vendors_with_work, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
+    # A notification that is late is not needed: the next sweep notifies again.
+    notify_vendors(facts.vendors_waiting, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
 
 
 @shared_task
@@ -231,7 +232,7 @@ def settle_doubts() -> None:
 
 
 def reconcile_soon() -> None:
-    """Rings for settle_doubts; beat does it anyway."""
+    """Starts settle_doubts now; beat does so from time to time anyway."""
     try:
         settle_doubts.delay()
     except OperationalError as error:
@@ -240,7 +241,7 @@ def reconcile_soon() -> None:
 
 @shared_task
 def audit() -> None:
-    """Looks whether a promise is broken; each breach is an error in the log."""
+    """Audits the promises; each breach is an error in the log."""
     for check in promises.run_and_keep():
         if not check.ok:
             log.error("%s is broken: %s: %s (%s)", check.promise, check.question, check.breaches, check.examples)
@@ -259,7 +260,7 @@ def _shut_down(**_: Any) -> None:
 def _in_a_pool(**_: Any) -> None:
     global _kept
     _kept = sending.Sender()
-    # What is loaded by now is never garbage: looking through it again and again was a quarter of what a message cost.
+    # What is loaded by now is never garbage; collecting it again and again was a quarter of the cost of a message.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
@@ -275,8 +276,8 @@ def _close(**_: Any) -> None:
 
 
 def _hear_the_end(**_: Any) -> None:
-    """A supervisor may signal the whole process group: finish the open calls instead of dying in them.
+    """Finishes open calls at SIGTERM, which a supervisor may send to the whole process group.
 
-    At each task, because the pool puts a handler of its own in place after it has made its processes.
+    At each task, because the pool installs a handler of its own after it has made its processes.
     """
     signal.signal(signal.SIGTERM, _stop)

@@ -29,7 +29,7 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
-        "a place is stamped at the grant",
+        "a permit is stamped at the grant",
         "vendors/limits/window.lua",
         (("exact(late + hold), exact(early - reach)", "exact(late), exact(early - reach)"),),
         "tests/properties/test_throttle_strict.py::test_no_window_at_the_vendor_ever_holds_more_than_the_limit",
@@ -91,7 +91,7 @@ MUTANTS = (
                 'await connection.execute(HOLD_AROUND, {"messages": list(messages)})',
                 'statement = statement.replace("WITH ", f"WITH held AS ({HOLD_AROUND}), ", 1)\n'
                 '            statement = statement.replace("= a.id", "= a.id AND (SELECT count(*) FROM held) > 0", 1)\n'
-                '            words = {**words, "messages": list(messages)}',
+                '            params = {**params, "messages": list(messages)}',
             ),
         ),
         "tests/campaigns/test_locks.py",
@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "what a letter costs is ignored",
         "campaigns/claiming/limits.py",
-        (("ByCount() if work.adapter.capabilities.cost is one_unit else ByCost(work)", "ByCount()"),),
+        (("ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)", "ByCount()"),),
         "tests/faults/test_42_cost.py",
     ),
     Mutant(

@@ -1,7 +1,7 @@
-"""What a sender does to rows before a call: take, load, start, enqueue, claim. One function a verb, one statement each.
+"""Steps 4 and 5: take a job, load it, start it, enqueue its messages, claim them. One function a verb.
 
-The ops table is walked by key range (a partial index made the planner read every sent row at each claim), and only
-by the holder of the job: its fence is checked by every statement, so a sender that was thought dead claims nothing.
+Statements walk the ops table by key range (with a partial index the planner read every sent row at each claim). Each
+checks the fence, so only the holder of the job changes rows, and a sender that was thought dead claims nothing.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ LONG = 0.001  # seconds that it may take to fill a template, before others have 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who holds a job: statements under an older fence change nothing but late acceptances."""
+    """A sender's hold on a job. Statements under an older fence change nothing but late acceptances."""
 
     job_id: int
     fence: int
 
 
 class ClaimedMessage(NamedTuple):
-    """A message whose call may start now: its sent_at is committed. reference: as Message.reference."""
+    """A message whose call may start: its sent_at is committed. reference: as Message.reference."""
 
     id: int
     reference: str
@@ -48,7 +48,7 @@ class ClaimedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
-    """A leaf job in the hands of one sender: all that it needs of the job, read once."""
+    """A leaf that one sender holds: all that it needs of the job, read once. end: one past the last message."""
 
     lease: Lease
     first: int
@@ -58,14 +58,14 @@ class LeasedJob:
     campaign: Campaign
     content: templates.Content
     adapter: Adapter
-    way: bytes  # what the adapter was made from: the same way, the same connections
+    connection_key: bytes  # what the adapter was made from: connections are shared where it is equal
 
     @property
     def deadline(self) -> datetime | None:
         return self.campaign.deadline
 
     def letter(self, message: ClaimedMessage) -> Letter | Refused:
-        """The message as the vendor gets it; Refused if its template cannot be filled with its fields."""
+        """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
         try:
             subject, body = self.content.render(message.recipient, message.params)
         except templates.TemplateError as error:
@@ -75,13 +75,13 @@ class LeasedJob:
 
 
 class PermittedCall(NamedTuple):
-    """A claimed message with its places in the vendor's window; no call may start after `latest` (monotonic).
+    """A claimed message with its permits; no call may start after `latest` (seconds of time.monotonic).
 
     letter: if it is made already; Refused: it is not called.
     """
 
     message: ClaimedMessage
-    places: Sequence[str]
+    permits: Sequence[str]
     latest: float
     letter: Letter | Refused | None = None
 
@@ -93,7 +93,7 @@ WHERE id = %(job)s AND fence = %(fence)s AND status = 'ENQUEUED'
 
 
 def take(job_id: int, fence: int) -> Lease | None:
-    """The bell's receiver takes the job that a caster claimed under this fence; a doubled bell takes nothing."""
+    """Takes the job that a mailcaster claimed under this fence; None: a doubled or late notification."""
     failpoints.here("before_take")
     with django_connection.cursor() as cursor:
         cursor.execute(TAKE, {"job": job_id, "fence": fence})
@@ -109,8 +109,8 @@ def load(lease: Lease) -> LeasedJob:
     adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
     content = templates.compile(job.campaign.subject, job.campaign.body, html=job.campaign.html)
     vendor, login = job.vendor, job.credential
-    way = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
-    return LeasedJob(lease, job.first_message, job.end, vendor.pk, login.pk, job.campaign, content, adapter, way)
+    key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
+    return LeasedJob(lease, job.first_message, job.end, vendor.pk, login.pk, job.campaign, content, adapter, key)
 
 
 def start(lease: Lease) -> bool:
@@ -120,8 +120,8 @@ def start(lease: Lease) -> bool:
     return started
 
 
-# The job's row is held until the slice is committed: whoever takes the job after us finds all of it or nothing. That
-# commit does not wait for the disk: the first claim out of the slice does, and carries it along.
+# The job's row is locked until the slice is committed, so the next sender of the job finds all of it or nothing. This
+# commit does not wait for the disk: the first claim of the slice does, and makes both durable.
 ENQUEUE = """
 WITH holder AS (
     UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
@@ -138,18 +138,18 @@ SELECT EXISTS (SELECT FROM holder), set_config('synchronous_commit', 'off', true
 
 
 async def enqueue(connection: AsyncConnection[TupleRow], lease: Lease, low: int, high: int) -> bool:
-    """Copies the messages low .. high-1 that wait to ops (document 001). False: the job is no longer ours.
+    """Copies the waiting messages low .. high-1 to ops (document 001). False: the job is not ours any more.
 
-    A job's slices are copied in the order of their ids, so that ops tells how far its senders got (`reached`).
+    Slices are copied in the order of their ids, so that ops shows how far a job's senders got (`reached`).
     """
     failpoints.here("before_enqueue")
-    words = {"job": lease.job_id, "fence": lease.fence, "low": low, "high": high}
-    row = await (await connection.execute(ENQUEUE, words)).fetchone()
+    params = {"job": lease.job_id, "fence": lease.fence, "low": low, "high": high}
+    row = await (await connection.execute(ENQUEUE, params)).fetchone()
     failpoints.here("after_enqueue")
     return bool(row and row[0])
 
 
-# First and last by ORDER BY .. LIMIT 1: for min, max and EXISTS the planner may read the whole job, or the whole table.
+# ORDER BY .. LIMIT 1, because for min, max and EXISTS the planner may read the whole job or even the whole table.
 REACHED = """
 SELECT coalesce((
     SELECT id FROM campaigns_message WHERE id < %(end)s AND dequeued_at IS NULL AND id >= coalesce((
@@ -161,9 +161,9 @@ SELECT coalesce((
 
 
 async def reached(connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int) -> int:
-    """The first of a job's messages that is still to be enqueued; `end`: none is.
+    """The first of a job's messages that is not enqueued yet; `end` if all are.
 
-    To be asked under a fence of our own: whoever took it has waited for the slices of all before.
+    Call it after `take`, which has waited for the slices of earlier senders.
     """
     cursor = await connection.execute(REACHED, {"job": lease.job_id, "first": first, "end": end})
     row = await cursor.fetchone()
@@ -171,11 +171,10 @@ async def reached(connection: AsyncConnection[TupleRow], lease: Lease, first: in
     return int(row[0])
 
 
-# Of a store that was taken over, or whose tables are another version's, nothing is claimed; nor by a sender that was
-# there before its last adoption. The vendor's row is read under a lock: a rebuild of the throttle's window under a new
-# generation, or an edit of the limits, waits for the claims before it and is seen by all after it. The job's row
-# likewise: after a stop has committed, nothing is claimed any more. The moment is read once these locks are held, and
-# no call is allowed from the moment on that the campaign closes.
+# Nothing is claimed from a store that was taken over or has the tables of another version, nor by a sender that began
+# before the last adoption. The vendor's row is locked: a rebuild of the window under a new generation, or an edit of
+# the limits, waits for the claims before it and is seen by all after it. So is the job's row: once a stop has committed
+# nothing is claimed any more. The time is read after these locks, and no call is allowed once the campaign has closed.
 CLAIMING = """
 WITH holder AS (
     SELECT id FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
@@ -211,7 +210,7 @@ CLAIM = CLAIMING.format(
     most="ORDER BY o.id LIMIT %(most)s",
 )
 
-# Where letters cost different numbers of places: what is next is looked at first, then exactly that is claimed.
+# Where letters cost different numbers of units, the next messages are read first, and exactly those are claimed.
 CLAIM_THESE = CLAIMING.format(
     known=guard.KNOWN,
     picked="""SELECT p.id, p.units FROM unnest(%(ids)s::bigint[], %(units)s::int[]) AS p(id, units)
@@ -221,23 +220,23 @@ CLAIM_THESE = CLAIMING.format(
 
 
 async def claim(
-    connection: AsyncConnection[TupleRow], words: dict[str, Any], statement: str = ""
+    connection: AsyncConnection[TupleRow], params: dict[str, Any], statement: str = ""
 ) -> list[ClaimedMessage]:
-    """At most `most` messages of ours from `cursor` on, marked as called. None at all: ask `standing` why.
+    """Claims at most `most` messages from `cursor` on and marks them as called. If none: limits.read says why.
 
-    closes: from when on none is. statement: instead of CLAIM.
+    params: as CLAIM names them; closes: from when on nothing is claimed. statement: replaces CLAIM.
     """
-    cursor = await connection.execute(statement or CLAIM, {"closes": None, "grant": None, **words})
+    cursor = await connection.execute(statement or CLAIM, {"closes": None, "grant": None, **params})
     claimed = list(map(ClaimedMessage._make, await cursor.fetchall()))
     failpoints.here("after_claim")
     return claimed
 
 
 async def claim_these(
-    connection: AsyncConnection[Any], words: dict[str, Any], ids: list[int], units: list[int]
+    connection: AsyncConnection[Any], params: dict[str, Any], ids: list[int], units: list[int]
 ) -> list[ClaimedMessage]:
-    """Those of them that still wait, marked as called for so many units each; 0: it is refused without a call."""
-    return await claim(connection, words | {"ids": ids, "units": units}, CLAIM_THESE)
+    """Claims those of these messages that still wait, each for its units; 0: it will be refused without a call."""
+    return await claim(connection, params | {"ids": ids, "units": units}, CLAIM_THESE)
 
 
 AHEAD = """
@@ -252,17 +251,17 @@ ORDER BY o.id LIMIT %(most)s
 async def ahead(
     connection: AsyncConnection[Any], lease: Lease, after: int, end: int, most: int
 ) -> list[ClaimedMessage]:
-    """The next messages that wait; nothing is claimed."""
-    words = {"job": lease.job_id, "after": after, "end": end, "most": most}
-    return list(map(ClaimedMessage._make, await (await connection.execute(AHEAD, words)).fetchall()))
+    """Reads the next waiting messages; claims nothing."""
+    params = {"job": lease.job_id, "after": after, "end": end, "most": most}
+    return list(map(ClaimedMessage._make, await (await connection.execute(AHEAD, params)).fetchall()))
 
 
-async def letters_in_turn(work: LeasedJob, messages: Iterable[ClaimedMessage]) -> list[Letter | Refused]:
-    """Each as `LeasedJob.letter`; after one that took long, others have their turn, the heartbeat above all."""
+async def letters_in_turn(job: LeasedJob, messages: Iterable[ClaimedMessage]) -> list[Letter | Refused]:
+    """Makes the letters one by one; after one that took long the event loop runs other tasks, like the heartbeat."""
     letters = []
     for message in messages:
         began = time.monotonic()
-        letters.append(work.letter(message))
+        letters.append(job.letter(message))
         if time.monotonic() - began > LONG:
             await asyncio.sleep(0)
     return letters
@@ -275,5 +274,5 @@ WHERE id = %(job)s AND fence = %(fence)s AND status IN ('SENDING', 'STOPPED')
 
 
 async def heartbeat(connection: AsyncConnection[TupleRow], lease: Lease) -> None:
-    """Says that we live: also after a stop, until what is in flight is recorded."""
+    """Renews the lease: also after a stop, until what is in flight is recorded."""
     await connection.execute(HEARTBEAT, {"job": lease.job_id, "fence": lease.fence})

@@ -1,8 +1,7 @@
-"""What allows a sender's next claim: context, permits, and the claim made by count or by cost.
+"""What allows a sender's next claim: context, permits, and the claim by count or by cost.
 
-The context is what a sender has to know of the rows outside its job, read anew every second and after each refusal.
-Permits are places in the vendor's window. Letters that take one place each are claimed by count; all others are made
-and priced before there are places for them.
+A stream reads the context, the rows that decide whether its job may be called, every second and after each refusal.
+Messages that cost one unit each are claimed by count; other letters are made and priced before permits are asked for.
 """
 
 import logging
@@ -26,7 +25,7 @@ from vendors.outcomes import Refused
 
 log = logging.getLogger(__name__)
 
-LEAD = 1.0  # seconds before a place is free at which a job is taken again: its sender is ready then
+LEAD = 1.0  # seconds before a permit is free at which the job is taken again, so that its sender is ready
 TOO_DEAR = "too_dear"
 
 READ = f"""
@@ -45,10 +44,10 @@ WHERE j.id = %(job)s
 
 @dataclass(frozen=True, slots=True)
 class SendContext:
-    """One reading: whether the job is still ours, whether its way is open, and under which terms.
+    """What was read at one moment: whether the job is still ours, may be called, and under which limits.
 
-    left: messages of the job without a result, those in a call included. asked: when, in seconds of time.monotonic.
-    halted: why nobody at all may start a call; adoptions: of the store.
+    asked: when, in seconds of time.monotonic. halted: why no call at all may start; adoptions: of the store. left:
+    messages of the job without a result, those in a call included.
     """
 
     asked: float
@@ -69,22 +68,22 @@ class SendContext:
         return max(0.0, (self.closed_until - self.now).total_seconds()) if self.closed_until else 0.0
 
     def monotonic(self, at: datetime) -> float:
-        """A moment of the database's clock on ours; never later than it is."""
+        """A time of the database's clock in seconds of time.monotonic; never later than it is."""
         return self.asked + (at - self.now).total_seconds()
 
     def halted_since(self, adoptions: int) -> str | None:
-        """Why a sender that began at that adoption of the store may start no call, nor expire anything."""
+        """Why a sender that began at that adoption of the store may not call or expire anything; None: it may."""
         return self.halted or (None if self.adoptions == adoptions else "the store was taken over in the meantime")
 
     def admits(self, before: "SendContext") -> bool:
-        """Could a claim under `before` have claimed something: is all that its gate asks for still so?"""
+        """Whether a claim under `before` could have claimed something: all that it checks is unchanged."""
         same = self.scope.generation == before.scope.generation and self.terms == before.terms
         same = same and self.adoptions == before.adoptions and self.halted is None
         return same and self.ours and self.paused is None and not self.closed_for
 
 
 async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, credential_id: int) -> SendContext:
-    """The rows as they are now."""
+    """Reads the rows as they are now."""
     asked = time.monotonic()
     cursor = await connection.execute(READ, {"job": lease.job_id})
     row = await cursor.fetchone()
@@ -111,7 +110,7 @@ WHERE v.id = %(vendor)s AND c.id = %(credential)s
 
 
 async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credential_id: int) -> Scope | None:
-    """The terms under which the vendor may be called now, without a job; None: it may not."""
+    """The limits under which the vendor may be called now, without a job; None: it may not."""
     cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"
@@ -142,12 +141,15 @@ PAUSE = (
 
 
 async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
-    """The vendor asked for a pause: nobody calls it over this credential before then."""
+    """Closes the credential for so many seconds, as its vendor asked (Retry-After)."""
     await connection.execute(CLOSE, {"credential": credential_id, "wait": seconds})
 
 
 async def full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> datetime:
-    """Casters need not try before then, which is returned; `reopen` and an edit of the limits take it back."""
+    """Marks the rate limit as used up for so many seconds: until then mailcasters take no job. Returns the time.
+
+    `reopen` and an edit of the limits undo it.
+    """
     cursor = await connection.execute(FULL, {"credential": credential_id, "wait": seconds})
     row = await cursor.fetchone()
     assert row is not None, "credentials with jobs are never deleted"
@@ -156,44 +158,44 @@ async def full(connection: AsyncConnection[Any], credential_id: int, seconds: fl
 
 
 async def reopen(connection: AsyncConnection[Any], vendor_id: int) -> None:
-    """Places of the vendor's window came back: whoever waits for one may try."""
+    """Undoes `full` for a vendor: permits were returned."""
     await connection.execute(REOPEN, {"vendor": vendor_id})
 
 
 async def pause(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:
-    """Only a person can mend it: the vendor refuses the login or the address."""
+    """Pauses the credential until somebody resumes it: the vendor refuses the login or the address."""
     await connection.execute(PAUSE, {"credential": credential_id, "reason": reason[:255]})
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Places for what is to be claimed next: as many as `want`, with fewer than `least` nothing can go."""
+    """Permits for the next claim, in units: as many as `want`; with fewer than `least` nothing can be called."""
 
     want: int
     least: int
 
 
 class Permits:
-    """For one job. hold: seconds within which a call under a grant has surely ended."""
+    """The permits of one job. hold: seconds within which a call under a grant has surely ended."""
 
-    def __init__(self, throttle: AsyncThrottle, work: LeasedJob, hold: float) -> None:
-        self._throttle, self._work, self._hold = throttle, work, hold
+    def __init__(self, throttle: AsyncThrottle, job: LeasedJob, hold: float) -> None:
+        self._throttle, self._job, self._hold = throttle, job, hold
 
     async def acquire(
         self, rows: Any, scope: Scope, need: Need, note: str, patience: float
     ) -> tuple[AcquireResult, datetime | None]:
-        """What the throttle answers; and, where the wait is longer than `patience`, until when no caster need try.
+        """(the throttle's answer, until when no mailcaster need try if the wait is longer than `patience` seconds).
 
-        note: what for; Redis remembers it. Raises Unreachable.
+        note: what the permits are for; Redis remembers it. Raises ThrottleUnreachable.
         """
         answer = await self._ask(scope, need, note)
         if not isinstance(answer, Wait) or answer.seconds <= patience:
             return answer, None
-        opens_at = await full(rows, self._work.credential_id, answer.seconds - LEAD)
-        # Whoever cancels places clears that row, but may have done it just before it was written.
+        opens_at = await full(rows, self._job.credential_id, answer.seconds - LEAD)
+        # A sender that cancels permits clears that row, but may have done so just before it was written.
         answer = await self._ask(scope, need, note)
         if isinstance(answer, Grant):
-            await reopen(rows, self._work.vendor_id)
+            await reopen(rows, self._job.vendor_id)
         return answer, opens_at
 
     async def _ask(self, scope: Scope, need: Need, note: str) -> AcquireResult:
@@ -201,52 +203,52 @@ class Permits:
             return Grant("", 0, time.monotonic() + self._hold)
         return await self._throttle.acquire(scope, need.want, self._hold, need.least, note)
 
-    async def done(self, scope: Scope, places: list[str]) -> None:
-        """Their calls are over."""
+    async def done(self, scope: Scope, permits: list[str]) -> None:
+        """Returns the permits of calls that are over."""
         failpoints.here("before_done")
         try:
-            await self._throttle.done(scope, places)
-        except ThrottleUnreachable:  # they run out by themselves, later
-            log.warning("job %s: places could not be handed back", self._work.lease.job_id)
+            await self._throttle.done(scope, permits)
+        except ThrottleUnreachable:  # they expire by themselves
+            log.warning("job %s: places could not be handed back", self._job.lease.job_id)
         failpoints.here("after_done")
 
-    async def cancel(self, rows: Any, scope: Scope, places: list[str]) -> None:
-        """No call was started for them: somebody else may have them at once."""
+    async def cancel(self, rows: Any, scope: Scope, permits: list[str]) -> None:
+        """Returns permits for which no call was started: they can be granted again at once."""
         try:
-            await self._throttle.cancel(scope, places)
+            await self._throttle.cancel(scope, permits)
         except ThrottleUnreachable:
-            log.warning("job %s: places could not be handed back", self._work.lease.job_id)
+            log.warning("job %s: places could not be handed back", self._job.lease.job_id)
         else:
-            await reopen(rows, self._work.vendor_id)
+            await reopen(rows, self._job.vendor_id)
 
 
 class Claimer(Protocol):
-    """For one stream."""
+    """Claims messages for one stream."""
 
     async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
-        """For at most so many messages from the cursor on."""
+        """The permits for at most `most` messages from the cursor on."""
 
-    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
-        """In the order of their ids; the other places are nobody's. latest: as in PermittedCall."""
+    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
+        """Claims messages in the order of their ids; permits that are left are unused. latest: as in PermittedCall."""
 
 
-def claimer(work: LeasedJob) -> Claimer:
-    return ByCount() if work.adapter.capabilities.cost is one_unit else ByCost(work)
+def claimer(job: LeasedJob) -> Claimer:
+    return ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
 
 
 class ByCount:
-    """The usual way: what is claimed is looked at by its sender only afterwards."""
+    """Each message costs one unit, so letters are made after the claim."""
 
     async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
         return Need(most, 1)
 
-    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
-        messages = await claims.claim(connection, words | {"most": grant.units})
-        return [PermittedCall(one, (place,), latest) for one, place in zip(messages, grant.places(), strict=False)]
+    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
+        messages = await claims.claim(connection, params | {"most": grant.units})
+        return [PermittedCall(one, (permit,), latest) for one, permit in zip(messages, grant.places(), strict=False)]
 
 
 class Priced(NamedTuple):
-    """A message with what its letter costs; 0: it is not called, `letter` says why."""
+    """A message and the cost of its letter in units; 0: it is not called, and `letter` says why."""
 
     message: ClaimedMessage
     letter: Letter | Refused
@@ -254,15 +256,15 @@ class Priced(NamedTuple):
 
 
 class ByCost:
-    """Looks ahead: letters are made and priced before there are places for them.
+    """Makes and prices letters before it asks for permits.
 
-    They go in their order: a dear one that has no place yet is not passed by cheap ones behind it.
+    They are called in order: cheap letters do not overtake a dear one that has to wait.
     """
 
-    def __init__(self, work: LeasedJob) -> None:
-        self._work, self._cost = work, work.adapter.capabilities.cost
+    def __init__(self, job: LeasedJob) -> None:
+        self._job, self._cost = job, job.adapter.capabilities.cost
         self._ahead: deque[Priced] = deque()
-        self._cursor = work.first
+        self._cursor = job.first
 
     async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
         await self._look_ahead(connection, cursor, most)
@@ -270,27 +272,27 @@ class ByCost:
         self._next = [_within(priced, smallest) for priced in list(self._ahead)[:most]]
         return Need(sum(priced.units for priced in self._next), self._next[0].units if self._next else 0)
 
-    async def claim(self, connection: Any, words: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
+    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
         fitting = {priced.message.id: priced for priced in _prefix(self._next, grant.units)}
         units = [priced.units for priced in fitting.values()]
-        messages = await claims.claim_these(connection, words, list(fitting), units)
-        places = iter(grant.places())
-        tickets = []
+        messages = await claims.claim_these(connection, params, list(fitting), units)
+        permits = iter(grant.places())
+        calls = []
         for message in messages:
             _, letter, cost = fitting[message.id]
-            tickets.append(PermittedCall(message, tuple(next(places) for _ in range(cost)), latest, letter))
-        return tickets
+            calls.append(PermittedCall(message, tuple(next(permits) for _ in range(cost)), latest, letter))
+        return calls
 
     async def _look_ahead(self, connection: Any, cursor: int, most: int) -> None:
-        if cursor < self._cursor:  # what was not sent goes again, from the start
+        if cursor < self._cursor:  # the stream begins again from the start
             self._ahead.clear()
         self._cursor = cursor
         while self._ahead and self._ahead[0].message.id < cursor:
             self._ahead.popleft()
         if len(self._ahead) < most:
             after = self._ahead[-1].message.id + 1 if self._ahead else cursor
-            found = await claims.ahead(connection, self._work.lease, after, self._work.end, most - len(self._ahead))
-            self._ahead.extend(map(self._price, found, await letters_in_turn(self._work, found)))
+            found = await claims.ahead(connection, self._job.lease, after, self._job.end, most - len(self._ahead))
+            self._ahead.extend(map(self._price, found, await letters_in_turn(self._job, found)))
 
     def _price(self, message: ClaimedMessage, letter: Letter | Refused) -> Priced:
         return Priced(message, letter, max(1, self._cost(letter)) if isinstance(letter, Letter) else 0)
@@ -299,12 +301,12 @@ class ByCost:
 def _within(priced: Priced, smallest: int | None) -> Priced:
     if smallest is None or priced.units <= smallest:
         return priced
-    reason = f"it takes {priced.units} places of the vendor's limit, which has {smallest}"
+    reason = f"it costs {priced.units} units, more than the limit of {smallest}"
     return Priced(priced.message, Refused(TOO_DEAR, reason), 0)
 
 
 def _prefix(priced: list[Priced], units: int) -> list[Priced]:
-    """The first of them that cost no more than so many units together."""
+    """The first letters that together cost at most so many units."""
     fitting = []
     for one in priced:
         units -= one.units

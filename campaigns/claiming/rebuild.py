@@ -22,11 +22,11 @@ PLOTTED = timedelta(days=8)  # as long as the plots of the operations page may l
 
 
 def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
-    """Writes the window anew under the next generation; False if somebody else just did.
+    """Writes the window anew under the next generation; False if another process just did.
 
-    The vendor's row is locked: claims under the old generation are committed and in the ledger, or they claim
-    nothing. If the transaction fails after Redis was written, the generations differ and the next one rebuilds.
-    Raises Unreachable if Redis is away or its clock is off, or the store was taken over.
+    The vendor's row is locked: claims under the old generation are committed and in the ledger, or claim nothing. If
+    the transaction fails after Redis was written, the generations differ and the next call rebuilds. Raises
+    ThrottleUnreachable if Redis is away or its clock is off, or if the store was taken over.
     """
     with transaction.atomic():
         if why := guard.halted():  # its ledger may lack the last calls
@@ -45,14 +45,14 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         failpoints.here("mid_rebuild")
         if answer is not None and not isinstance(answer, Lost):
             raise ThrottleUnreachable(f"its clock differs by {answer.seconds:.1f} s")
-        if isinstance(answer, Lost):  # as new a generation stands there: ours in the database was behind
+        if isinstance(answer, Lost):  # Redis has this generation already: the database was behind
             Vendor.objects.filter(pk=vendor_id).update(generation=F("generation") + 1)
     failpoints.here("after_rebuild")
     return True
 
 
 async def rebuild_lost(scope: Scope) -> None:
-    """The log under which this scope was read is lost: `rebuild` for a coroutine, by whoever comes first."""
+    """`rebuild` in a thread, for a coroutine that read this scope and found its window lost."""
     await asyncio.to_thread(_rebuild_lost, scope)
 
 
@@ -68,7 +68,7 @@ def _rebuild_lost(scope: Scope) -> None:
 
 
 def forget(older_than: timedelta) -> int:
-    """Deletes lines of the ledger that no window reaches any more, and minutes that no plot does."""
+    """Deletes rows of the ledger that no window needs any more, and minutes that no plot does; returns how many."""
     Minute.objects.filter(at__lt=Now() - PLOTTED).delete()
     longest = RateLimit.objects.aggregate(longest=Max("seconds"))["longest"] or 0.0
     reach = timedelta(seconds=longest) + older_than

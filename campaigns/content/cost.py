@@ -1,8 +1,7 @@
-"""What rendering a template costs, where it is more than to put fields in their places: counting nodes in its tree.
+"""The cost of rendering a template that does more than show fields: puts nodes that count steps into its tree.
 
-Steps are counted, which come to about a quarter of a microsecond each: one for each part of the template, each time
-that a loop comes to it, and more for what goes through a large value. The same letter takes the same steps everywhere,
-so what was taken at a door is sent.
+A step is about a quarter of a microsecond: one for each part of the template, each time that a loop runs it, and more
+for reading a large value. The same letter takes the same steps on every machine, so what was accepted can be sent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,23 +11,23 @@ from jinja2 import nodes, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-TEXT, LISTED = 100, 10  # characters of a text, and of the fields in all, that are gone through in a step
-# No template can write these names: they have spaces in them.
+TEXT, LISTED = 100, 10  # characters read in a step: of a text, and of all fields together
+# Templates cannot contain these names, because they have spaces in them.
 COUNTED, CHARGED, METER = "counted rounds", "charged value", "steps left"
-# Filters that look at a value's beginning only, and those that go through all of it in Python.
+# Filters that read only the beginning of a value; nodes that may read values; filters that read all of it in Python.
 CHEAP = {"count", "d", "default", "first", "last", "length"}
 LOOKING = nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand, nodes.Concat, nodes.Output, nodes.Getitem
 DEAR = {"dictsort", "sort", "title", "unique", "urlencode"}
 
 
 def weight(node: nodes.Node) -> int:
-    """Parts that are gone through when this one is; the inside of a loop counts for itself."""
+    """How many parts run with this one; the body of a loop is counted by its rounds."""
     inside = [node.iter] if isinstance(node, nodes.For) else node.iter_child_nodes()
     return 1 + sum(map(weight, inside))
 
 
 def count(tree: nodes.Template) -> None:
-    """Each round of a loop costs its parts; what may go through a large value costs by its size."""
+    """Puts counters into the tree: each round of a loop costs its parts, and reading a value costs by its size."""
     rounds = [
         (loop, 1 + sum(map(weight, loop.iter_child_nodes(("iter", "target"))))) for loop in tree.find_all(nodes.For)
     ]

@@ -1,7 +1,7 @@
-"""What a campaign says to each recipient: Jinja2 cut down to what a letter needs, and fast where it is plain.
+"""Compiles and renders templates: Jinja2 cut down to what a letter needs, with a fast path for plain templates.
 
-A template may show fields, choose and repeat; it can neither calculate, call nor include, so that nothing in it grows
-without bound or reaches outside. Values are never rendered again. `recipient` is a name of its own in every template.
+A template may show fields, choose and repeat. It can neither calculate, call nor include, so that nothing in it grows
+without bound or reaches outside. Values are never rendered again. `recipient` is defined in every template.
 """
 
 import re
@@ -18,10 +18,10 @@ from markupsafe import escape
 from campaigns.content import cost
 
 MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
-ESCAPED = 5  # characters that HTML makes of one, at most: &#34;
+ESCAPED = 5  # characters into which HTML escapes one, at most: &#34;
 MAX_STEPS = 50_000  # of one message (campaigns/content/cost.py)
 TOKEN = 100  # steps that it takes to compile a name, a sign, or a stretch of text
-OUTPUT = 1_000  # characters that are put together in a step
+OUTPUT = 1_000  # characters joined in a step
 MAX_TOKENS = 5_000  # names, signs and stretches of text that a template consists of
 RECIPIENT = "recipient"
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -49,16 +49,16 @@ class OverBudget(Exception):
 
 
 class Budget:
-    """Steps for several messages together. This one never ends; each message ends at MAX_STEPS by itself."""
+    """Steps for several messages together. This one is unlimited; each message still has its MAX_STEPS."""
 
     left = 0
 
     def draw(self) -> int:
-        """So many more steps may be taken. Raises OverBudget."""
+        """Grants so many more steps. Raises OverBudget."""
         return MAX_STEPS
 
     def spend(self, steps: int) -> None:
-        """Raises OverBudget."""
+        """Takes steps. Raises OverBudget."""
         self.left -= steps
         while self.left < 0:
             self.left += self.draw()
@@ -74,7 +74,7 @@ class StepMeter:
         self._left, self._volume = MAX_STEPS, -1
 
     def spend(self, steps: int) -> None:
-        """Raises TooManySteps, OverBudget."""
+        """Takes steps. Raises TooManySteps, OverBudget."""
         self._left -= steps
         if self._left < 0:
             raise TooManySteps(f"it takes more than {MAX_STEPS:,} steps to render: fewer rounds, or smaller fields")
@@ -84,7 +84,7 @@ class StepMeter:
 
     @property
     def volume(self) -> int:
-        """Characters of all fields together, as they would be shown."""
+        """Characters of all fields together, as text."""
         if self._volume < 0:
             self._volume = len(str(self._values))
         return self._volume
@@ -95,16 +95,16 @@ Render = Callable[[Values, StepMeter], str]
 
 
 class TemplateError(ValueError):
-    """The template is not one, or it cannot be rendered for a recipient. The text says why, for people."""
+    """The template is wrong, or cannot be rendered for a recipient. The text says why, for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
     """A campaign's compiled subject and body.
 
-    fields: names that each recipient's params must have; required: those of them that must not be empty either,
-    because they are shown as they are, unconditionally; subject_fields: those of the subject. safe: so many characters
-    of printable fields, all there, cannot but be rendered; -1 unless all templates only put fields in their places.
+    fields: names that each recipient's params must have; required: those of them that must not be empty, because they
+    are always shown as they are; subject_fields: those of the subject. safe: if no required field is empty, printable
+    fields with at most so many characters together are certain to be rendered; -1 unless both templates are plain.
     """
 
     fields: frozenset[str]
@@ -116,7 +116,7 @@ class Content:
 
     @property
     def plain(self) -> bool:
-        """It only puts fields in their places, which takes hardly a step."""
+        """Both templates only show fields, which takes hardly a step."""
         return self.safe >= 0
 
     def render(self, recipient: str, params: Values, budget: Budget | None = None) -> tuple[str, str]:
@@ -135,7 +135,7 @@ class Content:
 
 
 def compile(subject: str, body: str, html: bool, budget: Budget | None = None) -> Content:
-    """Compile once, render often. With html, fields are escaped in the body. Raises as render does."""
+    """Compiles once for many renderings. html: fields are escaped in the body. Raises as `render` does."""
     if LINE_BREAK.search(subject):
         raise TemplateError("the subject has a line break in it")
     parts = _Part("subject", subject, autoescape=False), _Part("body", body, autoescape=html)
@@ -160,7 +160,7 @@ class _Part:
             raise TemplateError(f"the {what} is longer than {MAX_SIZE:,} characters")
         self.what = what
         self.environment = _environment(autoescape)
-        with _in_words(what):
+        with _naming(what):
             self.tokens = _count_tokens(self.environment, source)
             self.tree = self.environment.parse(source)
             for node in self.tree.find_all(nodes.Node):
@@ -174,19 +174,19 @@ class _Part:
 
     @property
     def safe(self) -> int:
-        """Characters of fields that surely fit where they are shown."""
+        """How many characters of fields are certain to fit; -1 if the template is not plain."""
         if not self.plain:
             return -1
         literals = sum(len(piece.data) for piece in self.pieces if isinstance(piece, nodes.TemplateData))
-        places = sum(isinstance(piece, nodes.Name) for piece in self.pieces)
-        return (MAX_SIZE - literals) // (ESCAPED * max(1, places))
+        shown = sum(isinstance(piece, nodes.Name) for piece in self.pieces)
+        return (MAX_SIZE - literals) // (ESCAPED * max(1, shown))
 
     def renderer(self) -> Render:
-        with _in_words(self.what):
+        with _naming(self.what):
             return self._splice() if self.plain else self._jinja()
 
     def _splice(self) -> Render:
-        """Literals and fields by turns, as Jinja would put them together, without Jinja."""
+        """Joins literals and fields as Jinja would, without Jinja."""
         parts, names = [""], []
         for piece in self.pieces:
             if isinstance(piece, nodes.Name):
@@ -226,7 +226,7 @@ class _Part:
                 meter.spend(size // OUTPUT)
             except (TemplateError, OverBudget):
                 raise
-            except Exception as error:  # whatever a filter makes of a value
+            except Exception as error:  # whatever a filter raises for a value
                 raise TemplateError(f"{error}") from error
             return "".join(chunks)
 
@@ -242,7 +242,7 @@ def _environment(autoescape: bool) -> Environment:
 
 
 def _permit(node: nodes.Node) -> None:
-    """Raises TemplateError for what only a program needs."""
+    """Raises TemplateError for what templates may not use."""
     name = getattr(node, "name", None) or getattr(node, "attr", None)
     if type(node).__name__ not in NODES or getattr(node, "recursive", False):
         raise TemplateError(f"{type(node).__name__.lower()!r} is not for templates (line {node.lineno})")
@@ -251,7 +251,7 @@ def _permit(node: nodes.Node) -> None:
 
 
 def _count_tokens(environment: Environment, source: str) -> int:
-    """Raises TemplateError as soon as there are too many; the parser takes far longer for each than this."""
+    """Counts tokens; raises TemplateError at MAX_TOKENS, because the parser takes far longer for each."""
     count = 0
     for count, _ in enumerate(environment.lexer.tokeniter(source, None), start=1):
         if count > MAX_TOKENS:
@@ -264,7 +264,7 @@ def _too_long() -> NoReturn:
 
 
 @contextmanager
-def _in_words(what: str) -> Iterator[None]:
+def _naming(what: str) -> Iterator[None]:
     try:
         yield
     except TemplateSyntaxError as error:

@@ -1,7 +1,7 @@
-"""Calls outside a stream, one at a time, for whoever settles doubts: under the limits, gates and ledger of a stream's.
+"""Single calls for doubts, under the same limits, checks and ledger as the calls of a stream.
 
-The order is the same: places in the vendor's window, then the statement that allows the call and writes the ledger in
-one commit, then the call; and what the vendor says of the login, the account or waiting is acted upon.
+The order is the same: permits of the vendor's limits, then one commit that allows the call and writes the ledger, then
+the call; and what the vendor says of the login, the account or waiting takes effect.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from vendors.outcomes import RETRY_DEFAULT, InDoubt, NotSent, Outcome
 log = logging.getLogger(__name__)
 
 SLACK = 2.0  # seconds between a grant and the start of the call under it
-PATIENCE = 5.0  # seconds that all calls together wait for places
-UNANSWERED = 3  # calls in a row without a clear answer, after which the vendor is left alone
-REBUILDS = 20  # each raises the generation by one; Redis may be so far ahead of a database that was restored
+PATIENCE = 5.0  # seconds that all calls together wait for permits
+UNANSWERED = 3  # calls in a row without a clear answer, after which no more are made
+REBUILDS = 20  # each raises the generation by one; Redis may be so many ahead of a restored database
 
 SingleOutcome = Outcome | None
 Allow = Callable[[Scope], Awaitable[bool | None]]
 
 
 class CredentialClosed(Exception):
-    """Nobody may be called over this credential now; no call was made."""
+    """The credential may not be used now; no call was made."""
 
 
 class SingleCalls:
-    """One credential's. `over`: why no more calls should be made, as the last answer has it; empty: go on."""
+    """Calls over one credential. over: why no more calls should be made, by the last answer; empty: go on."""
 
     def __init__(
         self, adapter: Adapter, vendor_id: int, credential_id: int, throttle: AsyncThrottle, rows: Any
@@ -49,11 +49,11 @@ class SingleCalls:
         return self._adapter.deadline + SLACK
 
     async def call(self, units: int, allow: Allow, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
-        """A call that costs so many units. Raises Shut; NotSent also where `allow` says no.
+        """Makes a call that costs so many units; NotSent also if it is not allowed. Raises CredentialClosed.
 
-        allow: the statement; None: the way is shut by now.
+        allow: the statement that allows the call; it returns None if the credential may not be used any more.
         """
-        found = await self._place(units)
+        found = await self._permit(units)
         if isinstance(found, Never):
             return NotSent(f"it costs {units}, more than the limit of {found.units}")
         scope, grant = found
@@ -62,14 +62,14 @@ class SingleCalls:
             await self._hand_back(self._throttle.cancel, scope, grant)
             await limits.reopen(self._rows, self._vendor_id)
             if allowed is None:
-                raise CredentialClosed("paused, closed or under other terms by now")
+                raise CredentialClosed("paused, closed or under other limits by now")
             return NotSent("not allowed any more: stopped, settled, or it took too long")
         answer = await self._in_time(grant, start)
         await self._hand_back(self._throttle.done, scope, grant)
         await self._act_upon(answer)
         return answer
 
-    async def _place(self, units: int) -> tuple[Scope, Grant] | Never:
+    async def _permit(self, units: int) -> tuple[Scope, Grant] | Never:
         for _ in range(REBUILDS):
             scope = await limits.read_vendor(self._rows, self._vendor_id, self._credential_id)
             if scope is None:
@@ -86,24 +86,24 @@ class SingleCalls:
                 return answer
             if not isinstance(answer, Lost):
                 await self._wait(answer)
-        raise CredentialClosed("no place in the vendor's window")
+        raise CredentialClosed("rate limit reached")
 
     async def _wait(self, answer: Any) -> None:
-        """For a place that is free soon; senders want it, too."""
+        """Waits for a permit that is free soon, which a sender may take first."""
         if not isinstance(answer, Wait) or answer.seconds > self._patience:
-            raise CredentialClosed("no place in the vendor's window")
+            raise CredentialClosed("rate limit reached")
         self._patience -= answer.seconds
         await asyncio.sleep(answer.seconds)
 
     async def _hand_back(self, verb: Any, scope: Scope, grant: Grant) -> None:
         try:
             await verb(scope, grant.places())
-        except ThrottleUnreachable:  # they run out by themselves, later
+        except ThrottleUnreachable:  # they expire by themselves
             log.warning("vendor %s: places could not be handed back", self._vendor_id)
 
     async def _in_time(self, grant: Grant, start: Callable[[], Awaitable[SingleOutcome]]) -> SingleOutcome:
         if time.monotonic() > grant.deadline - self._adapter.deadline:
-            return NotSent("its place was too old to start a call")
+            return NotSent("its permit was too old to start a call")
         try:
             async with asyncio.timeout(self._adapter.deadline):
                 return await start()
@@ -114,7 +114,7 @@ class SingleCalls:
             return InDoubt(f"{type(error).__name__} in the adapter")
 
     async def _act_upon(self, answer: SingleOutcome) -> None:
-        """As a stream does: a login that is refused pauses the credential, being asked to wait closes it."""
+        """Pauses or closes the credential as the answer asks, like a stream."""
         if not isinstance(answer, InDoubt | NotSent):
             self._unanswered = 0
         elif answer.pause:

@@ -1,7 +1,7 @@
-"""What ends a job's stay in ops: finalise, recover, finish a parent. Each verb is one transaction.
+"""Step 7: finalise jobs, recover them from lost senders, finish parents.
 
-Finalising touches only rows of its own job's key range and job number: the known systems un-dequeued other campaigns'
-rows here (promise P7).
+Finalising changes only rows of its own job's key range and number; in the systems of the documents it put other
+campaigns' rows back, too (promise P7).
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ OPEN = """
 SELECT EXISTS (SELECT FROM campaigns_opsmessage WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
     AND sent_at IS NOT NULL AND delivered_at IS NULL AND in_doubt_at IS NULL)
 """
-# What was never called goes back to waiting; the rest takes its result along.
+# Messages that were never called wait again; the others keep their result.
 BACK = """
 WITH moved AS (
     DELETE FROM campaigns_opsmessage WHERE id >= %(low)s AND id < %(high)s AND job_id = %(job)s RETURNING *
@@ -51,11 +51,11 @@ FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
 
 
 def finalise(job_id: int) -> bool:
-    """SENT or STOPPED -> LOGGED if no answer is open any more: ops back to the ground truth, ops rows deleted.
+    """SENT or STOPPED -> LOGGED if no call is open: writes ops back to the ground truth; whether it did.
 
-    A job that was SENT is READY again if one of its messages turns out to be waiting: a sender that was thought dead
-    has proved that its call was never made. But not if a person has said stop meanwhile. In slices, each a
-    transaction, so that no lock is held for long; the last one logs. Two at once: one logs.
+    A SENT job is READY again if one of its messages turns out to be waiting, because a sender that was thought dead
+    has proved that its call was never made; not if the job was stopped meanwhile. Works in slices, each a transaction,
+    so that no lock is held for long; the last slice logs. Of two at once, one logs.
     """
     with connection.cursor() as cursor:
         ended = _ended(cursor, job_id)
@@ -64,40 +64,40 @@ def finalise(job_id: int) -> bool:
     failpoints.here("before_finalise")
     first, end = ended
     for low in range(first, end, SLICE):
-        words = {"job": job_id, "first": first, "end": end, "low": low, "high": min(low + SLICE, end)}
-        if not _slice(words):
+        params = {"job": job_id, "first": first, "end": end, "low": low, "high": min(low + SLICE, end)}
+        if not _slice(params):
             return False
     failpoints.here("after_finalise")
     return True
 
 
-def _slice(words: dict[str, int]) -> bool:
+def _slice(params: dict[str, int]) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
-        hold([words["job"]])
-        if not _ended(cursor, words["job"]) or _one(cursor, OPEN, words)[0]:
+        hold([params["job"]])
+        if not _ended(cursor, params["job"]) or _one(cursor, OPEN, params)[0]:
             return False
-        cursor.execute(BACK, words)
+        cursor.execute(BACK, params)
         failpoints.here("mid_finalise")
-        if words["high"] < words["end"]:
+        if params["high"] < params["end"]:
             return True
-        *counted, waiting = _one(cursor, COUNT, words)
+        *counted, waiting = _one(cursor, COUNT, params)
         counts = dict(zip(COUNTERS, counted, strict=True))
         ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
-        mine = Job.objects.filter(pk=words["job"])
+        mine = Job.objects.filter(pk=params["job"])
         if waiting and move(mine.filter(stopped_at=None), "again", **counts, **ends):
             return False
         return move(mine, "log", finished_at=Now(), **counts, **ends) == 1
 
 
 def _ended(cursor: Any, job_id: int) -> tuple[int, int] | None:
-    """First message and end of a job that is to be finalised."""
+    """(first message, end) of a job that is to be finalised; None: it is not."""
     cursor.execute(ENDED, {"job": job_id})
     row: tuple[int, int] | None = cursor.fetchone()
     return row
 
 
-def _one(cursor: Any, statement: str, words: dict[str, int]) -> tuple[Any, ...]:
-    cursor.execute(statement, words)
+def _one(cursor: Any, statement: str, params: dict[str, int]) -> tuple[Any, ...]:
+    cursor.execute(statement, params)
     row: tuple[Any, ...] = cursor.fetchone()
     return row
 
@@ -114,10 +114,11 @@ SELECT count(*), coalesce(sum(units), 0) FROM doubted
 
 
 def recover(job_id: int, lease: timedelta) -> bool:
-    """Nobody answers for the job's open calls any more: they are in doubt, and the job goes first again.
+    """Takes a job from a sender that is silent for longer than the lease: its open calls are in doubt.
 
-    A job that was SENT or STOPPED meanwhile keeps its state and can be finalised then. The fence goes up, so the
-    sender, should it wake up, claims nothing more; what it knows of acceptances is still recorded.
+    The job is RECOVERING and is taken first again; if it was SENT or STOPPED it keeps its status and can be finalised.
+    The fence is raised, so that the sender, should it wake up, claims nothing more; acceptances that it knows of are
+    still recorded. False: the job is not abandoned.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         hold([job_id])
@@ -136,7 +137,7 @@ def recover(job_id: int, lease: timedelta) -> bool:
 
 
 def _abandoned(lease: timedelta) -> Q:
-    """Jobs whose sender has not been heard of for longer than a lease, or that have open calls and no sender."""
+    """Jobs without a heartbeat for longer than a lease, or with open calls and no sender."""
     calls = OpsMessage.objects.filter(OPEN_CALL, job=OuterRef("pk"), id__gte=OuterRef("first_message"))
     calls = calls.filter(id__lt=OuterRef("first_message") + OuterRef("size"))
     silent = Q(status__in=(Status.SENDING, Status.SENT, Status.STOPPED), heartbeat_at__lt=Now() - lease)
@@ -144,10 +145,10 @@ def _abandoned(lease: timedelta) -> Q:
 
 
 def finish_parent(parent_id: int) -> bool:
-    """P_ASSIGNED -> P_FINISHED if all children are logged; its counters are theirs. Called by chord, bell and sweep.
+    """P_ASSIGNED -> P_FINISHED if all children are logged; its counters become their sums. Whether it did.
 
-    One that was stopped before it was cut, and of which only a child was sent again, is P_STOPPED again. A leaf is left
-    as it is.
+    A parent that was stopped before it was cut, and of which only a child was sent again, is P_STOPPED again. Leaves
+    stay as they are.
     """
     with transaction.atomic():
         hold([parent_id])
@@ -165,24 +166,24 @@ def finish_parent(parent_id: int) -> bool:
 
 
 def silent(lease: timedelta) -> list[int]:
-    """Jobs whose open calls nobody answers for any more."""
+    """Jobs to recover."""
     return list(Job.objects.filter(_abandoned(lease)).values_list("pk", flat=True))
 
 
 def unstarted(lease: timedelta) -> list[Job]:
-    """Jobs that a caster claimed and whose bell nobody has answered, or whose sender died before it started."""
+    """Jobs that a mailcaster claimed and no sender started: to be notified about again, by one sweep only."""
     held = Job.objects.filter(status=Status.ENQUEUED, heartbeat_at__lt=Now() - lease).select_related("vendor")
     return [job for job in held if _touch(job)]
 
 
 def _touch(job: Job) -> bool:
-    """Of two sweeps, one rings."""
+    """Renews the heartbeat; False: another sweep was first."""
     mine = Job.objects.filter(pk=job.pk, fence=job.fence, heartbeat_at=job.heartbeat_at)
     return mine.update(heartbeat_at=Now()) == 1
 
 
 def ended() -> list[int]:
-    """Jobs that wait to be finalised."""
+    """Jobs to finalise."""
     return list(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
 
 

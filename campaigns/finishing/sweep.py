@@ -1,4 +1,4 @@
-"""The sweep: finds by the rows what a lost bell or a killed worker left undone (document 003, RECOVERING)."""
+"""The sweep: finds by the rows what a lost notification or a killed worker left undone (document 003, RECOVERING)."""
 
 import logging
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ WAITING = (Status.RECOVERING, Status.DISPATCHED, Status.P_QUEUED, Status.P_ASSIG
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What was mended, and who has to be rung."""
+    """What a sweep did, and what has to be notified."""
 
     recovered: list[int]
     finalised: list[int]
     unanswered: list[Job]
-    vendors_with_work: set[int]
+    vendors_waiting: set[int]
     nights_due: list[int]
 
 
 def sweep(lease: timedelta) -> Swept:
-    """Two sweeps at once share the work: each step is a conditional statement of its own."""
+    """Does all that is overdue. Two sweeps at once do no harm: each step is a conditional statement."""
     if (why := failover_queries.notice()) is not None:
         log.warning("nothing is called: %s", why)
     recovered = [job_id for job_id in finalizer.silent(lease) if finalizer.recover(job_id, lease)]
@@ -43,12 +43,12 @@ def sweep(lease: timedelta) -> Swept:
         finalizer.finish_parent(parent_id)
     dispatcher.dispatch_ready()
     if why is None:
-        rebuild.forget(timedelta(hours=1))  # else it is asked which claims the rows know
-    return Swept(recovered, finalised, finalizer.unstarted(lease), _vendors_with_work(), _nights_due())
+        rebuild.forget(timedelta(hours=1))  # a recovery needs the ledger as it is
+    return Swept(recovered, finalised, finalizer.unstarted(lease), _vendors_waiting(), _nights_due())
 
 
-def _vendors_with_work() -> set[int]:
-    """A paused vendor's only work is what has to be seen to expire."""
+def _vendors_waiting() -> set[int]:
+    """Vendors with waiting jobs and an idle mailcaster; of paused vendors only overdue jobs count, which expire."""
     waits = Job.objects.filter(status__in=WAITING)
     waiting = waits.filter(vendor__paused=False).values("vendor_id")
     paused = Vendor.objects.filter(paused=True)
@@ -60,6 +60,6 @@ def _vendors_with_work() -> set[int]:
 
 
 def _nights_due() -> list[int]:
-    """Beat may have been down over the moment; the row of the run makes it once."""
+    """Vendors whose nightly run beat may have missed; the run's row makes it happen once."""
     now = timezone.now()
     return [vendor.pk for vendor in Vendor.objects.all() if nightly.is_due(vendor, now)]

@@ -1,4 +1,4 @@
-"""The sender: takes a leaf job, streams its messages to the vendor, lets go (documents 000 and 001, steps 4 to 6)."""
+"""Step 6, send: a sender takes a leaf, streams its messages to the vendor, and lets go (documents 000 and 001)."""
 
 from campaigns.sending.sender import Sender, send
 

@@ -1,12 +1,11 @@
-"""The connections of one sender: who is in a call, what came back, and the writing down of it.
+"""The calls in flight of one job: makes them, and records their results in batches.
 
-A message takes up room from its claim until its result is stored, so that a kill leaves at most `size` in doubt.
-A slow answer holds up its own place only.
+A message counts as in flight from its claim until its result is stored, so that a kill leaves at most `size` in doubt.
+A slow answer blocks its own connection only.
 
-Equal refusals at the start of a job: they speak of us, not of so many recipients one after the other.
-
-Counted from the job's first answer until the vendor accepts one of its messages, over all of its senders. What a person
-has resumed after is not counted again.
+Also counts equal refusals at the start of a job: many of them in a row speak of us and not of the recipients. They are
+counted from the job's first answer until the vendor accepts one of its messages, over all its senders, and anew after
+somebody has resumed it.
 """
 
 import asyncio
@@ -40,9 +39,9 @@ FROM campaigns_job j LEFT JOIN LATERAL (
 
 
 class EqualRefusals:
-    """Of one job. most: so many in a row are too many; 0: any number is borne. over: nothing is counted any more.
+    """The equal refusals of one job. most: so many in a row are too many, 0: no limit. over: counting has ended.
 
-    waiting: good answers of which it is not decided yet whether they speak for the vendor's health after all.
+    waiting: good answers that may still turn out to be such refusals, and then count against the vendor's health.
     """
 
     def __init__(self, most: int) -> None:
@@ -51,7 +50,7 @@ class EqualRefusals:
         self._length = self.waiting = 0
 
     async def read(self, connection: Any, job_id: int) -> None:
-        """What the job's earlier senders heard."""
+        """Reads the last answers that the job's earlier senders got."""
         if self.over:
             return
         cursor = await connection.execute(SO_FAR, {"job": job_id, "most": self._most})
@@ -65,7 +64,7 @@ class EqualRefusals:
         return not self.over and self._length >= self._most
 
     def note(self, outcome: Outcome) -> bool:
-        """Does this answer belong to a row of equal refusals?"""
+        """Counts an outcome; whether it is one of a row of equal refusals."""
         if isinstance(outcome, Accepted):
             self.over = True
         if self.over or not isinstance(outcome, Refused) or outcome.code in OURS or OF_ONE.match(outcome.sub_type):
@@ -76,10 +75,10 @@ class EqualRefusals:
         return True
 
     def said(self) -> NotSent:
-        """What that many of them mean."""
+        """The outcome that so many equal refusals amount to: a pause of the credential."""
         assert self._last is not None
-        words = f"{self._last.code} {self._last.sub_type}".strip()
-        reason = f"{self._length} messages in a row were refused with the same words: {words}: check the account"
+        text = f"{self._last.code} {self._last.sub_type}".strip()
+        reason = f"{self._length} messages in a row were refused with the same words: {text}: check the account"
         return NotSent(reason, scope="credential", pause=True)
 
 
@@ -92,7 +91,7 @@ Said = NotSent | InDoubt
 
 
 def heavier(one: Said | None, other: Said) -> Said:
-    """Of two things that a vendor said to everybody, the one that holds longer: a pause, a stated wait, any."""
+    """Of two refusals that concern the credential, the one that holds longer: a pause, a stated wait, any other."""
 
     def weight(said: Said) -> tuple[bool, float]:
         wait = said.retry_after if isinstance(said, NotSent) else None
@@ -102,43 +101,43 @@ def heavier(one: Said | None, other: Said) -> Said:
 
 
 class CallPool:
-    """Runs the calls. `write(answers, places)` stores what came of them, in batches.
+    """Makes the calls. `write(answers, permits)` stores results in batches.
 
-    A place whose letter was not called after all counts as used, as it does in the ledger.
+    A permit whose letter was not called after all counts as used, as it does in the ledger.
     """
 
-    def __init__(self, work: LeasedJob, write: Write) -> None:
-        self.size = work.adapter.concurrency * work.adapter.capabilities.batch_max
-        self.taken = 0
+    def __init__(self, job: LeasedJob, write: Write) -> None:
+        self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
+        self.in_flight = 0
         self._busy = 0  # connections in a call
-        self.refusal: Said | None = None  # the vendor could not be called, or asked everybody to wait
+        self.refusal: Said | None = None  # the vendor could not be called, or asked us to wait
         self.good = 0  # answers since then
-        self.not_sent = 0  # messages that went back to waiting, and may go at once
-        self.put_off = 0  # those that have to wait for a time of their own
+        self.not_sent = 0  # messages that wait again and may be called at once
+        self.put_off = 0  # messages that the vendor has put off
         self.refusals = EqualRefusals(settings.EQUAL_REFUSALS)
-        self.well = self.ill = 0  # answers that speak for or against the vendor's health, not told yet
-        self.trouble = ""  # what the last one against it said, without to whom it was
-        self._work, self._write = work, write
-        self._deadlines = Deadlines(work.adapter.deadline)
-        self._tickets: asyncio.Queue[PermittedCall] = asyncio.Queue()
+        self.well = self.ill = 0  # answers for and against the vendor's health that are not reported yet
+        self.trouble = ""  # the text of the last bad answer, without the recipient
+        self._job, self._write = job, write
+        self._deadlines = Deadlines(job.adapter.deadline)
+        self._queue: asyncio.Queue[PermittedCall] = asyncio.Queue()
         self._answers: list[CallResult] = []
-        self._places: list[str] = []
+        self._permits: list[str] = []
         self._answered, self._freed = asyncio.Event(), asyncio.Event()
 
     @property
     def free(self) -> int:
-        """For no more than can be called at once: beside a round that is not full, places would grow too old."""
-        adapter = self._work.adapter
+        """How many more messages can be called at once now; permits for more would become too old."""
+        adapter = self._job.adapter
         idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
-        return min(self.size - self.taken, max(0, idle - self._tickets.qsize()))
+        return min(self.size - self.in_flight, max(0, idle - self._queue.qsize()))
 
-    def enter(self, tickets: list[PermittedCall]) -> None:
-        self.taken += len(tickets)
-        for ticket in tickets:
-            self._tickets.put_nowait(ticket)
+    def submit(self, calls: list[PermittedCall]) -> None:
+        self.in_flight += len(calls)
+        for call in calls:
+            self._queue.put_nowait(call)
 
     async def wait(self, seconds: float) -> None:
-        """Until somebody leaves, at most `seconds`."""
+        """Waits until a result is stored, at most `seconds`."""
         self._freed.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -146,19 +145,19 @@ class CallPool:
         except TimeoutError:
             pass
 
-    async def serve(self) -> None:
+    async def run(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._record())
-            for _ in range(self._work.adapter.concurrency):
+            for _ in range(self._job.adapter.concurrency):
                 group.create_task(self._calls())
 
     async def _calls(self) -> None:
-        tickets, most = self._tickets, self._work.adapter.capabilities.batch_max
+        calls, most = self._queue, self._job.adapter.capabilities.batch_max
         while True:
-            batch = [await tickets.get()]
-            while len(batch) < most and not tickets.empty():
-                batch.append(tickets.get_nowait())
+            batch = [await calls.get()]
+            while len(batch) < most and not calls.empty():
+                batch.append(calls.get_nowait())
             self._busy += 1
             await self._call(batch)
             self._busy -= 1
@@ -167,23 +166,23 @@ class CallPool:
         letters: list[Letter] = []
         called: list[PermittedCall] = []
         made = [one.letter for one in batch if one.letter] if batch[0].letter else []  # all are, or none
-        made = made or await letters_in_turn(self._work, [one.message for one in batch])
+        made = made or await letters_in_turn(self._job, [one.message for one in batch])
         now = time.monotonic()
-        for ticket, letter in zip(batch, made, strict=True):
-            if isinstance(letter, Letter) and now <= ticket.latest:
+        for call, letter in zip(batch, made, strict=True):
+            if isinstance(letter, Letter) and now <= call.latest:
                 letters.append(letter)
-                called.append(ticket)
+                called.append(call)
             elif isinstance(letter, Letter):
-                self._leave(ticket, NotSent("its place was too old to start a call"), called=False)
+                self._finish(call, NotSent("its permit was too old to start a call"), called=False)
             else:
-                self._leave(ticket, letter, called=False)
+                self._finish(call, letter, called=False)
         if not called:
             return
-        for ticket, outcome in zip(called, await self._outcomes(letters), strict=True):
-            self._leave(ticket, outcome, called=True)
+        for call, outcome in zip(called, await self._outcomes(letters), strict=True):
+            self._finish(call, outcome, called=True)
 
     async def _outcomes(self, letters: list[Letter]) -> list[Outcome]:
-        adapter = self._work.adapter
+        adapter = self._job.adapter
         try:
             with self._deadlines:
                 failpoints.here("before_call")
@@ -196,11 +195,11 @@ class CallPool:
             log.exception("the adapter failed in a call")
             return [InDoubt(f"{type(error).__name__} in the adapter")] * len(letters)
 
-    def _leave(self, ticket: PermittedCall, outcome: Outcome, *, called: bool) -> None:
-        self._places.extend(ticket.places)
-        self._answers.append((ticket.message.id, outcome))
+    def _finish(self, call: PermittedCall, outcome: Outcome, *, called: bool) -> None:
+        self._permits.extend(call.permits)
+        self._answers.append((call.message.id, outcome))
         if called:
-            self._count(outcome, ticket.message.recipient)
+            self._count(outcome, call.message.recipient)
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, called=called)
         elif called and isinstance(outcome, InDoubt) and outcome.pause:
@@ -218,12 +217,12 @@ class CallPool:
             self.refusal = heavier(self.refusal, outcome)
 
     def settle_health(self) -> None:
-        """No more answers come in: what is not decided yet speaks for the vendor."""
+        """No more answers come in: those that are undecided count for the vendor."""
         self.well += self.refusals.waiting
         self.refusals.waiting = 0
 
     def _count(self, outcome: Outcome, recipient: str) -> None:
-        good = self._work.adapter.is_good(outcome)
+        good = self._job.adapter.is_good(outcome)
         if not self.refusals.over and self.refusals.note(outcome):
             self.refusals.waiting += good is True
             good = None if good else good
@@ -243,15 +242,15 @@ class CallPool:
             await self._answered.wait()
             self._answered.clear()
             answers, self._answers = self._answers, []
-            places, self._places = self._places, []
-            await self._write(answers, places)
-            self.taken -= len(answers)
+            permits, self._permits = self._permits, []
+            await self._write(answers, permits)
+            self.in_flight -= len(answers)
             self._freed.set()
 
 
-def _without(recipient: str, words: str) -> str:
-    """Vendors' words often repeat the address, or what stands before its @."""
-    for told in (recipient, recipient.partition("@")[0]):
-        if len(told) > 2:
-            words = re.sub(re.escape(told), "…", words, flags=re.IGNORECASE)
-    return words
+def _without(recipient: str, text: str) -> str:
+    """The text without the recipient: vendors often repeat the address, or what stands before its @."""
+    for known in (recipient, recipient.partition("@")[0]):
+        if len(known) > 2:
+            text = re.sub(re.escape(known), "…", text, flags=re.IGNORECASE)
+    return text

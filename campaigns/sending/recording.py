@@ -1,7 +1,7 @@
-"""Writes down what calls came to and what becomes of the job: record, expire, drain, put back.
+"""Records what calls came to, and what becomes of the job: record, expire, drain, put back.
 
-An answer exists nowhere else until it is stored, so the recorder has a connection of its own and patience. What the
-vendor accepted is recorded whoever reports it and however late (promise P3).
+A result exists nowhere else until it is stored, so the recorder has a connection of its own and tries for a minute. An
+acceptance is recorded whoever reports it and however late (promise P3).
 """
 
 import asyncio
@@ -35,16 +35,16 @@ NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # 
 
 
 # One row for each answer. Acceptance always wins. A refusal, or a proof that nothing was sent, counts only for the
-# attempt that it belongs to: the row must still carry that attempt's fence. Whom the vendor puts off again waits for as
-# long as it has waited since the first time, from a minute to an hour, and up to half as long more, so that not all
-# come back at once. One statement with its hold, because it is the busiest: the job is locked first, and of what others
-# may change it decides only by the rows that it changes, or has locked, as they are then.
+# attempt that it belongs to: the row must still have that attempt's fence. A message that the vendor puts off again
+# waits for as long as it has waited since the first time, from a minute to an hour, and up to half as long more, so
+# that not all come back at once. The lock is part of the statement, because this is the busiest one: it locks the job
+# first, and decides only by rows that it changes or has locked.
 RECORDING = """
 WITH held AS ({hold}), answer AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], string_to_array(%(kinds)s, NULL), %(codes)s::text[], %(notes)s::text[], %(waits)s::float8[]
     ) AS a(id, kind, code, note, wait)
-), {before} told AS (
+), {before} written AS (
     UPDATE campaigns_opsmessage o SET
         sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(o.sent_at, now()) END,
         delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN now() END,
@@ -64,7 +64,7 @@ WITH held AS ({hold}), answer AS (
         count(*) FILTER (WHERE kind = 'd' AND NOT doubted) - count(*) FILTER (WHERE kind <> 'd' AND doubted) AS doubts,
         count(*) FILTER (WHERE failed) AS unfailed,
         coalesce(sum(units) FILTER (WHERE kind <> 'n' AND NOT doubted AND NOT failed), 0) AS units
-    FROM told
+    FROM written
 ), counted AS (
     UPDATE campaigns_job j SET accepted = j.accepted + sums.accepted,
         refused = greatest(0, j.refused + sums.refused - sums.unfailed),
@@ -80,14 +80,14 @@ WITH held AS ({hold}), answer AS (
         refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
         units = was.units + excluded.units
 )
-SELECT array_agg(id) FROM told
+SELECT array_agg(id) FROM written
 """
-# The first answer to a call, which nearly all are: what the row was need not be read.
+# For the first answer to a call, as nearly all are: the row need not be read before.
 RECORD = RECORDING.format(
     hold=HOLD, before="", answers="answer", only="AND o.in_doubt_at IS NULL AND o.error_code IS NULL",
     doubted="false", failed="false",
 )  # fmt: skip
-# For all others: the row is locked and read before, which costs a fifth more.
+# For all other answers the row is locked and read first, which costs a fifth more.
 RECORD_AGAIN = RECORDING.format(
     hold=HOLD, answers="before", only="", doubted="a.in_doubt_at IS NOT NULL", failed="a.error_code IS NOT NULL",
     before="""before AS (
@@ -100,17 +100,17 @@ KINDS = {Accepted: "a", Refused: "r", NotSent: "n", InDoubt: "d"}
 
 
 async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[CallResult]) -> None:
-    """Stores what calls came to. Recording twice, or by a sender that has lost the job, does no harm."""
+    """Stores what calls came to. Recording twice, or after the job was lost, does no harm (promise P3)."""
     failpoints.here("before_record")
     left = answers
     for statement in (RECORD, RECORD_AGAIN):
-        told = await _record(connection, lease, left, statement)
-        left = [answer for answer in left if answer[0] not in told]
+        written = await _record(connection, lease, left, statement)
+        left = [answer for answer in left if answer[0] not in written]
         if not left:
             break
     else:
         late = [(id, _stored(answer.vendor_id)) for id, answer in left if isinstance(answer, Accepted)]
-        if late:  # its job was finalised meanwhile
+        if late:  # their job was finalised meanwhile
             await ground_truth.accept(connection, late)
     failpoints.here("after_record")
 
@@ -118,20 +118,20 @@ async def record(connection: AsyncConnection[TupleRow], lease: Lease, answers: S
 async def _record(
     connection: AsyncConnection[TupleRow], lease: Lease, answers: Sequence[CallResult], statement: str
 ) -> set[int]:
-    """The messages that it has changed."""
-    rows = [(str(id), KINDS[type(outcome)], *_words(outcome)) for id, outcome in answers]
+    """Executes one of the two statements; returns the ids of the messages that it changed."""
+    rows = [(str(id), KINDS[type(outcome)], *_columns(outcome)) for id, outcome in answers]
     ids, kinds, *columns = zip(*rows, strict=True)
-    # Making a list a parameter costs more than all else here; where nothing stands in one, NULL says the same.
+    # Turning lists into parameters costs more than all else here; NULL stands for a list without values.
     codes, notes, waits = (list(column) if any(column) else None for column in columns)
-    words: dict[str, Any] = {"ids": f"{{{','.join(ids)}}}", "kinds": "".join(kinds)}
-    words |= {"codes": codes, "notes": notes, "waits": waits}
-    words |= {"job": lease.job_id, "jobs": [lease.job_id], "fence": lease.fence}
-    row = await (await connection.execute(statement, words)).fetchone()
+    params: dict[str, Any] = {"ids": f"{{{','.join(ids)}}}", "kinds": "".join(kinds)}
+    params |= {"codes": codes, "notes": notes, "waits": waits}
+    params |= {"job": lease.job_id, "jobs": [lease.job_id], "fence": lease.fence}
+    row = await (await connection.execute(statement, params)).fetchone()
     return set(row[0] or ()) if row else set()
 
 
-def _words(outcome: Outcome) -> tuple[str | None, str | None, float | None]:
-    """Code, note, and the seconds for which the vendor puts off this one message, by its own word."""
+def _columns(outcome: Outcome) -> tuple[str | None, str | None, float | None]:
+    """(code, note, seconds for which the vendor puts off this message) of an outcome."""
     match outcome:
         case Accepted(vendor_id):
             return _stored(vendor_id), None, None
@@ -145,14 +145,15 @@ def _words(outcome: Outcome) -> tuple[str | None, str | None, float | None]:
 
 
 def _stored(text: str) -> str:
-    """As the columns can hold it."""
+    """The text as the columns can hold it."""
     return text.replace("\0", "\ufffd")[:255]
 
 
 class Recorder:
-    """Between `open` and `close`, for one job.
+    """Stores the results of one job, between `open` and `close`.
 
-    refused: why nothing may be called: the database refuses our statements, its tables are another version's.
+    refused: why nothing may be called any more: the database refuses our statements, as its tables are of another
+    version.
     """
 
     def __init__(self, lease: Lease, connections: Connections) -> None:
@@ -167,13 +168,13 @@ class Recorder:
         await self._connections.give_back(self._rows)
 
     async def store(self, answers: list[CallResult]) -> None:
-        """Tried again for a minute where the database is lost or refuses; then the error is the caller's."""
+        """Stores results; tries for a minute if the database is lost or refuses, then raises its error."""
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
             try:
                 return await record(self._rows, self._lease, answers)
             except NO_DATABASE as error:
                 log.warning("job %s: results wait for the database: %s", self._lease.job_id, error)
-            except RowsError as error:  # somebody may bring the old tables back
+            except RowsError as error:  # somebody may restore the old tables
                 self.refuse(error)
             await asyncio.sleep(pause)
             try:
@@ -185,7 +186,7 @@ class Recorder:
         return None
 
     def refuse(self, error: Exception) -> str:
-        """A statement was refused. Returns why."""
+        """Notes that the database refused a statement; returns why nothing is called."""
         log.error("job %s: the schema does not match this version: %s", self._lease.job_id, error)
         self.refused = guard.OTHER_TABLES
         return self.refused
@@ -209,12 +210,12 @@ UPDATE campaigns_job SET expired = expired + (SELECT count(*) FROM late) WHERE i
 async def expire(
     connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int, put_off: timedelta | None = None
 ) -> None:
-    """The campaign's deadline has passed: what was not called is not called any more, visibly.
+    """Lets messages expire that were not called: the campaign's deadline has passed.
 
-    put_off: only what the vendor has asked to be called later about, each time for so long.
+    put_off: only those that the vendor has put off for that long.
     """
-    words = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end, "put_off": put_off}
-    await holding(connection, EXPIRE, words, jobs=[lease.job_id])
+    params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end, "put_off": put_off}
+    await holding(connection, EXPIRE, params, jobs=[lease.job_id])
 
 
 LEFT = f"""
@@ -234,13 +235,13 @@ HAVING min(coalesce(call_after, '-infinity')) > clock_timestamp()
 
 
 def due(connection: Connection, lease: Lease, first: int, end: int) -> datetime | None:
-    """When the first of a job's messages may be called, if the vendor has put off all that are left; else None."""
+    """When the first message may be called if the vendor has put off all that are left; else None."""
     row = connection.execute(DUE, {"job": lease.job_id, "first": first, "end": end}).fetchone()
     return row[0] if row else None
 
 
 def drain(connection: Connection, lease: Lease, first: int, end: int) -> bool:
-    """SENDING -> SENT if nothing is left, to pick or to enqueue."""
+    """SENDING -> SENT if nothing is left to claim or to enqueue; whether it did."""
     row = connection.execute(LEFT, {"job": lease.job_id, "first": first, "end": end}).fetchone()
     if row is None or row[0]:
         return False
@@ -260,18 +261,18 @@ class StreamEnd:
 
     drained: bool = False
     until: datetime | None = None
-    words: str = ""
+    reason: str = ""
     held: bool = False
     paused: bool = False
 
 
 def put_off(until: datetime) -> StreamEnd:
-    """The vendor has put off all that is left; nobody waits for it meanwhile."""
-    return StreamEnd(until=until, words="some are to be tried again", held=True)
+    """The vendor has put off all that is left; no sender waits for it."""
+    return StreamEnd(until=until, reason="some are to be tried again", held=True)
 
 
-# Every call that a sender started is recorded before it lets go. What it has claimed besides, it was never told of: the
-# answer to that claim was lost.
+# A sender records every call that it started before it puts a job back. What else it has claimed it does not know of:
+# the database's answer to that claim was lost.
 UNCALLED = """
 UPDATE campaigns_opsmessage o SET sent_at = NULL
 FROM campaigns_job j
@@ -281,10 +282,10 @@ WHERE j.id = %(job)s AND o.id >= j.first_message AND o.id < j.first_message + j.
 
 
 def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str = "", paused: bool = False) -> bool:
-    """The sender lets go of a job that has something left: DISPATCHED, oldest first again, not before a time.
+    """Puts back a job that has something left: it is DISPATCHED again, not to be taken before `not_before`.
 
-    It has recorded all its calls. paused: a person resumes it, and equal refusals are counted anew then. False: the job
-    was stopped, or taken from us.
+    All calls must be recorded. paused: somebody has to resume it, and equal refusals are counted anew then. False: the
+    job was stopped, or another sender has it.
     """
     changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
     if paused:
@@ -299,5 +300,5 @@ def put_back(job_id: int, fence: int, *, not_before: Any = None, waits_for: str 
 
 
 def in_a_minute() -> datetime:
-    """When to try again what failed before a call was made."""
+    """When to try again after a failure before any call."""
     return timezone.now() + timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""From the bell to letting go: take the job, stream its messages, leave it in the right state."""
+"""Step 6, send: takes a job that a notification names, streams its messages, and leaves it in the right state."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came of one bell: was the job ours to send, and when it may go on if something is left and not stopped."""
+    """What came of a notification. ours: the job was ours to send; left: something waits; until: when it may go on."""
 
     job_id: int
     ours: bool = True
@@ -30,14 +30,14 @@ class Sent:
 
 
 class Sender:
-    """Sends jobs one after the other, for one thread. What it opens for one it keeps for the next, until `close`."""
+    """Sends jobs one after the other, in one thread. Connections stay open from job to job until `close`."""
 
     def __init__(self) -> None:
         self._connections = Connections()
         self._loop: LoopThread | None = None
 
     def send(self, job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
-        """Sends the job that a caster claimed under this fence. A doubled or late bell does nothing.
+        """Sends the job that a mailcaster claimed under this fence. A doubled or late notification does nothing.
 
         stopping: asked several times a second; once true, open calls are finished and the rest is put back.
         """
@@ -45,7 +45,7 @@ class Sender:
         if lease is None:
             return Sent(job_id, ours=False)
         try:
-            work = claims.load(lease)
+            job = claims.load(lease)
         except Exception as error:
             log.exception("job %s cannot be sent", job_id)
             until = recording.in_a_minute()
@@ -54,13 +54,13 @@ class Sender:
         if not claims.start(lease):  # stopped meanwhile
             return Sent(job_id)
         end: StreamEnd | None = None
-        while (end is None or end.drained) and not recording.drain(_connected(), lease, work.first, work.end):
-            due = recording.due(_connected(), lease, work.first, work.end) if end else None
-            end = put_off(due) if due else self._run(self._stream(work, stopping))
+        while (end is None or end.drained) and not recording.drain(_connected(), lease, job.first, job.end):
+            due = recording.due(_connected(), lease, job.first, job.end) if end else None
+            end = put_off(due) if due else self._run(self._stream(job, stopping))
             if not end.drained:
                 _connected()
                 held = end.until if end.held else None
-                left = recording.put_back(job_id, lease.fence, not_before=held, waits_for=end.words, paused=end.paused)
+                left = recording.put_back(job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused)
                 return Sent(job_id, left=left, until=end.until if left else None)
         return Sent(job_id)
 
@@ -70,24 +70,24 @@ class Sender:
             self._loop.close()
             self._loop = None
 
-    async def _stream(self, work: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
-        async with self._connections.to_vendor(work.credential_id, work.way, work.adapter) as adapter:
-            return await Stream(replace(work, adapter=adapter), self._connections, stopping).run()
+    async def _stream(self, job: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
+        async with self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter) as adapter:
+            return await Stream(replace(job, adapter=adapter), self._connections, stopping).run()
 
-    def _run(self, work: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
+    def _run(self, job: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
         if self._loop is None:
             self._loop = LoopThread()
-        return self._loop.run(work)
+        return self._loop.run(job)
 
 
 def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
-    """One job by a sender of its own: see Sender.send."""
+    """Sends one job by a sender of its own; see Sender.send."""
     with closing(Sender()) as sender:
         return sender.send(job_id, fence, stopping)
 
 
 def _connected() -> Any:
-    """This process's connection; the one from before hours in the loop may be gone."""
+    """The process's connection, made anew if it was lost while the loop ran."""
     if connection.connection is not None and not connection.is_usable():
         connection.close()
     connection.ensure_connection()

@@ -1,7 +1,7 @@
-"""Telling programs what happened: events as rows, posted and signed until they are taken (Standard Webhooks 1.0).
+"""Stores events for webhooks, signs them, and manages webhooks (Standard Webhooks 1.0); delivery.py posts them.
 
-An event's id is made from what happened, so however often it is found it is one row, and the receiver can tell a
-repeat. delivery.py posts them.
+An event's id is made from what happened, so that an event that is found twice is one row, and the receiver can tell a
+repeat.
 """
 
 import base64
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 SPACE = UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 MOST_OF_A_PROGRAM = 20
-OVERLAP = timedelta(days=1)  # both secrets sign so long
-# What is delivered or bounced had been sent, which is an event of its own; a receipt is told when it comes in.
+OVERLAP = timedelta(days=1)  # for which both secrets sign
+# What was delivered or bounced had been sent, which is the event here; a delivery report has an event of its own.
 EVENTS = {
     **dict.fromkeys(("sent", "delivered", "bounced"), Event.MESSAGE_SENT),
     **dict.fromkeys(("failed", "expired"), Event.MESSAGE_FAILED),
@@ -37,7 +37,7 @@ EVENTS = {
 REPORTS = {ReportKind.DELIVERED.value: Event.MESSAGE_DELIVERED, ReportKind.BOUNCED.value: Event.MESSAGE_BOUNCED}
 
 
-# A program may remove its webhook at any time: those that are there stay until the caller's transaction ends.
+# A client may remove its webhook at any time: this keeps the webhooks until the caller's transaction ends.
 HOLD = "SELECT id FROM campaigns_webhook WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 
 
@@ -55,11 +55,11 @@ class ReportChange:
 
 
 class TooMany(Exception):
-    """A program has as many webhooks as it may make by itself."""
+    """A sponsor has as many webhooks as the API may make for it."""
 
 
 def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
-    """The row and its signing secret. Raises receivers.Forbidden for an address that no webhook may have."""
+    """Makes a webhook; returns it and its signing secret. Raises webhook_http.Forbidden for a bad address."""
     webhook_http.check(url)
     row = Webhook(sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test)
     secret = _new_secret()
@@ -70,7 +70,7 @@ def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tup
 
 @transaction.atomic
 def add(sponsor_id: int, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
-    """The same for a program, which may have so many. Raises TooMany too."""
+    """The same for the API, which may make MOST_OF_A_PROGRAM for a sponsor. Raises TooMany as well."""
     sponsor = Sponsor.objects.select_for_update(no_key=True).get(pk=sponsor_id)
     if Webhook.objects.filter(sponsor=sponsor, test=test).count() >= MOST_OF_A_PROGRAM:
         raise TooMany(f"There are {MOST_OF_A_PROGRAM} webhooks already; delete one.")
@@ -79,7 +79,7 @@ def add(sponsor_id: int, url: str, events: Sequence[str], test: bool) -> tuple[W
 
 @transaction.atomic
 def rotate(hook_id: int) -> str:
-    """A new signing secret. For a day each event is signed with the one before it, too. Raises Webhook.DoesNotExist."""
+    """Makes a new signing secret; for a day the old one signs, too. Raises Webhook.DoesNotExist."""
     row = Webhook.objects.select_for_update(no_key=True).get(pk=hook_id)
     until = timezone.now() + OVERLAP
     secret = _new_secret()
@@ -90,7 +90,7 @@ def rotate(hook_id: int) -> str:
 
 @transaction.atomic
 def remove(hook_id: int) -> None:
-    """With all that is known of its calls; events that are just being stored for it are waited for."""
+    """Deletes a webhook with its calls; waits for events that are just being stored for it."""
     for row in Webhook.objects.select_for_update().filter(pk=hook_id):
         row.delete()
 
@@ -100,7 +100,7 @@ def _new_secret() -> str:
 
 
 def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
-    """One, or during a rotation two with a space between them, as Standard Webhooks has it."""
+    """The signature, or during a rotation two, separated by a space, as Standard Webhooks has it."""
     stored = hook.secret
     keys = [stored["key"]]
     if "old" in stored and moment < datetime.fromisoformat(stored["until"]):
@@ -109,7 +109,7 @@ def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
 
 
 def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
-    """Stores the calls for what became of a session; returns the new ones. In the caller's transaction."""
+    """Stores the calls for a finished session in the caller's transaction; returns the ids of new ones."""
     hooks = list(Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True))
     if not hooks:
         return []
@@ -119,7 +119,7 @@ def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def report(changes: Sequence[ReportChange]) -> list[int]:
-    """Stores the calls for receipts that came in; returns the new ones. In the transaction that stores the receipts."""
+    """Stores the calls for delivery reports in the transaction that stores them; returns the ids of new ones."""
     named = {change.session for change in changes if change.session}
     sessions = Session.objects.select_related("job").defer("answer", "fingerprint").in_bulk(named)
     sponsors = {session.sponsor_id for session in sessions.values()}
@@ -136,7 +136,7 @@ def report(changes: Sequence[ReportChange]) -> list[int]:
 
 
 def store(rows: Sequence[WebhookCall]) -> list[int]:
-    """Stores those that are new, in the caller's transaction; their ids."""
+    """Stores calls that are new, in the caller's transaction; returns their ids."""
     with connection.cursor() as cursor:
         cursor.execute(HOLD, [sorted({row.webhook_id for row in rows})])
         there = {hook_id for (hook_id,) in cursor.fetchall()}
@@ -190,13 +190,14 @@ def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[s
 
 
 def disable(hook: Webhook, reason: str) -> None:
+    """Switches a webhook off: no call of it is made any more."""
     Webhook.objects.filter(pk=hook.pk).update(enabled=False, disabled_reason=reason[:255])
     WebhookCall.objects.filter(webhook=hook).update(next_at=None)
     log.warning("webhook %s is switched off: %s", hook.pk, reason)
 
 
 def again(call_id: int) -> bool:
-    """By hand: the same event once more, with ten tries of its own. False: there is none, or its webhook is off."""
+    """Posts an event again, with ten new tries. False: there is no such call, or its webhook is off."""
     Webhook.objects.filter(calls=call_id).update(suspended_until=None)
     mine = WebhookCall.objects.filter(pk=call_id, webhook__enabled=True)
     return mine.update(next_at=timezone.now(), tries=0, taken_at=None) == 1

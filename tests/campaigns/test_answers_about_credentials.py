@@ -43,7 +43,7 @@ def test_at_five_a_minute_the_first_answers_are_enough_and_nobody_tries_again(
     account = login(sandbox.url, (5, 60), concurrency=32)
     job = taken(40, account)
     assert send(job).left
-    assert heeded(account, said), "no place in the window was the other reason to end"
+    assert heeded(account, said), "the rate limit was the other reason to end"
     assert len(sandbox.books().entries) == 5
     job.refresh_from_db()
     assert (job.status, job.refused, job.in_doubt) == ("DISPATCHED", 0, 0)

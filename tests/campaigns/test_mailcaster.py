@@ -129,13 +129,13 @@ def test_what_is_overdue_is_claimed_to_expire_also_while_the_vendor_and_the_cred
     one = caster(login)
     for row in (login.vendor, login):
         type(row).objects.filter(pk=row.pk).update(paused=True)
-    assert sweep._vendors_with_work() == {login.vendor_id}
+    assert sweep._vendors_waiting() == {login.vendor_id}
     assert idle_casters(login.vendor_id) == [one.pk]
     assert claim(one.pk, NOW) == ClaimedJob(overdue.pk, 1, None)
     assert claim(caster(login).pk, NOW) is None
     fresh.refresh_from_db()
     assert fresh.status == S.DISPATCHED
-    assert sweep._vendors_with_work() == set(), "no notification for what only waits"
+    assert sweep._vendors_waiting() == set(), "no notification for what only waits"
 
 
 @pytest.mark.django_db

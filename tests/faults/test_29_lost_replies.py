@@ -129,7 +129,7 @@ def sweep_and_send() -> None:
     """The sweep's notifications are received, as tasks.sweep sends them."""
     swept = recovery.sweep(NOW)
     claimed = [(job.pk, job.fence) for job in swept.unanswered]
-    casters = [caster for vendor_id in swept.vendors_with_work for caster in mailcaster.idle_casters(vendor_id)]
+    casters = [caster for vendor_id in swept.vendors_waiting for caster in mailcaster.idle_casters(vendor_id)]
     found = (mailcaster.claim(caster, timezone.now()) for caster in casters)
     for job_id, fence in [*claimed, *((one.job_id, one.fence) for one in found if one)]:
         sender.send(job_id, fence)

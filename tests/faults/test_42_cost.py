@@ -98,7 +98,7 @@ def test_42_a_letter_dearer_than_the_limit_is_refused_with_that_reason_and_the_o
     assert len(sandbox.books().entries) == 3 and ledger() == 6
     dear = Message.objects.get(pk=job.first_message + 1)
     assert dear.error_code == "too_dear"
-    assert dear.error_sub_type == "it takes 4 places of the vendor's limit, which has 3"
+    assert dear.error_sub_type == "it costs 4 units, more than the limit of 3"
     assert judge(sandbox.books(), windows=[(3, 0.2, None)]) == []
 
 

@@ -44,6 +44,6 @@ def test_a_job_of_one_letter_takes_one_permit(vendor: Sandbox, driver: Driver) -
     assert not any(sending.send(job.pk, job.fence).left for job in others), "three permits were left"
     driver.wake(frozen["pid"])
     first.refresh_from_db()
-    too_late = first.waits_for == "no place in the vendor's window"  # it was frozen for longer than a grant is good for
+    too_late = first.waits_for == "rate limit reached"  # it was frozen for longer than a grant is good for
     assert first.status == "LOGGED" or (first.status == "DISPATCHED" and too_late)
     assert not Job.objects.exclude(pk=first.pk).exclude(status__in=("SENT", "LOGGED")).exists()
