@@ -1,4 +1,4 @@
-"""What every decision about a job shares: the job held with its family, whether it may be decided now, the answer."""
+"""What all decisions about jobs share: lock the job with its family, check that it can be decided now, reopen it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ UNDONE: dict[str, Any] = {"stopped_at": None, "stopped_by": "", "finished_at": N
 
 
 class Verdict(StrEnum):
+    """What came of a decision."""
+
     DONE = "done"
     ALREADY = "already"  # it is so, or there is nothing to do
     BUSY = "busy"  # not yet: it is still being sent or finalised
@@ -24,28 +26,28 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobDecision:
-    """What came of one decision. ready: the jobs that wait for the dispatcher now."""
+    """What came of one decision. message: a sentence; ready: the jobs that wait for the dispatcher now."""
 
     job_id: int
     verdict: Verdict
-    told: str
+    message: str
     messages: int = 0
     ready: tuple[int, ...] = ()
 
 
 def hold(job_id: int) -> Job | None:
-    """The job, held with its parent or its children, and as it is now."""
+    """Locks the job with its parent or its children, then reads it; None: there is none."""
     lifecycle.hold_family(job_id)
     return Job.objects.filter(pk=job_id).first()
 
 
 def leaves_of(job: Job) -> list[Job]:
-    """The job itself or its children."""
+    """The leaves of a job: its children, or the job itself."""
     return list(Job.objects.filter(parent=job.pk).order_by("pk")) if job.is_parent else [job]
 
 
 def busy(job: Job, leaves: list[Job]) -> str:
-    """Why nothing can be sent again yet, in words."""
+    """Why nothing can be sent again yet, as a sentence; empty: it can."""
     if job.is_parent and job.status not in MOVES["retry_parent"].sources:
         return f"job {job.pk} is under way ({job.get_status_display()}): stop it first, or wait until it is finished"
     open_leaves = [leaf for leaf in leaves if leaf.status != Status.LOGGED]
@@ -57,9 +59,9 @@ def busy(job: Job, leaves: list[Job]) -> str:
 
 
 def reopen(leaves: QuerySet[Job], **sets: Any) -> None:
-    """LOGGED -> READY; the parent of a child that is sent again has not ended any more.
+    """LOGGED -> READY, and the parents of these leaves are open again.
 
-    What a stop kept from being cut stays uncut, and stopped.
+    What a stop kept from being cut stays uncut.
     """
     above = Job.objects.filter(children__in=list(leaves), status__in=MOVES["reopen"].sources)
     ids = list(above.distinct().values_list("pk", flat=True))
@@ -70,20 +72,22 @@ def reopen(leaves: QuerySet[Job], **sets: Any) -> None:
 
 
 def reopen_parent(parent_id: int) -> None:
-    """Its children go on; what is not cut yet, the casters cut."""
+    """Opens a parent again: its children go on, and mailcasters cut the rest."""
     _reopen_sessions([parent_id])
     move(Job.objects.filter(pk=parent_id), "retry_parent", **UNDONE)
     move(Job.objects.filter(pk=parent_id, remaining=0), "assigned")
 
 
 def _reopen_sessions(job_ids: Iterable[int]) -> None:
-    """What they were told is not the last word any more."""
+    """The results that their clients have are not final any more."""
     Session.objects.filter(job__in=list(job_ids)).update(finished_at=None, shard=None, in_doubt=0)
 
 
 def stale(job_id: int) -> JobDecision:
+    """The answer to a decision on an old revision."""
     return JobDecision(job_id, Verdict.STALE, f"somebody else has just decided about job {job_id}: look again")
 
 
 def count(number: int, thing: str) -> str:
+    """1 message, 2 messages."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -1,9 +1,9 @@
-"""What a vendor reports later of letters that it accepted: delivered or bounced, stored with the events that say so.
+"""Delivery reports, delivered or bounced: stored in a handful of statements, with the events that follow from them.
 
-A receipt is also evidence that the letter had been accepted (promise P3): it settles a doubt, beats a refusal, and
-keeps from being called what was to be sent again. Doubled, late, reordered or before the answer of the call, receipts
-come to the same: of one sending the latest counts, by the vendor's own clock. What one sending of a letter delivered,
-a bounce of another one does not take back. Any number of them is stored in a handful of statements.
+A report is also evidence that the letter was accepted (promise P3): it settles a doubt, overrules a refusal, and keeps
+a message from being sent again. Whether reports are doubled, late, reordered or earlier than the call's answer, the
+result is the same: of one sending the latest counts, by the vendor's clock. A bounce of one sending does not undo the
+delivery of another.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,12 +23,12 @@ from vendors.adapters.reports import Reported
 
 LONGEST = 255  # characters that the columns hold
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # the database knows times that Python cannot read
-AHEAD = timedelta(days=1)  # a vendor's clock may be wrong by so much, and its receipts come doubled all the same
+AHEAD = timedelta(days=1)  # a vendor's clock may be wrong by so much, and its reports still be recognised as doubled
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One receipt. id, uuid, resend_no: of its reference; evidence: what is stored as the acceptance, if it is one."""
+    """One report. id, uuid, resend_no: of its reference; evidence: stored as the acceptance, if it is one."""
 
     id: int
     uuid: UUID
@@ -41,7 +41,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """changed: messages of which this was news. unknown: references of no letter of this vendor. calls: of webhooks."""
+    """changed: how many messages; unknown: references of no letter of this vendor; calls: ids of webhook calls."""
 
     changed: int
     unknown: tuple[str, ...]
@@ -49,13 +49,13 @@ class Taken:
 
 
 def take(vendor_id: int, reported: Sequence[Reported]) -> Taken:
-    """Stores them all, in one transaction; what was stored before changes nothing. Raises django.db's errors."""
+    """Stores all reports in one transaction; doubled ones change nothing. Raises django.db's errors."""
     now = timezone.now()
     read = [(one.reference, _read(one, now)) for one in reported]
-    unknown = [reference for reference, told in read if told is None]
+    unknown = [reference for reference, report in read if report is None]
     changes: list[ReportChange] = []
     with transaction.atomic():
-        for batch in _batches(told for _, told in read if told):
+        for batch in _batches(report for _, report in read if report):
             news, strange = _store(vendor_id, batch)
             changes += news
             unknown += [f"{one.uuid}-{one.resend_no}" for one in strange]
@@ -64,25 +64,25 @@ def take(vendor_id: int, reported: Sequence[Reported]) -> Taken:
 
 
 def _read(reported: Reported, now: datetime) -> Report | None:
-    """None: this is no reference of ours. What is said of a far future is moved to where clocks can differ."""
+    """The report as we store it; None: it names no reference of ours. A time in the far future is cut to AHEAD."""
     found = read_reference(reported.reference)
     if found is None:
         return None
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
     kind = ReportKind(reported.kind)
     at = max(EARLIEST, min(reported.at, now + AHEAD))
-    told = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence))
-    return replace(told, note=_stored(reported.note)) if reported.note and kind == ReportKind.BOUNCED else told
+    report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence))
+    return replace(report, note=_stored(reported.note)) if reported.note and kind == ReportKind.BOUNCED else report
 
 
 def _stored(text: str) -> str:
     return text.replace("\0", "\ufffd")[:LONGEST]
 
 
-def _batches(told: Iterable[Report]) -> Iterator[list[Report]]:
-    """Of each sending the last receipt; then so many batches as one message has sendings."""
+def _batches(reports: Iterable[Report]) -> Iterator[list[Report]]:
+    """The last report of each sending, in batches with at most one report a message."""
     last: dict[tuple[UUID, int], Report] = {}
-    for one in told:
+    for one in reports:
         known = last.setdefault((one.uuid, one.resend_no), one)
         if (one.at, one.kind == ReportKind.BOUNCED) > (known.at, known.kind == ReportKind.BOUNCED):
             last[one.uuid, one.resend_no] = one
@@ -98,22 +98,22 @@ SELECT m.id, m.uuid, m.resend_no FROM campaigns_message m
 JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = c.credential_id
 WHERE m.id = ANY(%(ids)s) AND v.vendor_id = %(vendor)s
 """
-TOLD = """
-WITH told AS (
+REPORTED = """
+WITH reported AS (
     SELECT * FROM unnest(%(ids)s::bigint[], %(nos)s::int[], %(kinds)s::text[], %(ats)s::timestamptz[],
         %(evidence)s::text[], %(notes)s::text[]) AS a(id, no, kind, at, evidence, note)
 )
 """
-# A bounce of a letter that was refused, or of an earlier sending of it, tells nothing new.
-EVIDENCE = f"""{TOLD}
-SELECT a.id, a.evidence FROM told a JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
+# A bounce of a letter that was refused, or of an earlier sending, is no evidence.
+EVIDENCE = f"""{REPORTED}
+SELECT a.id, a.evidence FROM reported a JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
 WHERE m.message_id IS NULL AND o.message_id IS NULL AND (a.kind = 'delivered'
     OR a.no = m.resend_no AND coalesce(m.error_code, o.error_code) IS NULL)
 """
-# What only ops knows to be accepted is written down here as well; finalising passes over it then.
-REPORT = f"""{TOLD}, before AS (
+# An acceptance that is in ops only is written to the ground truth as well; finalising skips it then.
+REPORT = f"""{REPORTED}, before AS (
     SELECT a.*, m.receipt AS was, o.message_id, o.delivered_at, o.sent_at
-    FROM told a JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
+    FROM reported a JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
 ), changed AS (
     UPDATE campaigns_message m SET receipt = a.kind, receipt_at = a.at, receipt_no = a.no, receipt_note = a.note,
         message_id = coalesce(m.message_id, a.message_id), delivered_at = coalesce(m.delivered_at, a.delivered_at),
@@ -141,21 +141,21 @@ FROM changed c LEFT JOIN campaigns_job top ON top.campaign_id = c.campaign_id AN
 LEFT JOIN campaigns_session s ON s.job_id = top.id
 WHERE c.kind IS DISTINCT FROM c.was ORDER BY c.id
 """
-# A result that is kept on its server shows by its counts that it is old; where two receipts changed sides, it does not.
+# A stored result shows by its counts that it is stale, but not if two reports swapped: so it is not used any more.
 REVISED = "UPDATE campaigns_session SET shard = NULL WHERE id = ANY(%(ids)s)"
 
 
-def _store(vendor_id: int, told: Sequence[Report]) -> tuple[list[ReportChange], list[Report]]:
-    """What is news, and what names no letter that this vendor was ever called for. In the caller's transaction.
+def _store(vendor_id: int, reports: Sequence[Report]) -> tuple[list[ReportChange], list[Report]]:
+    """Stores reports in the caller's transaction; returns (what has changed, those that name no letter of the vendor).
 
-    At most one receipt for each message; of several the caller stores one after the other.
+    At most one report for each message; the caller stores several one after the other.
     """
-    ids = [one.id for one in told]
+    ids = [one.id for one in reports]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(KNOWN, {"ids": ids, "vendor": vendor_id})
         known = {id: (uuid, resend_no) for id, uuid, resend_no in cursor.fetchall()}
-        ours = [one for one in told if _names(known.get(one.id), one)]
-        strange = [one for one in told if not _names(known.get(one.id), one)]
+        ours = [one for one in reports if _names(known.get(one.id), one)]
+        strange = [one for one in reports if not _names(known.get(one.id), one)]
         if not ours:
             return [], strange
         lifecycle.hold_around(one.id for one in ours)
@@ -175,17 +175,17 @@ def _store(vendor_id: int, told: Sequence[Report]) -> tuple[list[ReportChange], 
     return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows], strange
 
 
-def _names(row: tuple[UUID, int] | None, told: Report) -> bool:
-    """Is this the message that the reference names, and was it sent so often?"""
-    return row is not None and row[0] == told.uuid and told.resend_no <= row[1]
+def _names(row: tuple[UUID, int] | None, report: Report) -> bool:
+    """Whether the reference names this message, in a sending that there was."""
+    return row is not None and row[0] == report.uuid and report.resend_no <= row[1]
 
 
-def _columns(told: Sequence[Report]) -> dict[str, list[object]]:
+def _columns(reports: Sequence[Report]) -> dict[str, list[object]]:
     return {
-        "ids": [one.id for one in told],
-        "nos": [one.resend_no for one in told],
-        "kinds": [one.kind.value for one in told],
-        "ats": [one.at for one in told],
-        "evidence": [one.evidence for one in told],
-        "notes": [one.note for one in told],
+        "ids": [one.id for one in reports],
+        "nos": [one.resend_no for one in reports],
+        "kinds": [one.kind.value for one in reports],
+        "ats": [one.at for one in reports],
+        "evidence": [one.evidence for one in reports],
+        "notes": [one.note for one in reports],
     }

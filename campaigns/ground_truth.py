@@ -1,4 +1,4 @@
-"""What is learned of a message after its job was finalised goes straight into the ground truth: doubts are settled."""
+"""Writes into the ground truth what is learned of messages after their job was finalised: acceptances, refusals."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,22 +7,22 @@ from psycopg import AsyncConnection
 
 from campaigns.lifecycle import holding
 
-GIVE_UP = 86_400.0  # seconds after its call from which only a person is asked about a doubt
+GIVE_UP = 86_400.0  # seconds after its call from which only an operator can settle a doubt
 
-# The counters of the leaf and of its parent follow (a parent that is not finished yet sums up anew).
+# Updates the counters of the leaf and of its parent (a parent that is not finished yet will be summed up anew).
 COUNTED = """
 UPDATE campaigns_job j SET accepted = j.accepted + s.accepted, refused = greatest(0, j.refused + s.refused),
     in_doubt = greatest(0, j.in_doubt - s.settled), expired = greatest(0, j.expired - s.expired)
 FROM (
-    SELECT o.id, count(*) FILTER (WHERE told.message_id IS NOT NULL) AS accepted,
-        count(told.error_code) - count(*) FILTER (WHERE before.error <> 'expired') AS refused,
+    SELECT o.id, count(*) FILTER (WHERE written.message_id IS NOT NULL) AS accepted,
+        count(written.error_code) - count(*) FILTER (WHERE before.error <> 'expired') AS refused,
         count(*) FILTER (WHERE before.doubted) AS settled, count(*) FILTER (WHERE before.error = 'expired') AS expired
-    FROM told JOIN before USING (id) JOIN campaigns_job o ON o.campaign_id = told.campaign_id
-        AND told.id >= o.first_message AND told.id < o.first_message + o.size
+    FROM written JOIN before USING (id) JOIN campaigns_job o ON o.campaign_id = written.campaign_id
+        AND written.id >= o.first_message AND written.id < o.first_message + o.size
     GROUP BY o.id
 ) s WHERE j.id = s.id
 """
-# Told while the jobs around the messages are held: nobody else changes then what is read of them.
+# Runs while the jobs around the messages are locked, so that nothing else changes what it reads of them.
 BEFORE = """
 WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[]) AS a(id, code, note)),
 before AS (
@@ -31,8 +31,8 @@ before AS (
     FROM answer JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
 ),
 """
-# When a message that waits again was called, nobody knows any more: its sent_at is its delivered_at then, exactly.
-ACCEPT = f"""{BEFORE}told AS (
+# If a message was waiting again, the time of its call is unknown: its sent_at is then equal to its delivered_at.
+ACCEPT = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = now(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, (SELECT o.sent_at FROM campaigns_opsmessage o WHERE o.id = m.id), now()),
@@ -40,12 +40,12 @@ ACCEPT = f"""{BEFORE}told AS (
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
         AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND o.message_id IS NOT NULL)
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
-), hot AS (  -- it was to be sent again: not any more
-    UPDATE campaigns_opsmessage o SET delivered_at = now(), message_id = told.message_id,
+), hot AS (  -- it was to be sent again, and is not now
+    UPDATE campaigns_opsmessage o SET delivered_at = now(), message_id = written.message_id,
         sent_at = coalesce(o.sent_at, now()), in_doubt_at = NULL, error_code = NULL, error_sub_type = NULL
-    FROM told WHERE o.id = told.id AND o.message_id IS NULL
+    FROM written WHERE o.id = written.id AND o.message_id IS NULL
 ) {COUNTED}"""
-REFUSE = f"""{BEFORE}told AS (
+REFUSE = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,
         in_doubt_at = NULL, settle_at = NULL
     FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL
@@ -54,12 +54,12 @@ REFUSE = f"""{BEFORE}told AS (
 
 
 async def accept(connection: AsyncConnection[Any], found: Sequence[tuple[int, str]]) -> None:
-    """(message, the vendor's id): accepted, whatever was thought of it before (promise P3)."""
+    """Stores acceptances, (message, the vendor's id); they overrule whatever is stored (promise P3)."""
     await _tell(connection, ACCEPT, [(id, code, None) for id, code in found])
 
 
 async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, str, str]]) -> None:
-    """(message, code, sub type) for messages in doubt of which every attempt is now known to be refused."""
+    """Stores refusals, (message, code, sub type), of messages in doubt of which every attempt was refused."""
     await _tell(connection, REFUSE, answers)
 
 

@@ -97,7 +97,7 @@ class Decisions(admin.ModelAdmin):
         try:
             for job_id, seen in _shown(request):
                 for answer in _act(request, action, job_id, seen) if job_id in allowed else ():
-                    self.message_user(request, answer.told, LEVELS.get(answer.verdict, messages.ERROR))
+                    self.message_user(request, answer.message, LEVELS.get(answer.verdict, messages.ERROR))
         except CannotResolve as error:  # without a reason
             self.message_user(request, str(error), messages.ERROR)
         return None

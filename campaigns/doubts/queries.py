@@ -1,6 +1,6 @@
-"""The statements about messages in doubt: which are due, may one be called about now, and when it is looked at again.
+"""Statements about messages in doubt: which are due, whether the vendor may be asked now, when to ask again.
 
-What settles a doubt is written by campaigns.ground_truth.
+campaigns.ground_truth writes what settles a doubt.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from vendors.limits.values import Scope
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A message in doubt that is ours to settle for a while.
+    """A message in doubt that this process settles.
 
     age: seconds since its first call was allowed; disproved: a look-up has proved that the vendor does not have that
     call; repeatable: its job was not stopped and its deadline has not passed.
@@ -41,7 +41,7 @@ class Doubt:
         return f"{self.uuid}-{self.resend_no}"
 
 
-# Of its campaign's jobs the one that the message is in, and its parent.
+# The jobs that contain a message: its leaf, and its parent.
 AROUND = "j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size"
 DUE = f"""
 WITH due AS (
@@ -59,13 +59,13 @@ RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sen
 
 
 async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
-    """Doubts whose time has come; nobody else gets them for `lease` seconds."""
+    """Takes doubts that are due; no other process gets them for `lease` seconds."""
     cursor = await connection.execute(DUE, {"credential": credential_id, "most": most, "lease": lease})
     return [Doubt(*row) for row in await cursor.fetchall()]
 
 
 async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -> None:
-    """They could not be asked about: the lease is given back."""
+    """Returns doubts that could not be asked about: they are due at once."""
     await connection.execute(
         "UPDATE campaigns_message SET settle_at = clock_timestamp() WHERE id = ANY(%s) AND in_doubt_at IS NOT NULL",
         [[doubt.id for doubt in doubts]],
@@ -76,7 +76,7 @@ NEEDED = ("subject", "body", "html", "deadline", "send_at", "hours_from", "hours
 
 
 async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:
-    """Its content and when it may be called; and the time by the database's clock."""
+    """The doubt's campaign with what a call needs, and the database's time."""
     statement = f"SELECT {', '.join(NEEDED)}, clock_timestamp() FROM campaigns_campaign WHERE id = %s"
     row = await (await connection.execute(statement, [doubt.campaign_id])).fetchone()
     assert row is not None, "campaigns with messages are never deleted"
@@ -84,7 +84,7 @@ async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Camp
     return Campaign(pk=doubt.campaign_id, **dict(zip(NEEDED, values, strict=True))), now
 
 
-# A call for a doubt is a call: under the vendor's generation and terms, and in the ledger before it starts.
+# A call for a doubt is checked and counted like any other: generation, limits, and the ledger before it starts.
 CALL = """
 WITH {jobs}gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
@@ -94,7 +94,7 @@ WITH {jobs}gate AS (
 ), ours AS (
     {ours} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s
         AND m.sent_at = %(sent_at)s AND EXISTS (SELECT FROM gate)
-    {told}
+    {returning}
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units)
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second', %(units)s
@@ -103,13 +103,13 @@ WITH {jobs}gate AS (
 SELECT EXISTS (SELECT FROM gate), EXISTS (SELECT FROM ours)
 """
 LOOK_UP = CALL.format(
-    known=guard.KNOWN, jobs="", ours="SELECT m.id FROM campaigns_message m WHERE true", told="", counted=""
+    known=guard.KNOWN, jobs="", ours="SELECT m.id FROM campaigns_message m WHERE true", returning="", counted=""
 )
 
-# A key may have grown too old while we waited for a place. After a proof that the vendor has nothing the repeat is the
-# first call, and the proof is bound to the call that was asked about: of two who asked, one repeats. For a stopped job
-# nothing is called, not even what may be there already (promise P5), and neither is it after the deadline or outside of
-# the sending hours. The jobs around the message are held.
+# The key may have become too old while we waited for a permit. After a proof that the vendor has nothing the repeat is
+# the first call; the proof holds for the call that was asked about, so of two processes with a proof one repeats. For a
+# stopped job nothing is called, not even a repeat (promise P5), nor after the deadline or outside the sending hours.
+# The jobs around the message are locked.
 REPEAT = CALL.format(
     known=guard.KNOWN,
     jobs=f"""jobs AS (
@@ -120,7 +120,7 @@ REPEAT = CALL.format(
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
         AND (SELECT count(stopped_at) FROM jobs) = 0""",
-    told="RETURNING m.id",
+    returning="RETURNING m.id",
     counted=""", counted AS (
     UPDATE campaigns_job j SET units = j.units + %(units)s FROM jobs, ours WHERE j.id = jobs.id
 ), plotted AS (
@@ -134,7 +134,7 @@ FOR_EVER = 1e10  # seconds
 
 
 async def look_up(connection: AsyncConnection[Any], scope: Scope, doubt: Doubt, hold: float) -> bool | None:
-    """May the vendor be asked for it now? None: the vendor may not be called."""
+    """Allows a look-up, and writes it into the ledger. False: settled meanwhile; None: the vendor may not be called."""
     return await _call(connection, LOOK_UP, scope, doubt, hold, (), units=1)
 
 
@@ -148,13 +148,13 @@ async def repeat(
     young: float | None,
     closes: datetime | None,
 ) -> bool | None:
-    """May it be called again now? None: the vendor may not be called.
+    """Allows a repeat, and writes it into the ledger. False: not any more; None: the vendor may not be called.
 
-    closes: from when on its campaign may not be called.
-    young: while its first call is younger than so many seconds; None: because that call was disproved.
+    closes: from when on its campaign may not be called. young: the first call must be younger than so many seconds;
+    None: that call was disproved.
     """
-    words = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
-    return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], **words)
+    params = {"units": units, "closes": closes, "proved": young is None, "young": min(young or 0.0, FOR_EVER)}
+    return await _call(connection, REPEAT, scope, doubt, hold, [doubt.id], **params)
 
 
 async def _call(
@@ -166,21 +166,21 @@ async def _call(
     held: Sequence[int],
     **more: Any,
 ) -> bool | None:
-    """held: messages whose jobs are held meanwhile."""
-    words = {
+    """held: messages whose jobs are locked meanwhile."""
+    params = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
         "terms": scope.limits_version, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no,
         "sent_at": doubt.sent_at,
         **more,
     }  # fmt: skip
-    row = await (await holding(connection, statement, words, messages=held)).fetchone()
+    row = await (await holding(connection, statement, params, messages=held)).fetchone()
     assert row is not None
     is_open, ours = row
     return ours if is_open else None
 
 
 async def disprove(connection: AsyncConnection[Any], doubt: Doubt) -> None:
-    """The vendor does not have the call that it was asked about."""
+    """Stores that the vendor does not have the call that it was asked about."""
     await connection.execute(
         "UPDATE campaigns_message SET disproved = sent_at, error_sub_type = 'look-up: the vendor does not have it'"
         " WHERE id = %s AND in_doubt_at IS NOT NULL AND resend_no = %s AND sent_at = %s",
@@ -196,5 +196,5 @@ WHERE id = %(id)s AND in_doubt_at IS NOT NULL
 
 
 async def later(connection: AsyncConnection[Any], doubt: Doubt, seconds: float | None, note: str | None) -> None:
-    """Still in doubt: asked again after so many seconds; None: only a person can settle it."""
+    """Keeps the doubt: it is due after so many seconds; None: only an operator can settle it."""
     await connection.execute(LATER, {"id": doubt.id, "wait": seconds, "note": note and note[:255]})

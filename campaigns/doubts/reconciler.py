@@ -1,6 +1,6 @@
-"""Doubt is settled in this order: a safe repeat with the same key, a look-up, a person. Never by a guess.
+"""Step 8, reconcile: settles doubts by a safe repeat with the same key, else a look-up, else an operator; no guess.
 
-Receipts come first where a vendor sends them (campaigns.ground_truth.accept). What each adapter can do, it declares.
+Delivery reports may settle them earlier (campaigns.ground_truth.accept). Each adapter declares what it can do.
 """
 
 import logging
@@ -30,13 +30,13 @@ from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 log = logging.getLogger(__name__)
 
 MOST = 50  # doubts a credential and a run
-LEASE = 300.0  # seconds that they are ours, on top of those after which a call is over and can be looked up
-MARGIN = 60.0  # seconds before a key's end from which it is not trusted any more
+LEASE = 300.0  # seconds that doubts are ours, beyond those after which a call is over and can be looked up
+MARGIN = 60.0  # seconds before its end from which a key is not trusted
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One credential's means to settle."""
+    """What it takes to settle the doubts of one credential."""
 
     adapter: Adapter
     calls: SingleCalls
@@ -49,7 +49,7 @@ class Case:
 
 
 def reconcile() -> int:
-    """Settles what is due, credential by credential. Returns how many were looked at."""
+    """Settles doubts that are due, credential by credential; returns how many it tried."""
     now = timezone.now()
     due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now, campaign__credential=OuterRef("pk"))
     is_open = Q(closed_until=None) | Q(closed_until__lte=now)
@@ -58,7 +58,7 @@ def reconcile() -> int:
 
 
 def _one(login: Credential) -> int:
-    """What goes wrong with one credential holds up no other."""
+    """Reconciles one credential; an error does not affect the others."""
     try:
         return uvloop.run(_credential(login))
     except Exception:
@@ -82,7 +82,7 @@ async def _credential(login: Credential) -> int:
 
 
 async def _run(case: Case, login: Credential) -> int:
-    """Ends where the credential may not be called any more; what is left stays due."""
+    """Settles doubts until the credential may not be used any more; the others stay due."""
     doubts = await queries.due(case.rows, login.pk, MOST, LEASE + case.known_after)
     failpoints.here("after_due")
     for number, doubt in enumerate(doubts):
@@ -115,7 +115,7 @@ async def _settle(case: Case, doubt: Doubt) -> None:
 
 
 def _young(ttl: float | None) -> float:
-    """How many seconds after a call the vendor surely still knows its key."""
+    """For how many seconds after a call the vendor surely knows its key."""
     return queries.FOR_EVER if ttl is None else ttl - MARGIN
 
 
@@ -138,7 +138,7 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
 
 
 async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
-    """young: as queries.repeat has it; None: the answer of this call is the whole truth."""
+    """Calls the message again. young: as in queries.repeat; None: this call's answer alone decides."""
     campaign, now = await queries.campaign(case.rows, doubt)
     if opening := sending_hours.opens_at(campaign, now):
         return await queries.later(case.rows, doubt, (opening - now).total_seconds(), None)
@@ -182,7 +182,7 @@ def _letter(campaign: Campaign, doubt: Doubt) -> Letter | None:
 
 
 async def _unsettled(case: Case, doubt: Doubt, answer: SingleOutcome, what: str) -> None:
-    """What is said of the whole credential says nothing of the doubt, however old that is."""
+    """Puts the doubt off; what concerns the whole credential never gives up a doubt, however old."""
     match answer:
         case NotSent(reason, retry_after, scope="credential"):
             await queries.later(case.rows, doubt, retry_after or 0.0, f"{what}: {reason}")

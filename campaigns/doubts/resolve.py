@@ -1,7 +1,4 @@
-"""Messages in doubt: as a person who has to decide about them sees them, and what that person decides.
-
-It is decided when nothing else could settle them, and each decision is recorded (promise P1).
-"""
+"""Step 8, resolve: lists messages in doubt, and settles them by recorded decisions of an operator (promise P1)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,9 +16,9 @@ from campaigns.models import Job, Message, Resolution
 
 
 def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> QuerySet[Message]:
-    """In doubt in the ground truth, so their job has been finalised; oldest first, each with its leaf job's id.
+    """Messages in doubt in the ground truth, so of finalised jobs; oldest first, each with the id of its leaf.
 
-    job: its own alone; jobs: those of any of these.
+    job: only those of this job; jobs: only those of any of these.
     """
     rows = Message.objects.filter(in_doubt_at__isnull=False)
     if job:
@@ -35,12 +32,13 @@ def list_doubts(job: Job | None = None, jobs: "QuerySet[Job] | None" = None) -> 
 
 
 def _around(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
-    """Those of the jobs in which the message of the outer statement is."""
+    """Those of the jobs that contain the message of the outer statement."""
     of_campaign = jobs.filter(campaign=OuterRef("campaign"), first_message__lte=OuterRef("id"))
     return of_campaign.filter(size__gt=OuterRef("id") - F("first_message"))
 
 
 def doubt_facts(row: Any) -> dict[str, Any]:
+    """A row of `list_doubts` as pages and --json show it."""
     return {
         "message": row.pk,
         "job": row.leaf,
@@ -59,16 +57,16 @@ SHOWN = 10  # ids in one sentence
 
 
 class CannotResolve(Exception):
-    """Nothing was changed; the text says which messages stand in the way. later: it may work in a moment."""
+    """Nothing was changed; the text says why. later: it may work in a moment."""
 
-    def __init__(self, told: str, later: bool = False) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, later: bool = False) -> None:
+        super().__init__(message)
         self.later = later
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """How many messages; ready: the jobs that wait for the dispatcher now; held: stopped jobs that were left so."""
+    """messages: how many; ready: jobs that wait for the dispatcher now; held: stopped jobs, which stay stopped."""
 
     messages: int
     ready: tuple[int, ...] = ()
@@ -77,11 +75,11 @@ class Resolved:
 
 @transaction.atomic
 def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> Resolved:
-    """sent: the vendor has it. failed: it has not, and it is given up. resend: call again, under a new reference.
+    """Settles doubts, all or none. sent: the vendor has them. failed: it does not. resend: call again.
 
-    All of them or none. Only what is in doubt in the truth, so its job has been finalised; to be sent again, the job
-    must be logged now. A job that was stopped half-way is not started by this: its messages wait for a retry. Raises
-    CannotResolve. The caller dispatches the jobs in `ready`.
+    A message that is sent again gets a new reference. Messages must be in doubt in the ground truth, so their job was
+    finalised; to send again, the job must be LOGGED. A job that was stopped half-way is not started: its messages wait
+    for a retry. Raises CannotResolve. The caller dispatches the jobs in `ready`.
     """
     ids = sorted(set(message_ids))
     if not reason.strip():
@@ -99,10 +97,10 @@ def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> 
 
 @transaction.atomic
 def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | None = None) -> JobDecision:
-    """The same for all that is in doubt in a job that has ended, a parent with its children.
+    """Settles all doubts of a job that has ended, of a parent with its children.
 
-    seen: the decision was made on this picture of the job (`pictures`), and loses if another was faster. Fewer doubts
-    than were in the picture are no harm; more there cannot be until somebody sends again.
+    seen: the version that was shown (`versions`); if it is not the current one, the verdict is STALE. Doubts that were
+    settled since do no harm, and new ones cannot come up until somebody sends again.
     """
     job = decisions.hold(job_id)
     if job is None:
@@ -117,13 +115,13 @@ def resolve_job(job_id: int, decision: str, reason: str, by: str, seen: int | No
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has no message in doubt")
     done = resolve(ids, decision, reason, by)
     label = Resolution.Decision(decision).label
-    told = f"job {job_id}: {decisions.count(done.messages, 'message')} in doubt settled as {label}"
-    told += f"; stopped half-way, so they wait for a retry: job {_list(done.held)}" if done.held else ""
-    return JobDecision(job_id, Verdict.DONE, told, done.messages, done.ready)
+    message = f"job {job_id}: {decisions.count(done.messages, 'message')} in doubt settled as {label}"
+    message += f"; stopped half-way, so they wait for a retry: job {_list(done.held)}" if done.held else ""
+    return JobDecision(job_id, Verdict.DONE, message, done.messages, done.ready)
 
 
 def versions(job_ids: Iterable[int]) -> Counter[int]:
-    """By job: a number that grows with every decision by which it, or a child of it, is sent again."""
+    """A number for each job that grows with every decision to send it, or a child of it, again."""
     asked = list(job_ids)
     own = dict(Job.objects.filter(pk__in=asked).values_list("pk", "revision"))
     children = Job.objects.filter(parent__in=asked).order_by().values_list("parent").annotate(Sum("revision"))
@@ -131,13 +129,13 @@ def versions(job_ids: Iterable[int]) -> Counter[int]:
 
 
 def ask_again(message_ids: Iterable[int]) -> int:
-    """The vendor is asked about these by the next settling; how many of them are in doubt. A second look does no harm:
-    of two who prove the same call, one repeats it."""
+    """Lets the next reconciliation ask the vendor about these; returns how many of them are in doubt. Asking twice does
+    no harm: if two look-ups prove the same, one repeats the call."""
     return Message.objects.filter(pk__in=list(message_ids), in_doubt_at__isnull=False).update(settle_at=Now())
 
 
 def _leaves(ids: Sequence[int]) -> dict[int, int]:
-    """The leaf job of each message."""
+    """{message: its leaf}."""
     with connection.cursor() as cursor:
         cursor.execute(LEAVES, {"ids": list(ids), "parents": list(PARENTS)})
         return dict(cursor.fetchall())
@@ -151,7 +149,7 @@ WHERE m.id = ANY(%(ids)s)
 
 
 def _lock_doubts(ids: Sequence[int]) -> set[int]:
-    """Those of the messages that are in doubt, locked."""
+    """Locks those of the messages that are in doubt; returns their ids."""
     with connection.cursor() as cursor:
         cursor.execute(DOUBTS, {"ids": list(ids)})
         return {message_id for (message_id,) in cursor.fetchall()}
@@ -160,7 +158,7 @@ def _lock_doubts(ids: Sequence[int]) -> set[int]:
 DOUBTS = """
 SELECT id FROM campaigns_message WHERE id = ANY(%(ids)s) AND in_doubt_at IS NOT NULL ORDER BY id FOR UPDATE
 """
-# Before the message changes, because what had been seen of the call is kept with the decision.
+# Before the message changes, because the decision keeps what had been seen of the call.
 KEEP = """
 INSERT INTO campaigns_resolution (message_id, decision, reason, decided_by, evidence, created_at)
 SELECT id, %(decision)s, %(reason)s, %(by)s, 'called ' || to_char(sent_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
@@ -174,8 +172,8 @@ def _all_in_doubt(ids: Sequence[int], doubted: set[int]) -> None:
         return
     known = set(Message.objects.filter(pk__in=ids).values_list("pk", flat=True))
     faults = (("no such message", set(ids) - known), ("not in doubt", known - doubted))
-    told = [f"{verb}: {_list(missing)}" for verb, missing in faults if missing]
-    raise CannotResolve("; ".join(told) + "; nothing was changed")
+    reasons = [f"{reason}: {_list(missing)}" for reason, missing in faults if missing]
+    raise CannotResolve("; ".join(reasons) + "; nothing was changed")
 
 
 def _all_logged(job_ids: set[int]) -> None:
@@ -206,7 +204,7 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
 
 
 def _count(jobs: dict[int, int], decision: str) -> Resolved:
-    """The counters of the jobs follow; jobs without other open messages are sent again."""
+    """Updates the counters of the jobs, and opens jobs without other open messages again."""
     numbers = Counter(jobs.values())
     settled: dict[str, Any] = {
         "jobs": list(numbers),

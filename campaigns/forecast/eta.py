@@ -99,8 +99,8 @@ def of_queue(queue: VendorQueue, now: datetime) -> Eta:
     """
     if obstacle := obstacles.of_queue(queue):
         return Eta(obstacle=obstacle)
-    logins = [login for login in queue.logins.values() if login.in_line]
-    ends = [_end(queue, login, (queue.in_line, login.in_line), now) for login in logins]
+    logins = [login for login in queue.logins.values() if login.queued]
+    ends = [_end(queue, login, (queue.queued, login.queued), now) for login in logins]
     if unknown := next((one for one in ends if one.obstacle), None):
         return unknown
     last = max((one.ends_at for one in ends if one.ends_at), default=None)
@@ -117,7 +117,7 @@ def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int
     if stopped := obstacles.of_queue(queue) or (Obstacle(login.stopped) if login.stopped else None):
         return Eta(obstacle=stopped)
     more = ahead + messages
-    return _end(queue, login, (queue.in_line + more, login.in_line + more), now)
+    return _end(queue, login, (queue.queued + more, login.queued + more), now)
 
 
 def about(at: datetime | None, now: datetime) -> str:
@@ -157,7 +157,7 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
         return JobForecast(obstacle.reason)
     full = job.credential.full_until
     turn = f"rate-limited until {clock(full, now)}" if full and full > now else _turn(job, sums)
-    position, login = queue.places.get(job.pk), queue.logins[job.credential_id]
+    position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]
     if position is None:
         return JobForecast(turn)
     end = _end(queue, login, (position.of_vendor, position.of_login), now)

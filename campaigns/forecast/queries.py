@@ -1,12 +1,12 @@
-"""The statement about vendors' queues, in parts: VENDORS, then TOTALS of the queues or PLACES of jobs in them."""
+"""The statement about vendors' queues, in parts: VENDORS, then TOTALS of the queues or POSITIONS of jobs in them."""
 
 from campaigns.failover import guard
 
-# Rows of jobs j become rows with what is open and whether it is in line. An outer join only with campaigns that have a
-# time at all: they have an index of their own. Zones come from Python, for PostgreSQL may not know all of its names.
+# Adds to jobs j what is open and whether it is queued. Joins only campaigns that have a time, which have an index of
+# their own. Zones come from Python, because PostgreSQL may not know all of their names.
 SEEN = """
 SELECT j.*, c.at, c.closes,
-    (coalesce(j.not_before <= %(now)s, true) AND NOT c.put_off) OR j.status = ANY(%(running)s) AS in_line,
+    (coalesce(j.not_before <= %(now)s, true) AND NOT c.put_off) OR j.status = ANY(%(running)s) AS queued,
     greatest(0, CASE WHEN j.status = ANY(%(parents)s) THEN j.remaining
         ELSE j.size - j.accepted - j.refused - j.expired - j.in_doubt END
         - CASE WHEN j.status <> 'SENDING' THEN 0 ELSE (
@@ -48,7 +48,7 @@ SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.pau
     'each', (SELECT sum(n.units)::float8 / sum(n.accepted + n.refused + n.in_doubt) FROM vendors_minute n
         WHERE n.vendor_id = v.id AND n.at >= %(now)s - interval '1 hour' AND n.accepted + n.refused + n.in_doubt > 0),
     'store', (SELECT json_build_array({guard.SAME}, {guard.FITS}, s.tables = '') FROM campaigns_store s)
-) AS told FROM vendors_vendor v WHERE v.id = ANY(%(vendors)s)
+) AS facts FROM vendors_vendor v WHERE v.id = ANY(%(vendors)s)
 UNION ALL SELECT 'sending', 0, coalesce(json_object_agg(slug, n), '{{}}') FROM (
     SELECT v.slug, count(*) AS n FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id
     WHERE j.status = 'SENDING' GROUP BY v.slug
@@ -56,26 +56,26 @@ UNION ALL SELECT 'sending', 0, coalesce(json_object_agg(slug, n), '{{}}') FROM (
 """
 
 TOTALS = f"""
-UNION ALL SELECT 'line', vendor_id, json_build_array(credential_id,
+UNION ALL SELECT 'totals', vendor_id, json_build_array(credential_id,
     count(*) FILTER (WHERE parent_id IS NULL AND status <> 'RENDERED'),
     coalesce(sum(open) FILTER (WHERE status <> 'RENDERED'), 0),
     coalesce(sum(open) FILTER (WHERE mine AND status <> 'RENDERED'), 0),
-    coalesce(sum(open) FILTER (WHERE in_line AND status <> 'RENDERED'), 0),
+    coalesce(sum(open) FILTER (WHERE queued AND status <> 'RENDERED'), 0),
     coalesce(sum(open) FILTER (WHERE status = 'RENDERED'), 0),
-    extract(epoch from min(greatest(not_before, at)) FILTER (WHERE NOT in_line AND status <> 'RENDERED')),
-    extract(epoch from min(closes) FILTER (WHERE in_line AND open > 0 AND status <> 'RENDERED')))
+    extract(epoch from min(greatest(not_before, at)) FILTER (WHERE NOT queued AND status <> 'RENDERED')),
+    extract(epoch from min(closes) FILTER (WHERE queued AND open > 0 AND status <> 'RENDERED')))
 FROM (
     SELECT *, %(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]) AS mine FROM ({
     SEEN.format(jobs="(SELECT * FROM campaigns_job WHERE vendor_id = ANY(%(vendors)s) AND status = ANY(%(counted)s))")
 }) seen
-) line GROUP BY vendor_id, credential_id
+) queue GROUP BY vendor_id, credential_id
 """
 
-# A vendor's jobs go out by age; children take their parent's place. Of a hundred thousand jobs that wait in one state
-# the oldest are enough: whatever is younger than the last of them is not foretold, and where all that is asked for is
-# younger, nothing is added up. An order by the status, too, is one that only the index of the line has, whatever
-# statistics say; compared as rows, it would be read on to the vendor's last job.
-PLACES = f"""
+# A vendor's jobs are sent by age; children count as their parent. Of a hundred thousand jobs in one status the oldest
+# are enough: there is no forecast for younger ones, and if all that are asked for are younger, nothing is summed up.
+# The order includes the status because only the index job_pick has that order, whatever statistics say; compared as
+# rows, it would be read to the vendor's last job.
+POSITIONS = f"""
 UNION ALL SELECT * FROM (
 WITH far AS MATERIALIZED (
     SELECT v.id AS vendor, min(f.id) AS last
@@ -93,15 +93,15 @@ WITH far AS MATERIALIZED (
         WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name AND id < coalesce(far.last, %(end)s)
         ORDER BY status, id LIMIT %(most)s
     ) one
-), line AS (
+), queue AS (
     SELECT n.id, n.vendor_id, sum(part) OVER (PARTITION BY n.vendor_id ORDER BY age)::bigint AS of_vendor,
         sum(part) OVER (PARTITION BY n.vendor_id, n.credential_id ORDER BY age)::bigint AS of_login
     FROM (
         SELECT seen.id, seen.vendor_id, credential_id, coalesce(parent_id, seen.id) AS age,
-            CASE WHEN in_line AND NOT l.paused THEN open ELSE 0 END AS part
+            CASE WHEN queued AND NOT l.paused THEN open ELSE 0 END AS part
         FROM ({SEEN.format(jobs="near")}) seen JOIN vendors_credential l ON l.id = seen.credential_id
     ) n
 )
-SELECT 'place', line.vendor_id, json_build_array(line.id, of_vendor, of_login) FROM line JOIN asked USING (id)
-) places
+SELECT 'position', queue.vendor_id, json_build_array(queue.id, of_vendor, of_login) FROM queue JOIN asked USING (id)
+) positions
 """

@@ -1,7 +1,7 @@
-"""What stands in a vendor's queue, from the rows alone, in one statement however many vendors and jobs are asked for.
+"""What is queued for vendors, read from the rows by one statement for any number of vendors and jobs.
 
-In line is what nothing but the window holds back: not what waits for a time of its own (put off, a send time, sending
-hours), for the night, or for a paused login. Calls that are in flight have their places already.
+A message counts as queued if only rate limits hold it back: not if it waits for a time of its own (put off, a send
+time, sending hours), for the night, or for a paused credential. Calls in flight have their permits already.
 """
 
 import json
@@ -18,20 +18,20 @@ from django.db import connection
 
 from campaigns.dispatch.nightly import LOOK_BACK, Run
 from campaigns.failover import guard
-from campaigns.forecast.queries import PLACES, TOTALS, VENDORS
+from campaigns.forecast.queries import POSITIONS, TOTALS, VENDORS
 from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Job
 from vendors import redis_clients
 from vendors.limits.values import Limit
 
-NEAR = 1000  # jobs of a vendor in one state that are counted to say when one of them ends
+NEAR = 1000  # oldest jobs of a vendor in one status, for which positions are read
 QUEUED = (S.READY, S.DISPATCHED, S.RECOVERING, S.ENQUEUED, S.SENDING, S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED)
 Sponsors = list[int] | None  # None: all
 
 
 @dataclass(slots=True)
 class LoginQueue:
-    """A credential, its own limits, and its messages: those in line, those that wait for a time of their own."""
+    """A credential with its own limits and its messages: all that wait, and those that are queued."""
 
     id: int
     name: str
@@ -40,11 +40,11 @@ class LoginQueue:
     closed_until: datetime | None
     limits: tuple[Limit, ...] = ()
     waiting: int = 0
-    in_line: int = 0
+    queued: int = 0
 
     @property
     def stopped(self) -> str:
-        """Why nothing goes over it until a person acts; empty: it is open."""
+        """Why nothing is called over it until somebody acts; empty: it is open."""
         if self.paused:
             return f"credential {self.name} paused: {self.reason}".rstrip(": ")
         return f"credential {self.name}: a limit is 0" if any(not limit.units for limit in self.limits) else ""
@@ -52,14 +52,14 @@ class LoginQueue:
 
 @dataclass(slots=True)
 class VendorQueue:
-    """Of one vendor. kinds: of its enabled mailcasters; sending: its jobs that a sender is at.
+    """What waits for one vendor. kinds: of its enabled mailcasters; sending: its jobs that a sender has.
 
     halted: why no call may start at any vendor; empty: it may.
-    each: units that a message has cost at this vendor within the last hour, 1 where nobody knows.
-    slots: of the workers that read its queue, None where Redis cannot tell; busy: how many of them are at work.
-    waiting: messages not called yet; mine: those of them that the viewer may know of; in_line and put_off: see above;
-    next_at: when the first of those put off may go; rendered: those for the night; closes_at: when the first sending
-    hours of what is in line end.
+    each: units that a message has cost at this vendor within the last hour; 1 if unknown.
+    slots: of the workers that read its queue, None if Redis does not tell; busy: slots in use.
+    waiting: messages not called yet; mine: those of the viewer's sponsors; put_off: those with a time of their own;
+    next_at: the first such time; rendered: those for the night; closes_at: when the first sending hours of queued
+    messages end.
     """
 
     vendor_id: int
@@ -82,55 +82,55 @@ class VendorQueue:
     next_at: datetime | None = None
     rendered: int = 0
     closes_at: datetime | None = None
-    places: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job
-    taken: dict[int, Any] = field(default_factory=dict)  # by login, what is in the windows, once it was asked
+    positions: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job
+    taken: dict[int, Any] = field(default_factory=dict)  # by credential: what is in the windows, once read
 
     @property
-    def in_line(self) -> int:
-        return sum(login.in_line for login in self.logins.values())
+    def queued(self) -> int:
+        return sum(login.queued for login in self.logins.values())
 
     def units(self, messages: int) -> int:
-        """What so many will cost, about: their own cost is not known before they are made."""
+        """About what so many messages will cost: the real cost is known only once they are rendered."""
         return math.ceil(messages * self.each)
 
     @property
     def cost(self) -> str:
-        """In words; empty where each message costs one unit."""
+        """The cost as text; empty if each message costs one unit."""
         return f"about {self.each:.3g} units a message" if self.each >= 1.05 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Messages in line up to the end of this job: of the vendor, and of the job's login."""
+    """Messages queued up to the end of a job: of its vendor, and of its credential."""
 
     of_vendor: int
     of_login: int
 
 
 def of_vendors(ids: Collection[int], now: datetime, sponsors: Sponsors = None) -> dict[int, VendorQueue]:
-    """Each with all that waits; mine counts the messages of these sponsors."""
+    """The queues of these vendors with their totals; `mine` counts the messages of these sponsors."""
     return _read(VENDORS + TOTALS, list(ids), now, {"sponsors": sponsors, "counted": [*QUEUED, S.RENDERED]})
 
 
 def of_jobs(jobs: Iterable[Job], now: datetime) -> dict[int, VendorQueue]:
-    """By vendor, with the places of those jobs that are near enough to the front of it; without the totals."""
+    """The queues of these jobs' vendors, with the positions of those near the front; without totals."""
     there = [job for job in jobs if job.status in QUEUED or job.status == S.RENDERED]
     asked = [job for job in there if job.status in QUEUED]
-    words = {
+    params = {
         "of": [job.vendor_id for job in asked],
         "jobs": [job.pk for job in asked],
         "queued": list(QUEUED),
         "most": NEAR,
         "end": 2**63 - 1,
     }
-    return _read(VENDORS + (PLACES if asked else ""), sorted({job.vendor_id for job in there}), now, words)
+    return _read(VENDORS + (POSITIONS if asked else ""), sorted({job.vendor_id for job in there}), now, params)
 
 
-def _read(statement: str, vendors: list[int], now: datetime, words: dict[str, Any]) -> dict[int, VendorQueue]:
+def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, Any]) -> dict[int, VendorQueue]:
     if not vendors:
         return {}
     zones = _zones(int(now.timestamp() // 900))
-    words |= {
+    params |= {
         "vendors": vendors,
         "now": now,
         "since": now.date() - timedelta(days=LOOK_BACK + 1),
@@ -140,61 +140,62 @@ def _read(statement: str, vendors: list[int], now: datetime, words: dict[str, An
         "shifts": list(zones.values()),
     }
     with connection.cursor() as cursor:
-        cursor.execute(statement, words)
-        rows = [(what, vendor, _json(told)) for what, vendor, told in cursor.fetchall()]
-    queues = {vendor: _queue(vendor, told) for what, vendor, told in rows if what == "vendor"}
-    for what, vendor, told in rows:
-        if what == "line":
-            _add(queues[vendor], told)
-        elif what == "place":
-            queues[vendor].places[told[0]] = QueuePosition(told[1], told[2])
+        cursor.execute(statement, params)
+        rows = [(what, vendor, _json(facts)) for what, vendor, facts in cursor.fetchall()]
+    queues = {vendor: _queue(vendor, facts) for what, vendor, facts in rows if what == "vendor"}
+    for what, vendor, facts in rows:
+        if what == "totals":
+            _add(queues[vendor], facts)
+        elif what == "position":
+            queues[vendor].positions[facts[0]] = QueuePosition(facts[1], facts[2])
         elif what == "sending":
-            _read_by(queues.values(), told)
+            _read_by(queues.values(), facts)
     return queues
 
 
 @lru_cache(maxsize=2)
 def _zones(quarter: int) -> dict[str, int]:
-    """Seconds ahead of UTC in each zone, in that quarter of an hour: clocks change between two of them."""
+    """Seconds ahead of UTC of each zone in that quarter of an hour; clocks change between two of them."""
     at = datetime.fromtimestamp(quarter * 900, UTC)
     shifts = ((name, at.astimezone(ZoneInfo(name)).utcoffset()) for name in available_timezones())
     return {name: int(shift.total_seconds()) for name, shift in shifts if shift}
 
 
-def _queue(vendor: int, told: dict[str, Any]) -> VendorQueue:
+def _queue(vendor: int, facts: dict[str, Any]) -> VendorQueue:
     limits: dict[int | None, list[Limit]] = {}
-    for login, units, seconds in told["limits"] or ():
+    for login, units, seconds in facts["limits"] or ():
         limits.setdefault(login, []).append(Limit(units, seconds))
     logins = {
         pk: LoginQueue(pk, name, paused, reason, _moment(closed), tuple(limits.get(pk, ())))
-        for pk, name, paused, reason, closed in told["logins"] or ()
+        for pk, name, paused, reason, closed in facts["logins"] or ()
     }
     runs = (
-        Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in told["nights"] or ()
+        Run(date.fromisoformat(day), _moment(began), over, missed) for day, began, over, missed in facts["nights"] or ()
     )
-    kinds = frozenset(told["kinds"] or ())
+    kinds = frozenset(facts["kinds"] or ())
     return VendorQueue(
-        vendor, told["slug"], told["paused"], told["reason"], logins, tuple(limits.get(None, ())), kinds, tuple(runs),
-        halted=guard.why_halted(*map(bool, told["store"] or (False, False, False))) or "",
-        each=max(1.0, told["each"] or 1.0),
+        vendor, facts["slug"], facts["paused"], facts["reason"], logins, tuple(limits.get(None, ())), kinds,
+        tuple(runs),
+        halted=guard.why_halted(*map(bool, facts["store"] or (False, False, False))) or "",
+        each=max(1.0, facts["each"] or 1.0),
     )  # fmt: skip
 
 
-def _add(queue: VendorQueue, told: list[Any]) -> None:
-    login, jobs, waiting, mine, in_line, rendered, next_at, closes = told
+def _add(queue: VendorQueue, facts: list[Any]) -> None:
+    login, jobs, waiting, mine, queued, rendered, next_at, closes = facts
     of = queue.logins[login]
-    of.waiting, of.in_line = int(waiting), 0 if of.stopped else int(in_line)
+    of.waiting, of.queued = int(waiting), 0 if of.stopped else int(queued)
     queue.jobs += jobs
     queue.waiting += int(waiting)
     queue.mine += int(mine)
-    queue.put_off += int(waiting) - int(in_line)
+    queue.put_off += int(waiting) - int(queued)
     queue.rendered += int(rendered)
     queue.next_at = min(filter(None, (queue.next_at, _moment(next_at))), default=None)
     queue.closes_at = min(filter(None, (queue.closes_at, _moment(closes))), default=None)
 
 
 def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:
-    """Who reads them, and what those are at."""
+    """Adds the slots of the workers that read the queues, and how many are busy."""
     try:
         there = redis_clients.registered_workers(settings.REDIS_URL)
     except redis_clients.WorkerRegistryUnreachable:
@@ -208,8 +209,8 @@ def _read_by(queues: Iterable[VendorQueue], sending: dict[str, int]) -> None:
         queue.busy = sum(count for slug, count in sending.items() if f"vendor.{slug}" in others)
 
 
-def _json(told: Any) -> Any:
-    return json.loads(told) if isinstance(told, str) else told
+def _json(facts: Any) -> Any:
+    return json.loads(facts) if isinstance(facts, str) else facts
 
 
 def _moment(seconds: Any) -> datetime | None:

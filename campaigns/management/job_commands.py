@@ -28,14 +28,14 @@ def report_decisions(out: OutputWrapper, answers: Iterable[JobDecision], as_json
     bad = [answer for answer in decided if answer.verdict in CODE_OF]
     if as_json:
         write_json(
-            out, ({"job": a.job_id, "verdict": a.verdict, "told": a.told, "messages": a.messages} for a in decided)
+            out, ({"job": a.job_id, "verdict": a.verdict, "told": a.message, "messages": a.messages} for a in decided)
         )
     else:
         for answer in decided:
             if answer not in bad:
-                out.write(answer.told)
+                out.write(answer.message)
     if bad:
-        raise CommandError("\n".join(a.told for a in bad), returncode=min(CODE_OF[a.verdict] for a in bad))
+        raise CommandError("\n".join(a.message for a in bad), returncode=min(CODE_OF[a.verdict] for a in bad))
 
 
 KNOWN = 20  # sponsors that are named if one is misspelt

@@ -1,7 +1,7 @@
-"""The rows of the work.
+"""The tables of campaigns.
 
-campaigns: sponsors, campaigns, whose rows one may see. jobs: messages and the jobs that send them. api_clients:
-sessions, which the HTTP front gives for a send request, and webhooks. operations: nights, decisions about doubts, the
+campaigns: sponsors, campaigns, whose rows a user may see. jobs: messages and the jobs that send them. api_clients:
+sessions, which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the
 store, the last audit.
 """
 

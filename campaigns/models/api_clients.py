@@ -1,4 +1,4 @@
-"""What clients of the HTTP API have rows for: their sessions (document 002's Session DB) and their webhooks."""
+"""The rows of clients of the HTTP API: their sessions (document 002's Session DB) and their webhooks."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from vendors.models import EncryptedJSONField
 class Session(models.Model):
     """One accepted request, stored in the statement that stores its messages, and never without them.
 
-    answer: what the client was told, word for word, for a repeat with the same idempotency key. references: the
-    client's own names of the messages, in their order. finished_at, shard and in_doubt are the consumer's: when the
-    result was written, on which result server (its number in settings.RESULT_URLS; empty: on none, the result is
-    rebuilt from the rows), and how many messages were in doubt then. A retry empties them again.
+    answer: the response, for repeats with the same idempotency key. references: the client's own names of the messages,
+    in their order. The consumer writes finished_at, shard and in_doubt: when the result was written, on which result
+    server (its index in settings.RESULT_URLS; empty: on none, the result is made from the rows), and how many messages
+    were in doubt then. A retry empties them.
     """
 
     SPONSOR = "sponsor"
@@ -55,7 +55,7 @@ class Session(models.Model):
 
     @property
     def name(self) -> str:
-        """As clients know it."""
+        """The session's id as clients know it."""
         return f"ses_{self.pk.hex}"
 
 
@@ -75,7 +75,7 @@ def all_events() -> list[str]:
 class Webhook(models.Model):
     """Where a sponsor's events are posted to, signed (Standard Webhooks). test: events of test keys' sessions only.
 
-    timeouts: calls in a row that were not answered in time; from some on the webhook is suspended for a while.
+    timeouts: calls in a row that were not answered in time; after some the webhook is suspended for a while.
     """
 
     sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="webhooks")
@@ -97,10 +97,10 @@ class Webhook(models.Model):
 
 
 class WebhookCall(models.Model):
-    """One event for one webhook: posted until it is taken, at most ten times in three days.
+    """One event for one webhook: posted until it is accepted, at most ten times in three days.
 
-    event: its id, the same however often it is posted and found again. next_at: of the next try; empty: no more. While
-    a call runs it is the time at which its process must have died.
+    event: its id, the same for every try. next_at: when the next try is due; empty: there is none. While a call runs,
+    it is the time after which its process must have died.
     """
 
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="calls")

@@ -1,7 +1,7 @@
-"""Campaigns and on whose behalf they go out; and whose rows a user or a program may see.
+"""Sponsors and campaigns, and whose rows a user or an API key may see.
 
-The admin and the commands ask with `sponsors_of`, the HTTP front with the sponsor of its key; each queryset that holds
-rows of a sponsor has `of_sponsors`.
+Every query set of rows of a sponsor has `of_sponsors`. The admin gives it the result of `sponsors_of`, the HTTP API the
+sponsor of its key.
 """
 
 from collections.abc import Collection
@@ -18,10 +18,10 @@ ALL_SPONSORS = "campaigns.all_sponsors"
 
 
 class OfSponsors(QuerySet):
-    """Rows that belong to a sponsor, by the path that their model names in SPONSOR."""
+    """Rows that belong to a sponsor, by the path in their model's SPONSOR."""
 
     def of_sponsors(self, sponsors: "Collection[int] | QuerySet[Any] | None") -> Self:
-        """Those of these sponsors; None: of all."""
+        """The rows of these sponsors; None: of all."""
         if sponsors is None:
             return self
         model: Any = self.model
@@ -29,12 +29,12 @@ class OfSponsors(QuerySet):
 
 
 def sponsors_of(user: Any) -> "QuerySet[Any] | None":
-    """The sponsors of a person: all (None) for who has the permission, else those that name the person."""
+    """The sponsors that a user may see: None (all) with the permission, else those that list the user."""
     return None if user.has_perm(ALL_SPONSORS) else user.sponsors.values("pk")
 
 
 def sponsor_ids_of(user: Any) -> list[int] | None:
-    """The same for statements of our own."""
+    """The same as ids, for SQL."""
     mine = sponsors_of(user)
     return None if mine is None else [row["pk"] for row in mine]
 
@@ -49,7 +49,7 @@ TIMED = Index(
 
 
 class Sponsor(models.Model):
-    """On whose behalf mail goes out."""
+    """On whose behalf mail is sent."""
 
     SPONSOR = "pk"
     name = models.CharField(max_length=100, unique=True)

@@ -1,9 +1,9 @@
 """Messages (ground truth and ops, document 001), the jobs that send them (documents 000, 003), and references.
 
-A vendor knows a message by its reference: `uuid-resend_no`. The uuid carries the message's own number, so what a vendor
-reports of a reference is found by the primary key; an index over random uuids would cost each import a random write for
-every recipient. Version 8 of RFC 9562: 48 bits are the number, 72 are random; to name a message one must know them all.
-A uuid of another version was made before numbers stood in them, and is not found.
+A vendor knows a message by its reference: `uuid-resend_no`. The uuid contains the message's id, so a delivery report
+finds its message by the primary key; an index on random uuids would cost each import a random write for every
+recipient. It has version 8 of RFC 9562: 48 bits are the id, 72 are random, and one must know all of them to name a
+message. Uuids of other versions contain no id and are not found.
 """
 
 import os
@@ -20,14 +20,14 @@ from campaigns.lifecycle import DONE, PARENTS, RUNNING, Status
 from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 from vendors.models import Credential, Mailcaster, Vendor
 
-ROWS = 2_000  # of randomness drawn at once
-DIGITS = 18  # hexadecimal ones of randomness in a uuid
+ROWS = 2_000  # whose randomness is drawn at once
+DIGITS = 18  # random hexadecimal digits in a uuid
 NUMBERS = 1 << 48
 WRITTEN = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})-(0|[1-9][0-9]{0,4})")
 
 
 class Reference(NamedTuple):
-    """What a reference says. resend_no: how often the message had been sent again."""
+    """A parsed reference. resend_no: how often the message had been sent again."""
 
     id: int
     uuid: UUID
@@ -37,7 +37,7 @@ class Reference(NamedTuple):
 def new_uuids(ids: range) -> Iterator[bytes]:
     """A new uuid for each of these messages: 32 hexadecimal digits, as PostgreSQL reads them.
 
-    Made here, because the database takes four times as long to draw one by itself.
+    Made here, because PostgreSQL takes four times as long to draw one.
     """
     for first in range(ids.start, ids.stop, ROWS):
         rows = range(first, min(first + ROWS, ids.stop))
@@ -47,7 +47,7 @@ def new_uuids(ids: range) -> Iterator[bytes]:
 
 
 def read_reference(reference: str) -> Reference | None:
-    """None: it is no reference of ours."""
+    """Parses a reference; None: it is not one of ours."""
     found = WRITTEN.fullmatch(reference)
     if found is None:
         return None
@@ -56,10 +56,10 @@ def read_reference(reference: str) -> Reference | None:
 
 
 class Delivery(models.Model):
-    """What is known of one message's delivery. The shape of a row is its state (document 001; docs/states.md).
+    """The delivery of one message. Its state is which of these columns are set (document 001; docs/states.md).
 
-    dequeued_at: in ops; sent_at: a call was allowed to start; delivered_at: the vendor answered, with message_id it
-    accepted, with error_code it refused; in_doubt_at: the answer is lost, error_sub_type says what was seen instead;
+    dequeued_at: it is in ops; sent_at: a call was allowed to start; delivered_at: the vendor answered: with message_id
+    it accepted, with error_code it refused; in_doubt_at: the answer is lost, and error_sub_type says what was seen;
     error_code 'expired': the deadline passed before a call.
     """
 
@@ -82,7 +82,7 @@ IN_DOUBT = Q(in_doubt_at=None) | Q(sent_at__isnull=False, delivered_at=None, err
 
 
 class ReportKind(models.TextChoices):
-    """What a vendor reported later of a letter that it had accepted."""
+    """What a delivery report says of a letter that the vendor had accepted."""
 
     DELIVERED = "delivered"
     BOUNCED = "bounced"
@@ -94,8 +94,8 @@ REPORTED = Q(receipt=None) | Q(message_id__isnull=False, receipt_at__isnull=Fals
 class Message(Delivery):
     """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps.
 
-    uuid: carries the id, so that a receipt finds its message. receipt: what the vendor
-    reported last, receipt_at: when that happened by its clock, receipt_no: of which sending, receipt_note: its words.
+    uuid: contains the id, so that a delivery report finds its message. receipt: the last report; receipt_at: when that
+    happened by the vendor's clock; receipt_no: of which sending; receipt_note: its text.
     """
 
     SPONSOR = "campaign__sponsor"
@@ -133,15 +133,15 @@ class Message(Delivery):
 
     @property
     def reference(self) -> str:
-        """The message's own stable key: stored before the first call, sent to the vendor as idempotency key."""
+        """The message's stable key: stored before the first call, sent to the vendor as idempotency key."""
         return f"{self.uuid}-{self.resend_no}"
 
 
 class OpsMessage(Delivery):
-    """The hot copy of a message while its job is being sent.
+    """The copy of a message while its job is being sent.
 
-    fence: which claim of the job started the call; units: what that call costs. put_off_at: when the vendor first asked
-    to be called later about this one; call_after: no call before then.
+    fence: under which the call started; units: its cost. put_off_at: when the vendor first put this message off;
+    call_after: no call before then.
     """
 
     SPONSOR = "job__sponsor"
@@ -166,8 +166,8 @@ class OpsMessage(Delivery):
         return f"ops {self.pk}"
 
 
-# An exclusive credential belongs to the campaign of such a job (document 001): one that was started and is not logged
-# yet, also while it is put back or stopped, and a parent between two of its children. A dispatch clears started_at.
+# An exclusive credential is used by the campaign of such a job (document 001): one that was started and is not logged
+# yet, also while it is put back or stopped, and a parent between two of its children. Dispatch clears started_at.
 HOLDING = Q(status__in=["ENQUEUED", "SENDING", "RECOVERING", "SENT", "P_ASSIGNING", "P_ASSIGNED"]) | Q(
     status__in=["DISPATCHED", "STOPPED"], started_at__isnull=False
 )
@@ -182,8 +182,8 @@ LOOKED_AT_ENDS = [*LOOKED_AT, "sponsor", "status"]
 class Job(models.Model):
     """A request to send the campaign's messages first_message .. first_message + size - 1.
 
-    A leaf is sent by one mailcaster at a time. A parent is cut from the front: what remains are its last messages.
-    fence counts the claims: statements of an older claim change nothing but late acceptances.
+    A leaf is sent by one mailcaster at a time. Children are cut from the front of a parent: its last messages remain.
+    fence counts the claims: statements under an older fence change nothing but late acceptances.
     """
 
     SPONSOR = "sponsor"
@@ -228,12 +228,12 @@ class Job(models.Model):
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["vendor", "status", "id"], name="job_pick"),
-            # A caster that looks for children passes over a hundred thousand small jobs.
+            # So that a mailcaster that looks for children need not read a hundred thousand small jobs.
             models.Index(fields=["vendor", "status", "id"], condition=Q(parent__isnull=False), name="job_pick_child"),
             models.Index(fields=["credential", "campaign"], condition=HOLDING, name="job_holds_credential"),
             models.Index(fields=["parent"], name="job_parent"),
-            # The operators' look-ups (document 000): by the date that is chosen, newest first. What they filter by
-            # besides is in the index, so that a count of a thousand reads no other page.
+            # The operators' look-ups (document 000): by the chosen date, newest first. Other columns that they filter
+            # by are included, so that a count of a thousand reads no other page.
             models.Index(fields=["created_at", "id"], name="job_created"),
             models.Index(fields=["dispatched_at", "id"], name="job_dispatched"),
             models.Index(fields=["finished_at", "id"], name="job_finished"),
@@ -251,7 +251,7 @@ class Job(models.Model):
                 name="job_leased",
             ),
             models.CheckConstraint(condition=~Q(status="P_FINISHED") | Q(remaining=0), name="job_finished_whole"),
-            # A caster takes one leaf job at a time, whatever two workers think.
+            # A mailcaster has one leaf at a time, even if two workers claim for it.
             models.UniqueConstraint(fields=["mailcaster"], condition=Q(status__in=RUNNING), name="caster_has_one_job"),
         ]
 

@@ -1,4 +1,4 @@
-"""Rows about the work itself: nights, decisions about doubts, the last audit, and which PostgreSQL wrote the rows."""
+"""Rows about operation: nights, decisions about doubts, the last audit, and which PostgreSQL wrote the rows."""
 
 from django.db import models
 from django.db.models.functions import Now
@@ -10,7 +10,7 @@ from vendors.models import Vendor
 
 
 class DispatchRun(models.Model):
-    """The nightly dispatch of one vendor on one local date: this row makes it once (promise P6)."""
+    """The nightly dispatch of one vendor on one local date; the row makes it happen once (promise P6)."""
 
     vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="runs")
     local_date = models.DateField()
@@ -54,7 +54,7 @@ class Resolution(models.Model):
 
 
 class Audited(models.Model):
-    """One row: what beat's audit, or a person's, found last (promises P1 to P7). checks: as campaigns.audit.Check."""
+    """One row: what beat's audit found last (promises P1 to P7). checks: as campaigns.audit.Check."""
 
     at = models.DateTimeField()
     checks = models.JSONField()
@@ -67,11 +67,11 @@ class Audited(models.Model):
 
 
 class Store(models.Model):
-    """One row. Calls start only where it says what is so (campaigns/failover/guard.py).
+    """One row: the PostgreSQL that wrote the rows. Calls start only if it is this one (campaigns/failover/guard.py).
 
-    system: the cluster and the database in it; relation: this very table; timeline: of the write-ahead log. One of
-    them differs after a failover, a restore or a move. adoptions: how often people said that all is well again.
-    tables: the migrations that they are at; empty while one is under way.
+    system: the cluster and the database in it; relation: this table; timeline: of the write-ahead log. One of them
+    differs after a failover, a restore or a move. adoptions: how often an operator adopted the store. tables: the
+    newest migrations; empty while migrations run.
     """
 
     system = models.CharField(max_length=100)

@@ -1,10 +1,10 @@
-"""Operators' decisions, from a command, the admin or the API: stop, retry, dispatch, settle; each with its record.
+"""Decisions about jobs, from a command, the admin or the API: stop, retry, dispatch, settle; each with its record.
 
-One transaction a job: it is locked with its family, the decision is made and recorded, and what it made ready is
-dispatched; vendors are notified after the commit. Each answer says what came of it. An Actor's decisions stand in the
-admin's log; a program's do not, because its session is their record.
+One transaction a job: it locks the job with its family, makes and records the decision, and dispatches what is ready
+now; vendors are notified after the commit. A JobDecision says what came of it. An Actor's decisions are recorded in the
+admin's log; those of an API key are not, because its session is the record.
 
-A caster cuts under the lock of the parent's row, so no child is cut after a stop has committed (promise P5).
+A mailcaster cuts under the lock of the parent's row, so no child is cut after a stop has committed (promise P5).
 """
 
 from collections.abc import Iterable
@@ -27,17 +27,17 @@ from vendors.history import Actor
 def stop(
     job_ids: Iterable[int], by: Actor | str = "", reason: str = "", revision: int | None = None
 ) -> list[JobDecision]:
-    """No new call for these jobs once this has committed; a parent is stopped with all its children.
+    """Stops jobs: no new call starts once this has committed; a parent is stopped with all its children.
 
-    by: the job keeps the name; only an Actor's decision is recorded. revision: the decision was made on this picture of
-    the job, and loses if another was faster. Stopping what is stopped changes nothing. The finalizer then brings the
-    answers into the truth.
+    by: the job keeps the name; only an Actor's decision is recorded. revision: the one that was shown; if it is not the
+    current one, the verdict is STALE. Stopping a stopped job changes nothing. The finalizer writes the answers to the
+    ground truth afterwards.
     """
     return [_stop(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
 
 def stoppable() -> Q:
-    """Jobs that a stop can do something to. A parent with a live child is one, whatever its own state says."""
+    """Jobs that can be stopped; among them every parent with a live child, whatever its own status."""
     alive = Job.objects.filter(parent=OuterRef("pk"), status__in=MOVES["stop"].sources)
     return Q(status__in=MOVES["stop"].sources + MOVES["stop_parent"].sources) | Q(
         Exists(alive), status__in=MOVES["reopen"].sources
@@ -55,9 +55,9 @@ def _stop(job_id: int, by: Actor | str, reason: str, revision: int | None) -> Jo
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is stopped already")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
-    # After the lock: a call that started before has an earlier time (the audit of P5 compares them).
+    # Read after the lock, so that a call that started before has an earlier time; the audit of P5 compares them.
     mark = {"stopped_at": Now(), "stopped_by": (by.name if isinstance(by, Actor) else by)[:150], "waits_for": ""}
-    # What has called everything keeps its state, but goes on no more if one of its calls turns out not to have been.
+    # A SENT job keeps its status, but is not sent again if one of its calls turns out not to have been made.
     Job.objects.filter(Q(pk=job_id) | Q(parent=job_id), status=Status.SENT).update(**mark)
     move(children, "stop", **mark)
     nothing_left = job.is_parent and not job.remaining and not running
@@ -81,8 +81,8 @@ def retry(
 ) -> list[JobDecision]:
     """Sends again what was refused or never called (document 001; to resume is the same).
 
-    Never what is accepted or in doubt; what expired only when `expired` says so. Refused until the job is logged. A
-    refused message gets a new reference: a vendor that deduplicates would only repeat its refusal.
+    Never what is accepted or in doubt; what expired only if `expired`. BUSY until the job is logged. A refused message
+    gets a new reference, because a vendor that deduplicates would only repeat its refusal. revision: as in `stop`.
     """
     return [_retry(job_id, revision, expired, by, reason) for job_id in dict.fromkeys(job_ids)]
 
@@ -106,13 +106,13 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
         decisions.reopen_parent(job_id)
     decisions.reopen(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
     messages = sum(freed.values()) + rest
-    told = f"job {job_id} sends {decisions.count(messages, 'message')}"
-    answer = _recorded(JobDecision(job_id, Verdict.DONE, told, messages, ready), by, reason)
+    message = f"job {job_id} sends {decisions.count(messages, 'message')}"
+    answer = _recorded(JobDecision(job_id, Verdict.DONE, message, messages, ready), by, reason)
     _send_on([job_id, *ready])
     return answer
 
 
-# Sent again: what was refused, under a new reference, and what was never called. Not what is accepted or in doubt.
+# What is sent again: refused messages, under a new reference, and those never called; not accepted ones or doubts.
 FREE = """
 WITH freed AS (
     UPDATE campaigns_message m SET
@@ -134,19 +134,19 @@ FROM campaigns_job j WHERE j.id = ANY(%(jobs)s) ORDER BY j.id
 
 
 def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
-    """The messages of these jobs that may be sent again become waiting ones; how many wait then, by job."""
+    """Makes the messages that may be sent again wait; returns how many wait then, by job."""
     with connection.cursor() as cursor:
         cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired})
         return dict(cursor.fetchall())
 
 
 def _sums(leaves: list[Job]) -> str:
-    words = ((sum(getattr(leaf, name) for leaf in leaves), name) for name in ("accepted", "in_doubt", "expired"))
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in words if count) or "nothing was in it"
+    counts = ((sum(getattr(leaf, name) for leaf in leaves), name) for name in ("accepted", "in_doubt", "expired"))
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in counts if count) or "nothing was in it"
 
 
 def dispatch(job_ids: Iterable[int], by: Actor, reason: str = "", revision: int | None = None) -> list[JobDecision]:
-    """Sends rendered jobs on now, without waiting for the night; others are told why not."""
+    """Dispatches rendered jobs now, without waiting for the night; for others the message says why not."""
     return [_dispatch(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
 
@@ -175,8 +175,8 @@ def settle(
     ids = list(message_ids)
     with transaction.atomic():
         resolved = resolve.resolve(ids, decision, reason, by)
-        told = [(one, f"settled as {Resolution.Decision(decision).label}") for one in ids]
-        history.record(Actor(by, user_id), Message, told, reason)
+        settled = [(one, f"settled as {Resolution.Decision(decision).label}") for one in ids]
+        history.record(Actor(by, user_id), Message, settled, reason)
         if resolved.ready:
             _send_on(resolved.ready)
     return resolved
@@ -198,16 +198,16 @@ def _settle(job_id: int, decision: str, by: Actor, reason: str, seen: int | None
 
 
 def ask_again(message_ids: Iterable[int]) -> int:
-    """The vendors are asked about these doubts at once; how many were in doubt still."""
+    """Lets the vendors be asked about these doubts at once; returns how many are in doubt."""
     asked = resolve.ask_again(message_ids)
     transaction.on_commit(reconcile_soon)
     return asked
 
 
 def _recorded(answer: JobDecision, by: Actor | str | None, reason: str) -> JobDecision:
-    """In the transaction of the decision."""
+    """Records a decision that was made by an Actor, in its transaction; returns it."""
     if isinstance(by, Actor) and answer.verdict == Verdict.DONE:
-        history.record(by, Job, [(answer.job_id, answer.told)], reason)
+        history.record(by, Job, [(answer.job_id, answer.message)], reason)
     return answer
 
 

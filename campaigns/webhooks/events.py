@@ -43,7 +43,7 @@ HOLD = "SELECT id FROM campaigns_webhook WHERE id = ANY(%s) ORDER BY id FOR KEY 
 
 @dataclass(frozen=True, slots=True)
 class ReportChange:
-    """A message of which something else is reported now than before. session: of the program that sent it, if any."""
+    """A message whose report has changed. session: that it was sent by, if any."""
 
     id: int
     attempt: int

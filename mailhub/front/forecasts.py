@@ -54,7 +54,7 @@ class Forecasts:
             units = read.queue.units
             first, last = (forecast(units(n), vendor.limits, (), 0.0) for n in (1, messages))
             return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(vendor)}, from then on")
-        ahead = read.queue.in_line + read.taken
+        ahead = read.queue.queued + read.taken
         ends = [eta.of_batch(read.queue, vendor.credential_id, read.taken, n, now) for n in (1, messages)]
         basis = f"{_limits(vendor)}, {ahead:,} ahead of you"
         if read.queue.cost:

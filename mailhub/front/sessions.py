@@ -93,7 +93,7 @@ def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any
     look = _look(session_id, caller)
     (answer,) = actions.retry([look.job.pk])
     if answer.verdict == Verdict.BUSY:
-        raise Problem("state-conflict", answer.told)
+        raise Problem("state-conflict", answer.message)
     return _changed(answer, session_id, caller)
 
 
@@ -144,5 +144,5 @@ def _facts(look: SessionView) -> dict[str, Any]:
 
 def _changed(answer: JobDecision, session_id: str, caller: Caller) -> Status[dict[str, Any]]:
     look = _look(session_id, caller)
-    facts = {"changed": answer.verdict == Verdict.DONE, "told": answer.told, "session": _facts(look)}
+    facts = {"changed": answer.verdict == Verdict.DONE, "told": answer.message, "session": _facts(look)}
     return Status(202, facts)

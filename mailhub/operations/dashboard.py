@@ -159,11 +159,11 @@ def read(sponsors: Sponsors = None) -> Dashboard:
     )
 
 
-def ends(end: Eta, in_line: int, now: datetime) -> str:
+def ends(end: Eta, queued: int, now: datetime) -> str:
     """About when what is in line has gone, or why nobody can say; empty without a limit."""
     if end.obstacle:
         return f"no end: {end.obstacle.reason}"
-    return eta.about(end.ends_at, now) if in_line else "nothing is queued"
+    return eta.about(end.ends_at, now) if queued else "nothing is queued"
 
 
 def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorRow]:
@@ -186,7 +186,7 @@ def _vendor(
     window = eta.call_ends(vendor.pk, 0, limits)
     full = meters(limits, window[0] if window else None)
     row = VendorRow(vendor, limits, full, queue.jobs, queue.mine, today=today)
-    row.ends = ends(eta.of_queue(queue, now), queue.in_line, now) if queue.waiting else "nothing waits"
+    row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else "nothing waits"
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     row.stopped = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
     _healthy(row, queue, now)

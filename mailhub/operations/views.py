@@ -148,14 +148,14 @@ def foresee(request: HttpRequest, vendor_id: int) -> HttpResponse:
         return render(request, "admin/operations/forecast.html", {"fault": True})
     queue = queues.of_vendors([vendor.pk], now)[vendor.pk]
     before, after = (_end(queue, limits, now) for limits in (old, new))
-    context = {"waiting": queue.in_line, "before": before or "no limit", "after": after or "no limit"}
+    context = {"waiting": queue.queued, "before": before or "no limit", "after": after or "no limit"}
     return render(request, "admin/operations/forecast.html", context)
 
 
 def _end(queue: VendorQueue, limits: tuple[Limit, ...], now: datetime) -> str:
     """When the queue would end with these limits."""
     end = eta.of_queue(replace(queue, limits=limits, taken={}), now)
-    return dashboard.ends(end, queue.in_line, now)
+    return dashboard.ends(end, queue.queued, now)
 
 
 def _limit(typed: str) -> Limit:

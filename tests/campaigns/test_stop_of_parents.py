@@ -44,7 +44,7 @@ def send_again_what_is_in_doubt(top: Job, child: Job) -> None:
     )
     recount(Job.objects.get(pk=child.pk))
     (answer,) = actions.settle_jobs([top.pk], "resend", ANN, "they asked for it")
-    assert answer.verdict == Verdict.DONE, answer.told
+    assert answer.verdict == Verdict.DONE, answer.message
 
 
 def send_a_child_again(top: Job, child: Job) -> None:
@@ -86,7 +86,7 @@ def test_a_child_that_is_sent_again_after_a_stop_is_stopped_by_the_next_stop(
     assert statuses(top, *cut) == ["P_ASSIGNED", "DISPATCHED", "LOGGED"]
     door(top)
     assert statuses(top, *cut) == ["P_STOPPED", "STOPPED", "LOGGED"]
-    assert actions.stop([top.pk])[0].told == f"job {top.pk} is stopped already"
+    assert actions.stop([top.pk])[0].message == f"job {top.pk} is stopped already"
 
 
 def test_a_child_that_is_sent_again_does_not_have_the_rest_cut_which_stays_stopped() -> None:

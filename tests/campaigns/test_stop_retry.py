@@ -62,7 +62,7 @@ class TestStop:
         actions.stop([job.pk])
         before = Job.objects.filter(pk=job.pk).values().get()
         again = only(actions.stop([job.pk]))
-        assert (again.verdict, again.told) == (Verdict.ALREADY, f"job {job.pk} is stopped already")
+        assert (again.verdict, again.message) == (Verdict.ALREADY, f"job {job.pk} is stopped already")
         assert Job.objects.filter(pk=job.pk).values().get() == before
 
     @pytest.mark.parametrize("status", ["SENT", "LOGGED"])
@@ -80,7 +80,7 @@ class TestStop:
     def test_a_parent_stops_with_all_its_children_that_still_can(self) -> None:
         top, cut = family(parent="P_ASSIGNING", remaining=5, children=["SENDING", "DISPATCHED", "SENT", "LOGGED"])
         answer = only(actions.stop([top.pk]))
-        assert answer.told == f"job {top.pk} and 2 child jobs stopped: no new call starts"
+        assert answer.message == f"job {top.pk} and 2 child jobs stopped: no new call starts"
         assert statuses(top, *cut) == ["P_STOPPED", "STOPPED", "STOPPED", "SENT", "LOGGED"]
 
     def test_a_parent_whose_children_have_called_everything_goes_on_to_its_end(self) -> None:
@@ -157,7 +157,7 @@ class TestRetry:
         job = logged(2, [accepted(), in_doubt()])
         before = list(Message.objects.filter(campaign=job.campaign).order_by("id").values())
         answer = only(actions.retry([job.pk]))
-        assert answer.told == f"job {job.pk} has nothing to send again: 1 accepted, 1 in doubt"
+        assert answer.message == f"job {job.pk} has nothing to send again: 1 accepted, 1 in doubt"
         assert list(Message.objects.filter(campaign=job.campaign).order_by("id").values()) == before
         assert statuses(job) == ["LOGGED"]
 
@@ -165,7 +165,7 @@ class TestRetry:
     def test_it_is_refused_while_the_job_is_being_finalised(self, status: str) -> None:
         job = factories.campaign_with_job(1, status=status)
         answer = only(actions.retry([job.pk]))
-        assert answer.told == f"job {job.pk} is still being finalised; try again in a moment"
+        assert answer.message == f"job {job.pk} is still being finalised; try again in a moment"
         assert (answer.verdict, statuses(job)) == (Verdict.BUSY, [status])
 
     def test_a_job_that_was_stopped_before_it_began_starts_from_the_beginning(self) -> None:

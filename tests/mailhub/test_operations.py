@@ -42,7 +42,7 @@ class TestPulse:
     def test_of_a_parent_what_is_not_cut_waits_once(self) -> None:
         top, _ = family(parent="P_ASSIGNING", remaining=30, children=["DISPATCHED", "LOGGED"], each=10)
         queue = queues.of_vendors([top.vendor_id], timezone.now())[top.vendor_id]
-        assert (queue.jobs, queue.waiting, queue.mine, queue.in_line) == (1, 40, 40, 40)
+        assert (queue.jobs, queue.waiting, queue.mine, queue.queued) == (1, 40, 40, 40)
 
     def test_a_vendor_that_is_closed_or_paused_says_so(self) -> None:
         closed = factories.credential(closed_until=timezone.now() + timedelta(hours=1)).vendor

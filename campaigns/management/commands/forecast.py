@@ -50,7 +50,7 @@ def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str
 def _end(queue: VendorQueue, end: Eta, now: datetime) -> str:
     if end.obstacle and queue.waiting:
         return f"no end: {end.obstacle.reason}"
-    if not queue.in_line:
+    if not queue.queued:
         return "nothing is queued"
     return f"ends {eta.about(end.ends_at, now)}" if end.ends_at else "as fast as the vendor answers"
 
@@ -65,7 +65,7 @@ def facts(queue: VendorQueue, end: Eta, now: datetime) -> dict[str, Any]:
         "vendor": queue.slug,
         "jobs": queue.jobs,
         "messages": queue.waiting,
-        "in_line": queue.in_line,
+        "in_line": queue.queued,
         "units_a_message": queue.each,
         "limits": [f"{limit.units}/{limit.seconds:g}" for limit in queue.limits],
         "ends_at": end.ends_at,

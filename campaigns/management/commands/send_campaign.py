@@ -138,9 +138,9 @@ def _bars() -> Progress:
 
 def _reading(bars: Progress, file: BinaryIO) -> Callable[[], None]:
     """Call what it returns now and then; file: seekable, its place is the progress."""
-    place = file.tell()
+    position = file.tell()
     bar = bars.add_task("Checking", total=file.seek(0, 2))
-    file.seek(place)
+    file.seek(position)
     return lambda: bars.update(bar, completed=file.tell())
 
 
