@@ -1,6 +1,6 @@
 """A name says one thing: public classes have names of their own, and no name has a word that hides its use.
 
-Of the folders in INSIDE every name is held: private functions, parameters, local variables and attributes, too.
+Every name is held: private functions, parameters, local variables and attributes, too.
 """
 
 import ast
@@ -31,13 +31,12 @@ FORBIDDEN = {
     *("bell", "bells", "desk", "desks", "outlook", "pace", "people", "picture", "pictures", "prospect", "prospects"),
     *("room", "rooms", "roster", "standing", "told", "words"),
 }
-INSIDE = (
-    *("benchmarks/", "mailhub/", "sandbox/", "vendors/", "waiter/"),
-    *(f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if path.name != "campaigns"),
-)
 HIDING = FORBIDDEN | {"clerk", "house", "ring", "rings", "street", "world"}
 STAYS = {  # name and file -> why it may stay
     ("told", "mailhub/front/schemas.py"): "a member of the API's answers; programs read it",
+    ("told", "campaigns/models/api_clients.py"): "a column, until the migrations are squashed",
+    ("told", "campaigns/webhooks/delivery.py"): "that column",
+    ("people", "campaigns/models/campaigns.py"): "a column, until the migrations are squashed",
 }
 MAKES_A_TYPE = {"NamedTuple", "NewType", "ParamSpec", "TypeVar", "TypedDict", "namedtuple"}
 
@@ -164,7 +163,7 @@ def test_no_module_has_a_word_that_hides_what_it_is() -> None:
 
 
 def test_no_name_inside_a_module_has_a_word_that_hides_what_it_is() -> None:
-    found = [one for one in everywhere(bound, [*CODE, *TESTS]) if one[1].startswith(INSIDE)]
+    found = everywhere(bound, [*CODE, *TESTS])
     assert len(found) > 10_000, "the test reads nothing"
     assert hiding(found) == []
 
