@@ -43,7 +43,7 @@ class Crew:
             self.done["processes killed"] += 1
 
     def freeze_a_process(self, by: random.Random) -> None:
-        """It stands still for longer than a lease, and then goes on as if nothing had happened."""
+        """Freezes a process for longer than a lease; then it goes on."""
         if pids := [pid for pid in self._pool() if pid not in self._frozen]:
             pid = by.choice(pids)
             os.kill(pid, signal.SIGSTOP)
@@ -64,7 +64,7 @@ class Crew:
         self._beat = self._start_beat()
 
     def watch(self) -> None:
-        """What a supervisor does: what has ended is started again. Who has been frozen long enough wakes up."""
+        """Starts ended processes again, like a supervisor, and wakes those that were frozen long enough."""
         for number, worker in enumerate(self._workers):
             if worker.process.poll() is not None:
                 self._bury(worker)
@@ -97,8 +97,8 @@ class Crew:
         program.end()
         program.log.unlink(missing_ok=True)
 
-    def counts(self) -> str:
-        """The last that the processes said."""
+    def last_log(self) -> str:
+        """The last lines of the processes' logs."""
         return "\n".join(program.log.read_text()[-1500:] for program in (*self._workers, self._beat))
 
 

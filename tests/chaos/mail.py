@@ -98,6 +98,6 @@ def asked(vendors: list[StormVendor]) -> bool:
 
 
 def state() -> tuple[object, ...]:
-    """Changes as long as anything gets on."""
+    """A value that changes as long as there is progress."""
     jobs = Job.objects.order_by("pk").values_list("pk", "status", "fence", "accepted", "in_doubt", "remaining")
     return (*jobs, doubts())

@@ -57,7 +57,7 @@ class Operators:
         self._stopped.append(Stop(job.pk, job.first_message, job.end, now, now + self.by.uniform(*STOPPED_FOR)))
 
     def retry(self, *, all_of_them: bool = False) -> bool:
-        """Sends on what has stood still long enough. True: nothing is stopped any more."""
+        """Retries jobs that were stopped long enough. True: none is stopped any more."""
         for stop in list(self._stopped):
             if all_of_them or time.time() >= stop.retry_at:
                 self._retry(stop)
@@ -82,7 +82,7 @@ class Operators:
                 self.breaches.append(f"P5: {late} messages of job {job.pk} were claimed after its stop")
 
     def settle(self, vendors: list[StormVendor]) -> int:
-        """What no vendor can tell is settled by the vendor's report, as in life. How many there were."""
+        """Settles what no vendor can tell by its books, as operators would by its report; returns how many."""
         settled = 0
         for one in vendors:
             accepted = {found.id for name in one.sandbox.books().accepted if (found := read_reference(name))}

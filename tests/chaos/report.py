@@ -30,7 +30,7 @@ TITLES = {
 
 
 def of_storm(vendors: list[StormVendor], done: Counter[str], operators: Operators) -> int:
-    """Prints it; 0 if every figure is as it must be."""
+    """Prints the report; 0 if every figure is as it must be."""
     books = Books([entry for one in vendors for entry in one.sandbox.books().entries])
     found = [
         *judge(books, all_checks=True),
@@ -48,7 +48,7 @@ def of_storm(vendors: list[StormVendor], done: Counter[str], operators: Operator
 
 
 def _counted(books: Books, done: Counter[str]) -> Iterator[str]:
-    """The figures that are printed are what they must be."""
+    """Checks the figures that are printed."""
     counts = sums()
     print(f"accepted {counts['accepted']} of {counts.total()} recipients, refused {counts['refused']}")
     if counts["accepted"] != counts.total():

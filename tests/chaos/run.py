@@ -26,7 +26,7 @@ PATIENCE = 180.0  # seconds without progress after which the recovery has failed
 
 @contextmanager
 def vendors(seconds: float, **harm: Any) -> Iterator[list[StormVendor]]:
-    """Mail for so many seconds at the full rate."""
+    """Vendors with mail for so many seconds at the full rate."""
     with ExitStack() as stack:
         made = []
         for units, window, can in LIMITS:
@@ -49,28 +49,28 @@ def storm(servers: Servers, seconds: float, seed: int) -> int:
                 harms.rage(seconds)
                 if _recover(crew, operators, made):
                     return report.of_storm(made, harms.done(), operators)
-                print(f"STUCK: no progress for {PATIENCE:g} s: {mail.state()}\n{crew.counts()}")
+                print(f"STUCK: no progress for {PATIENCE:g} s: {mail.state()}\n{crew.last_log()}")
                 return 1
         finally:
             crew.end()
 
 
 def calm(servers: Servers, seconds: float) -> int:
-    """Nothing is harmed: how fast does it go?"""
+    """Measures the rate while nothing is harmed."""
     crew = Crew(WORKERS, servers.database)
     try:
         with vendors(seconds) as made:
             mail.begin()
             if _until(mail.all_sent, crew):
                 return report.of_calm(made)
-            print(f"STUCK: no progress for {PATIENCE:g} s: {mail.state()}\n{crew.counts()}")
+            print(f"STUCK: no progress for {PATIENCE:g} s: {mail.state()}\n{crew.last_log()}")
             return 1
     finally:
         crew.end()
 
 
 class Harms:
-    """What is done to everybody, drawn by lot; a few are certain to happen, at a time of their own."""
+    """Harms, drawn at random; a few are certain to happen, at a given time."""
 
     def __init__(
         self, by: random.Random, crew: Crew, servers: Servers, proxy: PostgresProxy, operators: Operators
@@ -111,7 +111,7 @@ class Harms:
         return self._counts + self._crew.done + self._operators.done + lost
 
     def _certain(self, seconds: float) -> list[tuple[float, str, Callable[[], object]]]:
-        """When what else happens, in seconds from the start."""
+        """The harms that are certain, by seconds from the start."""
         return [
             (0.25 * seconds, "Redis starts again empty", self._servers.restart_redis_empty),
             (0.40 * seconds, "a backend of PostgreSQL is killed", lambda: self._servers.kill_a_backend(self._by)),
@@ -143,7 +143,7 @@ def _recover(crew: Crew, operators: Operators, made: list[StormVendor]) -> bool:
 
 
 def _nothing_in_doubt(made: list[StormVendor], operators: Operators) -> bool:
-    """What was sent again may have come into doubt again."""
+    """Settles again what came into doubt again after it was sent again; True: nothing is left."""
     mail.asked(made)
     return not mail.doubts() or not operators.settle(made)
 

@@ -34,7 +34,7 @@ class Servers:
         os.environ.update(embedded.ensure(self._home))
 
     def restart_postgres(self) -> None:
-        """It ends without a last word to anybody and recovers from its log."""
+        """Kills PostgreSQL, which recovers from its log."""
         Daemon("postgres", self._home.path).stop(signal.SIGQUIT)
         self._ensure()
 
@@ -45,7 +45,7 @@ class Servers:
             os.kill(by.choice(pids), signal.SIGKILL)
 
     def end_a_backend(self, by: random.Random) -> None:
-        """One connection of the workers is cut."""
+        """Cuts one connection of the workers."""
         if pids := self._backends():
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_terminate_backend(%s)", [by.choice(pids)])

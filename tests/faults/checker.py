@@ -53,7 +53,7 @@ def rows() -> list[Row]:
 
 
 def sums() -> Counter[str]:
-    """Messages by state, over all campaigns."""
+    """Counts of messages by state, over all campaigns."""
     return Counter(row.state for row in rows())
 
 
@@ -102,7 +102,7 @@ def _by_the_audit(all_checks: bool) -> Iterator[str]:
 
 
 def _twice(found: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
-    """P1. A person who chose to send again has answered for the second time."""
+    """P1. A second call is allowed if an operator chose to send again."""
     chosen = Counter(Resolution.objects.filter(decision="resend").values_list("message_id", flat=True))
     for row in found:
         times = len(_accepted(calls, row))
@@ -111,7 +111,7 @@ def _twice(found: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[s
 
 
 def _unfinished(found: list[Row]) -> Iterator[str]:
-    """P2, at the end: who is waiting was stopped by a person, and nobody is in flight."""
+    """P2, at the end: messages wait only if their job was stopped, and none is in flight."""
     stopped = [(job.first_message, job.end) for job in Job.objects.filter(stopped_at__isnull=False)]
     for row in found:
         kept = any(first <= row.id < end for first, end in stopped)
@@ -122,7 +122,7 @@ def _unfinished(found: list[Row]) -> Iterator[str]:
 
 
 def _untrue(found: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[str]:
-    """P3. What a person settled stands on the person's word; a report may come without the vendor's id."""
+    """P3. What an operator settled needs no other evidence; a report may come without the vendor's id."""
     for row in found:
         ids = {entry.id for entry in _accepted(calls, row)}
         reported = {f"receipt:{entry.reference}" for entry in _accepted(calls, row)}

@@ -16,7 +16,7 @@ import django
 
 
 def run(stopping: bool) -> None:
-    """One round: the sweep, the dispatch, the casters, every claimed job, doubts; the sweep again for what ended."""
+    """One round: sweep, dispatch, casters, every claimed job, doubts, and the sweep again for jobs that ended."""
     from campaigns import tasks
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
@@ -55,7 +55,7 @@ def fork(request: dict[str, Any]) -> int:
 
 
 def wait(child: int) -> dict[str, Any]:
-    """How the round came to its end, or to a halt."""
+    """Waits until the round has ended or is frozen; returns how."""
     _, status = os.waitpid(child, os.WUNTRACED)
     if os.WIFSTOPPED(status):
         return {"end": "frozen", "pid": child}

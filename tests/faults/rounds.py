@@ -44,11 +44,11 @@ class Driver:
         )
 
     def round(self, points: str = "", *, stopping: bool = False) -> dict[str, Any]:
-        """One round; with points armed it may end killed or frozen. stopping: as while the worker shuts down."""
+        """Runs a round; with points armed it may end killed or frozen. stopping: as while the worker shuts down."""
         return self._ask(points=points, stopping=stopping)
 
     def wake(self, pid: int, *, failing: bool = False) -> dict[str, Any]:
-        """A frozen round goes on. failing: it is expected to end with an error."""
+        """Wakes a frozen round. failing: it is expected to end with an error."""
         return self._ask(failing, wake=pid)
 
     def _ask(self, failing: bool = False, **request: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def driver(**more: str) -> Iterator[Driver]:
 
 @dataclass(frozen=True)
 class Mail:
-    """A large job, which is cut into three children, and a small one, over one credential of one vendor."""
+    """A large job that is cut into three children, and a small one, over one credential of one vendor."""
 
     vendor: Vendor
     parent: Job
@@ -111,7 +111,7 @@ def mail(url: str, **settings: Any) -> Mail:
 
 
 def an_hour_passes() -> None:
-    """For messages in doubt: it is time to ask the vendor again."""
+    """Lets an hour pass for messages in doubt, so that the vendor is asked again."""
     past = timedelta(hours=1)
     Message.objects.filter(in_doubt_at__isnull=False).update(
         sent_at=F("sent_at") - past, in_doubt_at=F("in_doubt_at") - past, settle_at=timezone.now() - past
@@ -119,7 +119,7 @@ def an_hour_passes() -> None:
 
 
 def finish(of: Mail, by: Driver) -> int:
-    """Rounds until nothing is left to do; how many it took."""
+    """Runs rounds until nothing is left to do; returns how many."""
     for number in range(1, MOST_ROUNDS):
         an_hour_passes()
         before = _state()

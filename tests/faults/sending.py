@@ -1,4 +1,4 @@
-"""A job in the hands of a sender, in a thread of this process: real rows, real sockets, no worker."""
+"""Sends a job by a sender in a thread of this process: real rows, real sockets, no worker."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -25,18 +25,18 @@ CONCURRENCY = 4
 
 
 def login(url: str, *limits: tuple[int, float], **settings: Any) -> Credential:
-    """Of a vendor at that address. A deadline that no slow machine reaches, unless the settings say otherwise."""
+    """A credential of a vendor at that address; by default its deadline is longer than any slow machine needs."""
     settings = {"url": url, "timeout": 30, "settle_delay": 1, "concurrency": CONCURRENCY, **settings}
     return factories.credential(factories.vendor(settings=settings, limits=limits))
 
 
 def taken(recipients: int | list[str], of: Credential) -> Job:
-    """A leaf job that a caster has taken."""
+    """Makes a leaf that a mailcaster has taken."""
     return take_again(factories.campaign_with_job(recipients, of=of, status="DISPATCHED"))
 
 
 def take_again(job: Job) -> Job:
-    """As the caster does whose turn it is."""
+    """Takes the job as its vendor's mailcaster would."""
     job.refresh_from_db()
     move(Job.objects.filter(pk=job.pk), "enqueue", fence=job.fence + 1, heartbeat_at=timezone.now())
     job.refresh_from_db()
@@ -44,7 +44,7 @@ def take_again(job: Job) -> Job:
 
 
 def sent(job: Job) -> Job:
-    """To its end in the log."""
+    """Sends the job until it is LOGGED."""
     sender.send(job.pk, job.fence)
     assert finalizer.finalise(job.pk), Job.objects.values("status", "waits_for").get(pk=job.pk)
     job.refresh_from_db()
@@ -52,7 +52,7 @@ def sent(job: Job) -> Job:
 
 
 def send_the_rest(job: Job) -> Job:
-    """Whatever state a fault has left it in; the time that it is to wait is waited."""
+    """Sends the rest of the job, in whatever state a fault has left it; waits as long as the job has to."""
     for _ in range(20):
         finalizer.finalise(job.pk)
         job.refresh_from_db()
@@ -76,7 +76,7 @@ def open_again(job: Job) -> bool:
 
 @contextmanager
 def meanwhile(verb: Callable[..., T], *args: Any) -> Iterator["Future[T]"]:
-    """The work goes on in a thread with connections of its own."""
+    """Runs the verb in a thread with connections of its own while the block runs."""
 
     def run() -> T:
         try:
@@ -90,7 +90,7 @@ def meanwhile(verb: Callable[..., T], *args: Any) -> Iterator["Future[T]"]:
 
 @contextmanager
 def being_sent(job: Job) -> Iterator["Future[Sent]"]:
-    """The sender is at it; asked to stop at the latest when the block is left by an error."""
+    """The job is being sent during the block; an error in the block stops the sender."""
     over = threading.Event()
     with meanwhile(sender.send, job.pk, job.fence, over.is_set) as sending:
         try:
@@ -101,5 +101,5 @@ def being_sent(job: Job) -> Iterator["Future[Sent]"]:
 
 
 def calls(vendor: Sandbox, least: int) -> int:
-    """How many have come in, once they are so many."""
+    """Waits for that many calls; returns how many have come in."""
     return wait_until(lambda: (n := len(vendor.books().entries)) >= least and n, f"{least} calls at the vendor")

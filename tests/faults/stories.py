@@ -1,4 +1,4 @@
-"""For each failpoint the story that leads there: rounds of work, the last of which passes by the point."""
+"""For each failpoint a story that leads there: rounds, the last of which passes the point."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ VENDORS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Story:
-    """before: what is armed in the rounds before; nth: the pass at which the point fires; stopping: in its round."""
+    """before: points armed in earlier rounds; nth: the pass at which the point fires; stopping: of its round."""
 
     vendor: str
     nth: int = 1
@@ -36,7 +36,7 @@ SETTLING = ("after_due", "before_repeat", "after_repeat", "before_settle", "afte
 
 
 def story(point: str) -> Story:
-    """Each kind of vendor has its turn, where the point allows it."""
+    """The story of a point; kinds of vendors take turns where the point allows it."""
     vendor = list(VENDORS)[failpoints.NAMES.index(point) % len(VENDORS)]
     if point in SETTLING:
         return Story("looks up for sure" if vendor == "looks up for sure" else "deduplicates", before=("",))
@@ -48,11 +48,11 @@ def story(point: str) -> Story:
 
 
 def pairs() -> list[tuple[str, str]]:
-    """All: the point of the first death, the point of the second."""
+    """All pairs: (point of the first death, point of the second)."""
     return [(first, second) for first in failpoints.NAMES for second in failpoints.NAMES]
 
 
 def sample() -> list[tuple[str, str]]:
-    """A third of the points as the first, each with another second."""
+    """A sample of the pairs: a third of the points as the first, each with another second."""
     names = failpoints.NAMES
     return [(names[number], names[(7 * number + 3) % len(names)]) for number in range(0, len(names), 3)]

@@ -25,7 +25,7 @@ def begin(vendor: Sandbox, kind: str) -> Mail:
 
 
 def die_at(point: str, vendor: Sandbox, driver: Driver) -> Mail:
-    """The story up to the death at the point."""
+    """Runs the story up to the death at the point."""
     story = stories.story(point)
     mail = begin(vendor, story.vendor)
     for armed in story.before:

@@ -39,7 +39,7 @@ def pool(of: Program) -> list[int]:
 
 
 def two_sweeps_finish(job: Job) -> None:
-    """Once the lease has run out, no later notification is needed."""
+    """Two sweeps after the lease bring everything to its end, without any notification."""
     silent = Job.objects.filter(pk=job.pk, heartbeat_at__lt=Now() - LEASE)
     wait_until(silent.exists, "the lease has run out")
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_05_a_sender_that_is_asked_to_stop_finishes_its_calls_and_gives_the_rest
 
 
 def test_05_a_worker_that_is_asked_to_end_leaves_nothing_in_doubt(sandbox: Sandbox) -> None:
-    """The whole group hears SIGTERM, as under systemd or when a terminal closes."""
+    """The whole process group gets SIGTERM, as under systemd or when a terminal closes."""
     sandbox.settings(latency_ms=200.0)
     account = login(sandbox.url)
     factories.caster(account.vendor)

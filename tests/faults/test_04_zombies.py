@@ -38,7 +38,7 @@ def frozen(mail: Mail, at: str, driver: Driver) -> int:
 
 
 def wakes_too_late(pid: int, since: float, driver: Driver) -> None:
-    """Not before every permit that it was granted is too old to start a call with."""
+    """Wakes the sender once all its permits are too old to start a call."""
     while time.monotonic() < since + SLACK:
         time.sleep(0.05)
     assert driver.wake(pid)["end"] == "exit 0"
@@ -72,7 +72,7 @@ def test_a_zombie_does_not_make_the_vendor_faster(sandbox: Sandbox, driver: Driv
 
 
 def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_through(vendor: Sandbox) -> None:
-    """The zombie proves it after the job was drained by another sender, before it is finalised."""
+    """The zombie reports it after another sender has drained the job, and before it is finalised."""
     job = taken(3, login(vendor.url))
     lost = asyncio.run(claims_one(job, started(job)))
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
@@ -89,7 +89,7 @@ def test_a_call_that_was_never_made_is_made_although_its_job_was_thought_to_be_t
 
 
 def test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one(vendor: Sandbox) -> None:
-    """It proves once more that its call was not made, while another sender's call of the message is open."""
+    """It reports again that its call was not made, while another sender's call of the message is open."""
     job = taken(1, login(vendor.url))
     message = asyncio.run(claims_one(job, started(job)))
     asyncio.run(proves_that_it_called_nobody(message, job))
@@ -116,7 +116,7 @@ async def claims_one(job: Job, lease: sending.Lease) -> int:
 
 
 async def claims(job: Job, lease: sending.Lease) -> list[int]:
-    """As a sender does, up to the moment before the call; one message at most."""
+    """Claims like a sender, at most one message, up to the moment before the call."""
     rows = await connect()
     context = await limits.read(rows, lease, job.vendor_id, job.credential_id)
     params = {

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 
 
 def test_22_23_a_notification_that_comes_three_times_sends_once(vendor: Sandbox) -> None:
-    """Doubled by a broker, or delivered again by its visibility timeout: while the first is at it, and afterwards."""
+    """Doubled by a broker or delivered again after its visibility timeout: during the first delivery, and later."""
     job, together = taken(30, login(vendor.url)), Barrier(3)
 
     def answer(_: int) -> None:
@@ -75,7 +75,7 @@ def goes_out(job: Job) -> None:
 
 
 def garbage(queue: str) -> list[bytes]:
-    """An unknown task, a pickle, which could run code, a body of another make, and a message without anything."""
+    """An unknown task, a pickle, which could run code, a body in another format, and an empty message."""
     return [
         message(queue, "application/json", json.dumps([[], {}, {}]).encode(), task="nobody.knows.it"),
         message(queue, "application/x-python-serialize", pickle.dumps(["run me"]), task="campaigns.tasks.cast"),

@@ -35,7 +35,7 @@ def administrator() -> Iterator[Callable[[str], Any]]:
 
 @contextmanager
 def away() -> Iterator[None]:
-    """Every connection is cut, and none is taken until the end of the block: as while the server starts again."""
+    """Cuts every connection and accepts none during the block, like a server that restarts."""
     connection.close()
     name = connection.settings_dict["NAME"]
     with administrator() as tell:
@@ -63,7 +63,7 @@ def test_14_nobody_is_called_without_a_row_that_says_so(sandbox: Sandbox) -> Non
 
 
 def test_28_answers_outlive_the_database(sandbox: Sandbox) -> None:
-    """All messages are called, none is answered, when the database goes; it comes back after the answers."""
+    """The database goes away when all messages are called and none is answered, and returns after the answers."""
     sandbox.settings(latency_ms=1000.0)
     job = taken(CONCURRENCY, login(sandbox.url))
     with being_sent(job):
@@ -93,7 +93,7 @@ Verb = Callable[..., Awaitable[Any]]
 
 
 def once_cut_at_the_commit(verb: Verb) -> Verb:
-    """The statement is done, and its answer is lost on the way back."""
+    """Lets the statement be executed, and loses its reply."""
     cuts = iter([True])
 
     async def cut(*args: Any) -> Any:
@@ -108,7 +108,7 @@ def once_cut_at_the_commit(verb: Verb) -> Verb:
 def test_29_a_claim_that_may_have_been_committed_starts_no_call(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sender knows that it called nobody, so there is nothing to doubt either."""
+    """The sender knows that it made no call, so nothing is in doubt either."""
     job = taken(10, login(sandbox.url))
     monkeypatch.setattr(sending, "claim", once_cut_at_the_commit(sending.claim))
     sender.send(job.pk, job.fence)

@@ -61,7 +61,7 @@ def through(proxy: PostgresProxy) -> Iterator[None]:
 
 
 def attempt(step: Callable[..., Any], *args: Any) -> Any:
-    """As a task that fails when its database is gone; the next one has a new connection."""
+    """Runs a step like a task, which fails when its database is gone; the next one has a new connection."""
     try:
         return step(*args)
     except (DjangoError, psycopg.Error):
@@ -70,7 +70,7 @@ def attempt(step: Callable[..., Any], *args: Any) -> Any:
 
 
 def cast(job: Job) -> ClaimedJob | None:
-    """Dispatched, and taken by the vendor's caster."""
+    """Dispatches the job, and lets the vendor's mailcaster take it."""
     attempt(dispatcher.dispatch_ready, [job.pk])
     Job.objects.filter(pk=job.pk).update(not_before=None)
     return mailcaster.claim(job.vendor.mailcasters.get().pk, job.created_at)
@@ -82,14 +82,14 @@ def send(job: Job, stopping: Callable[[], bool] = bool) -> None:
 
 
 def is_put_back(job: Job, vendor: Sandbox) -> None:
-    """By a sender that has to end after its first calls."""
+    """Puts the job back by a sender that has to end after its first calls."""
     asked = iter(range(4))
     attempt(cast, job)
     attempt(send, job, lambda: next(asked, None) is None)
 
 
 def is_stopped(job: Job, vendor: Sandbox) -> None:
-    """While calls are open."""
+    """Stops the job while calls are open."""
     before = len(vendor.books().entries)
     attempt(cast, job)
     with meanwhile(attempt, send, job) as sending:
@@ -99,7 +99,7 @@ def is_stopped(job: Job, vendor: Sandbox) -> None:
 
 
 def is_drained(job: Job, vendor: Sandbox) -> None:
-    """By a sender that ends, whole or as a parent's only child; both times the parent is notified."""
+    """Drains the job, whole or as a parent's only child."""
     claimed = attempt(cast, job)
     if claimed:
         attempt(sender.send, claimed.job_id, claimed.fence)
@@ -108,14 +108,14 @@ def is_drained(job: Job, vendor: Sandbox) -> None:
 
 
 def is_settled(job: Job, vendor: Sandbox) -> None:
-    """Twice, for what comes back without an answer the first time."""
+    """Reconciles twice, for doubts that are not answered the first time."""
     for _ in range(2):
         attempt(time_passes)
         attempt(reconciler.reconcile)
 
 
 def time_passes() -> None:
-    """What waits for a time of its own has waited."""
+    """Ends all waits for a time."""
     rounds.an_hour_passes()
     Job.objects.update(not_before=None)
     Credential.objects.update(closed_until=None, full_until=None)
@@ -136,7 +136,7 @@ def sweep_and_send() -> None:
 
 
 def come_to_an_end(step: Callable[[], None], *, settled: bool) -> None:
-    """By such sweeps, and settlings. settled: until nothing is in doubt."""
+    """Sweeps and reconciles until the job has ended. settled: until nothing is in doubt."""
     for _ in range(ROUNDS):
         time_passes()
         step()
@@ -178,7 +178,7 @@ def to(*names: str) -> list[str]:
 
 
 def counters(job: Job) -> dict[str, int]:
-    """Those that are not 0."""
+    """The job's counters that are not 0."""
     job.refresh_from_db()
     every = {name: getattr(job, name) for name in finalizer.COUNTERS}
     return {name: count for name, count in every.items() if count}
@@ -264,7 +264,7 @@ def test_29_30_whichever_reply_is_lost_while_a_doubt_is_settled_the_next_settlin
     of = login(sandbox.url, **means)
 
     def doubted() -> Job:
-        """Its answer was lost; the vendor does not have it."""
+        """A message whose answer was lost and that the vendor does not have."""
         job = factories.campaign_with_job(to(who), of=of, status="LOGGED", finished_at=timezone.now(), in_doubt=1)
         now = timezone.now()
         Message.objects.filter(pk=job.first_message).update(

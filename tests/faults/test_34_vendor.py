@@ -25,7 +25,7 @@ AFTER = 2 * CONCURRENCY  # calls under way, or claimed, while the first refusal 
 
 
 def settled() -> None:
-    """The vendor is asked once more, much later."""
+    """Reconciles much later."""
     an_hour_passes()
     reconciler.reconcile()
 
@@ -99,7 +99,7 @@ def test_39_a_refused_login_pauses_the_credential_and_refuses_no_message(sandbox
 
 
 def test_40_a_redirect_after_the_letter_was_taken_pauses_and_is_doubt(sandbox: Sandbox) -> None:
-    """It answers 303 to what it has taken; whoever resumes the credential sends nothing again."""
+    """It answers 303 after it has taken the letter; after a resume nothing is sent again."""
     account = login(sandbox.url, lookup="strong")
     job = taken([f"moved+{number}@sandbox.example" for number in range(20)], account)
     assert sending.send(job.pk, job.fence).left

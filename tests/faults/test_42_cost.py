@@ -32,7 +32,7 @@ TWO = "x" * 200  # segments
 
 
 def sms(url: str, *limits: tuple[int, float], **settings: Any) -> Credential:
-    """Its limits count segments."""
+    """A vendor of SMS whose limits count segments."""
     return login(url, *limits, unit="segment", **settings)
 
 
@@ -43,7 +43,7 @@ def of_two_segments(recipients: int, of: Credential) -> Job:
 
 
 def of_lengths(lengths: list[int], of: Credential) -> Job:
-    """Each message has a text of its own length."""
+    """A job whose messages have texts of these lengths."""
     job = taken(len(lengths), of)
     type(job.campaign).objects.filter(pk=job.campaign_id).update(body="{{ text }}")
     for number, length in enumerate(lengths):
@@ -131,7 +131,7 @@ def test_42_what_was_throttled_by_the_vendor_is_not_accounted_and_goes_again(san
 
 
 def test_42_lost_answers_are_accounted_whoever_puts_their_messages_in_doubt(sandbox: Sandbox) -> None:
-    """The sender itself; and the sweep, after the sender's death with its calls open."""
+    """The sender itself, or the sweep after the sender has died with open calls."""
     sandbox.settings(lost_rate=1.0)
     account = sms(sandbox.url, timeout=1)
     job = sent(of_two_segments(CONCURRENCY, account))

@@ -46,7 +46,7 @@ def opened(account: Credential) -> None:
 
 
 def the_window_runs_out(of: Vendor) -> None:
-    """It is lost, and nothing of the ledger counts any more."""
+    """Deletes the window, and makes the ledger too old to count."""
     Usage.objects.filter(vendor=of).delete()
     with redis_clients.connect(settings.REDIS_URL) as redis:
         redis.delete(*redis.keys(f"mailhub:{{v{of.pk}}}*"))
@@ -158,7 +158,7 @@ def test_42_what_was_looked_up_without_a_permit_for_the_repeat_is_repeated_later
 
 
 def test_42_a_proof_holds_for_the_call_that_was_asked_about_only(sandbox: Sandbox) -> None:
-    """The repeat is lost in its turn: the vendor is asked again before the next."""
+    """If the repeat is lost as well, the vendor is asked again before the next one."""
     sandbox.settings(error_after_rate=1.0)
     account = login(sandbox.url, lookup="strong")
     job = in_doubt(1, account)

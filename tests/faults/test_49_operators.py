@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
 @contextmanager
 def nobody_claims(vendor: Vendor) -> Iterator[None]:
-    """Claims of the vendor's messages wait until the end of the block."""
+    """Blocks claims of the vendor's messages during the block."""
     with transaction.atomic():
         Vendor.objects.select_for_update().get(pk=vendor.pk)
         yield
@@ -67,7 +67,7 @@ def test_49_a_stop_while_the_messages_are_enqueued_wins_and_nothing_is_called(sa
 
 
 def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of_it() -> None:
-    """Whoever locked the messages before their job would be thrown out, or throw out a receipt."""
+    """Code that locked messages before their job would cause a deadlock with a delivery report."""
     job = factories.campaign_with_job(5, status="SENDING")
 
     async def expire() -> None:
@@ -87,7 +87,7 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
 
 
 def test_50_after_a_stop_has_committed_no_new_call_starts(sandbox: Sandbox) -> None:
-    """Claims are held up for a moment, so that what comes after the stop is really after it."""
+    """Claims are delayed for a moment, so that calls after the stop are really after it."""
     sandbox.settings(latency_ms=100.0)
     job = taken(400, login(sandbox.url))
     with being_sent(job) as sending:
@@ -207,7 +207,7 @@ def now() -> datetime:
 
 
 def worst(vendor: Sandbox, allowed: dict[str, datetime], since: datetime | None, until: datetime) -> int:
-    """The fullest second among the calls that were allowed between these times."""
+    """The most calls in any second, among those that were allowed between these times."""
     times = [
         entry.t
         for entry in vendor.books().entries

@@ -74,7 +74,7 @@ def test_what_is_not_enqueued_by_the_deadline_expires_like_the_rest(sandbox: San
 
 @pytest.mark.usefixtures("small_slices")
 def test_nothing_is_called_while_the_rest_is_enqueued_to_expire(sandbox: Sandbox) -> None:
-    """However many slices that takes."""
+    """It may take many slices."""
     job = taken(40 * SLICE, login(sandbox.url))
     sender.send(job.pk, job.fence, lambda: bool(sandbox.books().entries))
     called = len(sandbox.books().entries)
@@ -87,7 +87,7 @@ def test_nothing_is_called_while_the_rest_is_enqueued_to_expire(sandbox: Sandbox
 
 @pytest.mark.usefixtures("small_slices")
 def test_what_was_sent_before_a_retry_is_passed_over(sandbox: Sandbox) -> None:
-    """Whole slices of it, too."""
+    """Whole slices are skipped, too."""
     odd = {0: "bounce", 2 * SLICE: "bounce", 5 * SLICE - 1: "bounce"}
     job = taken([f"{odd.get(n, 'ann')}+{n}@sandbox.example" for n in range(5 * SLICE)], login(sandbox.url))
     send_the_rest(job)

@@ -33,7 +33,7 @@ LONGER = 17_000.0  # milliseconds
 
 @contextmanager
 def sweeping(lease: timedelta) -> Iterator[None]:
-    """As beat does, all the time."""
+    """Sweeps all the time, like beat."""
     over = threading.Event()
 
     def sweep() -> None:

@@ -33,7 +33,7 @@ def broken(vendor: Sandbox, **more: Any) -> set[str]:
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, right: str, wrong: str) -> None:
-    """The statement with a mistake in it."""
+    """Puts a mistake into the statement."""
     assert right in getattr(module, name)
     monkeypatch.setattr(module, name, getattr(module, name).replace(right, wrong))
 

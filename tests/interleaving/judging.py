@@ -17,12 +17,12 @@ QUIET = (Status.LOGGED, Status.STOPPED, Status.SENT)  # leaves that call nobody
 
 
 def at_once(state: State, pair: tuple[Verb, Verb], *, in_order: bool) -> list[str]:
-    """in_order: the second of them began after the first had ended."""
+    """What must hold at once. in_order: the second verb began after the first had ended."""
     return [*_broken(state, final=False), *_references(state, pair), *_stops(state, pair, in_order)]
 
 
 def now(state: State) -> list[str]:
-    """At any moment between two verbs."""
+    """What must hold at any moment between two verbs."""
     return list(_broken(state, final=False))
 
 

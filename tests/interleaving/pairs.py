@@ -171,7 +171,7 @@ def _settle(state: State, thread: VerbThread) -> None:
 
 
 def _fate(one: str, two: str) -> str | None:
-    """What came of the open call, that both can happen."""
+    """An outcome of the open call with which both verbs can happen."""
     return next((fate for fate in FATES if fate in VERBS[one].fates & VERBS[two].fates), None)
 
 
@@ -193,7 +193,7 @@ def every_gap(interleaver: Interleaver, start: str, halted: str, other: str) -> 
 
 
 def some_pairs(interleaver: Interleaver, number: int, seed: int) -> Iterator[Pair]:
-    """So many, each of another combination; the same for the same seed."""
+    """So many pairs, each of another combination; the same for the same seed."""
     drawn = random.Random(seed)
     for start, one, two in drawn.sample(combinations(), number):
         yield Pair(start, one, two, drawn.randint(2, max(2, interleaver.length(start, one))))

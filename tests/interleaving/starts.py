@@ -55,7 +55,7 @@ class State:
         return Lease(self.leaf, FENCE)
 
     def reference(self, message_id: int) -> str:
-        """As it was at the start."""
+        """The message's reference at the start."""
         uuid, resend_no = self.references[message_id]
         return f"{uuid}-{resend_no}"
 
@@ -239,7 +239,7 @@ def _session(job: Job, **fields: Any) -> None:
 
 
 def _alone(status: S, shapes: list[str], fate: str, **fields: Any) -> State:
-    """A leaf without a parent."""
+    """Makes a leaf without a parent."""
     job = _leaf(_campaign(len(shapes)), status, shapes, **fields)
     _session(job)
     return _begun(job, job, shapes, fate)

@@ -17,7 +17,7 @@ IDLE = ("SAVEPOINT", "RELEASE SAVEPOINT", "SET ")
 
 
 class Hangs(Exception):
-    """A verb neither ended nor waits for a lock."""
+    """A verb that neither ended nor waits for a lock."""
 
 
 class VerbThread:
@@ -60,7 +60,7 @@ class VerbThread:
             return self._changed.wait_for(lambda: self._halted or not self._busy, seconds)
 
     def wait(self) -> None:
-        """Until the verb has ended."""
+        """Waits until the verb has ended."""
         with self._changed:
             if not self._changed.wait_for(lambda: not self._busy, DEADLINE):
                 raise Hangs(f"{self.name} after {self.statements[-1:]}")
@@ -141,7 +141,7 @@ def _statement(trip: Any) -> str | None:
 
 
 def blocked(asking: "psycopg.Connection[Any] | Any", thread: VerbThread) -> bool:
-    """Does a statement of the thread wait for a lock?"""
+    """Whether a statement of the thread waits for a lock."""
     row = asking.execute(
         "SELECT sum(cardinality(pg_blocking_pids(pid))) FROM unnest(%s::int[]) AS a(pid)", [list(thread.pids)]
     )

@@ -201,7 +201,7 @@ def finish_parent(state: State, thread: VerbThread) -> Any:
 
 @verb("logged finished sent")
 def consume(state: State, thread: VerbThread) -> Any:
-    """The result of the session is written."""
+    """Writes the session's result."""
     return writer.write_result(Session.objects.get(job=state.top).pk)
 
 

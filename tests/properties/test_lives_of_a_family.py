@@ -54,7 +54,7 @@ FATES = ["accepted", "lost", "refused", "not sent", "error"]
 
 @dataclass
 class Sender:
-    """What a sender has in its hands: messages that it claimed, by reference, and how far it has let go."""
+    """What a sender holds: messages that it claimed, by reference, and how far it has let go."""
 
     lease: claims.Lease
     first: int
@@ -63,7 +63,7 @@ class Sender:
 
 
 class Here:
-    """As a thread of tests/interleaving, but in this one."""
+    """Like a thread of tests/interleaving, but in the current thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -95,7 +95,7 @@ class Family(RuleBasedStateMachine):
         self.state = State(vendor.pk, self.login.pk, {}, top.pk, top.pk, top.first_message, top.end)
 
     def job(self, which: int) -> int:
-        """One of the family."""
+        """A job of the family."""
         ids = list(Job.objects.order_by("pk").values_list("pk", flat=True))
         return ids[which % len(ids)]
 
@@ -106,7 +106,7 @@ class Family(RuleBasedStateMachine):
 
     @rule(which=ANY, slices=st.integers(0, 2), most=st.integers(0, 2))
     def a_caster_takes_or_cuts_and_its_sender_claims(self, which: int, slices: int, most: int) -> None:
-        """But calls nobody yet. Senders from before are kept: they may be only slow."""
+        """No call is made yet. Earlier senders are kept: they may only be slow."""
         dispatcher.dispatch_ready()
         claimed = mailcaster.claim(self.casters[which % 2], timezone.now())
         if claimed is None:
@@ -173,7 +173,7 @@ class Family(RuleBasedStateMachine):
 
     @rule()
     def the_sweep_comes_by(self) -> None:
-        """Long after everybody was heard of last."""
+        """The sweep runs when all leases are over."""
         sweep.sweep(NEVER)
 
     @rule(which=ANY)

@@ -45,7 +45,7 @@ FATES = ["accepted", "lost", "refused", "not sent", "error", "later"]
 
 @dataclass
 class Sender:
-    """What a sender has in its hands: messages that it claimed, outcomes not stored yet, outcomes stored before."""
+    """What a sender holds: messages that it claimed, outcomes not stored yet, outcomes stored before."""
 
     lease: claims.Lease
     claimed: dict[int, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(most=st.integers(0, 2), slices=st.integers(0, RECIPIENTS))
     def another_sender(self, most: int, slices: int) -> None:
-        """Claims, but has called nobody yet. Whoever had the job is thought dead; he may be only slow, and is kept."""
+        """Claims and has made no call yet. The earlier sender is thought dead; it may only be slow, and is kept."""
         finalizer.recover(self.job.pk, NEVER)
         dispatcher.dispatch_ready()
         waiting = Job.objects.filter(pk=self.job.pk)
@@ -89,7 +89,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.senders)
     @rule(which=ANY)
     def enqueue(self, which: int) -> None:
-        """A slice of one message, by whoever has the job or thinks so."""
+        """Enqueues a slice of one message, by a sender that has the job or thinks so."""
         self.loop.run_until_complete(self._enqueue(self.senders[which % len(self.senders)].lease))
 
     async def _enqueue(self, lease: claims.Lease) -> None:

@@ -120,7 +120,7 @@ def test_a_thousand_jobs_at_five_a_minute_end_after_11940_seconds(redis: Redis) 
 
 
 def test_with_slow_calls_the_throttle_gives_the_limit_once_in_window_and_latency(redis: Redis) -> None:
-    """The price of strictness, and no more than it: a throttle that never sends would be strict too."""
+    """Strictness costs exactly this and no more: a throttle that never grants would be strict, too."""
     simulation = Simulation(redis)
     simulation.limits = ((Limit(5, 1),), ())
     while len(simulation.arrivals) < 100:
