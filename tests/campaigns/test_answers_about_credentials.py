@@ -120,9 +120,9 @@ def test_a_refused_login_outranks_a_failed_connection_that_was_heard_after_it(sa
     from vendors.outcomes import NotSent
 
     login_refused = NotSent("http 401", scope="credential", pause=True)
-    told_to_wait = NotSent("http 429", retry_after=3000, scope="credential")
+    asked_to_wait = NotSent("http 429", retry_after=3000, scope="credential")
     unreachable = NotSent("connection refused")
-    order = [unreachable, told_to_wait, login_refused]
+    order = [unreachable, asked_to_wait, login_refused]
     for low, one in enumerate(order):
         for other in order[low:]:
             assert heavier(one, other) is other and (heavier(other, one) is other or one is other)

@@ -51,7 +51,7 @@ def send_a_child_again(top: Job, child: Job) -> None:
     assert actions.retry([child.pk], by=ANN)[0].verdict == Verdict.DONE
 
 
-def by_the_desk(top: Job) -> None:
+def by_an_operator(top: Job) -> None:
     assert actions.stop([top.pk], ANN)[0].verdict == Verdict.DONE
 
 
@@ -77,7 +77,7 @@ def in_the_admin(top: Job) -> None:
 
 @pytest.mark.parametrize("remaining", [0, 5])
 @pytest.mark.parametrize("again", [send_again_what_is_in_doubt, send_a_child_again])
-@pytest.mark.parametrize("door", [by_the_desk, by_the_command, by_the_commands_other_look_ups, in_the_admin])
+@pytest.mark.parametrize("door", [by_an_operator, by_the_command, by_the_commands_other_look_ups, in_the_admin])
 def test_a_child_that_is_sent_again_after_a_stop_is_stopped_by_the_next_stop(
     door: Any, again: Any, remaining: int
 ) -> None:
