@@ -77,7 +77,7 @@ def counters(group: int) -> dict[str, float]:
 
 
 def one_job(messages: int) -> dict[str, float]:
-    """What a message costs from the bell until it is in the ground truth."""
+    """What a message costs from the notification until it is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors

@@ -33,7 +33,7 @@ def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
 
 
 def begin(job: "Job", url: str) -> float:
-    """Points its vendor there, opens it and rings; Unix seconds of the bell."""
+    """Points its vendor there, opens it and notifies its queue; Unix seconds of the notification."""
     from campaigns.dispatch import dispatcher
     from campaigns.tasks import notify_vendors
 
@@ -56,7 +56,7 @@ def hold(job: "Job") -> None:
 
 
 def first(job: "Job") -> float:
-    """Seconds from the bell to the first message at the vendor."""
+    """Seconds from the notification to the first message at the vendor."""
     with sandbox.running() as vendor:
         began = begin(job, vendor.url)
         programs.wait_until(lambda: vendor.ledger()["calls"], "the first message", 600)

@@ -43,7 +43,7 @@ def login(url: str, casters: int = 1, cut_from: int = WHOLE, **settings: object)
 
 
 def deliver_all(of: "Credential", messages: int, processes: int) -> None:
-    """One campaign, from the bell until the last message is in the ground truth."""
+    """One campaign, from the notification until the last message is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
     from campaigns.tasks import notify_vendors

@@ -21,7 +21,7 @@ def enqueue(lease: claims.Lease, low: int, high: int) -> bool:
 
 
 def started(job: Job) -> claims.Lease:
-    """The bell was heard; all messages are in ops, none is called."""
+    """The notification has arrived; all messages are in ops, none is called."""
     lease = claims.take(job.pk, job.fence)
     assert lease and claims.start(lease) and enqueue(lease, job.first_message, job.end)
     return lease

@@ -94,7 +94,7 @@ def worker(*, processes: int = 2, queues: str = "vendors,hub", ready: bool = Tru
 
 @contextlib.contextmanager
 def sweeping(every: float = 0.5) -> Iterator[None]:
-    """Rings the sweep as beat would."""
+    """Starts the sweep as beat would."""
     from campaigns.tasks import settle_doubts, sweep
 
     over = threading.Event()

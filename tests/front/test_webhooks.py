@@ -144,7 +144,7 @@ def test_each_webhook_gets_its_own_sponsors_events_of_its_kinds_and_its_mode(rec
 
 
 @contextmanager
-def rung() -> Iterator[list[object]]:
+def notified() -> Iterator[list[object]]:
     """The notifications of a delivery: the moment that each is for."""
     etas: list[object] = []
 
@@ -220,7 +220,7 @@ class TestTries:
 
     def test_the_next_try_that_is_due_soon_is_rung_for_and_a_later_one_is_left_to_the_sweep(self, call, receiver):
         receiver.statuses = [500]
-        with rung() as notifications:
+        with notified() as notifications:
             deliver_webhooks()
             assert notifications == [WebhookCall.objects.get(pk=call).next_at]
             WebhookCall.objects.filter(pk=call).update(next_at=timezone.now(), tries=2)
@@ -247,7 +247,7 @@ class TestTries:
         assert (row.tries, row.http_status, row.told) == (1, None, "the answer is not HTTP")
 
     def test_a_lost_notification_is_made_up_for_by_the_sweep(self, call):
-        with rung() as notifications:
+        with notified() as notifications:
             sweep_sessions()
             WebhookCall.objects.filter(pk=call).update(next_at=timezone.now() + timedelta(minutes=2))
             sweep_sessions()

@@ -160,12 +160,12 @@ class TestFailureScenarios:
         try:
             with worker(queues=f"hub,{service.queue}", processes=1, BROKER_URL=celery_url(queue.url)):
                 queue.restart(keep=False)
-                assert Program().send(letter(service)).status_code == 202  # its bell is lost with this queue's
+                assert Program().send(letter(service)).status_code == 202  # its notification is lost with this queue
                 with Connection(celery_url(queue.url)) as line:
                     options = {"queue": service.queue, "connection": line}
                     wait_until(
                         lambda: cast.apply_async((service.pk,), **options) and sandbox.books().recipients,
-                        "a bell that rings again is heard",
+                        "a notification that is sent again arrives",
                     )
                 wait_until(lambda: Job.objects.get().status == "LOGGED", "the job is logged")
         finally:

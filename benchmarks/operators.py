@@ -1,8 +1,8 @@
 """How long the operators' pages take with a million jobs: every tab and status with every filter that the page offers.
 
-`python -m benchmarks.desk [jobs] [messages]`. Server time of whole pages, log-in included, and their statements; in a
-PostgreSQL of its own that is removed again. A hundred thousand jobs stand in the vendors' lines. A look that takes
-long is repeated: the middle one of five counts.
+`python -m benchmarks.operators [jobs] [messages]`. Server time of whole pages, log-in included, and their statements;
+in a PostgreSQL of its own that is removed again. A hundred thousand jobs wait in the vendors' queues. A slow page is
+measured again: the median of five counts.
 """
 
 import itertools
@@ -13,11 +13,11 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.desk_rows import SEED, operators
+from benchmarks.operators_rows import SEED, operators
 from benchmarks.results import keep
 from benchmarks.stage import console, numbers, stage
 
-SLOW = 60.0  # milliseconds; what takes longer is looked at again
+SLOW = 60.0  # milliseconds; slower pages are measured again
 JOBS, ATTENTION, MESSAGES = (f"/admin/campaigns/{page}/" for page in ("job", "message/attention", "message"))
 Query = dict[str, str]
 

@@ -1,6 +1,6 @@
 """The night and the waiter in bulk: 100,000 rendered jobs dispatched, 100,000 parked tasks released.
 
-`python -m benchmarks.bells [rows] [rounds]`.
+`python -m benchmarks.nightly [rows] [rounds]`.
 """
 
 import resource

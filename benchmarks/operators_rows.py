@@ -1,4 +1,4 @@
-"""The rows that benchmarks.desk looks at: ninety days of an installation with forty sponsors and eight vendors."""
+"""The rows that benchmarks.operators looks at: ninety days of an installation with forty sponsors and eight vendors."""
 
 SPONSORS, VENDORS = 40, 8
 
