@@ -25,10 +25,10 @@ def connect(url: str, seconds: float = SECONDS) -> Redis:
     return Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0))
 
 
-def connect_async(url: str, seconds: float = SECONDS) -> AsyncRedis:
-    """The same for an event loop."""
+def connect_async(url: str) -> AsyncRedis:
+    """The same for an event loop, with the default time."""
     retry = AsyncRetry(NoBackoff(), 0)
-    return AsyncRedis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=retry)
+    return AsyncRedis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS, retry=retry)
 
 
 KEY = "mailhub:readers"

@@ -88,9 +88,9 @@ def dispatch_ready(job_ids: Iterable[int] | None = None, batch: int = BATCH, now
     return _all(ready if job_ids is None else ready.filter(id__in=list(job_ids)), now, batch)
 
 
-def dispatch_these(job_ids: Iterable[int], now: datetime | None = None) -> Dispatched:
+def dispatch_these(job_ids: Iterable[int]) -> Dispatched:
     """Dispatches those of the jobs that are RENDERED, or READY with their time come."""
-    now, ids = now or timezone.now(), list(job_ids)
+    now, ids = timezone.now(), list(job_ids)
     rendered = Job.objects.filter(status=Status.RENDERED, id__in=ids)
     return _all(rendered, now, BATCH) + dispatch_ready(ids, now=now)
 

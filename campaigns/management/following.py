@@ -1,7 +1,7 @@
 """Waits for jobs to end and says how they did: for the commands with --wait."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import monotonic, sleep
 
 from django.core.management.base import CommandError
@@ -20,13 +20,10 @@ RECORDED = (*DONE, Status.P_STOPPED)  # and what was in flight at a stop is reco
 FAILED, IN_DOUBT, INTERRUPTED = 4, 5, 130  # exit codes
 
 
-def follow(
-    job_ids: Iterable[int], over: Iterable[Status] = OVER, count: Callable[[Progress], int] = lambda sums: sums.open
-) -> Progress:
+def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
     """Waits until all the jobs and their children are over; returns the progress of all together.
 
-    Shows a progress bar on standard error, if that is a terminal. count: messages still to go. Raises CommandError at
-    Ctrl-C.
+    Shows a progress bar on standard error, if that is a terminal. Raises CommandError at Ctrl-C.
     """
     ids, states = list(job_ids), tuple(over)
     try:
@@ -35,7 +32,7 @@ def follow(
             while True:
                 began = monotonic()
                 sums = _sums(ids)
-                bars.update(bar, total=sums.size, completed=sums.size - count(sums))
+                bars.update(bar, total=sums.size, completed=sums.size - sums.open)
                 if not _open(ids, states):
                     return _sums(ids)
                 sleep(max(POLL_SECONDS, REST * (monotonic() - began)))

@@ -58,9 +58,9 @@ def moment(typed: str) -> datetime:
     return timezone.make_aware(found) if timezone.is_naive(found) else found
 
 
-def dated(jobs: "QuerySet[Job]", since: str, until: str, by: str = "created") -> "QuerySet[Job]":
-    """The jobs whose date `by` is in [since, until); an empty text leaves that side open. Raises ValueError."""
-    return within(jobs, moment(since) if since else None, moment(until) if until else None, by)
+def dated(jobs: "QuerySet[Job]", since: str, until: str) -> "QuerySet[Job]":
+    """The jobs that were created in [since, until); an empty text leaves that side open. Raises ValueError."""
+    return within(jobs, moment(since) if since else None, moment(until) if until else None, "created")
 
 
 def within(jobs: "QuerySet[Any]", since: datetime | None, until: datetime | None, by: str) -> "QuerySet[Any]":

@@ -271,8 +271,8 @@ class Stream:
         self._context = await self._look()
         return None
 
-    def _later(self, seconds: float, reason: str, *, held: bool = True) -> StreamEnd:
-        return StreamEnd(until=self._context.now + timedelta(seconds=seconds), reason=reason, held=held)
+    def _later(self, seconds: float, reason: str) -> StreamEnd:
+        return StreamEnd(until=self._context.now + timedelta(seconds=seconds), reason=reason, held=True)
 
     def _closing(self) -> datetime | None:
         """When the campaign closes: from then on nothing is claimed and no call starts."""
