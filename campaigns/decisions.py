@@ -67,7 +67,7 @@ def reopen(leaves: QuerySet[Job], **sets: Any) -> None:
     ids = list(above.distinct().values_list("pk", flat=True))
     _reopen_sessions([*ids, *leaves.values_list("pk", flat=True)])
     Job.objects.filter(pk__in=ids, remaining=0).update(**UNDONE)
-    move(Job.objects.filter(pk__in=ids), "reopen")
+    move(Job.objects.filter(pk__in=ids), "reopen", finished_at=None)
     move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, **sets)
 
 

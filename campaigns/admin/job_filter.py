@@ -23,7 +23,7 @@ TABS = ("Rendered", "Dispatched", "Sending", labels.FAILED, labels.ATTENTION, ""
 SPANS = {"today": "Today", "yesterday": "Yesterday", "3": "Last 3 days", "7": "Last 7 days", "range": "Custom range"}
 BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
 # Which statuses have such a date at all, so that the database need not search a million jobs to find out.
-DATED = {"created": set(Status), "dispatched": set(Status) - {Status.RENDERED}, "sent": set(DONE)}
+DATED = {"created": set(Status), "dispatched": set(Status) - {Status.RENDERED}, "sent": {*DONE, Status.P_STOPPED}}
 LISTED = 2000  # jobs that can be paged through; filters find the others
 TAB_COUNTED = 1000  # jobs; a tab with more shows 1,000+
 NAMES = ("sponsor", "status", "channel", "vendor", "campaign", "date", "by", "from", "to")

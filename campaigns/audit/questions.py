@@ -232,8 +232,9 @@ ORDER = [
         WHERE j.status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED') AND j.heartbeat_at < {PATIENCE}
             OR j.status = 'STOPPED' AND j.heartbeat_at IS NULL AND j.stopped_at < {PATIENCE}
             OR j.status = 'READY' AND greatest(j.created_at, j.not_before, c.send_at) < {PATIENCE}
-            OR j.status = 'P_ASSIGNED' AND {PATIENCE} > ALL (
-                SELECT coalesce(k.finished_at, 'infinity') FROM campaigns_job k WHERE k.parent_id = j.id)""",
+            OR j.status IN ('P_ASSIGNED', 'P_STOPPED') AND j.finished_at IS NULL
+                AND coalesce(j.stopped_at < {PATIENCE}, true) AND {PATIENCE} > ALL (
+                    SELECT coalesce(k.finished_at, 'infinity') FROM campaigns_job k WHERE k.parent_id = j.id)""",
     ),
     Question(
         "stuck",

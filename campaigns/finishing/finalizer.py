@@ -14,7 +14,7 @@ from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Now
 
 from campaigns import failpoints
-from campaigns.lifecycle import DONE, PARENTS, Status, hold, move
+from campaigns.lifecycle import PARENTS, Status, hold, move
 from campaigns.models import Job, OpsMessage, Session
 
 SLICE = 20_000
@@ -145,10 +145,10 @@ def _abandoned(lease: timedelta) -> Q:
 
 
 def finish_parent(parent_id: int) -> bool:
-    """P_ASSIGNED -> P_FINISHED if all children are logged; its counters become their sums. Whether it did.
+    """P_ASSIGNED -> P_FINISHED if all children are logged; its counters become their sums. Whether it has ended now.
 
-    A parent that was stopped before it was cut, and of which only a child was sent again, is P_STOPPED again. Leaves
-    stay as they are.
+    A parent that was stopped before it was cut, and of which only a child was sent again, is P_STOPPED again. One that
+    is P_STOPPED stays so, and has ended (finished_at) when its children have. Leaves stay as they are.
     """
     with transaction.atomic():
         hold([parent_id])
@@ -159,10 +159,11 @@ def finish_parent(parent_id: int) -> bool:
         mine = Job.objects.filter(pk=parent_id)
         mine.update(**sums)
         failpoints.here("before_finish")
-        finished = move(mine.filter(remaining=0), "finish", finished_at=Now()) == 1
+        finished = move(mine.filter(remaining=0), "finish", finished_at=Now())
         move(mine, "rest")
+        stopped = mine.filter(status=Status.P_STOPPED, finished_at=None).update(finished_at=Now())
     failpoints.here("after_finish")
-    return finished
+    return finished + stopped == 1
 
 
 def silent(lease: timedelta) -> list[int]:
@@ -188,8 +189,8 @@ def ended() -> list[int]:
 
 
 def ripe_parents() -> list[int]:
-    """Parents without anything left to cut whose children are all logged."""
-    rows = Job.objects.filter(status=Status.P_ASSIGNED).exclude(
+    """Parents without anything left to cut, or stopped, that have not ended and whose children are all logged."""
+    rows = Job.objects.filter(status__in=(Status.P_ASSIGNED, Status.P_STOPPED), finished_at=None).exclude(
         children__in=Job.objects.exclude(status=Status.LOGGED).filter(parent__isnull=False)
     )
     return list(rows.values_list("pk", flat=True))
@@ -197,5 +198,5 @@ def ripe_parents() -> list[int]:
 
 def sessions_to_write(job_ids: Iterable[int]) -> list[UUID]:
     """The unwritten sessions of those of the jobs that are done; most jobs have none."""
-    mine = Session.objects.filter(job__in=list(job_ids), finished_at=None, job__status__in=DONE)
+    mine = Session.objects.filter(job__in=list(job_ids), finished_at=None, job__finished_at__isnull=False)
     return list(mine.values_list("pk", flat=True))

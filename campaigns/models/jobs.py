@@ -16,7 +16,7 @@ from django.db import models
 from django.db.models import F, Func, Q
 from django.utils import timezone
 
-from campaigns.lifecycle import DONE, PARENTS, RUNNING, Status
+from campaigns.lifecycle import PARENTS, RUNNING, Status
 from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 from vendors.models import Credential, Mailcaster, Vendor
 
@@ -264,7 +264,8 @@ class Job(models.Model):
 
     @property
     def is_done(self) -> bool:
-        return self.status in DONE
+        """LOGGED, or a parent, finished or stopped, whose children all are. Only a retry or a resend opens it again."""
+        return self.finished_at is not None
 
     @property
     def end(self) -> int:

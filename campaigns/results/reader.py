@@ -64,8 +64,8 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
 
 
 def changed(look: SessionView) -> bool:
-    """Whether the job's status or counters have changed since; a long poll asks this."""
-    names = ("status", "accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
+    """Whether the job has moved, has ended or counts otherwise since; a long poll asks this."""
+    names = ("status", "finished_at", "accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
     now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
     return now != tuple(getattr(look.job, name) for name in names)
 

@@ -23,7 +23,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from redis import Redis, RedisError
 
-from campaigns.lifecycle import DONE, hold
+from campaigns.lifecycle import hold
 from campaigns.models import Job, Session
 from campaigns.results import reader
 from campaigns.webhooks import events
@@ -81,8 +81,9 @@ Written = TypeVar("Written")
 
 def left_behind() -> list[UUID]:
     """Sessions whose notification was lost, and those with doubts settled since their result was written."""
-    still_open = Session.objects.filter(finished_at=None, job__status__in=DONE)
-    settled = Session.objects.filter(in_doubt__gt=0, job__status__in=DONE).exclude(job__in_doubt=F("in_doubt"))
+    still_open = Session.objects.filter(finished_at=None, job__finished_at__isnull=False)
+    settled = Session.objects.filter(in_doubt__gt=0, job__finished_at__isnull=False)
+    settled = settled.exclude(job__in_doubt=F("in_doubt"))
     return [*still_open.values_list("pk", flat=True)[:MOST], *settled.values_list("pk", flat=True)[:MOST]]
 
 
@@ -92,7 +93,8 @@ def write_result(session_id: UUID) -> list[int]:
 
 
 def _consume(session_id: UUID) -> list[int]:
-    session = Session.objects.select_related("job", "job__campaign").filter(pk=session_id, job__status__in=DONE).first()
+    ended = Session.objects.filter(pk=session_id, job__finished_at__isnull=False)
+    session = ended.select_related("job", "job__campaign").first()
     if session is None:
         return []
     job = session.job

@@ -74,7 +74,7 @@ def get_messages(
     "/sessions/{session_id}/stop", auth=Key("ops"), response={202: ChangedOut, **PROBLEMS}, summary="Stop a session"
 )
 def stop_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
-    """No new call starts; calls in flight are finished and recorded. Stopping twice changes nothing."""
+    """No new call starts; when the calls in flight are recorded, it is finished. Stopping twice changes nothing."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
     look = _look(session_id, caller)
     (answer,) = actions.stop([look.job.pk], by=caller.prefix)

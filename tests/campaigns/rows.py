@@ -55,7 +55,8 @@ def recount(job: Job) -> Job:
 def family(*, parent: str, remaining: int, children: list[str], each: int = 10) -> tuple[Job, list[Job]]:
     """A parent of so many messages for each child, cut from the front, and what remains."""
     campaign = factories.campaign(each * len(children) + remaining)
-    top = factories.job(campaign, parent, remaining=remaining, started_at=timezone.now())
+    ended = {"finished_at": timezone.now()} if parent == Status.P_FINISHED else {}
+    top = factories.job(campaign, parent, remaining=remaining, started_at=timezone.now(), **ended)
     cut = [
         factories.job(
             campaign,

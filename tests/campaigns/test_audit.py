@@ -336,12 +336,13 @@ class TestLimits:
 
 
 class TestStuck:
-    @pytest.mark.parametrize("status", ["READY", "STOPPED", "P_ASSIGNED"])
+    @pytest.mark.parametrize("status", ["READY", "STOPPED", "P_ASSIGNED", "P_STOPPED"])
     def test_what_a_sweep_should_have_moved_long_ago_is_stuck(self, status: str) -> None:
         past = timezone.now() - LONG_AGO
-        if status == "P_ASSIGNED":
+        if status in ("P_ASSIGNED", "P_STOPPED"):
             job, cut = family(parent=status, remaining=0, children=["LOGGED"], each=1)
             Job.objects.filter(pk=cut[0].pk).update(finished_at=past, stopped_at=past)
+            Job.objects.filter(pk=job.pk, status="P_STOPPED").update(stopped_at=past)
         else:
             job = factories.campaign_with_job(1, status=status, created_at=past)
             Job.objects.filter(pk=job.pk, status="STOPPED").update(stopped_at=past)

@@ -89,6 +89,8 @@ def _families() -> Iterator[str]:
         parent: Any = child.parent
         if child.status not in (QUIET if parent.status == Status.P_STOPPED else (Status.LOGGED,)):
             yield f"P5: parent {parent.pk} is {parent.status}, its child {child.pk} is {child.status}"
+        if parent.finished_at and child.status != Status.LOGGED:
+            yield f"parent {parent.pk} has ended, its child {child.pk} is {child.status}"
 
 
 def _references(state: State, pair: tuple[Verb, Verb]) -> Iterator[str]:
