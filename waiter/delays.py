@@ -45,13 +45,13 @@ def _queue_of(app: Celery, routing_key: str) -> str:
 
 
 def delayed(
-    app: Celery, producer: Any, options: dict[str, Any], queue: str, due: datetime | None, at: datetime
+    app: Celery, producer: Any, options: dict[str, Any], queue: str, due: datetime, at: datetime
 ) -> dict[str, Any]:
     """The options with which RabbitMQ holds the message until it is due, if Celery would do so; else unchanged.
 
     Raises kombu.exceptions.OperationalError.
     """
-    seconds = int((due - at).total_seconds()) if due else 0
+    seconds = int((due - at).total_seconds())
     if seconds < 1 or not detect_quorum_queues(app, producer.connection.transport.driver_type)[0]:
         return options
     target: Queue = app.amqp.queues[queue]

@@ -87,7 +87,8 @@ class WaiterAMQP(AMQP):
 
     def publish(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
         """Publish the message at once, whether it is due now or within the horizon."""
-        options = delays.delayed(self.app, producer, options, self._queue(options), _due(message), parking.now())
+        if due := _due(message):
+            options = delays.delayed(self.app, producer, options, self._queue(options), due, parking.now())
         self._send(producer, name, message, **options)
 
     @cached_property
@@ -97,9 +98,10 @@ class WaiterAMQP(AMQP):
 
     def send_task_message(self, producer: Any, name: str, message: task_message, **options: Any) -> None:
         """Park the message or publish it. Raises kombu's EncodeError, BadTime for a chord, OperationalError."""
-        options = delays.taken_back(self.app, options)
+        if due := _due(message):
+            options = delays.taken_back(self.app, options)
         options["headers"] = _unmarked(options.get("headers"))
-        queue, due = self._queue(options), _due(message)
+        queue = self._queue(options)
         excluded = getattr(settings, "WAITER_EXCLUDED_QUEUES", ())
         if not due or due - parking.now() <= horizon() or queue in excluded:
             self.publish(producer, name, message, **options)
