@@ -1,4 +1,4 @@
-"""By how many kB a process grows when it checks a file of so many rows: `python -m tests.campaigns.checking ROWS`."""
+"""Prints by how many kB a process grows when it checks a file: `python -m tests.campaigns.checking ROWS`."""
 
 import re
 import sys

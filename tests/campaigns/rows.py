@@ -1,4 +1,4 @@
-"""Jobs in states that only a long story leads to: finalised ones, and families."""
+"""Makes jobs in states that take many steps to reach: finalised ones, and families."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from tests import factories
 
 
 def called() -> datetime:
-    """So long ago that the ledger may have forgotten it."""
+    """A call so long ago that the ledger need not have it any more."""
     return timezone.now() - timedelta(hours=2)
 
 
@@ -41,7 +41,7 @@ def logged(recipients: int, shapes: list[dict[str, Any]], **fields: Any) -> Job:
 
 
 def recount(job: Job) -> Job:
-    """Its counters as its messages are."""
+    """Sets the job's counters by its messages."""
     rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
     job.accepted = rows.filter(message_id__isnull=False).count()
     job.expired = rows.filter(error_code="expired").count()

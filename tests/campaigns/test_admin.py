@@ -23,7 +23,7 @@ JOBS, MESSAGES = "/admin/campaigns/job/", "/admin/campaigns/message/"
 
 @pytest.fixture
 def admin_user(db: None) -> User:
-    """Without a password: hashing one takes longer than a test."""
+    """A user without a password, because hashing one takes longer than a test."""
     return User.objects.create(username="admin", is_staff=True, is_superuser=True)
 
 
@@ -47,7 +47,7 @@ def press(client: Client, action: str, *jobs: Job, **data: Any) -> Any:
 
 
 def confirm(client: Client, action: str, *jobs: Job, **data: Any) -> list[str]:
-    """Says yes to what the jobs looked like; returns the messages on the page."""
+    """Confirms a decision about the jobs as they were shown; returns the messages on the page."""
     shown = [f"{job.pk}:{job.revision}" for job in jobs]
     response = press(client, action, *jobs, confirmed="Yes", shown=shown, **data)
     return [str(message) for message in response.context["messages"]]

@@ -1,4 +1,4 @@
-"""What a vendor said of login, account or waiting is acted upon before a stream ends, whatever else ends it."""
+"""What a vendor says of login, account or waiting takes effect before a stream ends, whatever else ends it."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""manage.py audit finds each breach that is planted, names it, and is silent about a sound world."""
+"""manage.py audit finds and names each breach that is planted, and reports none in sound rows."""
 
 import json
 from collections.abc import Callable
@@ -34,14 +34,14 @@ def broken() -> dict[str, tuple[str, ...]]:
 
 
 def without(statement: str) -> None:
-    """Takes a guard of the database away, for this test's transaction."""
+    """Drops a constraint of the database in this test's transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(statement)
 
 
 def called(vendor: Vendor, *seconds: float, units: int = 1) -> None:
-    """Lines of the ledger, so many seconds after now."""
+    """Writes rows of the ledger, so many seconds after now."""
     login = vendor.credentials.first() or factories.credential(vendor)
     for second in seconds:
         at = timezone.now() + timedelta(seconds=second)
@@ -386,7 +386,7 @@ class TestCommand:
 
 @pytest.mark.parametrize("still_in_ops", [True, False])
 def test_an_acceptance_that_comes_while_a_message_waits_again_is_no_call_of_now(still_in_ops: bool) -> None:
-    """Its earlier call was allowed before the stop, and stands in a part of the ledger that may be forgotten."""
+    """Its earlier call was allowed before the stop, and is in a part of the ledger that may be deleted."""
     if still_in_ops:
         job = factories.campaign_with_job(1, status="STOPPED", stopped_at=timezone.now(), started_at=timezone.now())
         OpsMessage.objects.create(id=job.first_message, job=job)
@@ -417,7 +417,7 @@ def test_a_message_that_was_counted_late_is_seen_on_the_row() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_while_mail_goes_out_nothing_is_broken(sandbox: Sandbox) -> None:
-    """Also between a claim and its answer, in the middle of a finalising, a stop and a retry."""
+    """Also between a claim and its answer, and during finalising, a stop and a retry."""
     login = factories.credential(factories.vendor(settings={"url": sandbox.url, "concurrency": 16}))
     names = [f"{kind}-{number}" for number in range(60) for kind in ("bounce", "lost", "error", "a", "b", "c", "d")]
     addresses = [f"{name.replace('-', '+')}@sandbox.example" for name in names]

@@ -20,7 +20,7 @@ from tests.programs import wait_until
 
 
 class Running:
-    """A command in a thread of its own: what it said and its exit code, once it has ended."""
+    """A command in a thread of its own; its output and exit code once it has ended."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.out, self.code = StringIO(), 0

@@ -1,4 +1,4 @@
-"""Connections to the database that belong to no thread: used again while they are good, and only then."""
+"""Database connections that belong to no thread are used again only while they are good."""
 
 import psycopg
 import pytest
@@ -15,7 +15,7 @@ def pool():
 
 
 def process(pooled):
-    """The database's process behind it."""
+    """The process id of the connection's server process."""
     return pooled.execute("SELECT pg_backend_pid()").fetchone()[0]
 
 

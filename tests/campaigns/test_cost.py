@@ -13,7 +13,7 @@ ORDER = (
 
 
 class Purse(Budget):
-    """Counts what was drawn; at most so much."""
+    """A budget that counts the steps drawn and is limited."""
 
     def __init__(self, most=10**9):
         self.drawn, self.most = 0, most

@@ -1,4 +1,4 @@
-"""A receipt is the vendor's word, whenever it comes: before the answer of its call, at the end, twice, out of order."""
+"""A delivery report counts whenever it comes: before the answer of its call, at the end, twice, out of order."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def take(job: Job, *reports: tuple[str, Any, int]) -> delivery_reports.Taken:
-    """(reference, kind, minutes after noon), ..."""
+    """Takes reports: (reference, kind, minutes after noon), ..."""
     return delivery_reports.take(
         job.vendor_id, [Reported(name, kind, NOON + timedelta(minutes=at)) for name, kind, at in reports]
     )
@@ -84,7 +84,7 @@ def test_in_whatever_order_receipts_come_the_last_by_the_vendors_clock_counts(
 class TestBeforeTheAnswerOfTheCall:
     @pytest.fixture
     def job(self) -> Job:
-        """Two letters in the air."""
+        """A job with two letters in flight."""
         job = factories.campaign_with_job(2, status="SENDING")
         OpsMessage.objects.filter(job=job).update(sent_at=called(), fence=1)
         return job
@@ -129,7 +129,7 @@ def ended(job: Job) -> None:
 
 
 class TestSentAgain:
-    """A person sent it again after a doubt: its second reference waits, or was called."""
+    """An operator sent the message again after a doubt: its second reference waits, or was called."""
 
     @staticmethod
     def again(shape: dict[str, Any] | None) -> tuple[Job, str, str]:
@@ -188,7 +188,7 @@ def test_a_parents_counters_are_its_childrens() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_receipts_that_come_while_their_answers_are_stored_hold_up_nobody() -> None:
-    """Both change the same rows: whoever locked them in another order than the other would be thrown out."""
+    """Both change the same rows: in different orders they would deadlock, and one would fail."""
     for _ in range(15):
         job = factories.campaign_with_job(40, status="SENDING")
         OpsMessage.objects.filter(job=job).update(sent_at=called(), fence=1)
@@ -206,7 +206,7 @@ def test_receipts_that_come_while_their_answers_are_stored_hold_up_nobody() -> N
 
 
 def together(*verbs: Any) -> None:
-    """All at once; raises what one of them raised."""
+    """Runs all at once; raises what one of them raised."""
     start, errors = threading.Barrier(len(verbs)), []
 
     def run(verb: Any) -> None:

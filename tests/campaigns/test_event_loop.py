@@ -1,4 +1,4 @@
-"""A caller that is interrupted comes back only when its work has ended, also if that had not begun."""
+"""An interrupted caller returns only when its coroutine has ended, also if that had not begun."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from campaigns.connections import LoopThread
 
 
 class Interrupted(BaseException):
-    """As Celery's time limits, and a shutdown."""
+    """Raised out of a signal, as by Celery's time limits or a shutdown."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def interrupt():
 
 
 class Asked:
-    """The loop of a thread, and a line in a queue for each time that it was asked for something."""
+    """The loop of a thread, which notes each callback that it is given."""
 
     def __init__(self, loop):
         self.loop, self.queued = loop, SimpleQueue()
@@ -95,7 +95,7 @@ def test_work_that_had_begun_has_ended(loop, interrupt):
 
 
 def test_a_signal_that_does_not_end_the_wait_is_noticed(loop, interrupt):
-    """As one that arrives just before the caller begins to wait: here another thread takes it."""
+    """Like a signal that arrives just before the caller begins to wait: here another thread takes it."""
     ended = threading.Event()
 
     async def task():

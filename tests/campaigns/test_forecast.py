@@ -1,4 +1,4 @@
-"""manage.py forecast: when what waits for a vendor will have gone (document 000's thousand jobs)."""
+"""manage.py forecast: when the last message that waits for a vendor will be called (document 000's thousand jobs)."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def throttle() -> Iterator[Throttle]:
 
 
 def waiting(vendor: Vendor, jobs: int, each: int = 1) -> list[Job]:
-    """So many jobs of one campaign each wait for the vendor."""
+    """So many jobs, each of its own campaign, wait for the vendor."""
     login = vendor.credentials.first() or factories.credential(vendor)
     return [factories.campaign_with_job(each, status="DISPATCHED", of=login) for _ in range(jobs)]
 

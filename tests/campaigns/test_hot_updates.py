@@ -13,7 +13,7 @@ ROWS = 3000
 
 
 def updates(table: str) -> tuple[int, int]:
-    """All since the database was made, and those that were heap-only."""
+    """(all updates since the database was made, those that were heap-only)"""
     with connection.cursor() as cursor:
         cursor.execute("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = %s", [table])
         done, hot = cursor.fetchone()

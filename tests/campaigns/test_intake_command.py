@@ -181,7 +181,7 @@ def test_waiting_ends_with_the_job_and_tells_whether_all_were_accepted(
     looks: list[str] = []
 
     def one_look_later(seconds: float) -> None:
-        """Stands in for the passing of time: the sender has got on since the last look."""
+        """Lets the sender get on between two looks, instead of waiting."""
         jobs = Job.objects.all()
         looks.append(jobs.get().status)
         if len(looks) == 1:
@@ -207,7 +207,7 @@ def test_waiting_ends_with_the_job_and_tells_whether_all_were_accepted(
 
 
 def manage(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-    """A process of its own, on this test's database."""
+    """Runs a command in a process of its own, on this test's database."""
     url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     command = [sys.executable, "manage.py", "send_campaign", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, env={**os.environ, "DATABASE_URL": url})

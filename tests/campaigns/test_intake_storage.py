@@ -68,7 +68,7 @@ def test_a_file_is_stored_over_more_than_one_block_of_the_copy() -> None:
 
 
 class Shrunk(list[tuple[str, dict[str, str]]]):
-    """A list that yields fewer than it has, as a file would that somebody cuts short."""
+    """A list that yields fewer items than len() says, like a file that is cut short meanwhile."""
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, str]]]:
         return iter(self[:-1])

@@ -1,4 +1,4 @@
-"""Templates say what they should, the fast way and the slow way alike, and can do no harm."""
+"""Templates render what they should, on the fast path and by Jinja alike, and can do no harm."""
 
 import pytest
 from hypothesis import given, settings

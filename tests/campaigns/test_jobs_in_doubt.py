@@ -1,4 +1,4 @@
-"""A person settles what is in doubt of whole jobs: on their page, in the list, by look-ups of the command."""
+"""An operator settles the doubts of whole jobs: on their page, in the list, by look-ups of the command."""
 
 import json
 from typing import Any
@@ -41,7 +41,7 @@ def press(action: str, *jobs: Job) -> dict[str, Any]:
 
 
 def confirmed(asked: Any, reason: str = "their list") -> dict[str, Any]:
-    """What the confirmation page sends when its button is pressed."""
+    """The form data of the confirmation page."""
     shown = [f"{row.job.pk}:{row.seen}" for row in asked.context["meant"]]
     return {**press(asked.context["action"], *(row.job for row in asked.context["meant"])), "shown": shown} | {
         "confirmed": "Yes",

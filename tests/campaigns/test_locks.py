@@ -1,4 +1,4 @@
-"""Two verbs meet at one job: the second waits for the first, and then decides by what the first has left.
+"""Two verbs meet at one job: the second waits for the first, and then decides by the rows as the first left them.
 
 Each test holds the first verb in an open transaction until the second one waits for its lock.
 """

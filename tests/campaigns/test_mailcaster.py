@@ -37,7 +37,7 @@ def child(parent: Job, status: str = S.DISPATCHED) -> Job:
 
 
 def log(job_id: int) -> None:
-    """The job is sent and finalised."""
+    """Marks the job as sent and finalised."""
     mine = Job.objects.filter(pk=job_id)
     assert move(mine, "send") and move(mine, "drain") and move(mine, "log", mailcaster=None)
 
@@ -285,7 +285,7 @@ def test_casters_wake_in_natural_order_and_only_idle_ones(login: Credential) -> 
 
 
 def at_once(casters: list[Mailcaster]) -> list[ClaimedJob | None]:
-    """Each of them claims, in a thread with a connection of its own, all let go together."""
+    """Lets each mailcaster claim in a thread with a connection of its own, all at the same moment."""
     gate = Barrier(len(casters))
 
     def go(one: Mailcaster) -> ClaimedJob | None:
@@ -322,7 +322,7 @@ def test_one_caster_claimed_by_eight_workers_at_once_gets_one_job(login: Credent
 
 
 def campaigns_at_work(login: Credential) -> set[int]:
-    """Those whose jobs are under way on the credential, in one look."""
+    """The campaigns whose jobs use the credential, read by one statement."""
     busy: list[Status] = [*RUNNING, S.RECOVERING, S.SENT]
     return set(Job.objects.filter(credential=login, status__in=busy).values_list("campaign", flat=True))
 

@@ -27,7 +27,7 @@ def evening(zone: str = "Europe/London", clock: str = "18:00", **fields: object)
 
 
 def known_since(when: datetime, **fields: object) -> Credential:
-    """A login at a stored vendor of London; created_at is set by the database's own rule otherwise."""
+    """A credential of a stored vendor of London that was created then."""
     vendor = make.vendor(time_zone="Europe/London", **fields)
     Vendor.objects.filter(pk=vendor.pk).update(created_at=when)
     return make.credential(Vendor.objects.get(pk=vendor.pk))

@@ -1,4 +1,4 @@
-"""What stands on a vendor's queue: one message for whatever waits, one for each job that a caster has taken."""
+"""What is sent to a vendor's queue: one message for whatever waits, one for each job that a mailcaster has taken."""
 
 import pytest
 from django.core.management import call_command

@@ -68,7 +68,7 @@ def doors(admin_client: Client, capsys: pytest.CaptureFixture) -> Callable[[Job]
 
 
 def waiting(count: int = 10, limit: tuple[int, float] = (5, 60), **fields: Any) -> Job:
-    """A job of a vendor where nothing else stands in the way."""
+    """A job of a vendor without any obstacle."""
     vendor = factories.at_work(factories.vendor(limits=[limit]))
     return factories.campaign_with_job(
         count, status="DISPATCHED", of=factories.credential(vendor, "main"), messages=False, **fields
@@ -103,7 +103,7 @@ def unread(job: Job) -> None:
 
 
 def busy(job: Job) -> None:
-    """One sender for two vendors, and it is at work for the other."""
+    """One sender for two vendors, which is busy for the other."""
     unread(job)
     other = factories.campaign_with_job(1, status="SENDING")
     both = frozenset([job.vendor.queue, other.vendor.queue])
@@ -204,7 +204,7 @@ def test_after_a_takeover_the_api_gives_no_end_and_says_why() -> None:
 
 
 def test_what_waits_for_something_else_holds_nobody_up(doors: Any) -> None:
-    """A thousand that wait for tomorrow, for their hours or for a paused login are no queue for the next ten."""
+    """A thousand that wait for tomorrow, for their hours or for a paused credential do not delay the next ten."""
     first = waiting(1000)
     to_campaign(first, send_at=timezone.now() + 24 * HOUR)
     for fields in ({}, {"not_before": timezone.now() + HOUR}):

@@ -39,7 +39,7 @@ def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def run(statement: str, params: dict[str, Any], settings: str = connections.BY_KEY) -> list[dict[str, Any]]:
-    """The steps of the plan as a sender's connection, or one with these settings, made and ran it."""
+    """The steps of the plan that a sender's connection, or one with these settings, makes and runs."""
     with connection.cursor() as cursor:
         cursor.execute(settings)
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", params)
@@ -49,7 +49,7 @@ def run(statement: str, params: dict[str, Any], settings: str = connections.BY_K
 
 
 def read(plan: list[dict[str, Any]], table: str) -> int:
-    """Rows of the table that the busiest step looked at."""
+    """How many rows of the table the busiest step read."""
     looked = [step for step in plan if step.get("Relation Name") == table and "Scan" in step["Node Type"]]
     assert looked
     assert {step["Node Type"] for step in looked} <= {"Index Scan", "Index Only Scan"}

@@ -1,4 +1,4 @@
-"""A person settles what nothing else could: promise P1 lets a person choose "send again", and it is recorded."""
+"""An operator settles what nothing else could: promise P1 allows "send again", and it is recorded."""
 
 import json
 from typing import Any

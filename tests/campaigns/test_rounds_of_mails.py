@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @contextmanager
 def relay(doing: WildSmtp) -> Iterator[int]:
-    """In a thread; its port."""
+    """A relay in a thread; its port."""
     loop, over, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
 
     async def serve() -> None:

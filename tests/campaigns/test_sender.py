@@ -96,7 +96,7 @@ def shy():
 
 
 def called_after(message):
-    """Seconds from now at which it may be called."""
+    """In how many seconds the message may be called."""
     return (message.call_after - timezone.now()).total_seconds()
 
 
@@ -144,7 +144,7 @@ def test_those_who_are_put_off_together_do_not_come_back_together(shy):
 
 
 def test_whom_the_vendor_puts_off_for_too_long_expires_in_the_end_and_says_since_when(settings, shy):
-    """From the first time on: to be put back and claimed again does not begin the wait anew."""
+    """The wait counts from the first time on: a job that is put back and claimed again does not begin it anew."""
     job = enqueued(["ann@sandbox.example", "bob@sandbox.example"], shy)
     assert sending.send(job.pk, 1).left
     first = OpsMessage.objects.get(sent_at=None).put_off_at
@@ -167,6 +167,6 @@ def test_whom_the_vendor_puts_off_for_too_long_expires_in_the_end_and_says_since
 
 
 def again(job, fence):
-    """A caster claims the job that was put back."""
+    """Lets a mailcaster claim the job that was put back."""
     mine = Job.objects.filter(pk=job.pk)
     assert move(mine, "enqueue", fence=fence, heartbeat_at=timezone.now(), not_before=None)

@@ -20,7 +20,7 @@ NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 @pytest.mark.django_db(transaction=True)
 def test_a_caster_of_its_own_puts_off_what_is_outside_its_hours_and_takes_the_next_job() -> None:
-    """In a worker no test's transaction is around it."""
+    """In a worker there is no surrounding transaction of a test."""
     vendor = factories.vendor(casters=["small-only"])
     login = factories.credential(vendor)
     closed, other = (factories.campaign_with_job(status="DISPATCHED", of=login) for _ in range(2))
@@ -45,7 +45,7 @@ def test_a_job_outside_its_hours_and_without_a_permit_for_hours_is_taken_at_its_
 
 @pytest.mark.django_db
 def test_what_is_overdue_but_was_put_back_just_now_holds_up_no_younger_job() -> None:
-    """As when its adapter cannot be loaded: it would be taken again at once, without end."""
+    """As if its adapter could not be loaded: it would be taken again at once, for ever."""
     vendor = factories.vendor(casters=["small-only"])
     login = factories.credential(vendor)
     broken = factories.campaign_with_job(status="DISPATCHED", of=login, not_before=NOW + timedelta(seconds=59))
@@ -115,7 +115,7 @@ CHANGES = [datetime(2026, *day, tzinfo=UTC) for day in ((3, 28), (10, 24), (4, 4
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_campaign_closes_when_its_hours_end_also_where_clocks_change(zone: str) -> None:
-    """Held against a walk through the minutes."""
+    """Compared with a search minute by minute."""
     minute = timedelta(minutes=1)
     for first, last in ((9, 17), (22, 6), (1, 2), (0, 1), (3, 0)):
         campaign = Campaign(hours_from=time(first), hours_to=time(last, 30), time_zone=zone)

@@ -1,4 +1,4 @@
-"""A job is stopped while its calls are in the air, and resumed: documents 001's stop and retry, end to end."""
+"""A job is stopped while its calls are in flight, and resumed: document 001's stop and retry, end to end."""
 
 import threading
 from typing import Any
@@ -21,7 +21,7 @@ SIZE = 120
 
 
 def claimed(job: Job) -> int:
-    """As a mailcaster claims it; returns the fence."""
+    """Lets a mailcaster claim the job; returns the fence."""
     assert move(Job.objects.filter(pk=job.pk), "enqueue", fence=job.fence + 1, heartbeat_at=timezone.now()) == 1
     job.refresh_from_db()
     return job.fence

@@ -1,4 +1,4 @@
-"""A stop stops every leaf below a parent, whatever became of the parent meanwhile (promise P5), through every door."""
+"""A stop stops every leaf below a parent, whatever the parent's status (promise P5), through every interface."""
 
 from datetime import timedelta
 from typing import Any
@@ -113,7 +113,7 @@ def test_where_nothing_remains_to_be_cut_the_parent_of_a_child_that_is_sent_agai
 
 @pytest.mark.parametrize("parent", ["P_STOPPED", "P_FINISHED"])
 def test_a_live_child_is_stopped_even_if_its_parent_says_that_it_has_ended(parent: str) -> None:
-    """No verb leaves such rows; whoever finds them must be able to stop the mail all the same."""
+    """No verb leaves such rows; but if they are there, a stop must work all the same."""
     top, cut = family(parent=parent, remaining=0, children=["DISPATCHED", "LOGGED"])
     in_the_admin(top)
     assert statuses(top, *cut) == [parent, "STOPPED", "LOGGED"]
@@ -124,7 +124,7 @@ def test_a_live_child_is_stopped_even_if_its_parent_says_that_it_has_ended(paren
 
 
 def test_what_has_called_everything_stays_so_but_goes_on_no_more_after_a_stop() -> None:
-    """A zombie proves afterwards that a call was never made: without the stop, its job would be READY again."""
+    """A zombie reports afterwards that a call was never made: without the stop, its job would be READY again."""
     top, cut = family(parent="P_ASSIGNING", remaining=5, children=["SENT"], each=1)
     Message.objects.filter(pk=cut[0].first_message).update(dequeued_at=None)
     actions.stop([top.pk], by="ann")

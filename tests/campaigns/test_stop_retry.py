@@ -23,7 +23,7 @@ def only(answers: list[JobDecision]) -> JobDecision:
 
 
 def at_once(*calls: Callable[[], JobDecision]) -> list[JobDecision]:
-    """Each in a thread with its own connection; all start together."""
+    """Runs each in a thread with its own connection, all at the same moment."""
     start, answers = threading.Barrier(len(calls)), []
 
     def run(call: Callable[[], JobDecision]) -> None:
