@@ -74,7 +74,7 @@ def render(sponsor_id: int, steps: int) -> None:
 
 
 def refusal(key_id: int, per_minute: int) -> Problem:
-    """What a request too many is told. Raises Problem when that cannot be found out."""
+    """The problem for a request above the limit. Raises Problem if Redis does not answer."""
     limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
     try:
         window = limiter.get_window_stats(limit, str(key_id))

@@ -1,6 +1,7 @@
-"""GET /services: all vendors, whether each accepts work now, and if not, when to try again.
+"""The API's endpoints about vendors.
 
-POST /receipts/{vendor}: a vendor's delivery reports on letters that it had accepted.
+GET /services: all vendors, whether each accepts work now, and if not, when to try again. POST /receipts/{vendor}: a
+vendor's delivery reports on letters that it had accepted.
 """
 
 import math

@@ -164,7 +164,7 @@ class Client:
         self._tls = ssl.create_default_context(cafile=ca_file or None) if secure else None
         self._deadline = deadline
         self._deadlines = Deadlines(deadline)
-        self._pool = Pool(self._connect, places=connections, idle_max=IDLE_MAX)
+        self._pool = Pool(self._connect, slots=connections, idle_max=IDLE_MAX)
 
     async def call(self, method: str, target: str, headers: bytes = b"", body: bytes = b"") -> Response:
         """Send one request and return its answer. headers: lines made by `header`. target: path and query, quoted.
@@ -177,7 +177,7 @@ class Client:
         connection: HttpConnection | None = None
         try:
             with self._deadlines:
-                async with self._pool.places:
+                async with self._pool.slots:
                     connection = await self._pool.take()
                     try:
                         return await connection.exchange(request)

@@ -85,7 +85,7 @@ class Smtp(Adapter):
     async def open(self) -> None:
         secure = self._known["tls"] != "none"
         self._tls = ssl.create_default_context(cafile=self._known["ca_file"] or None) if secure else None
-        self._pool = Pool(self._connect, places=self.concurrency, idle_max=IDLE_MAX)
+        self._pool = Pool(self._connect, slots=self.concurrency, idle_max=IDLE_MAX)
 
     async def close(self) -> None:
         await self._pool.close()
@@ -119,7 +119,7 @@ class Smtp(Adapter):
         conversation: Conversation | None = None
         last = asyncio.get_running_loop().time() + self._connect_timeout
         try:
-            async with asyncio.timeout_at(last) as limit, self._pool.places:
+            async with asyncio.timeout_at(last) as limit, self._pool.slots:
                 while len(outcomes) < len(mails) and not _is_over(outcomes, last):
                     conversation = None
                     conversation = await self._pool.take()

@@ -86,14 +86,14 @@ C = TypeVar("C", bound=Pooled)
 
 
 class Pool(Generic[C]):
-    """At most `places` connections. Use: `async with pool.places`, `take`, exchange, and always `put_back`.
+    """At most `slots` connections. Use: `async with pool.slots`, `take`, exchange, and always `put_back`.
 
     idle_max: seconds after which an unused connection is closed. It must be less than the vendor's own limit: a request
     that meets the vendor's closing leaves a message in doubt.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[C]], *, places: int, idle_max: float) -> None:
-        self.places = asyncio.Semaphore(places)
+    def __init__(self, connect: Callable[[], Awaitable[C]], *, slots: int, idle_max: float) -> None:
+        self.slots = asyncio.Semaphore(slots)
         self._connect = connect
         self._idle_max = idle_max
         self._idle: list[C] = []

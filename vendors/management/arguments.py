@@ -1,4 +1,4 @@
-"""What is typed for vendors: KEY=VALUE, N/SECONDS, names. Every fault is a CommandError that says what was meant."""
+"""Arguments of commands about vendors: KEY=VALUE, N/SECONDS, names. A CommandError says what the right form is."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
 
 def pairs(typed: Iterable[str]) -> dict[str, str]:
-    """KEY=VALUE ..."""
+    """Parse KEY=VALUE ..."""
     found: dict[str, str] = {}
     for word in typed:
         key, equals, value = word.partition("=")
@@ -28,7 +28,7 @@ def pairs(typed: Iterable[str]) -> dict[str, str]:
 
 
 def windows(typed: Iterable[str]) -> list[LimitSpec]:
-    """N/SECONDS ...: at most N calls in any so many seconds."""
+    """Parse N/SECONDS ...: at most N calls in any so many seconds; sorted by seconds."""
     found = [_window(word) for word in typed]
     if len({seconds for _, seconds in found}) < len(found):
         raise CommandError("two limits have the same window")
@@ -64,7 +64,7 @@ def credential(of: Vendor, name: str) -> Credential:
 
 
 def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were typed, with the adapter's types; what was not typed stays the adapter's default."""
+    """The typed settings with the adapter's types; others keep the adapter's defaults."""
     try:
         cleaned = adapters.load(adapter).validate(typed)
     except LookupError as error:
@@ -75,7 +75,7 @@ def settings(adapter: str, typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]:
-    """From HEADER=VALUE ... and a JSON file; the vendor's adapter must accept it. No message shows a value."""
+    """The secret from HEADER=VALUE ... and a JSON file, checked by the vendor's adapter. No error shows a value."""
     found = (_read(file) if file else {}) | pairs(typed)
     try:
         adapters.load(of.adapter)(of.settings, found)
@@ -97,7 +97,7 @@ def _read(file: str) -> dict[str, str]:
 
 
 def check(row: Model) -> None:
-    """The model's own rules, as CommandError."""
+    """Validate the row with its model. Raises CommandError."""
     try:
         row.full_clean(validate_unique=False, validate_constraints=False)
     except ValidationError as error:
@@ -106,7 +106,7 @@ def check(row: Model) -> None:
 
 
 def differences(row: Model, wanted: Mapping[str, Any]) -> list[str]:
-    """Where a row that is there already differs from what was typed, in words; secrets are not shown."""
+    """The fields in which an existing row differs from what was typed, as sentences; secrets are not shown."""
     return [
         f"{name} is another one" if name == "secret" else f"{name} is {getattr(row, name)}, not {value}"
         for name, value in wanted.items()

@@ -1,6 +1,6 @@
-"""What commands tell of a vendor, a credential and a caster. Never a secret.
+"""Facts about vendors, credentials and mailcasters for commands, without secrets; and their history.
 
-Who gives a command, and what it changed, for the history that the admin shows of each row.
+Each change by a command is logged with the user of the shell, for the history that the admin shows of each row.
 """
 
 import getpass
@@ -19,7 +19,7 @@ from vendors.models import Credential, Mailcaster, Vendor
 
 
 def person() -> str:
-    """The user of this shell; a container's user may have no name."""
+    """The user of this shell; "unknown" if it has no name, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -31,7 +31,7 @@ def added(row: models.Model) -> None:
 
 
 def removed(row: models.Model) -> None:
-    """Before the row goes, in the same transaction."""
+    """Log the removal; call it before the row is deleted, in the same transaction."""
     _write(row, "removed", DELETION)
 
 
@@ -41,7 +41,7 @@ def changed(row: models.Model, change: str) -> None:
 
 @contextmanager
 def kept(row: models.Model, facts: Callable[[Any], Mapping[str, Any]]) -> Iterator[None]:
-    """One transaction. What the block changes of the row's facts is kept, old and new; if nothing, nothing is."""
+    """Run the block in a transaction; log old and new values of the row's facts that it changes."""
     with transaction.atomic():
         before = facts(_fresh(row))
         yield
@@ -56,7 +56,7 @@ def kept(row: models.Model, facts: Callable[[Any], Mapping[str, Any]]) -> Iterat
 
 
 def _fresh(row: models.Model) -> models.Model:
-    """As it is stored now, without what an earlier look at it has remembered."""
+    """The row as it is stored now, without cached relations."""
     return type(row)._default_manager.get(pk=row.pk)
 
 
@@ -135,5 +135,5 @@ def _span(span: timedelta) -> str:
 
 
 def _paused(row: Vendor | Credential) -> str | None:
-    """Why, if it is."""
+    """The reason if it is paused, else None."""
     return (row.paused_reason or "yes") if row.paused else None

@@ -1,4 +1,4 @@
-"""How commands answer: sentences and tables for people, one JSON object a line for programs."""
+"""Output of management commands: sentences and tables, or with --json one JSON object a line."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-NAMES = {"id", "parent", "job", "message"}  # numbers that are typed again, so without separators
+NAMES = {"id", "parent", "job", "message"}  # numbers that users copy, so without separators
 GAP = 2  # blanks between two columns
 WIDEST = 20  # columns; longer texts are broken where there is no room for all columns
 PIPE_WIDTH = 200  # columns; a pipe has no width of its own
 
 
 def tell(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: bool) -> None:
-    """What came of a command, in one of the two ways."""
+    """Write the result of a command: a sentence, or the facts as JSON."""
     if as_json:
         write_json(out, [facts])
     else:
@@ -30,7 +30,7 @@ def write_rows(
     columns: Sequence[str],
     spare: Sequence[str] = (),
 ) -> None:
-    """All facts as JSON, or these columns as a table; on a narrow terminal without the spare ones, the first first."""
+    """Write all facts as JSON, or these columns as a table. A narrow terminal omits spare columns, in their order."""
     if as_json:
         write_json(out, rows)
     else:
@@ -38,13 +38,13 @@ def write_rows(
 
 
 def write_json(out: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
-    """NDJSON; times in ISO 8601."""
+    """Write one JSON object a line; times in ISO 8601."""
     for row in rows:
         out.write(orjson.dumps(row, default=str).decode())
 
 
 def word(value: object) -> str:
-    """A value as people read it."""
+    """A value as text for a table or a sentence."""
     if value is None or value is False:
         return ""
     if value is True:
@@ -73,7 +73,7 @@ def fitting(
 def _write_table(
     out: OutputWrapper, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], spare: Sequence[str]
 ) -> None:
-    """Numbers stand right, in one piece; an empty list says so."""
+    """Numbers are right-aligned and never wrapped; an empty list is one sentence."""
     if not rows:
         out.write("nothing to show")
         return

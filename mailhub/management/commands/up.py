@@ -54,15 +54,15 @@ class Command(BaseCommand):
 def _only_one(home: embedded.Home) -> Iterator[None]:
     """Allow one `up` in a home. The lock ends with the process, however that ends."""
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (home.path / "up.lock").open("a+") as place:
+    with (home.path / "up.lock").open("a+") as lock:
         try:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            place.seek(0)
-            raise CommandError(f"mailhub is up already: process {place.read().strip()}") from None
-        place.truncate(0)
-        place.write(f"{os.getpid()}\n")
-        place.flush()
+            lock.seek(0)
+            raise CommandError(f"mailhub is up already: process {lock.read().strip()}") from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         yield
 
 

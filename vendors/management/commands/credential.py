@@ -1,4 +1,4 @@
-"""`manage.py credential`: logins at a vendor. Secrets go in, never out."""
+"""`manage.py credential`: credentials of vendors. Secrets can be entered, never shown."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -98,7 +98,7 @@ class Command(BaseCommand):
 
 
 def _on_record(of: Vendor, row: Mailcaster, what: str) -> None:
-    """In the vendor's history, where the admin keeps its casters too."""
+    """Log it in the vendor's history, where the admin logs changes of its casters, too."""
     history.changed(of, f"mailcaster {row} {what}")
 
 

@@ -1,4 +1,4 @@
-"""`manage.py vendor`: who delivers, how fast it may be called, its nightly dispatch."""
+"""`manage.py vendor`: vendors, their rate limits, health and nightly dispatch."""
 
 import re
 from argparse import ArgumentParser
@@ -19,7 +19,7 @@ from vendors.management.facts import credential_facts, status_facts, vendor_fact
 from vendors.management.output import tell, word, write_rows
 from vendors.models import Credential, Vendor
 
-# Option -> field, of what is stored as it was typed.
+# Option -> field; stored as it was typed.
 FIELDS = {"name": "name", "channel": "channel", "threshold": "small_audience_threshold", "time_zone": "time_zone"}
 HEALTH_OPTIONS = ("min_requests", "min_ratio", "health_ttl", "retry_after")
 SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at", "paused")
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         for verb, about in (
             ("show", "one of them"),
             ("resume", "calls may start again"),
-            ("reset", "forget its good and bad answers: programs' work is taken again"),
+            ("reset", "forget its good and bad answers: work of API clients is accepted again"),
             ("remove", "a vendor without campaigns"),
         ):
             verbs.add_parser(verb, help=about).add_argument("slug")
@@ -58,7 +58,9 @@ class Command(BaseCommand):
         limit.add_argument("limits", nargs="*", metavar="N/SECONDS")
         limit.add_argument("--credential", metavar="NAME", help="of this credential alone")
         limit.add_argument("--clear", action="store_true", help="no limit any more")
-        status = verbs.add_parser("status", help="is work of programs taken, and why not; or change the terms of it")
+        status = verbs.add_parser(
+            "status", help="whether work of API clients is accepted, and why not; or change the rules for it"
+        )
         status.add_argument("slug")
         status.add_argument("--min-requests", type=int, metavar="N", help="with fewer answers it counts as healthy")
         status.add_argument("--min-ratio", type=float, metavar="0..1", help="share of good answers that is needed")
@@ -67,9 +69,9 @@ class Command(BaseCommand):
         pause = verbs.add_parser("pause", help="no new call starts")
         pause.add_argument("slug")
         pause.add_argument("--reason", default="paused by hand")
-        receipts = verbs.add_parser("receipts", help="a secret for what it reports later; shown once")
+        receipts = verbs.add_parser("receipts", help="a secret for its delivery reports; shown once")
         receipts.add_argument("slug")
-        receipts.add_argument("--off", action="store_true", help="take no receipts of it any more")
+        receipts.add_argument("--off", action="store_true", help="accept no delivery reports of it any more")
         for one in verbs.choices.values():
             one.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -118,7 +120,7 @@ class Command(BaseCommand):
             setattr(row, name, wanted[name])
         arguments.check(row)
         with history.kept(row, vendor_facts):
-            # Other columns are somebody else's; a changed night reaches beat.
+            # Only these columns: senders write others. A changed night reaches beat.
             forgotten = configuration.save_vendor(row, changed, records.Actor(history.person()))
         summary = [f"{slug}: {'changed' if changed else 'already so'}"]
         summary += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
@@ -210,7 +212,7 @@ class Command(BaseCommand):
         tell(self.stdout, f"{slug}: removed", {"slug": slug, "removed": True}, options["json"])
 
     def _wanted(self, slug: str, options: dict[str, Any]) -> dict[str, Any]:
-        """The fields that were typed; the others have their defaults."""
+        """The typed fields of a new vendor; others have their defaults."""
         wanted = _typed(options) | {"adapter": options["adapter"]}
         wanted["settings"] = arguments.settings(options["adapter"], arguments.pairs(options["values"]))
         return wanted | ({"sandbox": True} if options["sandbox"] else {})
@@ -235,8 +237,8 @@ def _health_options(row: Vendor) -> dict[str, Any]:
 
 
 def _own(parser: ArgumentParser) -> None:
-    """What can be said of a vendor at first and changed later."""
-    parser.add_argument("--name", help="as people know it; a new one's default: the slug")
+    """Options that can be given for a new vendor and changed later."""
+    parser.add_argument("--name", help="its name in the admin; the default of a new one is its slug")
     parser.add_argument("--channel", choices=Vendor.Channel.values)
     parser.add_argument("--threshold", type=int, metavar="N", help="jobs of fewer messages are small")
     parser.add_argument("--dispatch-at", metavar="HH:MM", help="local time of the nightly dispatch")
@@ -246,7 +248,7 @@ def _own(parser: ArgumentParser) -> None:
 
 
 def _typed(options: dict[str, Any]) -> dict[str, Any]:
-    """The fields that were typed, as they are stored."""
+    """The typed fields, with the values to store."""
     wanted = {field: options[option] for option, field in FIELDS.items() if options[option] is not None}
     if options["dispatch_at"]:
         wanted["dispatch_at"] = _clock(options["dispatch_at"])
