@@ -55,7 +55,7 @@ class SendContext:
     halted: str | None
     adoptions: int
     ours: bool
-    terms: int
+    limits_version: int
     scope: Scope
     paused: str | None
     closed_until: datetime | None
@@ -77,7 +77,7 @@ class SendContext:
 
     def admits(self, before: "SendContext") -> bool:
         """Whether a claim under `before` could have claimed something: all that it checks is unchanged."""
-        same = self.scope.generation == before.scope.generation and self.terms == before.terms
+        same = self.scope.generation == before.scope.generation and self.limits_version == before.limits_version
         same = same and self.adoptions == before.adoptions and self.halted is None
         return same and self.ours and self.paused is None and not self.closed_for
 
@@ -88,14 +88,14 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     cursor = await connection.execute(READ, {"job": lease.job_id})
     row = await cursor.fetchone()
     assert row is not None, "jobs are never deleted"
-    now, status, fence, generation, terms, paused, reason, closed_until, limits, left, store_is, *health = row
+    now, status, fence, generation, limits_version, paused, reason, closed_until, limits, left, store_is, *health = row
     adoptions, same, fits, migrating = store_is or (0, 0, 0, 0)
     halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
     scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
     why = (reason or "paused") if paused else None
     return SendContext(
-        asked, now, halted, adoptions, ours, terms, scope, why, closed_until, left, HealthPolicy(*health)
+        asked, now, halted, adoptions, ours, limits_version, scope, why, closed_until, left, HealthPolicy(*health)
     )
 
 
@@ -114,8 +114,9 @@ async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credenti
     cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
     row = await cursor.fetchone()
     assert row is not None, "vendors with jobs are never deleted"
-    generation, terms, shut, limits = row
-    return None if shut else replace(_scope(vendor_id, credential_id, generation, limits), limits_version=terms)
+    generation, limits_version, shut, limits = row
+    scope = replace(_scope(vendor_id, credential_id, generation, limits), limits_version=limits_version)
+    return None if shut else scope
 
 
 def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any]) -> Scope:

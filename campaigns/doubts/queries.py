@@ -88,7 +88,8 @@ async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Camp
 CALL = """
 WITH {jobs}gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
-    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(terms)s AND NOT v.paused AND NOT c.paused
+    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(limits_version)s
+        AND NOT v.paused AND NOT c.paused
         AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp()) AND EXISTS ({known})
     FOR SHARE OF v
 ), ours AS (
@@ -169,7 +170,7 @@ async def _call(
     """held: messages whose jobs are locked meanwhile."""
     params = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
-        "terms": scope.limits_version, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no,
+        "limits_version": scope.limits_version, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no,
         "sent_at": doubt.sent_at,
         **more,
     }  # fmt: skip

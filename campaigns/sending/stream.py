@@ -284,7 +284,8 @@ class Stream:
     async def _use(self, grant: Grant) -> None:
         seen, job, closes = self._context, self._job, self._closing()
         params = {
-            "job": job.lease.job_id, "fence": job.lease.fence, "vendor": job.vendor_id, "terms": seen.terms,
+            "job": job.lease.job_id, "fence": job.lease.fence, "vendor": job.vendor_id,
+            "limits_version": seen.limits_version,
             "credential": job.credential_id, "generation": seen.scope.generation, "adoptions": self._adoptions,
             "cursor": self._cursor, "end": job.end, "hold": self._hold, "closes": closes, "grant": grant.id,
         }  # fmt: skip

@@ -94,7 +94,7 @@ def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
 
     job = factories.campaign_with_job(2, status="SENDING")
     params = {
-        "job": job.pk, "fence": 1, "vendor": job.vendor_id, "terms": 0, "generation": 0, "hold": 10.0,
+        "job": job.pk, "fence": 1, "vendor": job.vendor_id, "limits_version": 0, "generation": 0, "hold": 10.0,
         "adoptions": 1,
         "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "most": 1,
     }  # fmt: skip

@@ -120,7 +120,8 @@ async def claims(job: Job, lease: sending.Lease) -> list[int]:
     rows = await connect()
     context = await limits.read(rows, lease, job.vendor_id, job.credential_id)
     params = {
-        "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": context.terms, "hold": 5.0,
+        "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id,
+        "limits_version": context.limits_version, "hold": 5.0,
         "credential": job.credential_id, "generation": context.scope.generation,
         "adoptions": context.adoptions, "cursor": 0, "end": job.end, "most": 1,
     }  # fmt: skip

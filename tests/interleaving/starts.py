@@ -18,7 +18,7 @@ from tests.campaigns.rows import recount
 from vendors import history
 from vendors.models import Usage, Vendor
 
-# Rows that verbs write. Limits come first: taking one away is an edit of the vendor's terms, which follow.
+# Rows that verbs write. Limits come first: taking one away is an edit of the vendor, which follows.
 TABLES = (
     "vendors_ratelimit", "vendors_vendor", "vendors_credential", "vendors_mailcaster", "vendors_usage",
     "vendors_minute", "campaigns_campaign", "campaigns_message", "campaigns_opsmessage", "campaigns_job",

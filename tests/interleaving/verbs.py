@@ -113,7 +113,8 @@ def claim_all(state: State, lease: claims.Lease, thread: Any) -> list[claims.Cla
             await rows.execute("SELECT first_message + size FROM campaigns_job WHERE id = %s", [lease.job_id])
         ).fetchone()
         params = {
-            "job": lease.job_id, "fence": lease.fence, "vendor": state.vendor_id, "terms": seen.terms, "hold": 1.0,
+            "job": lease.job_id, "fence": lease.fence, "vendor": state.vendor_id,
+            "limits_version": seen.limits_version, "hold": 1.0,
             "credential": state.credential_id, "generation": seen.scope.generation,
             "adoptions": seen.adoptions, "cursor": 0, "end": job[0], "most": 10,
         }  # fmt: skip

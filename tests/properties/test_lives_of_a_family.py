@@ -128,7 +128,8 @@ class Family(RuleBasedStateMachine):
             seen = await limits.read(rows, sender.lease, self.state.vendor_id, self.state.credential_id)
             params = {
                 "job": sender.lease.job_id, "fence": sender.lease.fence, "vendor": self.state.vendor_id, "hold": 1.0,
-                "terms": seen.terms, "credential": self.state.credential_id, "generation": seen.scope.generation,
+                "limits_version": seen.limits_version, "credential": self.state.credential_id,
+                "generation": seen.scope.generation,
                 "adoptions": seen.adoptions, "cursor": 0, "end": sender.end, "most": most,
             }  # fmt: skip
             return await claims.claim(rows, params)

@@ -112,7 +112,8 @@ class Lives(RuleBasedStateMachine):
         job = self.job
         context = await limits.read(self.rows, lease, job.vendor_id, job.credential_id)
         params = {
-            "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "terms": context.terms, "hold": 1.0,
+            "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id,
+            "limits_version": context.limits_version, "hold": 1.0,
             "credential": job.credential_id, "generation": context.scope.generation,
             "adoptions": context.adoptions, "cursor": 0, "end": job.end,
             "most": most,
