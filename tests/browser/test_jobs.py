@@ -63,7 +63,7 @@ class TestLookingUp:
 
     def test_nothing_found_says_so(self, window: Browsing, night: None) -> None:
         page = window.open(f"{JOBS}?status=RECOVERING&date=yesterday")
-        expect(page.get_by_text("No job is like that in this time.")).to_be_visible()
+        expect(page.get_by_text("No job matches in this period.")).to_be_visible()
         window.screenshot("jobs-empty")
 
     def test_the_list_follows_without_a_reload_and_keeps_what_is_chosen(self, window: Browsing, night: None) -> None:

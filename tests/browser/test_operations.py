@@ -40,7 +40,7 @@ def test_the_operations_page_fits_its_window(window: Browsing, evening: Vendor, 
     window.page.emulate_media(color_scheme=theme)
     page = window.open("/admin/")
     expect(page.locator(".canvas canvas")).to_be_visible()
-    expect(page.get_by_text("nobody reads")).to_be_visible()
+    expect(page.get_by_text("no worker reads")).to_be_visible()
     expect(page.get_by_role("cell", name="(3 h").first).to_be_visible()
     page.get_by_role("button", name="Ask all rows now").click()
     expect(page.locator("#audit .badge").first).to_be_visible()

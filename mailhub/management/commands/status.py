@@ -79,10 +79,10 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
 
 
 def _headline(seen: dashboard.Dashboard, found: dashboard.Workers) -> str:
-    at_work = "the broker cannot be reached" if found.lost else f"{len(found.names)} workers"
+    at_work = "the broker does not answer" if found.lost else f"{len(found.names)} workers"
     if found.unread:
         rest = len(found.unread) - NAMED
-        at_work += f" (nobody reads {', '.join(found.unread[:NAMED])}{f' and {rest} more' if rest > 0 else ''})"
+        at_work += f" (no worker reads {', '.join(found.unread[:NAMED])}{f' and {rest} more' if rest > 0 else ''})"
     return (
         f"{timezone.localtime(seen.at):%H:%M:%S}  sending {len(seen.running):,} jobs, {seen.waiting:,} messages wait; "
         f"today {seen.today['accepted']:,} sent, {seen.today['refused']:,} failed; "
