@@ -112,7 +112,7 @@ class WebhookCall(models.Model):
     next_at = models.DateTimeField(null=True)
     taken_at = models.DateTimeField(null=True)
     http_status = models.PositiveSmallIntegerField(null=True, help_text="Of the last try")
-    told = models.CharField(max_length=255, blank=True, help_text="What came of the last try, in words")
+    told = models.CharField(max_length=255, blank=True, help_text="What came of the last try")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

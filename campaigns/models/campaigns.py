@@ -57,7 +57,7 @@ class Sponsor(models.Model):
         settings.AUTH_USER_MODEL,
         blank=True,
         related_name="sponsors",
-        help_text="Who sees this sponsor's mail; whoever has the permission for all sponsors need not stand here.",
+        help_text="Users who see this sponsor's mail; those with the permission for all sponsors need not be listed.",
     )
 
     objects = OfSponsors.as_manager()
