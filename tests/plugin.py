@@ -18,11 +18,17 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from mailhub import embedded
 
 PREFIX = "mailhub-test-"
 LONG = ("test_demo.py", "test_up.py", "test_000_print_dispatch.py", "tests/faults/", "tests/browser/", "tests/front/")
+NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
+# Of property tests: the same examples each time, at night other ones. A slow machine is no fault.
+_calm = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+settings.register_profile("mailhub", _calm, derandomize=not NIGHTLY)
+settings.load_profile("mailhub")
 BEING_BORN_SECONDS = 600  # a home younger than this may not be locked yet
 
 

@@ -15,7 +15,7 @@ endings = st.sampled_from(
 addresses = st.builds(lambda local, label, end: f"{local}@{label}.{end}", atoms, labels, endings)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(addresses | st.emails())
 def test_what_the_fast_way_accepts_the_library_accepts_in_the_same_form(address: str) -> None:
     if PLAIN_EMAIL.fullmatch(address):

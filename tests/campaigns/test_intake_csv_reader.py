@@ -5,7 +5,7 @@ import io
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from campaigns.content import templates
@@ -35,7 +35,6 @@ def file(data: bytes | str) -> io.BytesIO:
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(cells, cells), min_size=1, max_size=8), st.sampled_from(",;\t"), st.booleans())
 def test_what_a_spreadsheet_writes_is_read_back(rows: list[tuple[str, str]], delimiter: str, bom: bool) -> None:
     out = io.StringIO()

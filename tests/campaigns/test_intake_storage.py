@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns import intake
@@ -47,7 +47,7 @@ def test_a_campaign_its_messages_and_its_job_cover_one_block_of_ids() -> None:
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(st.lists(st.tuples(text, st.dictionaries(text, text, max_size=3)), min_size=1, max_size=5))
 def test_every_character_survives_the_copy(recipients: list[tuple[str, dict[str, str]]]) -> None:
     recipients.append(("\\N\t\\.\r\n\\", {"\\N": '"\\\t\n\u2028\\.'}))

@@ -1,7 +1,7 @@
 """Templates render what they should, on the fast path and by Jinja alike, and can do no harm."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from campaigns.content import templates
@@ -22,7 +22,6 @@ def plain_template(draw):
     return "".join(draw(literal) + "{{ " + name + " }}" for name in names) + draw(literal)
 
 
-@settings(deadline=None)
 @given(plain_template(), st.booleans(), st.one_of(text, st.none(), st.integers()), text)
 def test_a_plain_template_is_spliced_to_exactly_what_jinja_makes_of_it(source, html, name, city):
     values = {"name": name, "city": city, "größe": "<b>{{ name }}</b>", "recipient": "a@b.example"}
@@ -32,7 +31,6 @@ def test_a_plain_template_is_spliced_to_exactly_what_jinja_makes_of_it(source, h
     assert spliced.renderer()(values, meter(values)) == slowly(values, meter(values))
 
 
-@settings(deadline=None)
 @given(
     plain_template(), plain_template(), st.booleans(), st.dictionaries(st.sampled_from(["name", "city", "größe"]), text)
 )

@@ -1,16 +1,14 @@
 """The fullest window, as the sandbox vendor counts it."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.vendor.books import WorstWindow, worst_window
 
-calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 quarters = st.lists(st.integers(0, 200).map(lambda number: number / 4), max_size=60).map(sorted)
 lengths = st.integers(1, 80).map(lambda number: number / 4)
 
 
-@calm
 @given(quarters, lengths)
 def test_it_is_what_counting_from_every_arrival_gives(times: list[float], seconds: float) -> None:
     assert worst_window(times, seconds) == max(
@@ -18,7 +16,6 @@ def test_it_is_what_counting_from_every_arrival_gives(times: list[float], second
     )
 
 
-@calm
 @given(quarters, lengths, st.integers(0, 60))
 def test_asked_in_between_it_comes_to_the_same(times: list[float], seconds: float, asked_at: int) -> None:
     window = WorstWindow(seconds)
