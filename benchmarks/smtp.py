@@ -20,6 +20,7 @@ from benchmarks import recipients
 from benchmarks.sending import deliver_all
 from benchmarks.stage import console, in_turns, numbers, show, stage
 from tests import programs
+from tests.ports import free_port
 from tests.sandbox import DEADLINE
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ BARE = "smtp-source -d"
 @contextmanager
 def sink() -> Iterator[int]:
     """The port of a relay that takes everything and keeps nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     assert SINK is not None
     user = ["-u", "nobody"] if os.geteuid() == 0 else []
     with subprocess.Popen([SINK, *user, f"127.0.0.1:{port}", "1000"]) as process:

@@ -7,15 +7,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.waiting import DEADLINE, wait_until
 
 FOLDERS = "/usr/lib/rabbitmq/bin:/usr/local/lib/rabbitmq/bin:/opt/homebrew/sbin"  # sbin's is for root and one user only
 PROGRAM = shutil.which("rabbitmq-server", path=f"{FOLDERS}:{os.environ.get('PATH', '')}")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 class PrivateRabbitMQ:
@@ -23,17 +19,17 @@ class PrivateRabbitMQ:
 
     def __init__(self, consumer_timeout: int = 1_800_000) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mailhub-rabbitmq-"))
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}//"
         settings = [f"listeners.tcp.default = 127.0.0.1:{self.port}", f"consumer_timeout = {consumer_timeout}"]
         (self.folder / "rabbitmq.conf").write_text("\n".join([*settings, "log.console = false", ""]))
         self._environment = {
             **os.environ,
             "HOME": str(self.folder),  # Erlang's cookie
-            "ERL_EPMD_PORT": str(_free_port()),
+            "ERL_EPMD_PORT": str(free_port()),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODENAME": f"mailhub-{self.port}@localhost",
-            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
             "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from honcho.environ import parse_procfile
 
+from tests.ports import free_port
 from tests.programs import DEADLINE, running, wait_until
 
 PROCFILE = Path(__file__).parents[2] / "Procfile"
@@ -28,7 +29,7 @@ class Doors:
 @contextmanager
 def doors(**variables: str) -> Iterator[Doors]:
     """variables: of their environment."""
-    found = Doors(_free_port(), _free_port())
+    found = Doors(free_port(), free_port())
     ports = {"HOST": "127.0.0.1", "PORT": str(found.web), "API_PORT": str(found.api)}
     commands = parse_procfile(PROCFILE.read_text()).processes
     with ExitStack() as started:
@@ -45,12 +46,6 @@ def _filled(command: str, values: dict[str, str]) -> str:
     """As the shell would: ${NAME:-default}."""
     plain = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: values.get(found[1], found[2]), command)
     return string.Template(plain).substitute(values)
-
-
-def _free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
 
 
 def _answers(port: int, path: str) -> bool:
