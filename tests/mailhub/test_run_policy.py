@@ -151,3 +151,13 @@ def test_no_test_waits_in_a_loop_of_its_own() -> None:
         if isinstance(node, ast.While) and "monotonic()" in ast.unparse(node)
     }
     assert looping - set(MEASURE) == set()
+
+
+@pytest.mark.parametrize(("nightly", "same"), [("0", "True"), ("1", "False")])
+def test_property_tests_try_the_same_examples_each_time_and_others_at_night(nightly: str, same: str) -> None:
+    program = "import tests.plugin, hypothesis; print(hypothesis.settings().derandomize)"
+    environment = os.environ | {"MAILHUB_NIGHTLY": nightly}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == same
