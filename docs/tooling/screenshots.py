@@ -147,7 +147,7 @@ def look(browser: Browser, running: Demo, jobs: dict[str, str]) -> None:
     keep(page, "job")
     page.goto(f"{running.admin}admin/campaigns/job/{jobs['lost']}/change/")
     page.get_by_text("Needs attention: 2").click()
-    page.wait_for_selector("#result_list")
+    page.wait_for_selector("input.pick")
     keep(page, "needs-attention")
     page.goto(running.api)
     page.wait_for_selector(".opblock")
