@@ -253,10 +253,10 @@ def drain(connection: Connection, lease: Lease, first: int, end: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """Why the stream ended. drained: nothing was left. until: when it may go on; words: why it waits.
+    """Why the stream ended. drained: nothing was left. until: when it may go on; reason: why it waits.
 
-    held: the job itself has to wait until then; else its credential has, and a person may open that earlier.
-    paused: only a person can.
+    held: the job itself waits until then; else its credential does, which an operator may open earlier. paused: only an
+    operator lets it go on.
     """
 
     drained: bool = False
