@@ -13,7 +13,7 @@ warnings.filterwarnings(
     "ignore", message="No directory at"
 )  # without collectstatic WhiteNoise serves the apps' own files
 application = get_wsgi_application()
-checks.refuse(checks.sessions_are_kept())
+checks.refuse([*checks.sessions_are_kept(), *checks.tables_are_of_this_version()])
 gc.collect()
 gc.freeze()  # all objects until now stay for good: the collector need not look at them again
 gc.set_threshold(20_000, 20, 20)  # requests leave few cycles, so it may run rarely

@@ -30,14 +30,36 @@ KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS}"
 
 TAKEN_OVER = "the store was taken over: a person has to run manage.py recover_store"
 MIGRATING = "the tables are being migrated"
+ANOTHER = "the database was made by another version of mailhub"
+ANEW = (
+    "tables of 0.1 cannot be migrated, so name a new, empty database in DATABASE_URL and run manage.py migrate; where"
+    " mailhub brings its own PostgreSQL, `manage.py services reset` deletes the old one with all its mail"
+)
 OTHER_TABLES = "the schema does not match this version of the program: manage.py migrate, then start it again"
+
+
+@cache
+def migrations() -> dict[str, list[str]]:
+    """The migrations of each of our apps in this version of the program, in their order."""
+    paths = {name: Path(apps.get_app_config(name).path, "migrations") for name in OURS}
+    return {name: sorted(one.stem for one in path.glob("0*.py")) for name, path in paths.items()}
 
 
 @cache
 def tables() -> str:
     """The newest migration of each of our apps in this version of the program."""
-    paths = (Path(apps.get_app_config(name).path, "migrations") for name in OURS)
-    return " ".join(f"{path.parent.name}.{max(one.stem for one in path.glob('0*.py'))}" for path in paths)
+    return " ".join(f"{name}.{known[-1]}" for name, known in migrations().items())
+
+
+def another_version() -> str | None:
+    """Why this database cannot be migrated to the program's tables, and what to do; None: it can."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
+        if not cursor.fetchone()[0]:
+            return None
+        cursor.execute("SELECT app, name FROM django_migrations WHERE app = ANY(%s) ORDER BY id", [list(OURS)])
+        unknown = [f"{app}.{name}" for app, name in cursor.fetchall() if name not in migrations()[app]]
+    return f"{ANOTHER} (it has {unknown[-1]}): {ANEW}" if unknown else None
 
 
 ASK = f"SELECT {SAME}, {FITS}, s.tables = '' FROM campaigns_store s"

@@ -11,6 +11,7 @@ from django.db import connection
 from campaigns.casting import mailcaster as casting_queries
 from campaigns.failover import guard
 from campaigns.models import Job, Store
+from mailhub import checks
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, meanwhile, send_the_rest, taken
@@ -86,6 +87,21 @@ def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandb
 
 def test_what_migrate_writes_down_is_what_the_program_knows() -> None:
     assert Store.objects.get().tables == guard.tables() and guard.halted() is None
+
+
+def test_a_database_of_another_version_is_refused_with_the_way_out_and_nothing_is_changed() -> None:
+    before = Store.objects.values().get()
+    execute("INSERT INTO django_migrations (app, name, applied) VALUES ('campaigns', '0022_of_another', now())")
+    try:
+        for how in ({}, {"plan": True}, {"force": True}):
+            with pytest.raises(CommandError, match=r"it has campaigns\.0022_of_another\): tables of 0\.1 cannot be"):
+                migrate(**how)
+        assert [error.id for error in checks.tables_are_of_this_version()] == ["mailhub.E008"]
+        assert Store.objects.values().get() == before
+    finally:
+        execute("DELETE FROM django_migrations WHERE name = '0022_of_another'")
+    migrate()
+    assert checks.tables_are_of_this_version() == []
 
 
 def test_migrate_refuses_while_mail_is_being_sent_and_changes_nothing(settings: Any) -> None:

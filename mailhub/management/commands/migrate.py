@@ -29,6 +29,8 @@ class Command(migrate.Command):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if why := guard.another_version():
+            raise CommandError(f"{why}. Nothing was changed")
         if options["plan"] or options["check_unapplied"] or not _something_to_do(options):
             super().handle(*args, **options)
             return
