@@ -28,7 +28,7 @@ UPDATE campaigns_message SET dequeued_at = now(), sent_at = now(), delivered_at 
 WHERE id >= %s AND id < %s
 """
 UPDATE = """
-UPDATE plain_message m SET receipt = 'delivered', receipt_at = now(), receipt_no = 0
+UPDATE plain_message m SET report = 'delivered', report_at = now(), report_no = 0
 FROM unnest(%s::bigint[]) AS a(id) WHERE m.id = a.id
 """
 

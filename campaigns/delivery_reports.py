@@ -112,17 +112,17 @@ WHERE m.message_id IS NULL AND o.message_id IS NULL AND (a.kind = 'delivered'
 """
 # An acceptance that is in ops only is written to the ground truth as well; finalising skips it then.
 REPORT = f"""{REPORTED}, before AS (
-    SELECT a.*, m.receipt AS was, o.message_id, o.delivered_at, o.sent_at
+    SELECT a.*, m.report AS was, o.message_id, o.delivered_at, o.sent_at
     FROM reported a JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
 ), changed AS (
-    UPDATE campaigns_message m SET receipt = a.kind, receipt_at = a.at, receipt_no = a.no, receipt_note = a.note,
+    UPDATE campaigns_message m SET report = a.kind, report_at = a.at, report_no = a.no, report_note = a.note,
         message_id = coalesce(m.message_id, a.message_id), delivered_at = coalesce(m.delivered_at, a.delivered_at),
         sent_at = coalesce(m.sent_at, a.sent_at)
     FROM before a WHERE m.id = a.id AND coalesce(m.message_id, a.message_id) IS NOT NULL AND CASE
-        WHEN m.receipt_no = a.no
-            THEN a.at > m.receipt_at OR a.at = m.receipt_at AND m.receipt = 'delivered' AND a.kind = 'bounced'
-        WHEN a.kind = 'delivered' THEN m.receipt IS NULL OR m.receipt = 'bounced' AND a.no < m.receipt_no
-        ELSE m.receipt IS NULL AND a.no = m.resend_no END
+        WHEN m.report_no = a.no
+            THEN a.at > m.report_at OR a.at = m.report_at AND m.report = 'delivered' AND a.kind = 'bounced'
+        WHEN a.kind = 'delivered' THEN m.report IS NULL OR m.report = 'bounced' AND a.no < m.report_no
+        ELSE m.report IS NULL AND a.no = m.resend_no END
     RETURNING m.id, m.campaign_id, m.message_id, a.no, a.kind, a.at, a.note, a.was
 ), counted AS (
     UPDATE campaigns_job j SET delivered = greatest(0, j.delivered + s.delivered),

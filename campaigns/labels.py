@@ -14,14 +14,14 @@ DELIVERED, BOUNCED = "Delivered", "Bounced"
 FAILED, ATTENTION, STOPPED, EXPIRED = "Failed", "Needs attention", "Stopped", "Expired"
 
 
-def of_message(row: Delivery, stopped: bool = False, receipt: str | None = None) -> str:
+def of_message(row: Delivery, stopped: bool = False, report: str | None = None) -> str:
     """The label of one message.
 
     row: the copy in ops while its job is being sent, else the message itself; stopped: its job makes no more calls;
-    receipt: the delivery report, which only the message itself has.
+    report: the delivery report, which only the message itself has.
     """
-    if receipt is not None:
-        return BOUNCED if receipt == ReportKind.BOUNCED else DELIVERED
+    if report is not None:
+        return BOUNCED if report == ReportKind.BOUNCED else DELIVERED
     if row.message_id is not None:
         return SENT
     if row.error_code is not None:

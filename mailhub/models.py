@@ -17,7 +17,7 @@ class KeptAnswer(models.Model):
     Answers of POST /messages are kept with their sessions instead. An answer may contain a secret, so it is encrypted.
     """
 
-    sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="+")
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="+", db_index=False)
     test = models.BooleanField()
     operation = models.CharField(max_length=40)
     idempotency_key = models.CharField(max_length=255)

@@ -16,7 +16,7 @@ from vendors.models import Credential, Usage, Vendor
 def make_older(vendor: Vendor, seconds: float) -> None:
     past = timedelta(seconds=seconds)
     logins = Credential.objects.filter(vendor=vendor)
-    logins.update(full_until=F("full_until") - past, closed_until=F("closed_until") - past)
+    logins.update(rate_limited_until=F("rate_limited_until") - past, retry_after_until=F("retry_after_until") - past)
     Usage.objects.filter(vendor=vendor).update(at=F("at") - past, until=F("until") - past)
     names = ["window", *(f"c{login.pk}" for login in logins)]
     with Redis.from_url(settings.REDIS_URL) as redis, redis.pipeline() as moves:

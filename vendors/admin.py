@@ -189,7 +189,7 @@ class VendorAdmin(OnlyWhatChanged):
 @admin.register(Credential)
 class CredentialAdmin(OnlyWhatChanged):
     form = CredentialForm
-    list_display = ["name", "vendor", "exclusive", "paused", "paused_reason", "closed_until"]
+    list_display = ["name", "vendor", "exclusive", "paused", "paused_reason", "retry_after_until"]
     list_filter = ["vendor", "paused", "exclusive"]
     list_select_related = ["vendor"]
     search_fields = ["name", "vendor__slug"]

@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce, Least
 
 from vendors import adapters, history
 from vendors.adapters.base import InvalidSettings
-from vendors.models import Credential, Mailcaster, RateLimit, ReceiptKey, Vendor
+from vendors.models import Credential, Mailcaster, RateLimit, ReportKey, Vendor
 
 LimitSpec = tuple[int, float]  # units in any so many seconds
 
@@ -87,10 +87,10 @@ OVERLAP = timedelta(days=1)  # how long the old and the new key are both valid
 @transaction.atomic
 def rotate_signing_key(vendor: Vendor, at: datetime) -> str:
     """Create a signing key; returns its secret, which is not shown again. Older keys expire after OVERLAP."""
-    before = ReceiptKey.objects.filter(vendor=vendor)
+    before = ReportKey.objects.filter(vendor=vendor)
     before.update(expires_at=Least(Coalesce(F("expires_at"), at + OVERLAP), at + OVERLAP))
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-    row = ReceiptKey(vendor=vendor)
+    row = ReportKey(vendor=vendor)
     row.secret = {"key": secret}
     row.save()
     return secret
@@ -98,13 +98,13 @@ def rotate_signing_key(vendor: Vendor, at: datetime) -> str:
 
 def revoke_signing_keys(vendor: Vendor) -> int:
     """Delete all signing keys: reports of this vendor are refused from now on. Returns the number deleted."""
-    return ReceiptKey.objects.filter(vendor=vendor).delete()[0]
+    return ReportKey.objects.filter(vendor=vendor).delete()[0]
 
 
 def signing_keys(slug: str, at: datetime) -> tuple[int, list[str]]:
     """The vendor's id and its valid secrets; (0, []) if it has none."""
     valid = Q(expires_at=None) | Q(expires_at__gt=at)
-    rows = list(ReceiptKey.objects.filter(valid, vendor__slug=slug))
+    rows = list(ReportKey.objects.filter(valid, vendor__slug=slug))
     return (rows[0].vendor_id, [row.secret["key"] for row in rows]) if rows else (0, [])
 
 

@@ -111,10 +111,10 @@ class Vendor(models.Model):
     generation = models.PositiveBigIntegerField(
         default=0, editable=False, help_text="Of the throttle's window; a loss of Redis begins a new one."
     )
-    terms = models.PositiveBigIntegerField(
+    limits_version = models.PositiveBigIntegerField(
         default=0, db_default=0, editable=False, help_text="Counts the edits of the vendor's limits."
     )
-    terms_since = models.DateTimeField(
+    limits_since = models.DateTimeField(
         db_default=Now(), editable=False, help_text="Every call after it was allowed under the limits of today."
     )
     created_at = models.DateTimeField(auto_now_add=True)
@@ -134,7 +134,7 @@ class Vendor(models.Model):
 class Credential(models.Model):
     """A login at a vendor. exclusive: it serves one campaign at a time (document 001)."""
 
-    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="credentials")
+    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="credentials", db_index=False)
     name = models.CharField(max_length=100, default="default")
     exclusive = models.BooleanField(default=False)
     secret = EncryptedJSONField(
@@ -142,10 +142,10 @@ class Credential(models.Model):
     )
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=255, blank=True)
-    closed_until = models.DateTimeField(
+    retry_after_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="The vendor said Retry-After: no call before then."
     )
-    full_until = models.DateTimeField(
+    rate_limited_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="The window has no place before then."
     )
 
@@ -157,10 +157,10 @@ class Credential(models.Model):
         return f"{self.vendor.slug}/{self.name}"
 
 
-class ReceiptKey(models.Model):
+class ReportKey(models.Model):
     """A secret with which a vendor signs delivery reports (Standard Webhooks); two are valid during a rotation."""
 
-    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="receipt_keys")
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="report_keys")
     secret: Any = EncryptedJSONField(help_text="{'key': 'whsec_...'}; write-only")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True)
@@ -169,13 +169,13 @@ class ReceiptKey(models.Model):
         ordering = ["-id"]
 
     def __str__(self) -> str:
-        return f"receipt key {self.pk}"
+        return f"report key {self.pk}"
 
 
 class RateLimit(models.Model):
     """At most `units` calls in any window of `seconds` at the vendor's own clock; 0 units means paused."""
 
-    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="limits")
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="limits", db_index=False)
     credential = models.ForeignKey(
         Credential,
         on_delete=models.CASCADE,
@@ -209,7 +209,7 @@ class Mailcaster(models.Model):
         LARGE_PRIORITY = "large-priority"
         LARGE_ONLY = "large-only"
 
-    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="mailcasters")
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="mailcasters", db_index=False)
     name = models.CharField(max_length=50)
     kind = models.CharField(max_length=20, choices=Kind.choices)
     min_size = models.PositiveIntegerField(default=2000)

@@ -22,7 +22,7 @@ MOST_CHOICES = 500
 @admin.register(Sponsor)
 class SponsorAdmin(OwnLookups):
     search_fields = ["name"]
-    filter_horizontal = ["people"]
+    filter_horizontal = ["users"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Sponsor]:
         return Sponsor.objects.of_sponsors(sponsors_of(request.user))

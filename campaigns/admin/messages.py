@@ -21,9 +21,9 @@ from vendors.listing import CappedPaginator
 FINAL = (Status.STOPPED, Status.LOGGED)
 # By the ground truth, which does not tell Waiting from Sending: that is in ops.
 SHAPES = {
-    labels.SENT: Q(message_id__isnull=False, receipt=None),
-    labels.DELIVERED: Q(receipt=ReportKind.DELIVERED),
-    labels.BOUNCED: Q(receipt=ReportKind.BOUNCED),
+    labels.SENT: Q(message_id__isnull=False, report=None),
+    labels.DELIVERED: Q(report=ReportKind.DELIVERED),
+    labels.BOUNCED: Q(report=ReportKind.BOUNCED),
     labels.FAILED: Q(error_code__isnull=False) & ~Q(error_code="expired"),
     labels.EXPIRED: Q(error_code="expired"),
     labels.ATTENTION: Q(in_doubt_at__isnull=False),
@@ -103,12 +103,12 @@ def with_labels(rows: list[Any]) -> None:
     still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
     for row in rows:
         stopped = any(row.pk in span for span in still)
-        row.word = labels.of_message(ops.get(row.pk, row), stopped, row.receipt)
+        row.word = labels.of_message(ops.get(row.pk, row), stopped, row.report)
 
 
 @admin.register(Message)
 class MessageAdmin(Scoped):
-    telling = ("recipient", "params", "error_sub_type", "receipt_note")
+    telling = ("recipient", "params", "error_sub_type", "report_note")
     list_display = ["id", "campaign", "recipient", "state", "sent_at", "delivered_at", "message_id", "error_code"]
     list_filter = [CampaignFilter, ShapeFilter]
     list_select_related = ["campaign"]

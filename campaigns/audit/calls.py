@@ -49,11 +49,11 @@ P4 = [
         """SELECT format('vendor %%s: %%s calls, not %%s, in %%s s from %%s', w.slug, w.calls, w.units, w.seconds, w.at)
         FROM (
             SELECT v.slug, l.units, l.seconds, u.at, sum(u.units) OVER (
-                PARTITION BY l.id ORDER BY extract(epoch FROM u.at - v.terms_since)::float8 / l.seconds
+                PARTITION BY l.id ORDER BY extract(epoch FROM u.at - v.limits_since)::float8 / l.seconds
                 RANGE BETWEEN CURRENT ROW AND 0.999999 FOLLOWING) AS calls
             FROM vendors_ratelimit l JOIN vendors_vendor v ON v.id = l.vendor_id
             JOIN vendors_usage u ON u.vendor_id = l.vendor_id AND coalesce(l.credential_id, u.credential_id)
-                = u.credential_id AND u.at > greatest(v.terms_since, clock_timestamp() - interval '1 day')
+                = u.credential_id AND u.at > greatest(v.limits_since, clock_timestamp() - interval '1 day')
         ) w WHERE w.calls > w.units""",
     ),
     Question(

@@ -151,8 +151,8 @@ P3 = [
         "what is reported as delivered or bounced is accepted, by a sending that there was",
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
-        WHERE {LEAF} AND {FRESH} AND m.receipt IS NOT NULL
-            AND (m.message_id IS NULL OR m.receipt_no > m.resend_no OR o.id IS NOT NULL AND o.message_id IS NULL)""",
+        WHERE {LEAF} AND {FRESH} AND m.report IS NOT NULL
+            AND (m.message_id IS NULL OR m.report_no > m.resend_no OR o.id IS NOT NULL AND o.message_id IS NULL)""",
     ),
     Question(
         "P3",
@@ -193,8 +193,8 @@ P7 = [
             SELECT count(m.message_id) AS accepted, count(m.in_doubt_at) AS in_doubt,
                 count(*) FILTER (WHERE m.error_code = 'expired') AS expired,
                 count(*) FILTER (WHERE m.error_code <> 'expired') AS refused,
-                count(*) FILTER (WHERE m.receipt = 'delivered') AS delivered,
-                count(*) FILTER (WHERE m.receipt = 'bounced') AS bounced
+                count(*) FILTER (WHERE m.report = 'delivered') AS delivered,
+                count(*) FILTER (WHERE m.report = 'bounced') AS bounced
             FROM campaigns_message m WHERE {SLICE}
         ) s WHERE j.status = 'LOGGED' AND {FRESH}
             AND (s.accepted, s.refused, s.expired, s.in_doubt, s.delivered, s.bounced)

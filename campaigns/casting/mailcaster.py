@@ -107,7 +107,7 @@ FROM campaigns_job j
 WHERE {rank} AND NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0) {passed_over} AND (
     SELECT (coalesce(j.not_before <= %(now)s, true) OR c.deadline <= %(now)s AND j.not_before > %(soon)s)
         AND (c.deadline <= %(now)s OR NOT v.paused AND NOT l.paused
-            AND coalesce(l.closed_until <= %(now)s, true) AND coalesce(l.full_until <= %(now)s, true))
+            AND coalesce(l.retry_after_until <= %(now)s, true) AND coalesce(l.rate_limited_until <= %(now)s, true))
     FROM campaigns_campaign c, vendors_credential l, vendors_vendor v
     WHERE c.id = j.campaign_id AND l.id = j.credential_id AND v.id = j.vendor_id
 )

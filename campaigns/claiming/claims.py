@@ -180,8 +180,8 @@ WITH holder AS (
     SELECT id FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
 ), gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
-    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(limits_version)s AND NOT v.paused
-        AND NOT c.paused AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp())
+    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
+        AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
         AND EXISTS (SELECT FROM holder) AND EXISTS ({known} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v
 ), moment AS (

@@ -29,8 +29,8 @@ LEAD = 1.0  # seconds before a permit is free at which the job is taken again, s
 TOO_DEAR = "too_dear"
 
 READ = f"""
-SELECT clock_timestamp() AS now, j.status, j.fence, v.generation, v.terms, v.paused OR c.paused AS paused,
-    CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.closed_until,
+SELECT clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version, v.paused OR c.paused AS paused,
+    CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.retry_after_until,
     (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
      FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
     j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired,
@@ -58,14 +58,14 @@ class SendContext:
     limits_version: int
     scope: Scope
     paused: str | None
-    closed_until: datetime | None
+    retry_after_until: datetime | None
     left: int
     health: HealthPolicy
 
     @property
     def closed_for(self) -> float:
         """Seconds until the vendor may be called again; 0 when it may be called now."""
-        return max(0.0, (self.closed_until - self.now).total_seconds()) if self.closed_until else 0.0
+        return max(0.0, (self.retry_after_until - self.now).total_seconds()) if self.retry_after_until else 0.0
 
     def monotonic(self, at: datetime) -> float:
         """A time of the database's clock in seconds of time.monotonic; never later than it is."""
@@ -88,19 +88,19 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     cursor = await connection.execute(READ, {"job": lease.job_id})
     row = await cursor.fetchone()
     assert row is not None, "jobs are never deleted"
-    now, status, fence, generation, limits_version, paused, reason, closed_until, limits, left, store_is, *health = row
+    now, status, fence, generation, version, paused, reason, retry_after_until, limits, left, store_is, *health = row
     adoptions, same, fits, migrating = store_is or (0, 0, 0, 0)
     halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
     scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
     why = (reason or "paused") if paused else None
     return SendContext(
-        asked, now, halted, adoptions, ours, limits_version, scope, why, closed_until, left, HealthPolicy(*health)
+        asked, now, halted, adoptions, ours, version, scope, why, retry_after_until, left, HealthPolicy(*health)
     )
 
 
 READ_VENDOR = f"""
-SELECT v.generation, v.terms, v.paused OR c.paused OR coalesce(c.closed_until > clock_timestamp(), false)
+SELECT v.generation, v.limits_version, v.paused OR c.paused OR coalesce(c.retry_after_until > clock_timestamp(), false)
         OR NOT EXISTS ({guard.KNOWN}) AS shut,
     (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
      FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id)
@@ -126,15 +126,17 @@ def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any
 
 
 CLOSE = """
-UPDATE vendors_credential SET closed_until = greatest(closed_until, clock_timestamp() + %(wait)s * interval '1 second')
+UPDATE vendors_credential SET
+    retry_after_until = greatest(retry_after_until, clock_timestamp() + %(wait)s * interval '1 second')
 WHERE id = %(credential)s
 """
 FULL = """
-UPDATE vendors_credential SET full_until = clock_timestamp() + %(wait)s * interval '1 second' WHERE id = %(credential)s
-RETURNING full_until
+UPDATE vendors_credential SET rate_limited_until = clock_timestamp() + %(wait)s * interval '1 second'
+WHERE id = %(credential)s RETURNING rate_limited_until
 """
 REOPEN = (
-    "UPDATE vendors_credential SET full_until = NULL WHERE vendor_id = %(vendor)s AND full_until > clock_timestamp()"
+    "UPDATE vendors_credential SET rate_limited_until = NULL"
+    " WHERE vendor_id = %(vendor)s AND rate_limited_until > clock_timestamp()"
 )
 PAUSE = (
     "UPDATE vendors_credential SET paused = true, paused_reason = %(reason)s WHERE id = %(credential)s AND NOT paused"

@@ -88,9 +88,9 @@ async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Camp
 CALL = """
 WITH {jobs}gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
-    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.terms = %(limits_version)s
+    WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s
         AND NOT v.paused AND NOT c.paused
-        AND (c.closed_until IS NULL OR c.closed_until <= clock_timestamp()) AND EXISTS ({known})
+        AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp()) AND EXISTS ({known})
     FOR SHARE OF v
 ), ours AS (
     {ours} AND m.id = %(id)s AND m.in_doubt_at IS NOT NULL AND m.resend_no = %(resend_no)s

@@ -52,7 +52,7 @@ def reconcile() -> int:
     """Settles doubts that are due, credential by credential; returns how many it tried."""
     now = timezone.now()
     due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now, campaign__credential=OuterRef("pk"))
-    is_open = Q(closed_until=None) | Q(closed_until__lte=now)
+    is_open = Q(retry_after_until=None) | Q(retry_after_until__lte=now)
     logins = Credential.objects.filter(is_open, Exists(due), paused=False, vendor__paused=False)
     return sum(_one(login) for login in logins.select_related("vendor"))
 

@@ -44,7 +44,7 @@ COUNT = """
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     count(*) FILTER (WHERE error_code IS NOT NULL AND error_code <> 'expired'),
     count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired'),
-    count(*) FILTER (WHERE receipt = 'delivered'), count(*) FILTER (WHERE receipt = 'bounced'),
+    count(*) FILTER (WHERE report = 'delivered'), count(*) FILTER (WHERE report = 'bounced'),
     count(*) FILTER (WHERE dequeued_at IS NULL)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
 """

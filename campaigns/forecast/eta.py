@@ -155,7 +155,7 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
         return JobForecast("waits for the last answers" if job.status == S.SENT else "")
     if obstacle := obstacles.of_job(job, queue, now):
         return JobForecast(obstacle.reason)
-    full = job.credential.full_until
+    full = job.credential.rate_limited_until
     turn = f"rate-limited until {clock(full, now)}" if full and full > now else _turn(job, sums)
     position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]
     if position is None:
@@ -184,7 +184,7 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
     taken = _taken(queue, login)
     if taken is None:
         return Eta(obstacle=NO_REDIS)
-    start = max(now, login.closed_until or now)
+    start = max(now, login.retry_after_until or now)
     seconds = 0.0
     for count, limits, window in zip(counts, (queue.limits, login.limits), taken, strict=True):
         found = forecast(queue.units(count), limits, window, start.timestamp())

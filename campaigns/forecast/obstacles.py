@@ -41,8 +41,8 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
     login = queue.logins[job.credential_id]
     if stopped := _paused(queue) or login.stopped:
         return Obstacle(stopped)
-    if login.closed_until and login.closed_until > now:
-        return Obstacle(f"vendor closed until {clock(login.closed_until, now)}", login.closed_until)
+    if login.retry_after_until and login.retry_after_until > now:
+        return Obstacle(f"vendor closed until {clock(login.retry_after_until, now)}", login.retry_after_until)
     if job.status not in RUNNING and (own := _own_time(job, now)):
         return own
     if job.holder:

@@ -38,7 +38,7 @@ FROM {jobs} j CROSS JOIN LATERAL (
 VENDORS = f"""
 SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.paused, 'reason', v.paused_reason,
     'logins', (SELECT json_agg(json_build_array(l.id, l.name, l.paused, l.paused_reason,
-        extract(epoch from l.closed_until))) FROM vendors_credential l WHERE l.vendor_id = v.id),
+        extract(epoch from l.retry_after_until))) FROM vendors_credential l WHERE l.vendor_id = v.id),
     'limits', (SELECT json_agg(json_build_array(r.credential_id, r.units, r.seconds))
         FROM vendors_ratelimit r WHERE r.vendor_id = v.id),
     'kinds', (SELECT json_agg(DISTINCT m.kind) FROM vendors_mailcaster m WHERE m.vendor_id = v.id AND m.enabled),

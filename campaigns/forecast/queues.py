@@ -37,7 +37,7 @@ class LoginQueue:
     name: str
     paused: bool
     reason: str
-    closed_until: datetime | None
+    retry_after_until: datetime | None
     limits: tuple[Limit, ...] = ()
     waiting: int = 0
     queued: int = 0

@@ -103,7 +103,7 @@ class WebhookCall(models.Model):
     it is the time after which its process must have died.
     """
 
-    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="calls")
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="calls", db_index=False)
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="calls", db_index=False)
     event = models.UUIDField()
     kind = models.CharField(max_length=40, choices=Event.choices)
@@ -112,7 +112,7 @@ class WebhookCall(models.Model):
     next_at = models.DateTimeField(null=True)
     taken_at = models.DateTimeField(null=True)
     http_status = models.PositiveSmallIntegerField(null=True, help_text="Of the last try")
-    told = models.CharField(max_length=255, blank=True, help_text="What came of the last try")
+    result = models.CharField(max_length=255, blank=True, help_text="What came of the last try")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

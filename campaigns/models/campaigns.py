@@ -53,7 +53,7 @@ class Sponsor(models.Model):
 
     SPONSOR = "pk"
     name = models.CharField(max_length=100, unique=True)
-    people = models.ManyToManyField(
+    users = models.ManyToManyField(
         settings.AUTH_USER_MODEL,
         blank=True,
         related_name="sponsors",

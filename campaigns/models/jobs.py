@@ -88,14 +88,14 @@ class ReportKind(models.TextChoices):
     BOUNCED = "bounced"
 
 
-REPORTED = Q(receipt=None) | Q(message_id__isnull=False, receipt_at__isnull=False, receipt_no__isnull=False)
+REPORTED = Q(report=None) | Q(message_id__isnull=False, report_at__isnull=False, report_no__isnull=False)
 
 
 class Message(Delivery):
     """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps.
 
-    uuid: contains the id, so that a delivery report finds its message. receipt: the last report; receipt_at: when that
-    happened by the vendor's clock; receipt_no: of which sending; receipt_note: its text.
+    uuid: contains the id, so that a delivery report finds its message. report: the last one; report_at: when that
+    happened by the vendor's clock; report_no: of which sending; report_note: its text.
     """
 
     SPONSOR = "campaign__sponsor"
@@ -109,10 +109,10 @@ class Message(Delivery):
     disproved = models.DateTimeField(
         null=True, help_text="The sent_at of the call that the vendor does not have, as a look-up proved."
     )
-    receipt = models.CharField(max_length=9, choices=ReportKind.choices, null=True)
-    receipt_at = models.DateTimeField(null=True)
-    receipt_no = models.PositiveSmallIntegerField(null=True)
-    receipt_note = models.CharField(max_length=255, null=True)
+    report = models.CharField(max_length=9, choices=ReportKind.choices, null=True)
+    report_at = models.DateTimeField(null=True)
+    report_no = models.PositiveSmallIntegerField(null=True)
+    report_note = models.CharField(max_length=255, null=True)
 
     objects = OfSponsors.as_manager()
 
@@ -231,7 +231,6 @@ class Job(models.Model):
             # So that a mailcaster that looks for children need not read a hundred thousand small jobs.
             models.Index(fields=["vendor", "status", "id"], condition=Q(parent__isnull=False), name="job_pick_child"),
             models.Index(fields=["credential", "campaign"], condition=HOLDING, name="job_holds_credential"),
-            models.Index(fields=["parent"], name="job_parent"),
             # The operators' look-ups (document 000): by the chosen date, newest first. Other columns that they filter
             # by are included, so that a count of a thousand reads no other page.
             models.Index(fields=["created_at", "id"], name="job_created"),

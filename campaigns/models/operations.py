@@ -12,7 +12,7 @@ from vendors.models import Vendor
 class DispatchRun(models.Model):
     """The nightly dispatch of one vendor on one local date; the row makes it happen once (promise P6)."""
 
-    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="runs")
+    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="runs", db_index=False)
     local_date = models.DateField()
     due_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)

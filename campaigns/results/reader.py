@@ -121,17 +121,17 @@ def facts(message: Message, row: Delivery, reference: str | None, *, stopped: bo
     return {
         "id": f"msg_{message.pk}",
         "reference": reference,
-        "status": plain(labels.of_message(row, stopped, message.receipt)),
+        "status": plain(labels.of_message(row, stopped, message.report)),
         "reason": _reported(message) or _reason(row),
         "vendor_message_id": row.message_id,
         "sent_at": _iso(row.sent_at),
-        "reported_at": _iso(message.receipt_at),
+        "reported_at": _iso(message.report_at),
         "attempt": row.resend_no + 1,
     }
 
 
 def _reported(message: Message) -> dict[str, str | None] | None:
-    return {"code": "bounced", "text": message.receipt_note} if message.receipt == ReportKind.BOUNCED else None
+    return {"code": "bounced", "text": message.report_note} if message.report == ReportKind.BOUNCED else None
 
 
 def _reason(row: Delivery) -> dict[str, str | None] | None:

@@ -198,7 +198,7 @@ class Stream:
         if seen.paused is not None:
             return StreamEnd(reason=f"paused: {seen.paused}", paused=True)
         if seen.closed_for > PATIENCE:
-            return StreamEnd(until=seen.closed_until, reason="the vendor asked to wait")
+            return StreamEnd(until=seen.retry_after_until, reason="the vendor asked to wait")
         if opening := sending_hours.opens_at(self._job.campaign, seen.now):
             return StreamEnd(
                 until=opening, reason=sending_hours.describe_opening(self._job.campaign, opening), held=True
@@ -232,7 +232,7 @@ class Stream:
         await limits.close(self._claims, self._job.credential_id, seconds)
         self._context = await self._look()
         if seconds > PATIENCE:
-            return StreamEnd(until=self._context.closed_until, reason=f"waits for the vendor: {refusal.reason}")
+            return StreamEnd(until=self._context.retry_after_until, reason=f"waits for the vendor: {refusal.reason}")
         return None
 
     async def _claim(self) -> StreamEnd | None:

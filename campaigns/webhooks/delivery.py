@@ -185,7 +185,7 @@ def record(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
         if hook := hooks.get(call.webhook_id):
             _note(hook, answer)
     WebhookCall.objects.bulk_update(
-        [call for call, _ in done], ["http_status", "told", "taken_at", "next_at"], batch_size=IN_FLIGHT
+        [call for call, _ in done], ["http_status", "result", "taken_at", "next_at"], batch_size=IN_FLIGHT
     )
     Webhook.objects.bulk_update(hooks.values(), ["timeouts", "suspended_until"])
     for hook_id in {call.webhook_id for call, answer in done if answer.status == GONE} & hooks.keys():
@@ -198,7 +198,7 @@ def _hold(ids: set[int]) -> dict[int, Webhook]:
 
 
 def _judge(call: WebhookCall, answer: PostResult) -> None:
-    call.http_status, call.told = answer.status, answer.note[:255]
+    call.http_status, call.result = answer.status, answer.note[:255]
     if answer.taken:
         call.taken_at, call.next_at = timezone.now(), None
     elif call.tries >= TRIES:
@@ -231,4 +231,4 @@ def give_up() -> int:
     """Gives up calls that have waited for GIVE_UP for a suspended webhook; returns how many."""
     held = WebhookCall.objects.filter(next_at__isnull=False, webhook__suspended_until__gt=timezone.now())
     old = held.filter(created_at__lt=timezone.now() - GIVE_UP)
-    return old.update(next_at=None, told=f"given up: its receiver has not answered for {GIVE_UP.days} days")
+    return old.update(next_at=None, result=f"given up: its receiver has not answered for {GIVE_UP.days} days")

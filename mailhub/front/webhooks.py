@@ -173,4 +173,4 @@ def _facts(hook: Webhook) -> dict[str, Any]:
 def _call(row: WebhookCall) -> dict[str, Any]:
     names = ("tries", "next_at", "taken_at", "http_status", "created_at")
     facts = {name: getattr(row, name) for name in names}
-    return facts | {"id": f"evt_{row.event.hex}", "type": row.kind, "told": row.told or None}
+    return facts | {"id": f"evt_{row.event.hex}", "type": row.kind, "told": row.result or None}

@@ -208,7 +208,7 @@ def _healthy(row: VendorRow, queue: VendorQueue, now: datetime) -> None:
 def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None, now: datetime) -> str:
     """Why the vendor accepts no work; "" if it does. status is None if Redis does not answer."""
     vendor, logins = row.vendor, row.vendor.credentials.all()
-    closed = [login.closed_until for login in logins if login.closed_until]
+    closed = [login.retry_after_until for login in logins if login.retry_after_until]
     if queue.halted:
         return f"halted: {queue.halted}"
     if status is None:

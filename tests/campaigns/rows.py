@@ -46,7 +46,7 @@ def recount(job: Job) -> Job:
     job.accepted = rows.filter(message_id__isnull=False).count()
     job.expired = rows.filter(error_code="expired").count()
     job.refused = rows.filter(error_code__isnull=False).count() - job.expired
-    job.delivered, job.bounced = (rows.filter(receipt=kind).count() for kind in ("delivered", "bounced"))
+    job.delivered, job.bounced = (rows.filter(report=kind).count() for kind in ("delivered", "bounced"))
     job.in_doubt = rows.filter(in_doubt_at__isnull=False).count()
     job.save()
     return job

@@ -134,7 +134,7 @@ class TestJobs:
         assert ids(admin_client.get(f"{JOBS}?q=March&sponsor={mine.sponsor_id}")) == [mine.pk]
         viewer = User.objects.create(username="viewer", is_staff=True)
         viewer.user_permissions.add(Permission.objects.get(codename="view_job"))
-        mine.sponsor.people.add(viewer)
+        mine.sponsor.users.add(viewer)
         admin_client.force_login(viewer)
         assert ids(admin_client.get(f"{JOBS}?q=March")) == [mine.pk]
 
@@ -267,8 +267,8 @@ class TestMessages:
         assert admin_client.get(MESSAGES, {"campaign": "999999999"}, follow=True).redirect_chain
 
     def test_delivery_reports_are_shown_as_labels(self, admin_client: Client) -> None:
-        report = {"receipt_at": timezone.now(), "receipt_no": 0}
-        shapes = [{**accepted(), **report, "receipt": kind} for kind in ("delivered", "bounced")]
+        report = {"report_at": timezone.now(), "report_no": 0}
+        shapes = [{**accepted(), **report, "report": kind} for kind in ("delivered", "bounced")]
         job = logged(3, [*shapes, accepted()])
         rows = admin_client.get(MESSAGES).context["cl"].result_list
         assert [row.word for row in sorted(rows, key=lambda row: row.pk)] == ["Delivered", "Bounced", "Sent"]

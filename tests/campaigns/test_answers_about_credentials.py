@@ -29,7 +29,7 @@ def heeded(account: Credential, said: dict[str, Any]) -> bool:
     account.refresh_from_db()
     if said is WRONG_LOGIN:
         return account.paused and "401" in account.paused_reason
-    return account.closed_until is not None and account.closed_until > timezone.now() + timedelta(minutes=20)
+    return account.retry_after_until is not None and account.retry_after_until > timezone.now() + timedelta(minutes=20)
 
 
 BOTH = pytest.mark.parametrize("said", [WRONG_LOGIN, TOO_FAST], ids=["401", "429"])

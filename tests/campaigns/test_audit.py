@@ -161,7 +161,7 @@ def forget_an_acceptance() -> str:
 
 
 def report_what_never_was() -> str:
-    job = logged(1, [{**accepted(), "receipt": "delivered", "receipt_at": timezone.now(), "receipt_no": 1}])
+    job = logged(1, [{**accepted(), "report": "delivered", "report_at": timezone.now(), "report_no": 1}])
     return f"message {job.first_message} of job {job.pk}"
 
 

@@ -141,7 +141,7 @@ class TestRoles:
         ann = person("operator")
         client.force_login(ann)
         mine, other = logged(1, [in_doubt()]), logged(1, [in_doubt()])
-        mine.sponsor.people.add(ann)
+        mine.sponsor.users.add(ann)
         assert [row.pk for row in client.get(JOBS).context["cl"].result_list] == [mine.pk]
         assert client.get(f"{JOBS}{other.pk}/change/", follow=True).redirect_chain
         for path in ("campaign/", "message/", "message/attention/", "resolution/", "sponsor/"):

@@ -36,7 +36,7 @@ def take(job: Job, *reports: tuple[str, Any, int]) -> delivery_reports.Taken:
 
 
 def stored(job: Job) -> list[str | None]:
-    return [row.receipt for row in messages(job)]
+    return [row.report for row in messages(job)]
 
 
 def counters(job: Job) -> tuple[int, int, int, int, int]:

@@ -164,7 +164,7 @@ def test_a_job_waits_for_its_time_and_lets_younger_ones_pass(login: Credential) 
 @pytest.mark.django_db
 def test_jobs_of_a_closed_credential_wait_and_those_of_another_go(login: Credential) -> None:
     job, other = waiting(login), waiting(make.credential(login.vendor))
-    Credential.objects.filter(pk=login.pk).update(closed_until=LATER)
+    Credential.objects.filter(pk=login.pk).update(retry_after_until=LATER)
     first, second = caster(login), caster(login)
     assert claim(first.pk, NOW) == ClaimedJob(other.pk, 1, None)
     assert claim(second.pk, NOW) is None

@@ -71,7 +71,7 @@ def test_how_far_a_job_is_enqueued_is_known_by_one_row_of_each_table(job: Job) -
 def to_claim(job: Job, **more: Any) -> dict[str, Any]:
     return {
         "job": job.pk, "fence": 1, "vendor": job.vendor_id,
-        "limits_version": job.vendor.terms, "generation": 0, "hold": 10.0,
+        "limits_version": job.vendor.limits_version, "generation": 0, "hold": 10.0,
         "adoptions": 1, "grant": None, "credential": job.credential_id,
         "cursor": job.first_message, "end": job.end, "closes": None,
         **more,

@@ -59,7 +59,7 @@ def test_what_was_not_called_by_the_deadline_expires_also_while_the_credential_i
     job = enqueued(3, sandbox.url)
     now = timezone.now()
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=now - timedelta(seconds=1))
-    Credential.objects.filter(pk=job.credential_id).update(closed_until=now + timedelta(hours=9), paused=True)
+    Credential.objects.filter(pk=job.credential_id).update(retry_after_until=now + timedelta(hours=9), paused=True)
     assert not sending.send(job.pk, 1).left
     finalizer.finalise(job.pk)
     job.refresh_from_db()
@@ -111,7 +111,7 @@ def test_one_recipient_that_is_put_off_holds_up_nobody_and_no_sender_waits_for_i
     bob = OpsMessage.objects.get(sent_at=None)
     assert sent.left and job.status == "DISPATCHED" and job.not_before == sent.until == bob.call_after
     assert 30 < called_after(bob) <= 90, "from a minute on, each a little different"
-    assert "tried again" in job.waits_for and job.credential.closed_until is None
+    assert "tried again" in job.waits_for and job.credential.retry_after_until is None
     assert job.accepted == 1 and calls_of(job) == 2
     again(job, fence=3)
     assert sending.send(job.pk, 3).until == bob.call_after, "a sender that comes too early calls nobody"

@@ -34,7 +34,7 @@ def test_a_caster_of_its_own_puts_off_what_is_outside_its_hours_and_takes_the_ne
 def test_a_job_outside_its_hours_and_without_a_permit_for_hours_is_taken_at_its_deadline() -> None:
     vendor = factories.vendor(casters=["large-priority"])
     tomorrow = NOW + timedelta(days=1)
-    login = factories.credential(vendor, closed_until=tomorrow, full_until=tomorrow)
+    login = factories.credential(vendor, retry_after_until=tomorrow, rate_limited_until=tomorrow)
     job = factories.campaign_with_job(status="DISPATCHED", of=login, not_before=tomorrow)
     night = {"hours_from": time(20), "hours_to": time(8), "time_zone": "Europe/London"}
     Campaign.objects.filter(pk=job.campaign_id).update(deadline=NOW, **night)

@@ -70,7 +70,8 @@ def send_the_rest(job: Job) -> Job:
 
 def open_again(job: Job) -> bool:
     now = timezone.now()
-    opens = [job.not_before, *Credential.objects.values_list("closed_until", "full_until").get(pk=job.credential_id)]
+    times = Credential.objects.values_list("retry_after_until", "rate_limited_until")
+    opens = [job.not_before, *times.get(pk=job.credential_id)]
     return all(until is None or until <= now for until in opens)
 
 

@@ -118,7 +118,7 @@ def time_passes() -> None:
     """Ends all waits for a time."""
     rounds.an_hour_passes()
     Job.objects.update(not_before=None)
-    Credential.objects.update(closed_until=None, full_until=None)
+    Credential.objects.update(retry_after_until=None, rate_limited_until=None)
 
 
 def sweep() -> None:

@@ -64,7 +64,7 @@ def test_37_a_429_is_waited_for_by_the_whole_credential_and_refuses_nothing(sand
     assert sending.send(other.pk, other.fence).left  # another sender that was at it already
     assert len(sandbox.books().entries) <= at_most
     sandbox.settings(throttle="")
-    Credential.objects.update(closed_until=None)
+    Credential.objects.update(retry_after_until=None)
     send_the_rest(one)
     send_the_rest(other)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 16}
@@ -78,7 +78,7 @@ def test_38_a_burst_of_5xx_is_doubt_unless_the_contract_calls_it_safe(safe: bool
     assert sums() == ({"waiting": 8} if safe else {"in doubt": 8})
     assert len(sandbox.books().entries) <= (AFTER if safe else 8)
     sandbox.settings(down="")
-    Credential.objects.update(closed_until=None)
+    Credential.objects.update(retry_after_until=None)
     send_the_rest(job)
     settled()
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 8}

@@ -124,7 +124,7 @@ def test_42_what_was_throttled_by_the_vendor_is_not_accounted_and_goes_again(san
     job = of_two_segments(8, account)
     assert sending.send(job.pk, job.fence).left
     sandbox.settings(throttle="")
-    Credential.objects.update(closed_until=None)
+    Credential.objects.update(retry_after_until=None)
     job = send_the_rest(job)
     assert (job.accepted, job.units) == (8, 16)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 8}

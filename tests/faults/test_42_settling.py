@@ -42,7 +42,7 @@ def due() -> int:
 
 
 def opened(account: Credential) -> None:
-    Credential.objects.filter(pk=account.pk).update(closed_until=None, paused=False)
+    Credential.objects.filter(pk=account.pk).update(retry_after_until=None, paused=False)
 
 
 def the_window_runs_out(of: Vendor) -> None:
@@ -86,7 +86,7 @@ def test_42_a_429_ends_the_run_and_closes_the_credential_for_as_long_as_it_says(
     reconciler.reconcile()
     account.refresh_from_db()
     assert len(sandbox.books().arrivals()) == 3, "two answers and the 429"
-    assert account.closed_until and account.closed_until > timezone.now() + timedelta(minutes=30)
+    assert account.retry_after_until and account.retry_after_until > timezone.now() + timedelta(minutes=30)
     reconciler.reconcile()
     assert len(sandbox.books().arrivals()) == 3
     sandbox.settings(throttle="")
@@ -121,7 +121,7 @@ def test_42_other_credentials_are_settled_while_one_is_closed_however_many_doubt
     closed, other = login(sandbox.url, lookup="weak"), login(sandbox.url, lookup="weak")
     in_doubt(10_001, closed)
     in_doubt(3, other)
-    Credential.objects.filter(pk=closed.pk).update(closed_until=timezone.now() + timedelta(hours=1))
+    Credential.objects.filter(pk=closed.pk).update(retry_after_until=timezone.now() + timedelta(hours=1))
     assert reconciler.reconcile() == 3
     assert len(sandbox.books().look_ups) == 3
 

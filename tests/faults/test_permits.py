@@ -25,11 +25,11 @@ def test_a_grant_that_is_cancelled_reopens_what_another_sender_closed_for_a_minu
     second = take_again(factories.campaign_with_job(1, of=account, status="DISPATCHED"))
     assert sending.send(second.pk, second.fence).left
     account.refresh_from_db()
-    assert account.full_until and account.full_until > timezone.now()
+    assert account.rate_limited_until and account.rate_limited_until > timezone.now()
     actions.stop([first.pk])
     driver.wake(frozen["pid"])  # claims nothing, and cancels its permits
     account.refresh_from_db()
-    assert account.full_until is None
+    assert account.rate_limited_until is None
     driver.round()
     second.refresh_from_db()
     assert (second.status, second.accepted) == ("LOGGED", 1)

@@ -20,7 +20,7 @@ from tests.front.test_webhooks import Receiver, receiver
 from tests.front.vendor import NOON, receipt, reporting
 from tests.programs import wait_until, worker
 from vendors import configuration
-from vendors.models import ReceiptKey, Vendor
+from vendors.models import ReportKey, Vendor
 
 __all__ = ["fresh", "receiver"]
 pytestmark = pytest.mark.django_db
@@ -152,7 +152,7 @@ class TestWhoMayReport:
         secret = capsys.readouterr().out.split()[0]
         assert vendor.post([receipt("x")], secret).status_code == 202
         call_command("vendor", "receipts", vendor.row.slug, "--off")
-        assert not ReceiptKey.objects.exists()
+        assert not ReportKey.objects.exists()
         with pytest.raises(CommandError, match="sends no receipts"):
             call_command("vendor", "receipts", api_vendor().slug)
 
@@ -213,7 +213,7 @@ def test_a_receipt_settles_a_doubt(kind):
     links, (name,) = finished(program, vendor.row, [in_doubt()])
     vendor.post([receipt(name, kind, id="v-9")])
     job, row = Job.objects.get(), Message.objects.get()
-    assert (job.accepted, job.in_doubt, row.message_id, row.receipt) == (1, 0, "v-9", kind)
+    assert (job.accepted, job.in_doubt, row.message_id, row.report) == (1, 0, "v-9", kind)
     assert program.get(links["self"]).json()["counts"][kind] == 1 and kept()
 
 
@@ -231,7 +231,7 @@ def test_what_was_delivered_was_neither_refused_nor_expired(shape):
     vendor = reporting_for(job)
     (name,) = references(job)
     vendor.tell((name, "bounced"))
-    assert Message.objects.get().receipt is None, "that it did not arrive was known"
+    assert Message.objects.get().report is None, "that it did not arrive was known"
     vendor.tell((name,))
     job.refresh_from_db()
     assert (job.accepted, job.refused, job.expired, job.delivered) == (1, 0, 0, 1) and kept()

@@ -42,7 +42,7 @@ def test_what_a_vendor_accepted_is_delivered_or_comes_back_and_no_doubt_remains(
     with worker(queues=f"hub,celery,{vendor.queue}"), sweeping():
         notify_vendors(dispatcher.dispatch_ready([job.pk]).vendors)
         wait_until(lambda: counters(job) == ("LOGGED", 4, 1, 0, 3, 1), "all are reported")
-    assert [row.receipt for row in messages(job)] == ["delivered", "bounced", "delivered", None, "delivered"]
+    assert [row.report for row in messages(job)] == ["delivered", "bounced", "delivered", None, "delivered"]
     assert Message.objects.get(recipient="lost@sandbox.example").resend_no == 0
     assert [check for check in audit.run() if not check.ok] == []
 

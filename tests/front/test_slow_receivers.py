@@ -139,7 +139,7 @@ class TestSuspension:
             assert delivery.deliver_due() == 1
         finally:
             over.set()
-        assert hook.calls.get().told == "no answer within 0.3 s"
+        assert hook.calls.get().result == "no answer within 0.3 s"
 
     def test_what_waits_for_days_for_a_suspended_webhook_is_given_up_and_can_be_redelivered(self, receiver) -> None:
         (hook,) = calls(Program(), receiver.url, 1, 1)
@@ -148,7 +148,7 @@ class TestSuspension:
         WebhookCall.objects.update(created_at=timezone.now() - timedelta(days=5))
         sweep_sessions()
         call = hook.calls.get()
-        assert call.next_at is None and "given up" in call.told
+        assert call.next_at is None and "given up" in call.result
         assert events.again(call.pk) and deliver(call.pk) is None
         assert hook.calls.exclude(taken_at=None).exists()
 

@@ -182,7 +182,7 @@ class TestTries:
         assert timedelta(days=3) < timedelta(seconds=sum(delivery.WAITS)) < timedelta(days=4)
         assert len({headers["webhook-id"] for headers, _, _ in receiver.got}) == 1, "the receiver can tell a repeat"
         row = WebhookCall.objects.get(pk=call)
-        assert (row.tries, row.next_at, row.http_status, row.told) == (10, None, 500, "HTTP 500")
+        assert (row.tries, row.next_at, row.http_status, row.result) == (10, None, 500, "HTTP 500")
 
     def test_who_comes_too_early_or_too_late_does_nothing(self, call, receiver):
         receiver.statuses = [500, 204]
@@ -216,7 +216,7 @@ class TestTries:
             Webhook.objects.update(url=f"http://127.0.0.1:{closed.getsockname()[1]}/")
             assert deliver(call)
         row = WebhookCall.objects.get(pk=call)
-        assert (row.tries, row.http_status, row.told) == (1, None, "ConnectionRefusedError")
+        assert (row.tries, row.http_status, row.result) == (1, None, "ConnectionRefusedError")
 
     def test_the_next_try_that_is_due_soon_is_rung_for_and_a_later_one_is_left_to_the_sweep(self, call, receiver):
         receiver.statuses = [500]
@@ -244,7 +244,7 @@ class TestTries:
             assert deliver(call)
             thread.join()
         row = WebhookCall.objects.get(pk=call)
-        assert (row.tries, row.http_status, row.told) == (1, None, "the answer is not HTTP")
+        assert (row.tries, row.http_status, row.result) == (1, None, "the answer is not HTTP")
 
     def test_a_lost_notification_is_made_up_for_by_the_sweep(self, call):
         with notified() as notifications:

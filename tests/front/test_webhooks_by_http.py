@@ -188,7 +188,7 @@ class TestRemovedMeanwhile:
         thread.join()
         assert answers == [204] and len(taken.calls) == 1
         assert not Webhook.objects.exists() and not WebhookCall.objects.exists()
-        assert Message.objects.get().receipt == "delivered"
+        assert Message.objects.get().report == "delivered"
         again = delivery_reports.take(job.vendor_id, [Reported(row.reference, "bounced", timezone.now())])
         assert (again.changed, again.calls) == (1, ())
 

@@ -70,8 +70,8 @@ def rows_of(job: Job) -> dict[str, int]:
         found["refused"] += not accepted and hot.error_code not in (None, "expired")
         found["expired"] += not accepted and hot.error_code == "expired"
         found["in_doubt"] += not accepted and hot.in_doubt_at is not None
-        found["delivered"] += row.receipt == "delivered"
-        found["bounced"] += row.receipt == "bounced"
+        found["delivered"] += row.report == "delivered"
+        found["bounced"] += row.report == "bounced"
     return found
 
 

@@ -39,7 +39,7 @@ def person(request: pytest.FixtureRequest, client: Client) -> Client:
 @pytest.fixture
 def marked() -> dict[type[Model], Any]:
     """One row of every model that has masked fields, with the mark in all of them."""
-    report = {"receipt": "bounced", "receipt_at": timezone.now(), "receipt_no": 0, "receipt_note": f"{MARK}: unknown"}
+    report = {"report": "bounced", "report_at": timezone.now(), "report_no": 0, "report_note": f"{MARK}: unknown"}
     login = factories.credential(secret={"Authorization": MARK})
     job = logged(2, [{**accepted(), **report, "error_sub_type": f"<{MARK}@a.example>"}, in_doubt()])
     Message.objects.update(recipient=f"{MARK}@a.example", params={"name": MARK})
@@ -138,5 +138,5 @@ def test_no_page_shows_a_masked_value(person: Client, marked: Any, model: type[M
 
 def test_the_paths_to_masked_fields_are_not_overlooked() -> None:
     assert {"recipient", "params", "resolutions__evidence"} <= set(paths(Message))
-    assert "message__recipient" in set(paths(Resolution)) and "people__password" in set(paths(Sponsor))
+    assert "message__recipient" in set(paths(Resolution)) and "users__password" in set(paths(Sponsor))
     assert "credentials__secret" in set(paths(Vendor)) and "secret" in set(paths(Credential))

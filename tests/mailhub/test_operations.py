@@ -45,7 +45,7 @@ class TestPulse:
         assert (queue.jobs, queue.waiting, queue.mine, queue.queued) == (1, 40, 40, 40)
 
     def test_a_vendor_that_is_closed_or_paused_says_so(self) -> None:
-        closed = factories.credential(closed_until=timezone.now() + timedelta(hours=1)).vendor
+        closed = factories.credential(retry_after_until=timezone.now() + timedelta(hours=1)).vendor
         paused = factories.vendor(paused=True, paused_reason="the contract ended")
         rows = {row.vendor.pk: row for row in dashboard.read().vendors}
         assert rows[closed.pk].accepting.startswith("closed until") and not rows[closed.pk].open
@@ -94,7 +94,7 @@ class TestPulse:
         Minute.objects.create(vendor=vendor, at=minute, share=0, sponsor=theirs.sponsor_id, accepted=90)
         bob = User.objects.create(username="bob", is_staff=True)
         bob.user_permissions.set(Permission.objects.filter(codename__in=("view_job", "view_message")))
-        velma.people.add(bob)
+        velma.users.add(bob)
         client.force_login(bob)
         seen = client.get("/admin/").context["pulse"]
         assert (seen.waiting, seen.attention, seen.running) == (10, 0, [])

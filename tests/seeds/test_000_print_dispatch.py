@@ -109,7 +109,7 @@ class Engine:
             sender.close()
 
     def _closed_for(self) -> float:
-        opens = Credential.objects.get(pk=self.login.pk).full_until
+        opens = Credential.objects.get(pk=self.login.pk).rate_limited_until
         return max(0.001, (opens - timezone.now()).total_seconds()) if opens and self._waiting() else 0.0
 
     def _waiting(self) -> bool:

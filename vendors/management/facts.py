@@ -108,7 +108,7 @@ def credential_facts(row: Credential) -> dict[str, Any]:
         "limits": [_limit(limit) for limit in row.limits.all()],
         "secret": sorted(row.secret),  # the names alone
         "paused": _paused(row),
-        "closed_until": row.closed_until,
+        "retry_after_until": row.retry_after_until,
     }
 
 

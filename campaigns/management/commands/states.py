@@ -11,14 +11,14 @@ from campaigns.lifecycle import GROUPS, MOVES, PARENTS, Move
 from campaigns.models import Message, ReportKind
 
 # A message's state is which of these are set; the CHECK constraints of the model admit no other shape.
-COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "receipt")
+COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "report")
 ACCEPTED = ("dequeued_at", "sent_at", "delivered_at", "message_id")
 SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("waiting", ()),
     ("queued: in ops", ("dequeued_at",)),
     ("in flight: a call was allowed to start", ("dequeued_at", "sent_at")),
     ("accepted by the vendor", ACCEPTED),
-    ("accepted, and reported by the vendor as delivered", (*ACCEPTED, "receipt")),
+    ("accepted, and reported by the vendor as delivered", (*ACCEPTED, "report")),
     ("refused by the vendor", ("dequeued_at", "sent_at", "delivered_at", "error_code")),
     ("in doubt: the answer is lost", ("dequeued_at", "sent_at", "in_doubt_at")),
     ("expired before a call (error_code is 'expired')", ("dequeued_at", "error_code")),
@@ -71,17 +71,17 @@ def _shape(shape: tuple[str, tuple[str, ...]]) -> list[str]:
 
 def word_of(row: Message, stopped: bool = False) -> str:
     """The label that users see for a message of that shape."""
-    return labels.of_message(row, stopped, row.receipt)
+    return labels.of_message(row, stopped, row.report)
 
 
 def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
     """A message of that shape, which is not stored."""
     name, columns = shape
     code = "expired" if name.startswith("expired") else "bounce"
-    texts = {"message_id": "id-1", "error_code": code, "receipt": ReportKind.DELIVERED.value}
+    texts = {"message_id": "id-1", "error_code": code, "report": ReportKind.DELIVERED.value}
     values: dict[str, Any] = {column: texts.get(column) or timezone.now() for column in columns}
-    if "receipt" in columns:
-        values |= {"receipt_at": timezone.now(), "receipt_no": 0}
+    if "report" in columns:
+        values |= {"report_at": timezone.now(), "report_no": 0}
     return Message(**values)
 
 

@@ -13,7 +13,7 @@ from vendors.management.output import tell, write_rows
 from vendors.webhook_http import Forbidden
 
 SHOWN = ("id", "sponsor", "url", "events", "test", "enabled", "disabled_reason")
-CALLS_SHOWN = ("id", "kind", "event", "created_at", "tries", "http_status", "told", "taken_at", "next_at")
+CALLS_SHOWN = ("id", "kind", "event", "created_at", "tries", "http_status", "result", "taken_at", "next_at")
 MOST = 100
 
 

@@ -11,7 +11,7 @@ from vendors.management.facts import credential_facts
 from vendors.management.output import tell, write_rows
 from vendors.models import Credential
 
-SHOWN = ("vendor", "name", "exclusive", "limits", "secret", "paused", "closed_until")
+SHOWN = ("vendor", "name", "exclusive", "limits", "secret", "paused", "retry_after_until")
 
 
 class Command(BaseCommand):
