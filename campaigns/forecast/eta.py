@@ -16,7 +16,7 @@ from django.utils import timezone
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.obstacles import Obstacle, clock
 from campaigns.forecast.queues import LoginQueue, VendorQueue
-from campaigns.lifecycle import RUNNING, S
+from campaigns.lifecycle import DONE, RUNNING, S
 from campaigns.models import HOLDING, Job
 from campaigns.progress import Progress
 from vendors import redis_clients
@@ -151,8 +151,10 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if job.status in (S.STOPPED, S.P_STOPPED):
         when = f" at {clock(job.stopped_at, now)}" if job.stopped_at else ""
         return JobForecast(f"stopped by {job.stopped_by or 'somebody'}{when}")
-    if queue is None:
-        return JobForecast("waits for the last answers" if job.status == S.SENT else "")
+    if job.status == S.SENT:
+        return JobForecast("waits for the last answers")
+    if queue is None or job.status in DONE:
+        return JobForecast()
     if obstacle := obstacles.of_job(job, queue, now):
         return JobForecast(obstacle.reason)
     full = job.credential.rate_limited_until

@@ -222,6 +222,19 @@ def test_what_waits_for_something_else_holds_nobody_up(doors: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(("status", "next_"), [("LOGGED", ""), ("SENT", "waits for the last answers")])
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_job_with_nothing_left_to_call_says_nothing_of_those_that_wait_beside_it(
+    doors: Any, status: str, next_: str, paused: bool
+) -> None:
+    beside = waiting()
+    to_vendor(beside, paused=paused)
+    over = factories.campaign_with_job(10, status=status, of=beside.credential, messages=False)
+    said = doors(over)
+    assert said["list"] == f"{next_}, "
+    assert said["list_jobs"] == next_
+
+
 def test_an_end_after_the_deadline_or_the_sending_hours_is_not_shown(doors: Any) -> None:
     job, now = waiting(1000), timezone.now()
     to_campaign(job, deadline=now + HOUR)
