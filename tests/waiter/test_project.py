@@ -6,6 +6,7 @@ A folder of its own with `waiter/` in it, a PostgreSQL database and a Redis of i
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,11 +119,12 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 def worker(shop: Shop) -> Iterator["subprocess.Popen[str]"]:
     shop.run("-m", "django", "migrate", "-v0")
     with (shop.folder / "log").open("w") as log:
-        process = shop.start("-m", "celery", "-A", "shop", "worker", "-B", "-P", "solo", stdout=log, stderr=log)
+        arguments = ("-m", "celery", "-A", "shop", "worker", "-B", "-P", "solo")
+        process = shop.start(*arguments, stdout=log, stderr=log, start_new_session=True)
         try:
             yield process
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # beat is a process of its own
             process.wait(DEADLINE)
 
 
