@@ -17,7 +17,7 @@ CONCURRENCY = 4
 
 
 class Kind(ABC):
-    """One adapter, the wild vendor that it is held against, and how to bring them together."""
+    """One adapter, a misbehaving vendor to test it with, and how to bring them together."""
 
     name: str
     """Of the adapter."""

@@ -198,7 +198,7 @@ class Adapter(ABC):
 
     capabilities: Capabilities
     concurrency: int
-    """Calls that may run at once."""
+    """Calls that may run at once, each of at most `capabilities.batch_max` letters."""
     deadline: float
     """Seconds after which a call has surely ended, including the wait for a connection."""
 
