@@ -51,7 +51,7 @@ class Connections:
 
         An error in the block closes it.
         """
-        await self._rest(False)
+        await self._idle_timer(False)
         known, kept = self._adapters.pop(credential_id, (b"", None))
         if kept is not None and known != key:  # settings or secret were edited
             await kept.close()
@@ -69,13 +69,13 @@ class Connections:
             if len(self._adapters) > VENDORS_MOST:
                 await self._adapters.pop(next(iter(self._adapters)))[1].close()
         finally:
-            await self._rest(True)
+            await self._idle_timer(True)
 
     async def to_rows(self) -> Any:
         """A connection to the database; return it by `give_back`, or close it."""
         while self._rows:
             kept = self._rows.pop()
-            if _unheard(kept):
+            if _is_clean(kept):
                 return kept
             await kept.close()
         return await connect()
@@ -94,18 +94,18 @@ class Connections:
         return AsyncThrottle(self._redis), AsyncHealth(self._redis)
 
     async def close(self) -> None:
-        await self._rest(False)
+        await self._idle_timer(False)
         await self._close()
 
-    async def _rest(self, resting: bool) -> None:
-        """Between two jobs a timer runs; a job that begins while it closes them waits for that."""
+    async def _idle_timer(self, start: bool) -> None:
+        """Stops the timer; starts it anew between two jobs. A job that begins while it closes them waits for that."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         closing, self._closing = self._closing, None
         if closing is not None:
             await closing
-        if resting:
+        if start:
             self._timer = asyncio.get_running_loop().call_later(KEPT, self._expire)
 
     def _expire(self) -> None:
@@ -123,7 +123,7 @@ class Connections:
             await redis.aclose()
 
 
-def _unheard(rows: Any) -> bool:
+def _is_clean(rows: Any) -> bool:
     """Whether it is open and nothing has arrived since its last answer, neither its end nor an error."""
     if rows.closed:
         return False

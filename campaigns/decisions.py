@@ -58,20 +58,20 @@ def busy(job: Job, leaves: list[Job]) -> str:
     return ""
 
 
-def reopen(leaves: QuerySet[Job], **sets: Any) -> None:
+def reopen_leaves(leaves: QuerySet[Job], **sets: Any) -> None:
     """LOGGED -> READY, and the parents of these leaves are open again.
 
     What a stop kept from being cut stays uncut.
     """
-    above = Job.objects.filter(children__in=list(leaves), status__in=MOVES["reopen"].sources)
+    above = Job.objects.filter(children__in=list(leaves), status__in=MOVES["reopen_parent"].sources)
     ids = list(above.distinct().values_list("pk", flat=True))
     _reopen_sessions([*ids, *leaves.values_list("pk", flat=True)])
     Job.objects.filter(pk__in=ids, remaining=0).update(**UNDONE)
-    move(Job.objects.filter(pk__in=ids), "reopen", finished_at=None)
+    move(Job.objects.filter(pk__in=ids), "reopen_parent", finished_at=None)
     move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, **sets)
 
 
-def reopen_parent(parent_id: int) -> None:
+def retry_parent(parent_id: int) -> None:
     """Opens a parent again: its children go on, and mailcasters cut the rest."""
     _reopen_sessions([parent_id])
     move(Job.objects.filter(pk=parent_id), "retry_parent", **UNDONE)

@@ -40,7 +40,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReportsStored:
     """changed: how many messages; unknown: references of no letter of this vendor; calls: ids of webhook calls."""
 
     changed: int
@@ -48,7 +48,7 @@ class Taken:
     calls: tuple[int, ...]
 
 
-def take(vendor_id: int, reported: Sequence[Reported]) -> Taken:
+def take(vendor_id: int, reported: Sequence[Reported]) -> ReportsStored:
     """Stores all reports in one transaction; doubled ones change nothing. Raises django.db's errors."""
     now = timezone.now()
     read = [(one.reference, _read(one, now)) for one in reported]
@@ -60,7 +60,7 @@ def take(vendor_id: int, reported: Sequence[Reported]) -> Taken:
             changes += news
             unknown += [f"{one.uuid}-{one.resend_no}" for one in strange]
         calls = events.report(changes)
-    return Taken(len({change.id for change in changes}), tuple(dict.fromkeys(unknown)), tuple(calls))
+    return ReportsStored(len({change.id for change in changes}), tuple(dict.fromkeys(unknown)), tuple(calls))
 
 
 def _read(reported: Reported, now: datetime) -> Report | None:
@@ -154,8 +154,8 @@ def _store(vendor_id: int, reports: Sequence[Report]) -> tuple[list[ReportChange
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(KNOWN, {"ids": ids, "vendor": vendor_id})
         known = {id: (uuid, resend_no) for id, uuid, resend_no in cursor.fetchall()}
-        ours = [one for one in reports if _names(known.get(one.id), one)]
-        strange = [one for one in reports if not _names(known.get(one.id), one)]
+        ours = [one for one in reports if _matches(known.get(one.id), one)]
+        strange = [one for one in reports if not _matches(known.get(one.id), one)]
         if not ours:
             return [], strange
         lifecycle.hold_around(one.id for one in ours)
@@ -175,7 +175,7 @@ def _store(vendor_id: int, reports: Sequence[Report]) -> tuple[list[ReportChange
     return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows], strange
 
 
-def _names(row: tuple[UUID, int] | None, report: Report) -> bool:
+def _matches(row: tuple[UUID, int] | None, report: Report) -> bool:
     """Whether the reference names this message, in a sending that there was."""
     return row is not None and row[0] == report.uuid and report.resend_no <= row[1]
 

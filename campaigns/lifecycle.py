@@ -99,7 +99,7 @@ class Status(models.TextChoices):
 
 S = Status
 PARENTS = (S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED, S.P_FINISHED, S.P_STOPPED)
-RUNNING = (S.ENQUEUED, S.SENDING)  # a sender holds the job and its lease
+RUNNING = (S.ENQUEUED, S.SENDING)  # claimed by a mailcaster, or being sent; has a lease
 DONE = (S.LOGGED, S.P_FINISHED)
 # The look-ups of document 000, by the labels that users see.
 GROUPS: dict[str, tuple[Status, ...]] = {
@@ -113,7 +113,7 @@ GROUPS: dict[str, tuple[Status, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A legal change of status; who makes it, and why."""
+    """A legal change of status. who: for readers, but a change by a "person" increments the job's revision."""
 
     sources: tuple[Status, ...]
     target: Status
@@ -128,27 +128,36 @@ MOVES: dict[str, Move] = {
     "send": Move((S.ENQUEUED,), S.SENDING, "sender", "its messages are copied to ops, ahead of the calls"),
     "put_back": Move((S.ENQUEUED, S.SENDING), S.DISPATCHED, "sender", "no permit for a while, or shut down"),
     "drain": Move((S.SENDING,), S.SENT, "sender", "nothing is left to pick"),
-    "again": Move((S.SENT,), S.READY, "finalizer", "a call that seemed lost turned out never to have been made"),
-    "recover": Move((S.ENQUEUED, S.SENDING), S.RECOVERING, "sweep", "the heartbeat is too old; goes first"),
+    "requeue": Move((S.SENT,), S.READY, "finalizer", "a call that seemed lost turned out never to have been made"),
+    "recover": Move(
+        (S.SENDING,), S.RECOVERING, "sweep", "the heartbeat is too old; mailcasters take it before other jobs"
+    ),
     "stop": Move(
         (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING),
         S.STOPPED,
         "person",
-        "no new call",
+        "no new call is allowed",
     ),
-    "log": Move((S.SENT, S.STOPPED), S.LOGGED, "finalizer", "every call is answered or in doubt; results are in truth"),
+    "log": Move(
+        (S.SENT, S.STOPPED),
+        S.LOGGED,
+        "finalizer",
+        "every call is answered or in doubt; results are in the ground truth",
+    ),
     "retry": Move((S.LOGGED,), S.READY, "person", "the same row, so it keeps its age (document 001)"),
     # parent jobs
     "queue": Move((S.RENDERED, S.READY), S.P_QUEUED, "dispatcher", "large: it is cut into children (document 003)"),
     "assign": Move((S.P_QUEUED,), S.P_ASSIGNING, "mailcaster", "the first child is cut"),
     "assigned": Move((S.P_ASSIGNING,), S.P_ASSIGNED, "mailcaster", "nothing remains to be cut"),
     "finish": Move((S.P_ASSIGNED,), S.P_FINISHED, "finalizer", "all children are logged"),
-    "rest": Move((S.P_ASSIGNED,), S.P_STOPPED, "finalizer", "all children are logged; what is not cut was stopped"),
+    "stop_again": Move(
+        (S.P_ASSIGNED,), S.P_STOPPED, "finalizer", "all children are logged; what is not cut was stopped"
+    ),
     "stop_parent": Move((S.P_QUEUED, S.P_ASSIGNING, S.P_ASSIGNED), S.P_STOPPED, "person", "with all its children"),
     "retry_parent": Move(
         (S.P_STOPPED, S.P_FINISHED), S.P_ASSIGNING, "person", "its children go on, then the rest is cut"
     ),
-    "reopen": Move(
+    "reopen_parent": Move(
         (S.P_STOPPED, S.P_FINISHED), S.P_ASSIGNED, "person", "a child of it is sent again; the rest stays uncut"
     ),
 }
@@ -157,8 +166,8 @@ MOVES: dict[str, Move] = {
 def move(jobs: "QuerySet[Any]", verb: str, **sets: Any) -> int:
     """Moves those of the jobs that may make this move, by one conditional UPDATE; returns how many did.
 
-    sets: other columns to change. Nothing else writes a status. A person's move also increments the job's revision, so
-    that of two users who decide on the same revision exactly one succeeds.
+    sets: other columns to change. Nothing else changes a status; a job is created with its first one. A person's move
+    also increments the job's revision, so that of two users who decide on the same revision exactly one succeeds.
     """
     step = MOVES[verb]
     if step.who == "person":

@@ -28,7 +28,7 @@ from campaigns.casting import mailcaster
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
-from campaigns.finishing import sweep as recovery
+from campaigns.finishing import sweep as sweeper
 from campaigns.models import Job
 from campaigns.results import writer
 from campaigns.webhooks import delivery
@@ -63,7 +63,7 @@ def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
     try:
         cast.apply_async((vendor_id,), queue=queue, **_shown(queue), **options)
     except OperationalError as error:
-        log.warning("queue %s: the broker cannot be reached, the sweep will ring: %s", queue, error)
+        log.warning("queue %s: the broker cannot be reached, the sweep will notify again: %s", queue, error)
 
 
 @shared_task
@@ -100,7 +100,7 @@ def _notify_children(parent_id: int, packets: list[Any]) -> None:
         body = finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE, **_shown(f"job={parent_id}"))
         chord(packets, body).apply_async()
     except Exception as error:  # Celery raises many kinds
-        log.warning("parent %s: its children are rung without a chord: %s", parent_id, error)
+        log.warning("parent %s: its children are notified without a chord: %s", parent_id, error)
         for packet in packets:
             packet.apply_async(ignore_result=True)
 
@@ -159,7 +159,7 @@ def notify_webhooks(eta: datetime | None = None) -> None:
     try:
         deliver_webhooks.apply_async(queue=WEBHOOKS, **when, **_shown("webhooks"))
     except OperationalError as error:
-        log.warning("queue %s: the broker cannot be reached, the sweep will ring: %s", WEBHOOKS, error)
+        log.warning("queue %s: the broker cannot be reached, the sweep will notify again: %s", WEBHOOKS, error)
 
 
 @shared_task
@@ -187,7 +187,7 @@ def _notify(task: Any, argument: Any, **options: Any) -> None:
     try:
         task.apply_async((argument,), **_shown(f"{name}={argument}"), **options)
     except OperationalError as error:
-        log.warning("%s %s: the broker cannot be reached, the sweep will ring: %s", task.name, argument, error)
+        log.warning("%s %s: the broker cannot be reached, the sweep will notify again: %s", task.name, argument, error)
 
 
 def dispatch_later(job_id: int, at: datetime) -> None:
@@ -214,7 +214,7 @@ def dispatch_night(vendor_id: int) -> None:
 @shared_task
 def sweep() -> None:
     """Does what a lost notification or worker left undone: every few seconds, and idempotent."""
-    facts = recovery.sweep(timedelta(seconds=settings.LEASE_SECONDS))
+    facts = sweeper.sweep(timedelta(seconds=settings.LEASE_SECONDS))
     announce(facts.finalised)
     for job in facts.unanswered:
         shown = _packet(job.pk, job.parent_id, job.size)

@@ -24,7 +24,7 @@ TEXT_MAX = 255
 """Characters that an id, an error code or a sub-type may have (the width of their columns)."""
 
 ACCOUNT_STATUSES = frozenset({401, 402, 403, 407})
-"""Statuses about our login or account: to refuse the messages would burn the whole list."""
+"""Statuses about our login or account: to refuse the messages would mark every recipient as failed."""
 UNPROCESSED_REDIRECTS = frozenset({307, 308})
 """The only redirects which say that the request was not processed (RFC 9110, 15.4.8)."""
 WRONG_ADDRESS = frozenset({404, 405, 406, 410, 415, 421, 426})
@@ -135,7 +135,7 @@ def classify_http(
         vendor_id = _id_in(body)
         return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id")
     if status in UNPROCESSED_REDIRECTS:
-        return NotSent(f"http {status}: redirects are not followed", scope="credential", pause=True)
+        return NotSent(f"http {status}: not processed; redirects are not followed", scope="credential", pause=True)
     if 300 <= status < 400:  # a processed POST is answered with 303, in practice also with 301 and 302
         return InDoubt(f"http {status}: redirects are not followed", pause=True)
     if 400 <= status < 500:
@@ -237,8 +237,8 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
     """The outcome of an SMTP reply that ends a transaction. text: without the code, lines joined by blanks.
 
     Replies up to `mail` are about the session, not the recipient: they refuse no message. Nor do later replies about
-    our reputation or rights at the relay, which would burn the whole list. recipient_codes: codes, basic or enhanced,
-    that this relay uses for the recipient or the mail alone.
+    our reputation or rights at the relay, which would mark every recipient as failed. recipient_codes: codes, basic
+    or enhanced, that this relay uses for the recipient or the mail alone.
     """
     shown = f"smtp {code} at {phase}: {text}"[:TEXT_MAX]
     if phase == "dot" and 200 <= code < 300:

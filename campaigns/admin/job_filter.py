@@ -103,13 +103,13 @@ class JobFilter:
         """The jobs of this look-up; status: replaces the chosen one."""
         if self.by != "created":
             jobs = jobs.exclude(**{filters.DATES[self.by]: None})
-        since, until = _quiet(self._span) or (None, None)
+        since, until = _or_none(self._span) or (None, None)
         jobs = filters.within(self._chosen(jobs), since, until, self.by)
-        shown = _quiet(lambda: self._status(status))
+        shown = _or_none(lambda: self._status(status))
         return jobs.filter(shown if shown is not None else Q(parent=None))
 
     @property
-    def anywhere(self) -> str:
+    def without_dates(self) -> str:
         """The address of the same look-up without dates."""
         return self.query(**{"date": "any", "from": "", "to": ""})
 
@@ -175,8 +175,8 @@ def counts(asked: "Sequence[tuple[QuerySet[Any], int]]") -> list[int]:
         return list(cursor.fetchone())
 
 
-def _quiet(asked: Any) -> Any:
-    """The result, or None if the value is bad, which faults says already."""
+def _or_none(asked: Any) -> Any:
+    """The result, or None if the value is bad, which `faults` says already."""
     try:
         return asked()
     except (ValueError, OverflowError):

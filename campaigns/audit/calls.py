@@ -80,7 +80,7 @@ P4 = [
 P5 = [
     Question(
         "P5",
-        "no call started after a stop",
+        "no call was allowed after a stop",
         f"""SELECT format('message %%s of job %%s', c.id, j.id) FROM campaigns_job j
         CROSS JOIN LATERAL (
             SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m WHERE {SLICE}

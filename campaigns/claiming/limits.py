@@ -151,7 +151,7 @@ async def close(connection: AsyncConnection[Any], credential_id: int, seconds: f
 async def full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> datetime:
     """Marks the rate limit as used up for so many seconds: until then mailcasters take no job. Returns the time.
 
-    `reopen` and an edit of the limits undo it.
+    `undo_full` and an edit of the limits undo it.
     """
     cursor = await connection.execute(FULL, {"credential": credential_id, "wait": seconds})
     row = await cursor.fetchone()
@@ -160,7 +160,7 @@ async def full(connection: AsyncConnection[Any], credential_id: int, seconds: fl
     return until
 
 
-async def reopen(connection: AsyncConnection[Any], vendor_id: int) -> None:
+async def undo_full(connection: AsyncConnection[Any], vendor_id: int) -> None:
     """Undoes `full` for a vendor: permits were returned."""
     await connection.execute(REOPEN, {"vendor": vendor_id})
 
@@ -198,7 +198,7 @@ class Permits:
         # A sender that cancels permits clears that row, but may have done so just before it was written.
         answer = await self._ask(scope, need, note)
         if isinstance(answer, Grant):
-            await reopen(rows, self._job.vendor_id)
+            await undo_full(rows, self._job.vendor_id)
         return answer, opens_at
 
     async def _ask(self, scope: Scope, need: Need, note: str) -> AcquireResult:
@@ -222,7 +222,7 @@ class Permits:
         except ThrottleUnreachable:
             log.warning("job %s: places could not be handed back", self._job.lease.job_id)
         else:
-            await reopen(rows, self._job.vendor_id)
+            await undo_full(rows, self._job.vendor_id)
 
 
 class Claimer(Protocol):

@@ -60,7 +60,7 @@ class SingleCalls:
         allowed = await allow(scope)
         if not allowed:
             await self._hand_back(self._throttle.cancel, scope, grant)
-            await limits.reopen(self._rows, self._vendor_id)
+            await limits.undo_full(self._rows, self._vendor_id)
             if allowed is None:
                 raise CredentialClosed("paused, closed or under other limits by now")
             return NotSent("not allowed any more: stopped, settled, or it took too long")

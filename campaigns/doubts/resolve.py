@@ -221,7 +221,7 @@ def _count(jobs: dict[int, int], decision: str) -> Resolved:
     for job in Job.objects.filter(pk__in=numbers).order_by("pk"):
         open_messages = job.size - job.accepted - job.refused - job.expired - job.in_doubt
         (complete if open_messages == numbers[job.pk] else held).append(job.pk)
-    decisions.reopen(Job.objects.filter(pk__in=complete))
+    decisions.reopen_leaves(Job.objects.filter(pk__in=complete))
     return Resolved(len(jobs), tuple(complete), tuple(held))
 
 

@@ -100,7 +100,7 @@ def migrated() -> None:
 
 
 def close() -> str | None:
-    """Before migrate: nothing is claimed any more. Returns what `reopen` needs; None: there is no such table yet."""
+    """Before migrate: nothing is claimed any more. Returns what `undo_close` needs; None: no such table yet."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('campaigns_store') IS NOT NULL")
         if not cursor.fetchone()[0]:
@@ -111,7 +111,7 @@ def close() -> str | None:
     return before[0] if before else None
 
 
-def reopen(before: str | None) -> None:
+def undo_close(before: str | None) -> None:
     """Undoes `close` if nothing was migrated."""
     if before is not None:
         Store.objects.update(tables=before)

@@ -1,9 +1,9 @@
 """Recovery after a failover or a restore: shows what the store may have lost, and continues when an operator says so.
 
-The throttle's Redis is the witness. It remembers each grant and the messages that it was for; the ledger says which
-grants became claims. The difference is what may have been called: it goes into doubt, and the rest is sent. If Redis
-was not there all the time, everything of the vendor that waits and may have been called goes into doubt, because a
-doubt is never called blindly and a second letter cannot be taken back.
+The throttle's Redis holds an independent record: each grant and the messages that it was for; the ledger says which
+grants became claims. The difference is what may have been called: it goes into doubt, and the rest is sent. If the
+record is not complete, everything of the vendor that waits and may have been called goes into doubt, because a doubt
+is never called blindly and a second letter cannot be taken back.
 """
 
 from dataclasses import asdict, dataclass
@@ -31,8 +31,9 @@ HOLD = timedelta(minutes=5)  # a call starts sooner than this after its grant, a
 class Loss:
     """What the rows of one vendor may have lost.
 
-    witnessed: Redis was there all the time; calls: those that it let through and the ledger does not have, if so;
-    messages: those that go into doubt. The other calls were for messages that the store has lost altogether.
+    witnessed: Redis's record is complete (the name is that of the command's JSON); calls: those that it let through and
+    the ledger does not have, if so; messages: those that go into doubt. The other calls were for messages that the
+    store has lost altogether.
     """
 
     vendor: str
@@ -127,7 +128,7 @@ def _doubts(since: datetime | None, without: list[int]) -> list[Loss]:
 
 
 def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without: list[int]) -> Loss:
-    trail = _witness(throttle, vendor, begin)
+    trail = _record(throttle, vendor, begin)
     if trail is not None:
         unknown = _unknown(vendor, trail, begin)
         doubted = sum(_one(vendor, grant, following) for grant, following in pairwise([*unknown, None]) if grant)
@@ -141,7 +142,7 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
     return Loss(vendor.slug, False, 0, messages)
 
 
-def _witness(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail | None:
+def _record(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail | None:
     """The grants since the rows were complete; None: Redis cannot say.
 
     Claims under a generation in the rows come only from grants made after it began. If the trail has been cut off at

@@ -84,7 +84,7 @@ def _slice(params: dict[str, int]) -> bool:
         counts = dict(zip(COUNTERS, counted, strict=True))
         ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
         mine = Job.objects.filter(pk=params["job"])
-        if waiting and move(mine.filter(stopped_at=None), "again", **counts, **ends):
+        if waiting and move(mine.filter(stopped_at=None), "requeue", **counts, **ends):
             return False
         return move(mine, "log", finished_at=Now(), **counts, **ends) == 1
 
@@ -160,14 +160,14 @@ def finish_parent(parent_id: int) -> bool:
         mine.update(**sums)
         failpoints.here("before_finish")
         finished = move(mine.filter(remaining=0), "finish", finished_at=Now())
-        move(mine, "rest")
+        move(mine, "stop_again")
         stopped = mine.filter(status=Status.P_STOPPED, finished_at=None).update(finished_at=Now())
     failpoints.here("after_finish")
     return finished + stopped == 1
 
 
-def silent(lease: timedelta) -> list[int]:
-    """Jobs to recover."""
+def jobs_to_recover(lease: timedelta) -> list[int]:
+    """Jobs whose sender is silent, or that have open calls and no sender."""
     return list(Job.objects.filter(_abandoned(lease)).values_list("pk", flat=True))
 
 
@@ -183,12 +183,12 @@ def _touch(job: Job) -> bool:
     return mine.update(heartbeat_at=Now()) == 1
 
 
-def ended() -> list[int]:
-    """Jobs to finalise."""
+def jobs_to_finalise() -> list[int]:
+    """Jobs that are SENT or STOPPED."""
     return list(Job.objects.filter(status__in=(Status.SENT, Status.STOPPED)).values_list("pk", flat=True))
 
 
-def ripe_parents() -> list[int]:
+def parents_to_finish() -> list[int]:
     """Parents without anything left to cut, or stopped, that have not ended and whose children are all logged."""
     rows = Job.objects.filter(status__in=(Status.P_ASSIGNED, Status.P_STOPPED), finished_at=None).exclude(
         children__in=Job.objects.exclude(status=Status.LOGGED).filter(parent__isnull=False)

@@ -35,11 +35,11 @@ def sweep(lease: timedelta) -> Swept:
     """Does all that is overdue. Two sweeps at once do no harm: each step is a conditional statement."""
     if (why := failover_queries.notice()) is not None:
         log.warning("nothing is called: %s", why)
-    recovered = [job_id for job_id in finalizer.silent(lease) if finalizer.recover(job_id, lease)]
+    recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover(job_id, lease)]
     if recovered:
         log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)
-    finalised = [job_id for job_id in finalizer.ended() if finalizer.finalise(job_id)]
-    for parent_id in finalizer.ripe_parents():
+    finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
+    for parent_id in finalizer.parents_to_finish():
         finalizer.finish_parent(parent_id)
     dispatcher.dispatch_ready()
     if why is None:

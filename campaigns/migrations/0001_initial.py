@@ -109,7 +109,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('dispatched_at', models.DateTimeField(editable=False, null=True)),
                 ('started_at', models.DateTimeField(editable=False, null=True)),
-                ('stopped_at', models.DateTimeField(editable=False, help_text='No call started after it (promise P5)', null=True)),
+                ('stopped_at', models.DateTimeField(editable=False, help_text='No call was allowed after it (promise P5)', null=True)),
                 ('stopped_by', models.CharField(blank=True, editable=False, max_length=150)),
                 ('finished_at', models.DateTimeField(editable=False, null=True)),
                 ('campaign', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='campaigns.campaign')),

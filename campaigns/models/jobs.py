@@ -218,7 +218,7 @@ class Job(models.Model):
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     dispatched_at = models.DateTimeField(null=True, editable=False)
     started_at = models.DateTimeField(null=True, editable=False)
-    stopped_at = models.DateTimeField(null=True, editable=False, help_text="No call started after it (promise P5)")
+    stopped_at = models.DateTimeField(null=True, editable=False, help_text="No call was allowed after it (promise P5)")
     stopped_by = models.CharField(max_length=150, blank=True, editable=False)
     finished_at = models.DateTimeField(null=True, editable=False)
 

@@ -27,7 +27,7 @@ from vendors.history import Actor
 def stop(
     job_ids: Iterable[int], by: Actor | str = "", reason: str = "", revision: int | None = None
 ) -> list[JobDecision]:
-    """Stops jobs: no new call starts once this has committed; a parent is stopped with all its children.
+    """Stops jobs: once this has committed, no new call is allowed; a parent is stopped with all its children.
 
     by: the job keeps the name; only an Actor's decision is recorded. revision: the one that was shown; if it is not the
     current one, the verdict is STALE. Stopping a stopped job changes nothing. The finalizer writes the answers to the
@@ -40,7 +40,7 @@ def stoppable() -> Q:
     """Jobs that can be stopped; among them every parent with a live child, whatever its own status."""
     alive = Job.objects.filter(parent=OuterRef("pk"), status__in=MOVES["stop"].sources)
     return Q(status__in=MOVES["stop"].sources + MOVES["stop_parent"].sources) | Q(
-        Exists(alive), status__in=MOVES["reopen"].sources
+        Exists(alive), status__in=MOVES["reopen_parent"].sources
     )
 
 
@@ -103,8 +103,8 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     if not ready and not rest:
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(leaves)}")
     if job.is_parent:
-        decisions.reopen_parent(job_id)
-    decisions.reopen(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
+        decisions.retry_parent(job_id)
+    decisions.reopen_leaves(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
     messages = sum(freed.values()) + rest
     message = f"job {job_id} sends {decisions.count(messages, 'message')}"
     answer = _recorded(JobDecision(job_id, Verdict.DONE, message, messages, ready), by, reason)

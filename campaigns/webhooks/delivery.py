@@ -27,7 +27,7 @@ from vendors.webhook_http import PostResult
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 256  # calls of one process
-OF_A_WEBHOOK = 8  # of them; one while it is suspended and on trial
+OF_A_WEBHOOK = 8  # of IN_FLIGHT, per webhook; one while it is suspended and on trial
 TIMEOUTS = 3  # in a row, after which a webhook is suspended
 SUSPENDED = (30.0, 3600.0)  # seconds: at first, doubled after each timeout, and at most
 TRIES = 10
@@ -181,9 +181,9 @@ def record(answers: Iterable[tuple[WebhookCall, PostResult]]) -> None:
     done = list(answers)
     hooks = _hold({call.webhook_id for call, _ in done})
     for call, answer in done:
-        _judge(call, answer)
+        _set_result(call, answer)
         if hook := hooks.get(call.webhook_id):
-            _note(hook, answer)
+            _count_timeouts(hook, answer)
     WebhookCall.objects.bulk_update(
         [call for call, _ in done], ["http_status", "result", "taken_at", "next_at"], batch_size=IN_FLIGHT
     )
@@ -197,7 +197,7 @@ def _hold(ids: set[int]) -> dict[int, Webhook]:
     return {row.pk: row for row in Webhook.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")}
 
 
-def _judge(call: WebhookCall, answer: PostResult) -> None:
+def _set_result(call: WebhookCall, answer: PostResult) -> None:
     call.http_status, call.result = answer.status, answer.note[:255]
     if answer.taken:
         call.taken_at, call.next_at = timezone.now(), None
@@ -208,7 +208,7 @@ def _judge(call: WebhookCall, answer: PostResult) -> None:
         call.next_at = timezone.now() + timedelta(seconds=wait)
 
 
-def _note(hook: Webhook, answer: PostResult) -> None:
+def _count_timeouts(hook: Webhook, answer: PostResult) -> None:
     """Counts timeouts; calls that were in flight at a suspension do not prolong it."""
     if not answer.timed_out:
         hook.timeouts, hook.suspended_until = 0, None

@@ -106,7 +106,7 @@ def test_a_store_that_was_taken_over_is_seen_at_once_and_recovered_on_its_page(
     window.screenshot(f"taken-over-jobs-{width}-{theme}")
     assert not window.overflows()
     page.get_by_role("link", name="See what may be missing").click()
-    expect(page.get_by_text("There is no witness")).to_be_visible()
+    expect(page.get_by_text("The record of calls is not complete")).to_be_visible()
     window.screenshot(f"recover-{width}-{theme}")
     assert not window.overflows()
     page.get_by_label("Reason").fill("the primary's disk died")

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def take(job: Job, *reports: tuple[str, Any, int]) -> delivery_reports.Taken:
+def take(job: Job, *reports: tuple[str, Any, int]) -> delivery_reports.ReportsStored:
     """Takes reports: (reference, kind, minutes after noon), ..."""
     return delivery_reports.take(
         job.vendor_id, [Reported(name, kind, NOON + timedelta(minutes=at)) for name, kind, at in reports]
@@ -153,7 +153,7 @@ class TestSentAgain:
         for shape in (accepted(), refused(), in_doubt(), None):
             job, first, second = self.again(shape)
             before = counters(job)
-            assert take(job, (first, "bounced", 1)) == delivery_reports.Taken(0, (), ())
+            assert take(job, (first, "bounced", 1)) == delivery_reports.ReportsStored(0, (), ())
             assert stored(job) == [None] and counters(job) == before
             take(job, (second, "delivered", 1), (first, "bounced", 2))
             assert stored(job) == ["delivered"]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import sending as sender
@@ -18,7 +18,7 @@ from campaigns.sending.sender import Sent
 from tests import factories
 from tests.programs import wait_until
 from tests.sandbox import Sandbox
-from vendors.models import Credential
+from vendors.models import Credential, Vendor
 
 T = TypeVar("T")
 CONCURRENCY = 4
@@ -104,3 +104,11 @@ def being_sent(job: Job) -> Iterator["Future[Sent]"]:
 def calls(vendor: Sandbox, least: int) -> int:
     """Waits for that many calls; returns how many have come in."""
     return wait_until(lambda: (n := len(vendor.books().entries)) >= least and n, f"{least} calls at the vendor")
+
+
+@contextmanager
+def nobody_claims(vendor: Vendor) -> Iterator[None]:
+    """Blocks claims of the vendor's messages during the block."""
+    with transaction.atomic():
+        Vendor.objects.select_for_update().get(pk=vendor.pk)
+        yield

@@ -1,12 +1,12 @@
-"""Faults 49 to 53: operators stop, resume and change limits while mail goes out, at the worst moment for it.
+"""Faults 49 and 51 to 53: operators stop, resume and change limits while mail goes out, at the worst moment for it.
 
-Decisions about jobs at rest: tests/campaigns/test_stop_retry.py. Two who decide at once: here.
+Decisions about jobs at rest: tests/campaigns/test_stop_retry.py. After a stop:
+test_50_after_a_stop.py. Two who decide at once: here.
 """
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import datetime
 from threading import Barrier
 
@@ -16,29 +16,29 @@ from django.db import connection, transaction
 from campaigns import connections
 from campaigns.claiming import claims as sending
 from campaigns.decisions import Verdict
-from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Message, OpsMessage
 from campaigns.operators import actions
 from campaigns.sending import recording
 from tests import factories
-from tests.faults import rounds
 from tests.faults.checker import judge, sums
-from tests.faults.sending import being_sent, calls, login, meanwhile, send_the_rest, sent, take_again, taken
+from tests.faults.sending import (
+    being_sent,
+    calls,
+    login,
+    meanwhile,
+    nobody_claims,
+    send_the_rest,
+    sent,
+    take_again,
+    taken,
+)
 from tests.programs import wait_until
 from tests.sandbox import Sandbox
 from tests.windows import worst_window
-from vendors.models import RateLimit, Vendor
+from vendors.models import RateLimit
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
-
-
-@contextmanager
-def nobody_claims(vendor: Vendor) -> Iterator[None]:
-    """Blocks claims of the vendor's messages during the block."""
-    with transaction.atomic():
-        Vendor.objects.select_for_update().get(pk=vendor.pk)
-        yield
 
 
 def waiting_for_locks() -> int:
@@ -84,45 +84,6 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
     expiring.result()
     assert not OpsMessage.objects.exclude(error_code=None).exists()
     assert finalizer.finalise(job.pk) and sums() == {"waiting": 5}
-
-
-def test_50_after_a_stop_has_committed_no_new_call_starts(sandbox: Sandbox) -> None:
-    """Claims are delayed for a moment, so that calls after the stop are really after it."""
-    sandbox.settings(latency_ms=100.0)
-    job = taken(400, login(sandbox.url))
-    with being_sent(job) as sending:
-        calls(sandbox, 12)
-        with nobody_claims(job.vendor):
-            stop(job)
-        assert not sending.result().left
-    assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
-    assert finalizer.finalise(job.pk)
-    assert not OpsMessage.objects.exists()
-    assert judge(sandbox.books()) == []
-
-
-def test_50_what_was_stopped_stays_stopped_however_many_workers_are_started(
-    vendor: Sandbox, driver: rounds.Driver
-) -> None:
-    """Postman sent 90 more messages. Doubts are asked about, but not called again."""
-    mail = rounds.mail(vendor.url, dedupe=True)
-    driver.round("before_done:1")
-    actions.stop([mail.parent.pk, mail.small.pk])
-    before = [entry.seq for entry in vendor.books().entries]
-    for _ in range(3):
-        rounds.an_hour_passes()
-        driver.round()
-    assert [entry.seq for entry in vendor.books().entries] == before
-    assert set(Job.objects.values_list("status", flat=True)) <= {"P_STOPPED", "LOGGED"}
-    assert judge(vendor.books()) == []
-
-
-def test_50_doubts_of_a_stopped_job_are_looked_up_but_not_called(sandbox: Sandbox) -> None:
-    job = sent(taken(["lost@sandbox.example", "error@sandbox.example"], login(sandbox.url, lookup="strong")))
-    Job.objects.filter(pk=job.pk).update(stopped_at=job.finished_at)
-    rounds.an_hour_passes()
-    reconciler.reconcile()
-    assert sums() == {"accepted": 1, "in doubt": 1} and len(sandbox.books().entries) == 2
 
 
 @pytest.mark.parametrize("status", ["LOGGED", "READY"])

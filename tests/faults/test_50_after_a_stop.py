@@ -1,6 +1,6 @@
-"""Fault 50: a job is stopped while calls are open that take longer than the lease, or its sender dies then.
+"""Fault 50: after a stop no new call is allowed, and what was in flight is recorded (promises P3 and P5).
 
-What is in flight at a stop is recorded by who called, for as long as it lives (promises P3 and P5).
+Also where the calls take longer than the lease, where the sender dies then, and where workers start again.
 """
 
 import asyncio
@@ -14,14 +14,26 @@ import pytest
 from django.utils import timezone
 
 from campaigns import decisions, tasks
+from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
-from campaigns.finishing import sweep as recovery
-from campaigns.models import Job
+from campaigns.finishing import sweep as sweeper
+from campaigns.models import Job, OpsMessage
 from campaigns.operators import actions
 from tests import factories
 from tests.enqueueing import started
+from tests.faults import rounds
 from tests.faults.checker import judge, sums
-from tests.faults.sending import CONCURRENCY, being_sent, calls, login, meanwhile, take_again, taken
+from tests.faults.sending import (
+    CONCURRENCY,
+    being_sent,
+    calls,
+    login,
+    meanwhile,
+    nobody_claims,
+    sent,
+    take_again,
+    taken,
+)
 from tests.faults.test_04_zombies import claims_one
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
@@ -38,7 +50,7 @@ def sweeping(lease: timedelta) -> Iterator[None]:
 
     def sweep() -> None:
         while not over.wait(0.2):
-            recovery.sweep(lease)
+            sweeper.sweep(lease)
 
     with meanwhile(sweep) as swept:
         try:
@@ -71,10 +83,10 @@ def test_50_a_sender_that_dies_after_the_stop_is_missed_when_its_lease_ends(sand
     job = taken(2, login(sandbox.url))
     asyncio.run(claims_one(job, started(job)))
     actions.stop([job.pk])
-    assert not finalizer.silent(LEASE)
+    assert not finalizer.jobs_to_recover(LEASE)
     assert not finalizer.finalise(job.pk)
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - LEASE - timedelta(seconds=1))
-    swept = recovery.sweep(LEASE)
+    swept = sweeper.sweep(LEASE)
     assert (swept.recovered, swept.finalised) == ([job.pk], [job.pk])
     assert judge(sandbox.books()) == [] and sums() == {"in doubt": 1, "waiting": 1}
 
@@ -92,3 +104,42 @@ def test_50_after_a_stop_the_caster_looks_for_its_next_job_at_once(sandbox: Sand
         sending.result()
     after.refresh_from_db()
     assert (after.status, after.mailcaster) == ("ENQUEUED", caster)
+
+
+def test_50_after_a_stop_has_committed_no_new_call_is_allowed(sandbox: Sandbox) -> None:
+    """Claims are delayed for a moment, so that calls after the stop are really after it."""
+    sandbox.settings(latency_ms=100.0)
+    job = taken(400, login(sandbox.url))
+    with being_sent(job) as sending:
+        calls(sandbox, 12)
+        with nobody_claims(job.vendor):
+            actions.stop([job.pk])
+        assert not sending.result().left
+    assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
+    assert finalizer.finalise(job.pk)
+    assert not OpsMessage.objects.exists()
+    assert judge(sandbox.books()) == []
+
+
+def test_50_what_was_stopped_stays_stopped_however_many_workers_are_started(
+    vendor: Sandbox, driver: rounds.Driver
+) -> None:
+    """Postman sent 90 more messages. Doubts are asked about, but not called again."""
+    mail = rounds.mail(vendor.url, dedupe=True)
+    driver.round("before_done:1")
+    actions.stop([mail.parent.pk, mail.small.pk])
+    before = [entry.seq for entry in vendor.books().entries]
+    for _ in range(3):
+        rounds.an_hour_passes()
+        driver.round()
+    assert [entry.seq for entry in vendor.books().entries] == before
+    assert set(Job.objects.values_list("status", flat=True)) <= {"P_STOPPED", "LOGGED"}
+    assert judge(vendor.books()) == []
+
+
+def test_50_doubts_of_a_stopped_job_are_looked_up_but_not_called(sandbox: Sandbox) -> None:
+    job = sent(taken(["lost@sandbox.example", "error@sandbox.example"], login(sandbox.url, lookup="strong")))
+    Job.objects.filter(pk=job.pk).update(stopped_at=job.finished_at)
+    rounds.an_hour_passes()
+    reconciler.reconcile()
+    assert sums() == {"accepted": 1, "in doubt": 1} and len(sandbox.books().entries) == 2

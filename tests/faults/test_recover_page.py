@@ -123,12 +123,12 @@ def by_command() -> None:
 def test_numbers_that_have_changed_since_are_shown_anew_and_nothing_is_done(
     account: Credential, operator: Client
 ) -> None:
-    """Without a witness; somebody stops one of the jobs while the page is read."""
+    """Without a complete record; somebody stops one of the jobs while the page is read."""
     jobs = [factories.campaign_with_job(size, of=account, status="DISPATCHED") for size in (20, 7)]
     with backup() as name, redis_lost_all():
         restore(name)
         page = operator.get(PAGE)
-        assert "There is no witness" in text(page) and "27 messages will be in doubt" in text(page)
+        assert "The record of calls is not complete" in text(page) and "27 messages will be in doubt" in text(page)
         actions.stop([jobs[1].pk], Actor("ann"))
         stale = operator.post(PAGE, form(page, "power failed"))
         assert "The numbers have changed" in text(stale) and "20 messages will be in doubt" in text(stale)

@@ -75,7 +75,7 @@ def test_nothing_is_called_before_a_person_has_said_so(sandbox: Sandbox) -> None
 
 
 def test_what_redis_let_through_since_is_in_doubt_and_nothing_else(sandbox: Sandbox) -> None:
-    """The witness names the calls: twelve of the first job; the rest of it and the other job go on."""
+    """Redis's record names the calls: twelve of the first job; the rest of it and the other job go on."""
     account = login(sandbox.url)
     sent(take_again(factories.campaign_with_job(2, of=account, status="DISPATCHED")))
     first = factories.campaign_with_job(12, of=account, status="DISPATCHED")
@@ -102,7 +102,7 @@ def test_calls_for_a_campaign_that_is_lost_altogether_are_counted(sandbox: Sandb
         assert (loss["calls"], loss["messages"]) == (7, 0) and sums() == {"accepted": 2}
 
 
-def test_without_a_witness_all_that_may_have_been_called_is_in_doubt_and_asked_about(sandbox: Sandbox) -> None:
+def test_without_a_complete_record_all_that_may_have_been_called_is_in_doubt_and_asked_about(sandbox: Sandbox) -> None:
     account = login(sandbox.url, lookup="strong", timeout=2)
     whole = factories.campaign_with_job(20, of=account, status="DISPATCHED")
     later = factories.campaign_with_job(10, of=account, status="RENDERED")

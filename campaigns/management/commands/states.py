@@ -25,8 +25,16 @@ SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 HEAD = """# States
 
-Made by `manage.py states` from campaigns/lifecycle.py and the models; a test keeps it fresh. Every status is written by
-one function, `lifecycle.move`, as a conditional UPDATE of this table."""
+Made by `manage.py states` from campaigns/lifecycle.py and the models; a test keeps it fresh. A job is created with its
+first status; one function, `lifecycle.move`, makes every change, as a conditional UPDATE by this table. *Who* is for
+readers: nothing checks it, but a change by a *person* increments the job's revision."""
+LEAVES_BEGIN = [
+    "[*] --> RENDERED: create for the night",
+    "[*] --> READY: create for a time, or to send now",
+    "[*] --> DISPATCHED: a request of the API",
+    "[*] --> ENQUEUED: a mailcaster cuts a child",
+]
+PARENTS_BEGIN = ["[*] --> P_QUEUED: a large request of the API"]
 
 
 class Command(BaseCommand):
@@ -44,9 +52,9 @@ def page() -> str:
     parts = [
         HEAD,
         "## Leaf jobs: small ones and children (documents 000, 001)",
-        *_moves(leaves, ["[*] --> RENDERED: create for the night", "[*] --> READY: create to send now"]),
+        *_moves(leaves, LEAVES_BEGIN),
         "## Parent jobs (document 003)",
-        *_moves(parents, []),
+        *_moves(parents, PARENTS_BEGIN),
         "## What users look up (document 000)",
         _table(("Word", "Statuses"), ([group, ", ".join(statuses)] for group, statuses in GROUPS.items())),
         "## Messages (document 001)",

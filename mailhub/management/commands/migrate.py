@@ -39,7 +39,7 @@ class Command(migrate.Command):
             if not options["force"]:
                 self._until_nobody_sends(options["wait"])
         except BaseException:
-            guard.reopen(before)
+            guard.undo_close(before)
             raise
         super().handle(*args, **options)
 
