@@ -6,6 +6,7 @@ these exchanges before the waiter sees the message, so `taken_back` restores the
 when the message is published. A delay is cut to whole seconds; the worker waits for the rest.
 """
 
+import re
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -25,6 +26,7 @@ from kombu.transport.native_delayed_delivery import (
 )
 
 ENTRANCE = level_name(MAX_LEVEL)
+BITS = re.compile(rf"^(?:[01]\.){{{MAX_NUMBER_OF_BITS_TO_USE},}}")  # of the seconds; more of them from 8.5 years on
 AGAIN = 60  # seconds; RabbitMQ may have been restarted without its queues
 
 
@@ -33,7 +35,7 @@ def taken_back(app: Celery, options: Mapping[str, Any]) -> dict[str, Any]:
     plain = dict(options)
     if getattr(plain.get("exchange"), "name", None) == ENTRANCE:
         del plain["exchange"]
-        plain["queue"] = _queue_of(app, plain.pop("routing_key").split(".", MAX_NUMBER_OF_BITS_TO_USE)[-1])
+        plain["queue"] = _queue_of(app, BITS.sub("", plain.pop("routing_key")))
     return plain
 
 

@@ -31,10 +31,12 @@ KNOWN = f"SELECT FROM campaigns_store s WHERE s.id = 1 AND {SAME} AND {FITS}"
 TAKEN_OVER = "the store was taken over: a person has to run manage.py recover_store"
 MIGRATING = "the tables are being migrated"
 ANOTHER = "the database was made by another version of mailhub"
+NEWER = "install that version again, on this machine too; an older one cannot use its tables"
 ANEW = (
     "tables of 0.1 cannot be migrated, so name a new, empty database in DATABASE_URL and run manage.py migrate; where"
     " mailhub brings its own PostgreSQL, `manage.py services reset` deletes the old one with all its mail"
 )
+SINCE_0_2 = ("campaigns", "0002_storage")
 OTHER_TABLES = "the schema does not match this version of the program: manage.py migrate, then start it again"
 
 
@@ -58,8 +60,10 @@ def another_version() -> str | None:
         if not cursor.fetchone()[0]:
             return None
         cursor.execute("SELECT app, name FROM django_migrations WHERE app = ANY(%s) ORDER BY id", [list(OURS)])
-        unknown = [f"{app}.{name}" for app, name in cursor.fetchall() if name not in migrations()[app]]
-    return f"{ANOTHER} (it has {unknown[-1]}): {ANEW}" if unknown else None
+        applied = cursor.fetchall()
+    unknown = [f"{app}.{name}" for app, name in applied if name not in migrations()[app]]
+    what = NEWER if SINCE_0_2 in applied else ANEW
+    return f"{ANOTHER} (it has {unknown[-1]}): {what}" if unknown else None
 
 
 ASK = f"SELECT {SAME}, {FITS}, s.tables = '' FROM campaigns_store s"

@@ -32,9 +32,12 @@ def delayed(app: Celery, queue: str, broker: str = "amqp://") -> dict[str, Any]:
     return delays.delayed(app, producer, {"queue": queue}, queue, now + timedelta(minutes=1), now)
 
 
+@pytest.mark.parametrize("seconds", [1, 3600, 2**28 - 1, 2**28, 2**32], ids=lambda seconds: f"{seconds}s")
 @pytest.mark.parametrize(("queue", "key"), [("video", "media.video"), ("plain", "plain"), ("unknown", "unknown")])
-def test_what_celery_sent_to_the_delay_exchanges_is_for_its_queue_again(shop: Celery, queue: str, key: str) -> None:
-    exchange = {"exchange": Exchange(delays.ENTRANCE, type="topic"), "routing_key": calculate_routing_key(3600, key)}
+def test_what_celery_sent_to_the_delay_exchanges_is_for_its_queue_again(
+    shop: Celery, queue: str, key: str, seconds: int
+) -> None:
+    exchange = {"exchange": Exchange(delays.ENTRANCE, type="topic"), "routing_key": calculate_routing_key(seconds, key)}
 
     assert delays.taken_back(shop, {**exchange, "priority": 3}) == {"queue": queue, "priority": 3}
 
