@@ -103,9 +103,14 @@ class Vendor(models.Model):
     )
     dispatch_at = models.TimeField(default=time(18, 0), help_text="Local time of the nightly dispatch (document 000)")
     time_zone = models.CharField(max_length=64, default=project_zone, validators=[known_zone])
-    weekdays = ArrayField(models.PositiveSmallIntegerField(), default=every_day, help_text="ISO weekdays: 1 is Monday")
+    weekdays = ArrayField(
+        models.PositiveSmallIntegerField(validators=[MinValueValidator(1), MaxValueValidator(7)]),
+        default=every_day,
+        help_text="ISO weekdays: 1 is Monday",
+    )
     catch_up = models.DurationField(
         default=timedelta(hours=6),
+        validators=[MinValueValidator(timedelta(minutes=1))],
         help_text="A missed nightly run still starts this late; then it is flagged.",
     )
     generation = models.PositiveBigIntegerField(
