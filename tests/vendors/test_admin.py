@@ -58,6 +58,15 @@ class TestVendor:
         admin_client.post("/admin/vendors/vendor/add/", form(settings='{"url": "http://a/", "concurrency": "3"}'))
         assert Vendor.objects.get(slug="v").settings == {"url": "http://a", "concurrency": 3}
 
+    @pytest.mark.parametrize(
+        ("field", "typed"), [("catch_up", "0"), ("catch_up", "-1:00:00"), ("weekdays", "1,8"), ("weekdays", "0")]
+    )
+    def test_what_the_command_refuses_of_a_night_is_refused_here(
+        self, admin_client: Client, field: str, typed: str
+    ) -> None:
+        page = admin_client.post("/admin/vendors/vendor/add/", form(**{field: typed}))
+        assert field in page.context["adminform"].form.errors and not Vendor.objects.exists()
+
     def test_only_the_changed_fields_are_written_for_the_pipeline_writes_others(self, admin_client: Client) -> None:
         row = factories.vendor("v", settings=URL)
         with CaptureQueriesContext(connection) as seen:
