@@ -20,8 +20,10 @@ NOT_OURS = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "RESULT_BACKEND", "HTTPS"
 FASTER = {"SWEEP_SECONDS": "1", "QUEUE_LOOK_SECONDS": "2", "LEASE_SECONDS": "60"}
 PREDECESSOR_SECONDS = 180.0  # how long to wait for the workers and servers of an earlier demo to end
 LOOK_SECONDS = 0.1
+AGAIN_SECONDS = 0.01
 LOCK, ENDING = "demo.lock", "ending"
 INTERRUPTED, TERMINATED = 130, 143
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -31,9 +33,7 @@ def own() -> Iterator[None]:
     Waits for an earlier demo that is still ending in this home. Raises EmbeddedError, with one sentence, if another
     one runs there. SIGTERM and SIGHUP end the demo like Ctrl-C.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # even where it was inherited as ignored
+    _heed_signals()
     for name in NOT_OURS:
         os.environ.pop(name, None)
     os.environ.update(FASTER)
@@ -54,7 +54,7 @@ def own() -> Iterator[None]:
 
 def only_end() -> None:
     """Ignore signals from here on: a second Ctrl-C would leave processes running. The next demo waits for this one."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (*ENDS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     with (
         suppress(OSError),
@@ -63,8 +63,30 @@ def only_end() -> None:
         file.write(f"{os.getpid()} {ENDING}\n")
 
 
-def _end(*_: object) -> None:
+def _heed_signals() -> None:
+    for number in ENDS:  # even where they were inherited as ignored
+        signal.signal(number, _end)
+    sys.unraisablehook = _end_again
+
+
+def _end(number: int, _: object = None) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(TERMINATED)
+
+
+def _end_again(dropped: "sys.UnraisableHookArgs") -> None:
+    """Sends a signal again whose exception Python has dropped; prints all other dropped exceptions as usual.
+
+    In a finalizer, a weak reference's callback or a handler at a fork nothing can be raised: the demo would go on as if
+    nobody had pressed Ctrl-C. A moment later, because here nothing can be raised either.
+    """
+    if not issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit):
+        sys.__unraisablehook__(dropped)
+        return
+    number = signal.SIGINT if issubclass(dropped.exc_type, KeyboardInterrupt) else signal.SIGTERM
+    signal.signal(signal.SIGALRM, lambda *_: _end(number))
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
 
 
 @contextmanager

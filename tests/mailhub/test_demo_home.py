@@ -32,6 +32,42 @@ except embedded.EmbeddedError as why:
 except KeyboardInterrupt:
     sys.exit(130)
 """
+# A signal whose handler runs where Python drops exceptions: it prints them and goes on.
+DROPS = """
+import gc, os, signal, sys, time, weakref
+from sandbox.demo import home
+class Finalizer:
+    def __del__(self):
+        os.kill(os.getpid(), NUMBER)
+class Watched:
+    pass
+class Cycle:
+    def __init__(self):
+        self.me = self
+    def __del__(self):
+        os.kill(os.getpid(), NUMBER)
+def finalizer():
+    Finalizer()
+def callback():
+    watched = Watched()
+    reference = weakref.ref(watched, lambda _: os.kill(os.getpid(), NUMBER))
+    del watched
+def collected():
+    Cycle()
+    gc.collect()
+def fork():
+    os.register_at_fork(before=lambda: os.kill(os.getpid(), NUMBER))
+    if not (child := os.fork()):
+        os._exit(0)
+    os.waitpid(child, 0)
+try:
+    with home.own():
+        PLACE()
+        print("goes on", flush=True)
+        time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
 STARTS_A_VENDOR = """
 import os, signal, sys
 import django
@@ -139,6 +175,16 @@ def test_what_a_killed_demo_started_is_waited_for(home: Path, start: Start) -> N
         demo = start(AT_HOME)
         demo.until("What an earlier demo started is still ending: waiting for it")
     demo.until("has its home")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
+@pytest.mark.parametrize("place", ["finalizer", "callback", "collected", "fork"])
+def test_a_signal_that_comes_where_python_drops_its_exception_ends_the_demo_too(
+    start: Start, place: str, number: signal.Signals, code: int
+) -> None:
+    demo = start(DROPS.replace("NUMBER", str(int(number))).replace("PLACE", place))
+    demo.ends_with(code)
+    assert demo.text() in ("", "goes on\n")
 
 
 @linux
