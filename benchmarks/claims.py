@@ -50,7 +50,7 @@ ONE, TWO = "mailhub, one process", "mailhub, two processes"
 BARE, USUAL = "bare aiohttp loop", "a task a message"
 CLAIMS = [
     Claim("HTTP sending, one process, all on", "bare aiohttp loop on uvloop", 0.6, 2, HTTP, ONE, BARE),
-    Claim("the same", "one Celery task a message, its best pool", 12, 40, HTTP, ONE, USUAL),
+    Claim("the same", "one Celery task a message, connections kept, its best pool", 12, 40, HTTP, ONE, USUAL),
     Claim("processor time of a call, our HTTP client alone", "aiohttp, the same calls", 0.5, 0.25,
           "Processor time of an HTTP", "mailhub's client", "aiohttp", at_most=True),
     Claim("two sender processes", "one", 1.5, 1.8, HTTP, TWO, ONE),
