@@ -38,14 +38,14 @@ def run(tmp_path: Path):
     """Run the suite that is given as source text as make test would; its exit code and what it said."""
 
     def run(source: str, *arguments: str) -> tuple[int, str]:
-        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:randomly -p no:cacheprovider\n")
+        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p xdist.plugin -p no:cacheprovider\n")
         (tmp_path / "test_toy.py").write_text(ONCE + source)
         ours = ("PYTEST_", "DJANGO_", "FAILED_TESTS_FILE")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         done = subprocess.run(
             [sys.executable, str(ROOT / "tests" / "run.py"), *arguments],
             cwd=tmp_path,
-            env=clean | {"PYTHONPATH": str(ROOT)},
+            env=clean | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
             timeout=280,
