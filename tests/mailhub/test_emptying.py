@@ -1,0 +1,72 @@
+"""After a test with transactions the rows are those that Django's own way would leave."""
+
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Group, Permission
+from django.contrib.contenttypes.models import ContentType
+from django.core.management import call_command
+from django.db import connection
+from django_celery_beat.models import PeriodicTask
+
+from campaigns.models import Message, OpsMessage, Store
+from tests import factories
+from tests.emptying import Emptying
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def rows() -> dict[str, int]:
+    """How many rows each table has."""
+    every = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]
+    return {model._meta.db_table: model._default_manager.count() for model in every}
+
+
+def contents() -> dict[str, Any]:
+    """What stands in the tables that are never empty, whatever numbers the rows have."""
+    with_permissions = Group.objects.values_list(
+        "name", "permissions__content_type__app_label", "permissions__codename"
+    )
+    return {
+        "types": sorted(ContentType.objects.values_list("app_label", "model")),
+        "permissions": sorted(Permission.objects.values_list("content_type__app_label", "codename")),
+        "groups": sorted(with_permissions),
+        "beat": sorted(PeriodicTask.objects.values_list("name", "task", "enabled")),
+        "store": Store.objects.values("system", "relation", "timeline", "adoptions", "noticed_at", "tables").get(),
+    }
+
+
+@pytest.fixture
+def emptying(django_db_setup: Emptying) -> Emptying:
+    return django_db_setup
+
+
+def test_what_one_test_left_is_gone_and_what_it_took_away_is_there(emptying: Emptying) -> None:
+    call_command("flush", verbosity=0, interactive=False)
+    by_django = rows(), contents()
+    emptying.put_back()
+    kept = rows(), contents()
+    assert kept == by_django
+    factories.campaign_with_job(3, status="SENDING")
+    Group.objects.filter(name="viewer").delete()
+    ContentType.objects.filter(model="job").delete()
+    Store.objects.update(tables="")
+    assert rows() != kept[0] and contents() != kept[1]
+    emptying.put_back()
+    assert (rows(), contents()) == kept
+
+
+def test_a_table_whose_rows_are_gone_is_as_short_as_a_new_one(emptying: Emptying) -> None:
+    factories.campaign_with_job(3, status="SENDING")
+    OpsMessage.objects.all().delete()
+    Message.objects.all().delete()
+    assert pages() > 0
+    emptying.put_back()
+    assert pages() == 0
+
+
+def pages() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_relation_size('campaigns_message') + pg_relation_size('campaigns_opsmessage')")
+        return int(cursor.fetchone()[0])
