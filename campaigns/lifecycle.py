@@ -17,6 +17,7 @@ from typing import Any
 
 from django.db import connection, models
 from django.db.models import F, QuerySet
+from django.db.models.functions import Now
 from django.db.transaction import TransactionManagementError
 from psycopg import AsyncConnection, AsyncCursor
 
@@ -170,6 +171,7 @@ def move(jobs: "QuerySet[Any]", verb: str, **sets: Any) -> int:
     also increments the job's revision, so that of two users who decide on the same revision exactly one succeeds.
     """
     step = MOVES[verb]
+    sets.setdefault("status_at", Now())
     if step.who == "person":
         sets.setdefault("revision", F("revision") + 1)
     return jobs.filter(status__in=step.sources).update(status=step.target, **sets)

@@ -25,6 +25,7 @@ from django.http import HttpResponse
 from django.shortcuts import resolve_url
 
 from mailhub.front.problems import API, Problem
+from mailhub.monitoring import endpoints as monitoring
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,9 @@ class Listener:
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        if scope.path in monitoring.ANSWERS:
+            await monitoring.answer(scope, protocol)
+            return
         try:
             if not self._serves(scope.path):
                 raise Problem("not-found", self._elsewhere)

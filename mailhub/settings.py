@@ -87,6 +87,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
 WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # threads for Django in each web process
 # Steps (campaigns/content/cost.py) that a sponsor's templates may take a minute: about ten seconds of a processor.
 RENDER_STEPS = int(environment.number("RENDER_STEPS", 40_000_000, most=1e12))
+METRICS_TOKEN = environment.text("METRICS_TOKEN")  # without one /metrics answers nobody
 BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # for a body to arrive; a large one at a minimal rate
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -147,6 +148,7 @@ CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
 }
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
+CELERY_BEAT_SYNC_EVERY = 1  # it writes down each task that it sends at once: /readyz reads from it that beat runs
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
 LOGGING = {

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
+from campaigns.tasks import WEBHOOKS
 from vendors import redis_clients
 from vendors.models import Vendor
 
@@ -80,6 +81,11 @@ def _tell(consumer: Any) -> None:
         redis_clients.register_worker(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
     except redis_clients.WorkerRegistryUnreachable as why:
         logger.debug("Redis is not told which queues are read: %s", why)
+
+
+def names() -> list[str]:
+    """All queues that workers have to read: the hub's, that of webhooks, and those of all vendors."""
+    return [settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS, *(vendor.queue for vendor in Vendor.objects.only("slug"))]
 
 
 def _vendors_queues() -> list[str]:

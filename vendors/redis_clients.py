@@ -31,6 +31,12 @@ def connect_async(url: str) -> AsyncRedis:
     return AsyncRedis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS, retry=retry)
 
 
+def try_to_write(url: str, seconds: float) -> None:
+    """Writes a key of no meaning. Raises RedisError if Redis does not answer, only reads, or has no memory left."""
+    with connect(url, seconds) as client:
+        client.set("mailhub:probe", 1, ex=60)
+
+
 KEY = "mailhub:readers"
 PATIENCE = 1.0  # seconds; timeout of the registry, for workers and pages
 

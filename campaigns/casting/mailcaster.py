@@ -48,9 +48,14 @@ class Rank:
 
     @property
     def condition(self) -> str:
-        """On rows j of a vendor. Statuses are literals, so that the planner walks the index job_pick in order."""
+        """On rows j of a vendor."""
+        return f"j.vendor_id = %(vendor)s AND {self.jobs}"
+
+    @property
+    def jobs(self) -> str:
+        """On rows j. Statuses are literals, so that the planner walks the index job_pick in order."""
         parent = "NOT NULL" if self.children else "NULL"
-        return f"j.vendor_id = %(vendor)s AND j.status IN {_sql_list(self.statuses)} AND j.parent_id IS {parent}"
+        return f"j.status IN {_sql_list(self.statuses)} AND j.parent_id IS {parent}"
 
 
 def _sql_list(statuses: Sequence[Status]) -> str:
@@ -97,17 +102,20 @@ def _sight(ranks: tuple[Rank, ...]) -> str:
     return f"SELECT {', '.join(seen)} FROM vendors_mailcaster m WHERE m.id = %(caster)s"
 
 
+UNCUT = "NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0)"
+# Of a vendor v and a credential l: calls may be made over it at that time.
+CALLABLE = """NOT v.paused AND NOT l.paused
+            AND coalesce(l.retry_after_until <= {now}, true) AND coalesce(l.rate_limited_until <= {now}, true)"""
 # A job past its deadline is taken whatever it waits for, so that it expires. Subqueries instead of joins: of a join the
 # planner may expect one row, and would then sort all waiting jobs instead of walking to the first one.
-PICK = """
+PICK = f"""
 SELECT j.*, (SELECT l.exclusive FROM vendors_credential l WHERE l.id = j.credential_id) AS exclusive,
     (SELECT c.send_at IS NOT NULL OR c.hours_from IS NOT NULL FROM campaigns_campaign c WHERE c.id = j.campaign_id)
         AS timed
 FROM campaigns_job j
-WHERE {rank} AND NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0) {passed_over} AND (
+WHERE {{rank}} AND {UNCUT} {{passed_over}} AND (
     SELECT (coalesce(j.not_before <= %(now)s, true) OR c.deadline <= %(now)s AND j.not_before > %(soon)s)
-        AND (c.deadline <= %(now)s OR NOT v.paused AND NOT l.paused
-            AND coalesce(l.retry_after_until <= %(now)s, true) AND coalesce(l.rate_limited_until <= %(now)s, true))
+        AND (c.deadline <= %(now)s OR {CALLABLE.format(now="%(now)s")})
     FROM campaigns_campaign c, vendors_credential l, vendors_vendor v
     WHERE c.id = j.campaign_id AND l.id = j.credential_id AND v.id = j.vendor_id
 )

@@ -83,6 +83,14 @@ def halted() -> str | None:
         return why_halted(*map(bool, cursor.fetchone() or (False, False, False)))
 
 
+def unfit() -> str | None:
+    """Why the tables are not those of this version of the program; None: they are."""
+    with connection.cursor() as cursor:
+        cursor.execute(ASK)
+        _, fits, migrating = map(bool, cursor.fetchone() or (False, False, True))
+        return why_halted(True, fits, migrating)
+
+
 ADOPT = f"""
 INSERT INTO campaigns_store (id, system, relation, timeline, adoptions, tables)
 SELECT 1, {SYSTEM}, 'campaigns_store'::regclass::oid::bigint, {TIMELINE}, 1, ''

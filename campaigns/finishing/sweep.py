@@ -11,6 +11,7 @@ from campaigns.claiming import rebuild
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.failover import queries as failover_queries
 from campaigns.finishing import finalizer
+from campaigns.forecast import streams
 from campaigns.lifecycle import Status
 from campaigns.models import Job
 from vendors.models import Mailcaster, Vendor
@@ -35,6 +36,8 @@ def sweep(lease: timedelta) -> Swept:
     """Does all that is overdue. Two sweeps at once do no harm: each step is a conditional statement."""
     if (why := failover_queries.notice()) is not None:
         log.warning("nothing is called: %s", why)
+    for alarm in streams.alarms(streams.of_vendors()):
+        log.warning("not sent: %s", alarm)
     recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover(job_id, lease)]
     if recovered:
         log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)

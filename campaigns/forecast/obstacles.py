@@ -135,6 +135,15 @@ def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
     return any(status in rank.statuses and rank.children == (job.parent_id is not None) for rank in ranks)
 
 
+def of_senders(queue: VendorQueue) -> str:
+    """Why no sender begins a job that nothing else keeps."""
+    if found := Obstacle(queue.halted) if queue.halted else _process(queue):
+        return found.reason
+    if queue.busy >= (queue.slots or 0):
+        return f"all {queue.slots} streams of the workers that read vendor.{queue.slug} are in use"
+    return "the workers' log has to tell"
+
+
 def _process(queue: VendorQueue) -> Obstacle | None:
     if queue.slots is None:
         return Obstacle("Redis cannot be reached")

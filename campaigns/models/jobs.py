@@ -196,6 +196,7 @@ class Job(models.Model):
     parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="children")
     mailcaster = models.ForeignKey(Mailcaster, on_delete=models.SET_NULL, null=True, blank=True, related_name="jobs")
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.RENDERED)
+    status_at = models.DateTimeField(null=True, editable=False, help_text="Since when; empty: since it was created")
     first_message = models.BigIntegerField()
     size = models.PositiveIntegerField()
     remaining = models.PositiveIntegerField(default=0, help_text="Of a parent: messages not yet cut into a child")

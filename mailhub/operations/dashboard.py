@@ -16,12 +16,13 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import progress
-from campaigns.forecast import eta, obstacles, queues
+from campaigns.forecast import eta, obstacles, queues, streams
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import Sponsors, VendorQueue
+from campaigns.forecast.streams import VendorStreams
 from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
-from campaigns.tasks import WEBHOOKS
+from mailhub import worker_queues
 from mailhub.operations.charts import WindowUsage, limits_of, meters
 from vendors import health
 from vendors.limits.values import Limit
@@ -49,8 +50,7 @@ def ask_workers(seconds: float = SECONDS) -> Workers:
     except OperationalError:
         return Workers(lost=True)
     read = {queue["name"] for queues in replies.values() for queue in queues}
-    wanted = [settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS, *(vendor.queue for vendor in Vendor.objects.only("slug"))]
-    return Workers(tuple(sorted(replies)), tuple(name for name in wanted if name not in read))
+    return Workers(tuple(sorted(replies)), tuple(name for name in worker_queues.names() if name not in read))
 
 
 COUNTED = 10_000
@@ -107,6 +107,17 @@ class Dashboard:
     last_minute: int
     attention: int
     parked: list[tuple[datetime, int]]
+    streams: list[VendorStreams]  # of all vendors; empty for a viewer who may not see how much mail there is
+    alarms: list[str]
+
+    @property
+    def running_streams(self) -> int:
+        return sum(one.running for one in self.streams)
+
+    @property
+    def jobs_waiting(self) -> int:
+        """Jobs that wait for a stream."""
+        return sum(one.waiting for one in self.streams)
 
     @property
     def parked_total(self) -> int:
@@ -144,9 +155,10 @@ class Dashboard:
 def read(sponsors: Sponsors = None) -> Dashboard:
     """The dashboard: totals of these sponsors' mail; limits, windows, health and parked tasks do not depend on them."""
     now = timezone.now()
-    today, last_minute = _today(now, sponsors)
+    today, last_minute = outcomes_today(now, sponsors)
     vendors = _vendors(now, today, sponsors)
     total = {name: sum(counts[name] for counts in today.values()) for name in TODAY}
+    found = streams.of_vendors() if sponsors is None else []
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
     return Dashboard(
         at=now,
@@ -156,6 +168,8 @@ def read(sponsors: Sponsors = None) -> Dashboard:
         last_minute=last_minute,
         attention=doubts.order_by()[: COUNTED + 1].count(),
         parked=_parked(now),
+        streams=found,
+        alarms=streams.alarms(found),
     )
 
 
@@ -222,7 +236,7 @@ def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None
     return "paused" if row.stopped and len(row.stopped) == len(logins) else ""
 
 
-def _today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:
+def outcomes_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:
     """Counts by vendor since midnight in the current time zone; and how many were accepted in the last whole minute."""
     midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
     minute = now.replace(second=0, microsecond=0) - timedelta(minutes=1)

@@ -98,7 +98,7 @@ class TestPulse:
         client.force_login(bob)
         seen = client.get("/admin/").context["pulse"]
         assert (seen.waiting, seen.attention, seen.running) == (10, 0, [])
-        today, _ = dashboard._today(minute, [velma.pk])
+        today, _ = dashboard.outcomes_today(minute, [velma.pk])
         assert today[vendor.pk]["accepted"] == 7
         (row,) = [row for row in seen.vendors if row.vendor == vendor]
         assert "(3 h " in row.ends, "the line is as long as it is"

@@ -21,15 +21,15 @@ SteadyClock is the clock of this process that is compared with Redis's.
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
 
-from vendors.limits.values import AcquireResult, Grant, Limit, Lost, Never, Paused, Scope, Skewed, Wait
+from vendors.limits.values import AcquireResult, Grant, Granted, Limit, Lost, Never, Paused, Scope, Skewed, Trail, Wait
 
 NOISE = 0.01  # seconds; two clocks are never read at exactly the same moment
 
@@ -86,24 +86,6 @@ __all__ = [
 SCRIPT = Path(__file__).with_name("window.lua").read_text()
 DRIFT = 0.001
 MARGIN_MOST = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """One grant in the trail. units: those that were not cancelled; at: Unix time in seconds."""
-
-    id: str
-    units: int
-    note: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Trail:
-    """The last grants of a vendor. cut: older ones were dropped."""
-
-    grants: tuple[Granted, ...]
-    cut: bool
 
 
 LedgerEntry = tuple[int, float, int]
@@ -199,6 +181,19 @@ class Throttle(_Script):
         """
         vendor, credential = (self._stamps(key, most) for key in _keys(scope.vendor_id, [scope.credential_id]))
         return vendor, credential
+
+    def counts(self, windows: Mapping[int, Iterable[float]]) -> dict[int, tuple[int, list[int]]]:
+        """For monitors: by vendor the places of calls in flight, and those in each of its windows (seconds)."""
+        now, lengths = time.time(), {vendor: [0.0, *seconds] for vendor, seconds in windows.items()}
+        pipe = self._redis.pipeline(transaction=False)
+        for vendor_id, seconds in lengths.items():
+            for since in seconds:
+                pipe.zcount(_keys(vendor_id, [])[0], f"({_micro(now - since)}", "(+inf")
+        try:
+            found = iter(pipe.execute())
+        except RedisError as error:
+            raise ThrottleUnreachable(str(error)) from error
+        return {vendor: (next(found), [next(found) for _ in seconds[1:]]) for vendor, seconds in lengths.items()}
 
     def granted(self, vendor_id: int, generation: int) -> Trail | None:
         """The vendor's grants that this run of Redis remembers, oldest first.

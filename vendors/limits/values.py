@@ -86,3 +86,21 @@ class Skewed:
 
 
 AcquireResult = Grant | Wait | Paused | Never | Lost | Skewed
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """One grant in the trail. units: those that were not cancelled; at: Unix time in seconds."""
+
+    id: str
+    units: int
+    note: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """The last grants of a vendor. cut: older ones were dropped."""
+
+    grants: tuple[Granted, ...]
+    cut: bool

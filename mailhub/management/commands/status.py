@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from time import sleep
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from campaigns.failover import guard
+from campaigns.forecast import streams
+from campaigns.forecast.streams import VendorStreams
 from mailhub.operations import charts, dashboard
 from vendors.management.output import PIPE_WIDTH, write_json
 
@@ -25,17 +27,24 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 class Command(BaseCommand):
     help = (
         "The operations page on a terminal: every vendor's limits, windows, queue and end, and the workers. "
-        "Exit codes: 0 shown, 1 the database does not answer, 2 usage."
+        "Exit codes: 0 shown, 1 the database does not answer or --check found something, 2 usage."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         how = parser.add_mutually_exclusive_group()
         how.add_argument("--watch", action="store_true", help="redraw every 2 seconds until Ctrl-C")
+        how.add_argument(
+            "--check", action="store_true", help="only what is wrong: jobs that could be sent and that no sender begins"
+        )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["json"]:
-            write_json(self.stdout, map(_facts, dashboard.read().vendors))
+            seen = dashboard.read()
+            running = {one.vendor_id: one for one in seen.streams}
+            write_json(self.stdout, (_facts(row, running[row.vendor.pk]) for row in seen.vendors))
+        elif options["check"]:
+            self._check()
         elif options["watch"]:
             self._watch()
         else:
@@ -44,6 +53,13 @@ class Command(BaseCommand):
             with console.capture() as text:
                 console.print(_page(dashboard.ask_workers(), console.width))
             self.stdout.write(text.get().rstrip())
+
+    def _check(self) -> None:
+        alarms = streams.alarms(streams.of_vendors())
+        for alarm in alarms:
+            self.stdout.write(alarm)
+        if alarms:
+            raise CommandError(f"{len(alarms)} {'vendor has' if len(alarms) == 1 else 'vendors have'} jobs that wait")
 
     def _watch(self) -> None:
         try:
@@ -75,7 +91,8 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         state.append("".join(f"\n{problem}" for problem in problems), style="default")
         table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
-    return Group(*halted, Text(_headline(seen, found)), table)
+    late = [Text(alarm, style="bold red") for alarm in seen.alarms]
+    return Group(*halted, *late, Text(_headline(seen, found)), table)
 
 
 def _headline(seen: dashboard.Dashboard, found: dashboard.Workers) -> str:
@@ -84,10 +101,15 @@ def _headline(seen: dashboard.Dashboard, found: dashboard.Workers) -> str:
         rest = len(found.unread) - NAMED
         at_work += f" (no worker reads {', '.join(found.unread[:NAMED])}{f' and {rest} more' if rest > 0 else ''})"
     return (
-        f"{timezone.localtime(seen.at):%H:%M:%S}  sending {len(seen.running):,} jobs, {seen.waiting:,} messages wait; "
+        f"{timezone.localtime(seen.at):%H:%M:%S}  {_streams(seen)}, {seen.waiting:,} messages wait; "
         f"today {seen.today['accepted']:,} sent, {seen.today['refused']:,} failed; "
         f"{seen.attention:,} need attention; {at_work}"
     )
+
+
+def _streams(seen: dashboard.Dashboard) -> str:
+    waiting = f" ({seen.jobs_waiting:,} wait for one)" if seen.jobs_waiting else ""
+    return f"{seen.running_streams:,} streams{waiting}"
 
 
 def _limits(row: dashboard.VendorRow) -> list[str]:
@@ -103,13 +125,17 @@ def _spark(values: list[int]) -> str:
     return "".join(BLOCKS[value * (len(BLOCKS) - 1) // most] for value in values) if most else ""
 
 
-def _facts(row: dashboard.VendorRow) -> dict[str, Any]:
+def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
     meters = [{"units": m.limit.units, "seconds": m.limit.seconds, "used": m.used} for m in row.meters]
     return {
         "vendor": row.vendor.slug,
         "limits": meters,
         "jobs": row.jobs,
         "waiting": row.waiting,
+        "streams": running.running,
+        "jobs_waiting": running.waiting,
+        "jobs_waiting_seconds": round(running.oldest, 1),
+        "jobs_late": running.late,
         "ends": row.ends,
         "apart": row.apart,
         "stopped": row.stopped,

@@ -1,0 +1,111 @@
+"""How many streams run, and which jobs wait for one although nothing else keeps them: for pages, monitors and alarms.
+
+A stream is a job that a sender sends. A job waits for one if a mailcaster has taken it and no sender has begun it, or
+if an idle mailcaster would take it now. Nothing takes longer there than a notification, so after LATE seconds something
+is wrong: too few senders, none for this vendor, or one that does not answer.
+
+One statement for all vendors. It reads the jobs that are with a sender, and of those that wait the oldest few.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from campaigns.casting.mailcaster import CALLABLE, ORDER, UNCUT, Rank
+from campaigns.failover import guard
+from campaigns.forecast import obstacles, queues
+
+LATE = 5.0  # seconds
+NEAR = 200  # oldest jobs of a vendor in each rank that are looked at
+
+# Of a job that an idle mailcaster would take. Jobs outside their sending hours count until one has looked at them; of
+# an exclusive credential's, those of the campaign that uses it (document 001).
+_TAKEABLE = f"""
+SELECT j.vendor_id, greatest(coalesce(j.status_at, j.dispatched_at, j.created_at),
+    j.not_before, l.retry_after_until, l.rate_limited_until) AS since
+FROM (SELECT DISTINCT vendor_id FROM idle WHERE kind IN ({{kinds}})) i CROSS JOIN LATERAL (
+    SELECT * FROM campaigns_job j WHERE j.vendor_id = i.vendor_id AND {{rank}} ORDER BY j.id LIMIT {NEAR}
+) j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
+WHERE {UNCUT} AND coalesce(j.not_before <= statement_timestamp(), true)
+    AND {CALLABLE.format(now="statement_timestamp()")}
+    AND NOT (l.exclusive AND EXISTS (SELECT FROM campaigns_job h
+        WHERE h.credential_id = j.credential_id AND h.campaign_id <> j.campaign_id
+            AND (h.status IN ('ENQUEUED', 'SENDING', 'RECOVERING', 'SENT', 'P_ASSIGNING', 'P_ASSIGNED')
+                OR h.status IN ('DISPATCHED', 'STOPPED') AND h.started_at IS NOT NULL)))
+"""
+
+
+def _takeable() -> str:
+    """For each rank the vendors whose idle mailcasters have it in their order."""
+    kinds: dict[Rank, list[str]] = {}
+    for kind, ranks in ORDER.items():
+        for rank in ranks:
+            kinds.setdefault(rank, []).append(f"'{kind}'")
+    parts = (_TAKEABLE.format(kinds=", ".join(names), rank=rank.jobs) for rank, names in kinds.items())
+    return " UNION ALL ".join(parts)
+
+
+# Between two jobs a mailcaster is idle for a moment, so one that is idle proves nothing as long as jobs of its vendor
+# come and go.
+READ = f"""
+WITH busy AS MATERIALIZED (
+    SELECT vendor_id, mailcaster_id, status, heartbeat_at, coalesce(status_at, heartbeat_at) AS since
+    FROM campaigns_job WHERE status IN ('ENQUEUED', 'SENDING', 'SENT', 'STOPPED')
+), idle AS MATERIALIZED (
+    SELECT DISTINCT m.vendor_id, m.kind FROM vendors_mailcaster m
+    JOIN vendors_vendor v ON v.id = m.vendor_id AND NOT v.paused
+    WHERE m.enabled AND EXISTS ({guard.KNOWN}) AND NOT EXISTS (
+        SELECT FROM busy b WHERE b.mailcaster_id = m.id AND b.status IN ('ENQUEUED', 'SENDING'))
+), active AS (
+    SELECT vendor_id FROM busy WHERE since > statement_timestamp() - %(late)s * interval '1 second'
+    UNION SELECT vendor_id FROM campaigns_job
+    WHERE finished_at > statement_timestamp() - %(late)s * interval '1 second'
+), waits AS (
+    SELECT vendor_id, extract(epoch FROM statement_timestamp() - since)::float8 AS seconds, true AS taken
+    FROM busy WHERE status = 'ENQUEUED'
+    UNION ALL SELECT vendor_id, extract(epoch FROM statement_timestamp() - since)::float8, false
+    FROM ({_takeable()}) takeable
+)
+SELECT v.id, v.slug, coalesce(s.running, 0), coalesce(w.waiting, 0), greatest(w.oldest, 0), coalesce(w.late, 0)
+FROM vendors_vendor v LEFT JOIN (
+    SELECT vendor_id, count(*) AS running FROM busy WHERE status IN ('SENDING', 'STOPPED')
+        AND heartbeat_at > statement_timestamp() - %(lease)s * interval '1 second' GROUP BY vendor_id
+) s ON s.vendor_id = v.id LEFT JOIN (
+    SELECT vendor_id, count(*) AS waiting, max(seconds) AS oldest, count(*) FILTER (
+        WHERE seconds > %(late)s AND (taken OR vendor_id NOT IN (SELECT vendor_id FROM active))) AS late
+    FROM waits GROUP BY vendor_id
+) w ON w.vendor_id = v.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class VendorStreams:
+    """running: streams; waiting: jobs that wait for one, oldest: the longest wait in seconds; late: those over LATE."""
+
+    vendor_id: int
+    slug: str
+    running: int
+    waiting: int
+    oldest: float
+    late: int
+
+
+def of_vendors() -> list[VendorStreams]:
+    """Of all vendors, by the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(READ, {"late": LATE, "lease": settings.LEASE_SECONDS})
+        return [VendorStreams(*row) for row in cursor.fetchall()]
+
+
+def alarms(found: Iterable[VendorStreams]) -> list[str]:
+    """A sentence for each vendor with jobs that are late, and why they are."""
+    late = [one for one in found if one.late]
+    seen = queues.of_vendors([one.vendor_id for one in late], timezone.now())
+    return [
+        f"vendor {one.slug}: {one.late:,} {'job' if one.late == 1 else 'jobs'} could be sent and no sender has begun "
+        f"for {one.oldest:.0f} s: {obstacles.of_senders(seen[one.vendor_id])}"
+        for one in late
+    ]

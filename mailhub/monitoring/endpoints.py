@@ -1,0 +1,136 @@
+"""/livez, /readyz and /metrics, answered before Django is asked, in the event loop of each process of `web` and `api`.
+
+So neither ALLOWED_HOSTS nor a redirect to HTTPS confuses a probe, which comes by an address and without TLS; and all
+three are answered while every thread for requests is busy. What may block runs in threads of its own: one at a time for
+each question, however many ask, and its answer serves all who ask soon after.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from mailhub.monitoring import metrics, probes
+
+log = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+FRESH = 1.0  # seconds for which an answer serves others
+PATIENCE = 3.0  # seconds for each part of /readyz; more than its own client waits
+ABANDONED = 60.0  # seconds
+SCRAPE_PATIENCE, SCRAPE_FRESH = 8.0, 2.0  # seconds; Prometheus waits for ten
+JSON, TEXT = "application/json", "text/plain; charset=utf-8"
+
+
+class MonitorAnswer(NamedTuple):
+    status: HTTPStatus
+    kind: str
+    body: bytes
+
+
+class BoundedQuestion(Generic[AnswerT]):
+    """A question that may block; its answer is kept for `fresh` seconds.
+
+    An answer that has not come within ABANDONED seconds is not waited for any more: its server may have vanished, and
+    another one have its address.
+    """
+
+    def __init__(self, ask: Callable[[], AnswerT], patience: float, fresh: float = FRESH) -> None:
+        self._ask, self._patience, self._fresh = ask, patience, fresh
+        self._answer: asyncio.Future[AnswerT | None] | None = None
+        self._again_at = 0.0
+
+    async def answer(self) -> AnswerT | None:
+        """None if there is no answer within `patience` seconds, or the question raises."""
+        now = time.monotonic()
+        if self._answer is None or now > self._again_at:
+            self._answer, self._again_at = asyncio.get_running_loop().create_future(), now + ABANDONED
+            threading.Thread(target=self._run, args=(self._answer,), name="monitoring", daemon=True).start()
+        asked = self._answer
+        await asyncio.wait([asked], timeout=self._patience)
+        return asked.result() if asked.done() else None
+
+    def _run(self, answer: "asyncio.Future[AnswerT | None]") -> None:
+        found = None
+        try:
+            found = self._ask()
+        except Exception as why:  # whatever a client of a server raises
+            log.info("monitoring: %s: %s", type(why).__name__, why)
+        with suppress(RuntimeError):  # the loop has ended
+            answer.get_loop().call_soon_threadsafe(self._set, answer, found)
+
+    def _set(self, answer: "asyncio.Future[AnswerT | None]", found: AnswerT | None) -> None:
+        answer.set_result(found)
+        if answer is self._answer:
+            self._again_at = time.monotonic() + self._fresh
+
+
+_scrape = BoundedQuestion(metrics.text, SCRAPE_PATIENCE, SCRAPE_FRESH)
+_parts = {parts: BoundedQuestion(check, PATIENCE) for parts, check in probes.CHECKS.items()}
+
+
+async def _livez(query: str, headers: Any) -> MonitorAnswer:
+    """The event loop runs. Nothing else is asked: a restart would not bring a lost server back."""
+    return MonitorAnswer(HTTPStatus.OK, TEXT, b"ok\n")
+
+
+async def _readyz(query: str, headers: Any) -> MonitorAnswer:
+    """Each part and what is wrong with it. A part that ?exclude= names is shown and does not count."""
+    left_out = {part for value in parse_qs(query).get("exclude", []) for part in value.split(",")}
+    if unknown := left_out.difference(probes.PARTS):
+        there = ", ".join(probes.PARTS)
+        return _json(
+            HTTPStatus.BAD_REQUEST, {"detail": f"no such part: {', '.join(sorted(unknown))} (there are {there})"}
+        )
+    answers = await asyncio.gather(*(question.answer() for question in _parts.values()))
+    faults = {
+        part: f"no answer within {PATIENCE:g} s, or a refusal" if found is None else found[part]
+        for parts, found in zip(_parts, answers, strict=True)
+        for part in parts
+    }
+    ready = not any(fault for part, fault in faults.items() if part not in left_out)
+    shown = {part: fault or "ok" for part, fault in faults.items()}
+    return _json(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, {"ready": ready, "parts": shown})
+
+
+def _json(status: HTTPStatus, facts: dict[str, Any]) -> MonitorAnswer:
+    return MonitorAnswer(status, JSON, json.dumps(facts, indent=1).encode() + b"\n")
+
+
+async def _metrics(query: str, headers: Any) -> MonitorAnswer:
+    """For whoever has METRICS_TOKEN: they tell who the vendors are and how much goes through them."""
+    if not settings.METRICS_TOKEN:
+        return MonitorAnswer(HTTPStatus.NOT_FOUND, TEXT, b"Set METRICS_TOKEN to have metrics.\n")
+    given = (headers.get("authorization") or "").encode()
+    if not hmac.compare_digest(given, f"Bearer {settings.METRICS_TOKEN}".encode()):
+        return MonitorAnswer(HTTPStatus.UNAUTHORIZED, TEXT, b"Authorization: Bearer METRICS_TOKEN\n")
+    text = await _scrape.answer()
+    if text is None:
+        return MonitorAnswer(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"Nothing was read in time.\n")
+    return MonitorAnswer(HTTPStatus.OK, CONTENT_TYPE_LATEST, text)
+
+
+ANSWERS: dict[str, Callable[[str, Any], Awaitable[MonitorAnswer]]] = {
+    "/livez": _livez,
+    "/readyz": _readyz,
+    "/metrics": _metrics,
+}
+
+
+async def answer(scope: Any, protocol: Any) -> None:
+    """Answers a request for one of the paths of ANSWERS; scope and protocol: RSGI's."""
+    if scope.method in ("GET", "HEAD"):
+        status, kind, body = await ANSWERS[scope.path](scope.query_string, scope.headers)
+    else:
+        status, kind, body = HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"GET\n"
+    protocol.response_bytes(status.value, [("content-type", kind), ("cache-control", "no-store")], body)

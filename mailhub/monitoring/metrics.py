@@ -1,0 +1,233 @@
+"""/metrics: what Prometheus is given, read from the rows and from Redis at each scrape.
+
+Nothing is counted in a process, so every process of every machine gives the same numbers, and one of them is scraped.
+No statement reads messages that nobody works on; those in doubt and calls to webhooks are counted up to MOST. Only
+vendors are a label, the oldest LABELLED by their slug and all others together, so the number of series is bounded
+whatever is sent.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from django.utils import timezone
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from campaigns import audit
+from campaigns.failover import guard
+from campaigns.forecast import obstacles, queues, streams
+from campaigns.forecast.queues import VendorQueue
+from campaigns.tasks import WEBHOOKS
+from mailhub.monitoring import probes
+from mailhub.operations import dashboard
+from vendors import redis_clients
+from vendors.limits.throttle import Throttle, ThrottleUnreachable
+
+LABELLED = 200
+OTHERS = "(others)"  # no slug
+MOST = 10_000
+
+_Windows = tuple[int, str, list[tuple[int, float]]]  # a vendor, its slug, and its limits: units, seconds
+COUNTED = f"""
+SELECT 'doubts', count(*) FROM (SELECT FROM campaigns_message WHERE in_doubt_at IS NOT NULL LIMIT {MOST}) one
+UNION ALL SELECT 'pending', count(*) FROM (
+    SELECT FROM campaigns_webhookcall WHERE next_at IS NOT NULL AND tries = 0 LIMIT {MOST}) one
+UNION ALL SELECT 'retrying', count(*) FROM (
+    SELECT FROM campaigns_webhookcall WHERE next_at IS NOT NULL AND tries > 0 LIMIT {MOST}) one
+UNION ALL SELECT state, count(*) FROM (
+    SELECT CASE WHEN NOT enabled THEN 'off' WHEN suspended_until > now() THEN 'suspended' ELSE 'on' END AS state
+    FROM campaigns_webhook
+) hook GROUP BY state
+"""
+
+
+def text() -> bytes:
+    """All metrics in Prometheus's text format."""
+    registry = CollectorRegistry()
+    registry.register(_Scrape())
+    return generate_latest(registry)
+
+
+class _Scrape:
+    """prometheus_client asks `collect`. What a server that is away would have said is missing; mailhub_up says so."""
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # nothing is asked when it is registered
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("mailhub_up", "Whether the part answered this scrape.", labels=["part"])
+        windows: list[_Windows] = []
+        try:
+            windows = _windows()
+            of_rows = list(_of_rows())
+        except (DatabaseError, InterfaceError):
+            up.add_metric(["database"], 0)
+        else:
+            up.add_metric(["database"], 1)
+            yield from of_rows
+        finally:
+            connection.close()
+        try:
+            of_redis = list(_of_redis(windows))
+        except (ThrottleUnreachable, redis_clients.WorkerRegistryUnreachable):
+            up.add_metric(["redis"], 0)
+        else:
+            up.add_metric(["redis"], 1)
+            yield from of_redis
+        yield up
+
+
+class _ByVendor:
+    """Sums by the label that a vendor has."""
+
+    def __init__(self, slugs: dict[int, str]) -> None:
+        oldest = sorted(slugs)[:LABELLED]
+        self._labels = {vendor: slugs[vendor] for vendor in oldest}
+
+    def label(self, vendor: int) -> str:
+        return self._labels.get(vendor, OTHERS)
+
+    def gauge(self, name: str, about: str, values: Iterable[tuple[int, float]], *, largest: bool = False) -> Metric:
+        """largest: of the vendors that share a label the largest value counts, else the sum."""
+        found: dict[str, float] = defaultdict(float)
+        for vendor, value in values:
+            label = self.label(vendor)
+            found[label] = max(found[label], value) if largest else found[label] + value
+        return _gauge(name, about, "vendor", found)
+
+
+def _gauge(name: str, about: str, label: str, values: dict[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=[label])
+    for one, value in values.items():
+        family.add_metric([one], value)
+    return family
+
+
+def _of_rows() -> Iterator[Metric]:
+    found = streams.of_vendors()
+    by = _ByVendor({one.vendor_id: one.slug for one in found})
+    yield by.gauge("mailhub_streams", "Jobs that a sender sends.", ((one.vendor_id, one.running) for one in found))
+    yield by.gauge(
+        "mailhub_jobs_waiting",
+        "Jobs that could be sent and wait for a sender.",
+        ((one.vendor_id, one.waiting) for one in found),
+    )
+    yield by.gauge(
+        "mailhub_jobs_waiting_oldest_seconds",
+        "For how long the first of them has waited.",
+        ((one.vendor_id, one.oldest) for one in found),
+        largest=True,
+    )
+    yield by.gauge(
+        "mailhub_jobs_late",
+        f"Those that no sender has begun within {streams.LATE:g} seconds.",
+        ((one.vendor_id, one.late) for one in found),
+    )
+    there = queues.of_vendors([one.vendor_id for one in found], timezone.now())
+    yield from _of_queues(by, there)
+    yield _outcomes(by)
+    yield from _counted()
+    yield GaugeMetricFamily("mailhub_halted", "Whether no call may start at any vendor.", float(bool(guard.halted())))
+    if sent_at := probes.beat_sent_at():
+        yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", "When beat sent its last task.", sent_at)
+    if last := audit.last():
+        breaches = sum(not check.ok for check in last[1])
+        yield GaugeMetricFamily("mailhub_audit_breaches", "Promises that the last audit found broken.", breaches)
+        yield GaugeMetricFamily("mailhub_audit_timestamp_seconds", "When the last audit ran.", last[0].timestamp())
+
+
+def _of_queues(by: _ByVendor, there: dict[int, VendorQueue]) -> Iterator[Metric]:
+    waiting = GaugeMetricFamily(
+        "mailhub_messages_waiting",
+        "Messages that have not been called: queued for the window, put off until a time of their own, or stopped.",
+        labels=["vendor", "state"],
+    )
+    sums: Counter[tuple[str, str]] = Counter()
+    for vendor, queue in there.items():
+        label = by.label(vendor)
+        sums[label, "queued"] += queue.queued
+        sums[label, "put_off"] += queue.put_off
+        sums[label, "stopped"] += queue.waiting - queue.queued - queue.put_off
+        sums[label, "night"] += queue.rendered
+    for labels, count in sums.items():
+        waiting.add_metric(labels, count)
+    yield waiting
+    yield by.gauge(
+        "mailhub_vendor_blocked",
+        "Whether nothing is called there until something changes: a pause, no worker, no mailcaster (status says why).",
+        ((vendor, float(obstacles.of_queue(queue) is not None)) for vendor, queue in there.items()),
+    )
+
+
+def _outcomes(by: _ByVendor) -> Metric:
+    family = CounterMetricFamily("mailhub_outcomes", "Outcomes of calls since midnight.", labels=["vendor", "outcome"])
+    today, _ = dashboard.outcomes_today(timezone.now(), None)
+    sums: Counter[tuple[str, str]] = Counter()
+    for vendor, counts in today.items():
+        for outcome in ("accepted", "refused", "in_doubt"):
+            sums[by.label(vendor), outcome] += counts[outcome]
+    for labels, count in sums.items():
+        family.add_metric(labels, count)
+    return family
+
+
+def _counted() -> Iterator[Metric]:
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTED)
+        found = defaultdict(int, cursor.fetchall())
+    about = f"Messages in doubt; {MOST:,} are {MOST:,} or more."
+    yield GaugeMetricFamily("mailhub_messages_in_doubt", about, found["doubts"])
+    about = f"Calls to webhooks that wait for their first try, or for another one; {MOST:,} are {MOST:,} or more."
+    tried = {state: float(found[state]) for state in ("pending", "retrying")}
+    yield _gauge("mailhub_webhook_calls", about, "state", tried)
+    states = {state: float(found[state]) for state in ("on", "suspended", "off")}
+    yield _gauge("mailhub_webhooks", "Webhooks.", "state", states)
+
+
+WINDOWS = """
+SELECT v.id, v.slug, coalesce(json_agg(json_build_array(l.units, l.seconds)) FILTER (WHERE l.id IS NOT NULL), '[]')
+FROM vendors_vendor v LEFT JOIN vendors_ratelimit l ON l.vendor_id = v.id AND l.credential_id IS NULL GROUP BY v.id
+"""
+
+
+def _windows() -> list[_Windows]:
+    with connection.cursor() as cursor:
+        cursor.execute(WINDOWS)
+        return list(cursor.fetchall())
+
+
+def _of_redis(rows: list[_Windows]) -> Iterator[Metric]:
+    by = _ByVendor({vendor: slug for vendor, slug, _ in rows})
+    counts = _throttle(settings.REDIS_URL).counts(
+        {vendor: [seconds for _, seconds in limits] for vendor, _, limits in rows}
+    )
+    in_flight = ((vendor, counts[vendor][0]) for vendor, _, _ in rows)
+    yield by.gauge("mailhub_calls_in_flight", "Permits held by calls that have not ended, in units.", in_flight)
+    used = GaugeMetricFamily("mailhub_window_used", "Units in the limit's window.", labels=["vendor", "seconds"])
+    limit = GaugeMetricFamily("mailhub_window_limit", "Units that it may hold.", labels=["vendor", "seconds"])
+    for vendor, _, limits in rows:
+        if (label := by.label(vendor)) == OTHERS:
+            continue
+        for (units, seconds), now in zip(limits, counts[vendor][1], strict=True):
+            used.add_metric([label, f"{seconds:g}"], now)
+            limit.add_metric([label, f"{seconds:g}"], units)
+    yield from (used, limit)
+    yield from _workers(by, rows)
+
+
+def _workers(by: _ByVendor, rows: Iterable[_Windows]) -> Iterator[Metric]:
+    there = redis_clients.registered_workers(settings.REDIS_URL)
+    slots = ((row[0], sum(w.slots for w in redis_clients.workers_reading(f"vendor.{row[1]}", there))) for row in rows)
+    about = "Streams that the workers which read the vendor's queue can carry, those of other vendors included."
+    yield by.gauge("mailhub_streams_limit", about, slots, largest=True)
+    ours = (settings.CELERY_TASK_DEFAULT_QUEUE, WEBHOOKS)
+    reading = {queue: float(len(redis_clients.workers_reading(queue, there))) for queue in ours}
+    yield _gauge("mailhub_queue_workers", "Workers that read the queue.", "queue", reading)
+
+
+@cache
+def _throttle(url: str) -> Throttle:
+    return Throttle(redis_clients.connect(url, probes.SECONDS))
