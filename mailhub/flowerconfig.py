@@ -1,12 +1,18 @@
-"""Flower's settings, read by `celery flower --conf=mailhub/flowerconfig.py`. Celery has set Django up by then.
+"""Flower's settings, read by `celery flower --conf=mailhub/flowerconfig.py`.
 
-Flower listens on loopback, needs a password, and keeps its history in a file in MAILHUB_HOME.
+Flower listens on loopback, needs a password, and keeps its history in a file in MAILHUB_HOME. It asks the workers which
+queues they read at its own start only; here the rows tell, so that its Broker page has those of new vendors, too.
 """
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
 
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from flower.views import BaseHandler
 
 if ":" not in os.environ.get("FLOWER_BASIC_AUTH", ""):
     sys.exit("Flower does not start open to everybody: set FLOWER_BASIC_AUTH to user:password (`up` makes one)")
@@ -21,3 +27,26 @@ db = str(settings.MAILHUB_HOME / "flower")
 state_save_interval = 30_000  # milliseconds; a kill -9 loses so much of the history
 max_tasks = 10_000
 tasks_columns = "name,args,state,received,runtime,worker"
+
+PATIENCE = 3.0  # seconds for PostgreSQL, for which all of Flower waits
+_asked_at_start = BaseHandler.get_active_queue_names
+_outside = ThreadPoolExecutor(1)  # of the event loop, in which Django reads no rows
+
+
+def _queue_names(handler: Any) -> list[str]:
+    known = set(_asked_at_start(handler))
+    with suppress(TimeoutError, DatabaseError, InterfaceError):
+        known.update(_outside.submit(_read_names).result(PATIENCE))
+    return sorted(known)
+
+
+def _read_names() -> list[str]:
+    from mailhub import worker_queues  # by now Django knows its models
+
+    try:
+        return worker_queues.names()
+    finally:
+        connection.close()
+
+
+BaseHandler.get_active_queue_names = _queue_names

