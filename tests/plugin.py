@@ -23,7 +23,21 @@ from hypothesis import HealthCheck, settings
 from mailhub import embedded
 
 PREFIX = "mailhub-test-"
-LONG = ("test_demo.py", "test_up.py", "test_000_print_dispatch.py", "tests/faults/", "tests/browser/", "tests/front/")
+# Parts of the names of files and folders, those that take longest first.
+LONG = (
+    *(
+        "test_29_",
+        "test_000_",
+        "test_demo.py",
+        "test_01_",
+        "browser/test_operations.py",
+        "test_failover.py",
+        "test_doors.py",
+    ),
+    *("tests/browser/", "tests/faults/", "tests/interleaving/", "test_run_policy.py", "test_masked_fields.py"),
+    *("test_answers_about", "test_slow_", "test_up.py", "tests/front/", "tests/seeds/", "tests/waiter/"),
+    *("tests/properties/", "tests/mailhub/"),
+)
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 # Of property tests: the same examples each time, at night other ones. A slow machine is no fault.
 _calm = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))

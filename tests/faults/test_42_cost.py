@@ -162,7 +162,7 @@ def test_42_a_limit_that_is_lowered_meanwhile_holds_by_segments(sandbox: Sandbox
     job = of_two_segments(60, account)
     with being_sent(job):
         calls(sandbox, 10)
-        RateLimit.objects.filter(vendor=account.vendor).update(units=4)
+        RateLimit.objects.filter(vendor=account.vendor).update(units=8)
     job = send_the_rest(job)
     assert job.accepted == 60 and job.units == 120
     assert judge(sandbox.books(), windows=[(20, 1.0, None)]) == []

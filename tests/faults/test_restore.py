@@ -153,5 +153,6 @@ def test_a_sender_from_before_the_takeover_claims_nothing_after_it(sandbox: Sand
         recover(since=timezone.now().isoformat())  # as a person says it of a copy of the disk
         assert sending.result().left
     sandbox.settings(latency_ms=0.0)
+    Job.objects.update(not_before=None)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums()["accepted"] + sums()["in doubt"] == many

@@ -64,6 +64,7 @@ def test_a_sender_whose_answers_the_schema_refuses_calls_nobody_else_and_keeps_w
     assert sums()["accepted"] == len(sandbox.books().entries)
     assert Job.objects.get(pk=job.pk).waits_for == guard.OTHER_TABLES
     sandbox.settings(latency_ms=0.0)
+    Job.objects.update(not_before=None)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
 
@@ -82,6 +83,7 @@ def test_tables_of_another_version_stop_every_sender_before_its_next_claim(sandb
     assert casting_queries.lock(factories.caster(other.vendor).pk) is None, "nothing is taken either"
     Store.objects.update(tables=ours)
     sandbox.settings(latency_ms=0.0)
+    Job.objects.update(not_before=None)
     send_the_rest(job)
     assert judge(sandbox.books(), final=False) == []
 
@@ -136,5 +138,6 @@ def test_migrate_that_waits_lets_open_calls_end_and_leaves_no_doubt(sandbox: San
             migrating.result()
         assert sums()["in doubt"] == 0 and sums()["waiting"] > 0 and guard.halted() is None
     sandbox.settings(latency_ms=0.0)
+    Job.objects.update(not_before=None)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
