@@ -48,7 +48,26 @@ REACHING = "Reaching the limit"
 COST, FIRST = "Cost of a message by", "Start to first message"
 ONE, TWO = "mailhub, one process", "mailhub, two processes"
 BARE, USUAL = "bare aiohttp loop", "a task a message"
+AS_RUN, AS_RUN_SMTP = "As people run it, HTTP, ", "As people run it, SMTP, "
+LETTER, BESIDE = "One letter at an idle hub", "Beside slow vendors: a single letter"
 CLAIMS = [
+    Claim("as people run it, HTTP, to the last arrival", "bare aiohttp loop on uvloop", 2, 2, AS_RUN, "mailhub", BARE),
+    Claim("the same", "River (Go), one job row a message, 200 workers", 1.5, 1.5, AS_RUN, "mailhub", "River"),
+    Claim("the same", "one Celery task a message, connections kept", 25, 25, AS_RUN, "mailhub", USUAL),
+    Claim("as people run it, SMTP, to the last arrival", "`smtp-source -d`", 0.35, 0.35, AS_RUN_SMTP, "mailhub",
+          "smtp-source"),
+    Claim("one letter at an idle hub, from the API's 202 to the vendor: half", "-", 60, 60, LETTER, "half", "", "ms",
+          at_most=True),
+    Claim("the same: 99 %", "-", 250, 250, LETTER, "99 %", "", "ms", at_most=True),
+    Claim("the command that sends one letter, from start to return", "-", 1.2, 1.2, "The command that sends",
+          "send_campaign", "", "s", at_most=True),
+    Claim("beside 20 slow, 10 late, 5 down and 5 paused vendors a letter to an idle one: half", "-", 1, 1, BESIDE,
+          "half", "", "s", at_most=True),
+    Claim("the same: 99 %", "-", 3, 3, BESIDE, "99 %", "", "s", at_most=True),
+    Claim("the fast vendors together beside them", "the fast vendors alone", 0.9, 0.9, "Fast vendors", "beside",
+          "alone"),
+    Claim("PostgreSQL connections of a sender process then, at most", "-", 9, 9, "Beside slow vendors: connections",
+          "of one", "", "connections", at_most=True, always=True),
     Claim("HTTP sending, one process, all on", "bare aiohttp loop on uvloop", 0.6, 2, HTTP, ONE, BARE),
     Claim("the same", "one Celery task a message, connections kept, its best pool", 12, 40, HTTP, ONE, USUAL),
     Claim("processor time of a call, our HTTP client alone", "aiohttp, the same calls", 0.5, 0.25,

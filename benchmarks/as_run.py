@@ -1,0 +1,248 @@
+"""Messages a second as people run it: `up` with the shipped Procfile, a list from a file, a receiver outside.
+
+`python -m benchmarks.as_run [messages] [rounds] [mails]`. The vendor is added by command, with the mailcasters and the
+connections that it has by default and a limit that never binds; the list is a CSV file, sent by `send_campaign --at
+now`. The receiver (benchmarks/sink.py) must have had every recipient exactly once. The clock starts when the campaign
+is given to the mailcasters; it stops at the last arrival, and once more at the campaign's end.
+
+Yardsticks of the same rounds, to the same receiver: a bare aiohttp loop; River, whose jobs are stored before; one
+Celery task a message with its connections kept, whose queue is full before its worker starts. For SMTP smtp-source -d,
+which sends one mail at a time over each of its connections, to the same smtp-sink.
+"""
+
+import csv
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from benchmarks import river_queue, sink, smtp, smtp_sink
+from benchmarks.installation import Installation, end_at_sigterm, process_seconds, wall_to_monotonic
+from benchmarks.recipients import BODY, SUBJECT
+from benchmarks.results import keep
+from benchmarks.stage import console, in_turns, numbers, ratio, show, stage
+from benchmarks.yardsticks import bare_aiohttp
+from tests.waiting import wait_until
+
+WARM = 500  # messages before the measured ones, to a vendor of the same kind
+NEVER_BINDS = "1000000/1"
+SHARE = 20  # a task a message gets a twentieth of the messages, or the run would take an hour
+POOL = ("prefork", 8)  # its best one (benchmarks.sending)
+LOOK = 0.05  # seconds between two looks whether the campaign has ended
+LONGEST = 600.0  # seconds that a campaign may take
+MAILHUB, ENDED = "mailhub", "mailhub, to the campaign's end"
+BARE, RIVER, USUAL, SOURCE = "bare aiohttp loop", "River", "a task a message", "smtp-source -d"
+Costs = dict[str, list[float]]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What the rounds of mailhub came to, besides its rate. costs: us of a processor a message, by part."""
+
+    to_end: list[float] = field(default_factory=list)
+    times: Costs = field(default_factory=dict)
+    costs: Costs = field(default_factory=dict)
+
+    def keep(self, title: str) -> None:
+        for what, unit, rows in (("times", "s", self.times), ("processor time of a message", "us", self.costs)):
+            keep(f"{title}: {what}", unit, rows)
+            console.print(f"{title}: {what}")
+            for name, values in rows.items():
+                console.print(f"  {name:55} {statistics.median(values):8.2f} {unit}")
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A campaign that has ended. Times are of the monotonic clock; seconds: processor time by part."""
+
+    typed: float
+    began: float
+    ended: float
+    seconds: dict[str, float]
+
+
+def write_list(file: Path, recipients: list[str]) -> None:
+    with file.open("w", newline="") as rows:
+        writer = csv.writer(rows)
+        writer.writerow(["email", "name"])
+        writer.writerows((recipient, "Ann") for recipient in recipients)
+
+
+class Lists:
+    """The files that a person would have: a body, and a list of each size."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.body = folder / "body.txt"
+        self.body.write_text(BODY)
+
+    def of(self, messages: int) -> Path:
+        file = self._folder / f"{messages}.csv"
+        if not file.exists():
+            write_list(file, [f"person{number}@example.org" for number in range(messages)])
+        return file
+
+    def to(self, recipient: str) -> Path:
+        write_list(file := self._folder / "single.csv", [recipient])
+        return file
+
+    def order(self, vendor: str, file: Path, when: str = "now") -> list[str]:
+        """The command that stores the campaign."""
+        content = ["--subject", SUBJECT, "--body", str(self.body)]
+        return ["send_campaign", str(file), "--sponsor", "Velma", "--vendor", vendor, *content, "--at", when]
+
+
+def deliver(at: Installation, lists: Lists, vendor: str, messages: int) -> Campaign:
+    from campaigns.models import Job
+
+    before, typed = at.seconds(), time.monotonic()
+    job_id = at.asked(*lists.order(vendor, lists.of(messages)))["job"]
+    ours = Job.objects.filter(pk=job_id, finished_at__isnull=False)
+    job = wait_until(ours.first, "the campaign ends", LONGEST, LOOK)
+    after = at.seconds()
+    assert job.accepted == messages, f"{job.status}: {job.accepted} accepted of {messages}"
+    assert job.finished_at
+    shift, began = wall_to_monotonic(), job.dispatched_at or job.created_at
+    seconds = {part: after[part] - spent for part, spent in before.items()}
+    return Campaign(typed, began.timestamp() + shift, job.finished_at.timestamp() + shift, seconds)
+
+
+def mailhub(lists: Lists, vendor: str, messages: int, result: Measured, receiver: Any) -> float:
+    """Messages a second; `receiver` tells its process, forgets, and says when the first, most and last arrived."""
+    at = Installation()
+    with at.up():
+        deliver(at, lists, vendor, WARM)
+        receiver.forget()
+        busy = receiver.seconds()
+        campaign = deliver(at, lists, vendor, messages)
+        spent = {**campaign.seconds, "receiver": receiver.seconds() - busy}
+    first, most, last = receiver.arrivals(messages)
+    result.to_end.append(messages / (campaign.ended - campaign.began))
+    times = {
+        "from the command's start to the campaign's": campaign.began - campaign.typed,
+        "from the campaign's start to the first call": first - campaign.began,
+        "from the arrival of 99 % to the last arrival": last - most,
+        "from the last arrival to the campaign's end": campaign.ended - last,
+        "from the command's start to the last arrival": last - campaign.typed,
+    }
+    for name, value in times.items():
+        result.times.setdefault(name, []).append(value)
+    for name, value in {**spent, "all parts": sum(spent.values())}.items():
+        result.costs.setdefault(name, []).append(1e6 * value / messages)
+    return messages / (last - campaign.began)
+
+
+class HttpReceiver:
+    """Where mailhub's vendor of that name is, at the sink."""
+
+    def __init__(self, where: sink.Sink, name: str) -> None:
+        self._where, self._name = where, name
+        self.fullest: list[float] = []
+
+    def forget(self) -> None:
+        self._where.forget(self._name)
+
+    def seconds(self) -> float:
+        return process_seconds(self._where.process.pid)
+
+    def arrivals(self, messages: int) -> tuple[float, float, float]:
+        """When the first came, when 99 % had come, when the last came; each recipient exactly once."""
+        facts = self._where.facts(self._name, messages)
+        self.fullest.append(facts["fullest_second"])
+        return facts["first"], facts["most"], facts["last"]
+
+
+class SmtpReceiver:
+    """smtp-sink. Each of the rows is accepted, so as many mails as rows means that each recipient had one."""
+
+    def __init__(self, relay: smtp_sink.SmtpSink) -> None:
+        self._relay = relay
+
+    def forget(self) -> None:
+        self._relay.begin()
+
+    def seconds(self) -> float:
+        return process_seconds(self._relay.process.pid)
+
+    def arrivals(self, messages: int) -> tuple[float, float, float]:
+        if self._relay.count != messages:
+            raise SystemExit(f"{messages:,} mails were accepted, but {self._relay.count:,} arrived")
+        most = next(at for count, at in self._relay.times if count >= 0.99 * messages)
+        return self._relay.first(), most, self._relay.last()
+
+
+def aiohttp_loop(where: sink.Sink, messages: int) -> float:
+    began = time.monotonic()
+    uvloop.run(bare_aiohttp(where.url("aiohttp"), messages))
+    facts = where.facts("aiohttp", messages)
+    where.forget("aiohttp")
+    return messages / (facts["last"] - began)
+
+
+def a_task_a_message(lists: Lists, where: sink.Sink, messages: int) -> float:
+    """From its first arrival: neither the start of its worker nor the filling of its queue counts."""
+    from django.utils import timezone
+
+    from benchmarks import naive
+    from campaigns.models import Job
+
+    never = (timezone.now() + timedelta(days=30)).isoformat()  # mailhub is not to send these rows
+    stored = Installation().asked(*lists.order("letters", lists.of(messages), never))
+    job = Job.objects.get(pk=stored["job"])
+    naive.publish(range(job.first_message, job.end), where.url("tasks"))
+    with naive.worker(*POOL) as lives:
+        wait_until(lambda: lives() and where.count("tasks") == messages, "all is sent", LONGEST, LOOK)
+    facts = where.facts("tasks", messages)
+    where.forget("tasks")
+    return messages / (facts["last"] - facts["first"])
+
+
+def main() -> None:
+    messages, rounds, mails = numbers(50_000, 5, 20_000)
+    end_at_sigterm()
+    http, relayed, other = Measured(), Measured(), Measured()
+    with stage(), sink.running() as where, smtp_sink.running() as relay, tempfile.TemporaryDirectory() as folder:
+        lists, program = Lists(Path(folder)), river_queue.build(Path(folder))
+        letters = HttpReceiver(where, "letters")
+        at = Installation()
+        order = ["vendor", "add", "letters", "--adapter", "http", "--limit", NEVER_BINDS]
+        at.manage(*order, "--set", f"url={where.url('letters')}")
+        rows: dict[str, Callable[[], float]] = {
+            MAILHUB: lambda: mailhub(lists, "letters", messages, http, letters),
+            BARE: lambda: aiohttp_loop(where, messages),
+            USUAL: lambda: a_task_a_message(lists, where, messages // SHARE),
+        }
+        if program:
+            rows[RIVER] = lambda: river_queue.run(program, where, messages, other.costs)
+        rates = in_turns(rows, rounds)
+        http_rates = {MAILHUB: rates.pop(MAILHUB), ENDED: http.to_end, **rates}
+        if relay:
+            login = ["host=127.0.0.1", f"port={relay.port}", "tls=none", f"sender={smtp.ORIGIN}"]
+            at.manage("vendor", "add", "mails", "--adapter", "smtp", "--limit", NEVER_BINDS, "--set", *login)
+            mail = {
+                MAILHUB: lambda: mailhub(lists, "mails", mails, relayed, SmtpReceiver(relay)),
+                SOURCE: lambda: smtp_sink.source(relay, mails, smtp.size()),
+            }
+            rates = in_turns(mail, rounds)
+            smtp_rates = {MAILHUB: rates.pop(MAILHUB), ENDED: relayed.to_end, **rates}
+    show(f"As people run it, HTTP, {messages:,} messages", http_rates, BARE)
+    http.keep("As people run it, HTTP")
+    keep("As people run it, HTTP: fullest second at the receiver", "calls", {MAILHUB: letters.fullest})
+    if program:
+        keep("River: processor time of a message", "us", other.costs)
+        console.print(f"mailhub sends {ratio(http_rates[MAILHUB], http_rates[RIVER]):.2f} x as fast as River")
+        console.print({part: round(statistics.median(spent)) for part, spent in other.costs.items()})
+    console.print(f"and {ratio(http_rates[MAILHUB], http_rates[USUAL]):.1f} x as fast as one Celery task a message")
+    if relay:
+        show(f"As people run it, SMTP, {mails:,} mails of {smtp.size()} bytes", smtp_rates, SOURCE)
+        relayed.keep("As people run it, SMTP")
+
+
+if __name__ == "__main__":
+    main()

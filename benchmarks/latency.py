@@ -1,0 +1,81 @@
+"""How soon one letter is called at an idle hub, and how soon the command that sends one returns.
+
+`python -m benchmarks.latency [letters] [commands]`. `up` runs the shipped Procfile. Letters come over the API, one
+every third of a second, so that each finds an idle hub; timed from the 202 to the vendor's receipt. The command is
+`send_campaign` with a list of one recipient, from its start to its return; beside it, in turns, what the interpreter
+and Django's set-up take of that: `python -c pass`, and `manage.py version`, which needs no database.
+"""
+
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import sink
+from benchmarks.as_run import Lists
+from benchmarks.installation import PROJECT, Installation, end_at_sigterm
+from benchmarks.letters import ApiClient
+from benchmarks.results import keep
+from benchmarks.stage import console, in_turns, numbers, stage
+from tests.waiting import wait_until
+
+WARM = 10  # letters before the measured ones
+BETWEEN = (0.2, 0.45)  # seconds between two letters, evenly spread, so that no clock of ours is in step with them
+VENDOR = "letters"
+
+
+def milliseconds(at: Installation, where: sink.Sink, letters: int) -> list[float]:
+    """From each 202 to the letter's arrival."""
+    client, accepted = ApiClient(at), dict[str, float]()
+    for number in range(WARM + letters):
+        recipient = f"single{number}@example.org"
+        accepted[recipient] = client.send(VENDOR, recipient)
+        time.sleep(random.uniform(*BETWEEN))
+    client.close()
+    wait_until(lambda: where.count(VENDOR) == WARM + letters, "all letters arrive")
+    where.facts(VENDOR, WARM + letters)
+    arrived = dict(where.each(VENDOR))
+    return [1000 * (arrived[one] - moment) for one, moment in list(accepted.items())[WARM:]]
+
+
+def seconds(run: Callable[[], object]) -> float:
+    began = time.monotonic()
+    run()
+    return time.monotonic() - began
+
+
+def commands(at: Installation, lists: Lists) -> dict[str, Callable[[], float]]:
+    one = lists.order(VENDOR, lists.of(1))
+    interpreter = [sys.executable, "-c", "pass"]
+    return {
+        "send_campaign, one recipient": lambda: seconds(lambda: at.manage(*one)),
+        "manage.py version": lambda: seconds(lambda: at.manage("version")),
+        "python -c pass": lambda: seconds(lambda: subprocess.run(interpreter, cwd=PROJECT, check=True)),
+    }
+
+
+def main() -> None:
+    letters, rounds = numbers(200, 10)
+    end_at_sigterm()
+    with stage(), sink.running() as where, tempfile.TemporaryDirectory() as folder:
+        at = Installation()
+        with at.up():
+            at.manage("vendor", "add", VENDOR, "--adapter", "http", "--set", f"url={where.url(VENDOR)}")
+            waits = milliseconds(at, where, letters)
+            times = in_turns(commands(at, Lists(Path(folder))), rounds)
+    places = statistics.quantiles(waits, n=100)
+    within = {"half within": [places[49]], "99 % within": [places[98]], "longest": [max(waits)]}
+    keep("One letter at an idle hub, from the 202 to the vendor", "ms", within)
+    keep("The command that sends one letter, from its start to its return", "s", times)
+    for name, values in within.items():
+        console.print(f"{letters} letters over the API, from the 202 to the vendor: {name} {values[0]:,.1f} ms")
+    for name, values in times.items():
+        console.print(f"{name:30} {statistics.median(values):6.2f} s ({min(values):.2f}..{max(values):.2f})")
+
+
+if __name__ == "__main__":
+    main()

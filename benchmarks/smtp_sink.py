@@ -1,0 +1,82 @@
+"""Postfix's smtp-sink as a relay outside, which takes every mail and counts; and smtp-source, which sends to it.
+
+smtp-sink knows no recipients. But a message that mailhub's rows call accepted arrived at least once: where as many
+mails arrived as rows were accepted, each arrived exactly once.
+"""
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.smtp import ORIGIN, SINK, SOURCE, answers
+from tests.ports import free_port
+from tests.waiting import wait_until
+
+MAILS = re.compile(rb"mesg=(\d+)")
+CONNECTIONS = 20  # of smtp-source, which has the most mails a second with about as many
+
+
+class SmtpSink:
+    """What has arrived since `begin`. Times are of the monotonic clock: when its count was read, at once."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", port: int) -> None:
+        self.process = process
+        self.port = port
+        self._count = self._from = 0
+        self.times: list[tuple[int, float]] = []  # mails until then
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def begin(self) -> None:
+        self._from, self.times = self._count, []
+
+    @property
+    def count(self) -> int:
+        return self._count - self._from
+
+    def first(self) -> float:
+        return self.times[0][1]
+
+    def last(self) -> float:
+        return self.times[-1][1]
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        while said := os.read(self.process.stdout.fileno(), 65536):
+            found = MAILS.findall(said)
+            if found and int(found[-1]) > self._count:  # it tells of ended sessions, too
+                self._count = int(found[-1])
+                self.times.append((self.count, time.monotonic()))
+
+
+@contextmanager
+def running() -> Iterator[SmtpSink | None]:
+    """None where Postfix is not installed."""
+    if not SINK or not SOURCE:
+        print("no rows of SMTP: Postfix's smtp-sink and smtp-source are not installed")
+        yield None
+        return
+    port = free_port()
+    user = ["-u", "nobody"] if os.geteuid() == 0 else []
+    command = [SINK, "-c", *user, f"127.0.0.1:{port}", "1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: answers(port), "smtp-sink listens")
+            yield SmtpSink(process, port)
+        finally:
+            process.terminate()
+
+
+def source(relay: SmtpSink, mails: int, size: int) -> float:
+    """Mails a second of smtp-source -d, which waits for each answer before its next mail."""
+    assert SOURCE is not None
+    relay.begin()
+    began = time.monotonic()
+    options = ["-d", "-s", str(CONNECTIONS), "-m", str(mails), "-l", str(size), "-f", ORIGIN, "-t", "you@example.org"]
+    subprocess.run([SOURCE, *options, f"127.0.0.1:{relay.port}"], check=True)
+    took = time.monotonic() - began
+    wait_until(lambda: relay.count >= mails, "smtp-sink has counted")
+    return mails / took
