@@ -1,18 +1,20 @@
 """What a sending process keeps open from job to job: connections to the database, Redis and vendors, and a loop.
 
-Nothing of a job stays in a connection: it is kept only if its job ended without an error, and is not used again if
-anything has arrived on it meanwhile. Connections that are idle for a minute are closed. The event loop has a thread of
-its own, so that open connections are looked after between two jobs.
+All streams of a process share its few connections to the database, a statement at a time; an adapter serves one stream
+at a time. Nothing of a job stays in a connection: it is kept only if its use ended without an error, and is not used
+again if anything has arrived on it meanwhile. What is unused for a minute is closed. The event loop has a thread of its
+own, so that open connections are looked after between two jobs.
 """
 
 import asyncio
 import select
 import threading
-from collections.abc import AsyncIterator, Coroutine
-from concurrent.futures import Future
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import psycopg
@@ -30,62 +32,93 @@ from vendors.limits.throttle import AsyncThrottle
 
 T = TypeVar("T")
 
-KEPT = 60.0  # seconds that they wait for the next job
-ROWS_MOST = 2  # connections to the database: claims and results
-VENDORS_MOST = 8  # adapters; each may hold its whole number of connections
+KEPT = 60.0  # seconds that they are kept without use
+CLAIMING, RECORDING, BLOCKING = 3, 2, 4  # connections to the database of a process, however many streams share them
+VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
 
-class Connections:
-    """The connections of one process, used in one event loop by one job at a time."""
+class SharedRows:
+    """A few connections to the database that many streams share, a statement at a time, in the order of asking."""
 
-    def __init__(self) -> None:
-        self._rows: list[Any] = []
-        self._adapters: dict[int, tuple[bytes, Adapter]] = {}  # by credential; the last used is last
-        self._redis: Any = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing: asyncio.Task[None] | None = None
+    def __init__(self, most: int) -> None:
+        self._places = asyncio.Semaphore(most)
+        self._idle: list[tuple[float, Any]] = []  # since when; the last used is last
+
+    async def execute(self, statement: Any, params: Any = None) -> Any:
+        """A cursor with the statement's rows, all of them received."""
+        async with self.one() as connection:
+            return await connection.execute(statement, params)
 
     @asynccontextmanager
-    async def to_vendor(self, credential_id: int, key: bytes, adapter: Adapter) -> AsyncIterator[Adapter]:
-        """The credential's open adapter: the kept one if it has the same key, else `adapter`, which is opened.
+    async def one(self) -> AsyncIterator[Any]:
+        """A connection for the block. It is kept if the block leaves it outside a transaction."""
+        async with self._places:
+            connection = await self._clean()
+            try:
+                yield connection
+            finally:
+                if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                    self._idle.append((time.monotonic(), connection))
+                else:
+                    await connection.close()
 
-        An error in the block closes it.
-        """
-        await self._idle_timer(False)
-        known, kept = self._adapters.pop(credential_id, (b"", None))
-        if kept is not None and known != key:  # settings or secret were edited
-            await kept.close()
-            kept = None
-        if kept is None:
-            kept = adapter
-            await kept.open()
-        try:
-            yield kept
-        except BaseException:
-            await kept.close()
-            raise
-        else:
-            self._adapters[credential_id] = key, kept
-            if len(self._adapters) > VENDORS_MOST:
-                await self._adapters.pop(next(iter(self._adapters)))[1].close()
-        finally:
-            await self._idle_timer(True)
+    async def close(self, unused_since: float) -> None:
+        """Closes the connections that are unused since then or earlier."""
+        gone = [one for since, one in self._idle if since <= unused_since]
+        self._idle = [(since, one) for since, one in self._idle if since > unused_since]
+        for one in gone:
+            await one.close()
 
-    async def to_rows(self) -> Any:
-        """A connection to the database; return it by `give_back`, or close it."""
-        while self._rows:
-            kept = self._rows.pop()
-            if _is_clean(kept):
+    async def _clean(self) -> Any:
+        while self._idle:
+            _, kept = self._idle.pop()
+            if is_clean(kept):
                 return kept
             await kept.close()
         return await connect()
 
-    async def give_back(self, rows: Any) -> None:
-        idle = not rows.closed and rows.pgconn.transaction_status == TransactionStatus.IDLE
-        if idle and len(self._rows) < ROWS_MOST:
-            self._rows.append(rows)
-        else:
-            await rows.close()
+
+class KeptAdapter(NamedTuple):
+    """An open adapter that no stream uses."""
+
+    since: float
+    credential_id: int
+    key: bytes
+    adapter: Adapter
+
+
+class Connections:
+    """The connections of one process, used in one event loop by all its streams.
+
+    claims: for what a stream reads and claims; results: for results, which must not wait behind claims.
+    """
+
+    def __init__(self) -> None:
+        self.claims, self.results = SharedRows(CLAIMING), SharedRows(RECORDING)
+        self._adapters: list[KeptAdapter] = []  # the last used is last
+        self._redis: Any = None
+        self._expiry: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def to_vendor(self, credential_id: int, key: bytes, adapter: Adapter) -> AsyncIterator[Adapter]:
+        """An open adapter of the credential for one stream: a kept one with the same key, else `adapter`, opened.
+
+        An error in the block closes it.
+        """
+        if self._expiry is None:
+            self._expiry = asyncio.create_task(self._expire())
+        used = await self._take(credential_id, key)
+        if used is None:
+            used = adapter
+            await used.open()
+        try:
+            yield used
+        except BaseException:
+            await used.close()
+            raise
+        self._adapters.append(KeptAdapter(time.monotonic(), credential_id, key, used))
+        if len(self._adapters) > VENDORS_MOST:
+            await self._adapters.pop(0).adapter.close()
 
     def to_redis(self) -> tuple[AsyncThrottle, AsyncHealth]:
         """Redis's client checks its kept connections by itself."""
@@ -94,42 +127,75 @@ class Connections:
         return AsyncThrottle(self._redis), AsyncHealth(self._redis)
 
     async def close(self) -> None:
-        await self._idle_timer(False)
-        await self._close()
-
-    async def _idle_timer(self, start: bool) -> None:
-        """Stops the timer; starts it anew between two jobs. A job that begins while it closes them waits for that."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        closing, self._closing = self._closing, None
-        if closing is not None:
-            await closing
-        if start:
-            self._timer = asyncio.get_running_loop().call_later(KEPT, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        self._closing = asyncio.get_running_loop().create_task(self._close())
-
-    async def _close(self) -> None:
-        adapters, rows, redis = self._adapters, self._rows, self._redis
-        self._adapters, self._rows, self._redis = {}, [], None
-        for _, adapter in adapters.values():
-            await adapter.close()
-        for kept in rows:
-            await kept.close()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            await asyncio.wait([self._expiry])
+            self._expiry = None
+        await self._close(float("inf"))
+        redis, self._redis = self._redis, None
         if redis is not None:
             await redis.aclose()
 
+    async def _take(self, credential_id: int, key: bytes) -> Adapter | None:
+        """The kept adapter that was used last; those of the credential's former settings or secret are closed."""
+        of_credential = [kept for kept in self._adapters if kept.credential_id == credential_id]
+        same = [kept for kept in of_credential if kept.key == key]
+        former = [kept for kept in of_credential if kept.key != key]
+        self._adapters = [kept for kept in self._adapters if kept not in former and kept not in same[-1:]]
+        for kept in former:
+            await kept.adapter.close()
+        return same[-1].adapter if same else None
 
-def _is_clean(rows: Any) -> bool:
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(KEPT / 2)
+            await self._close(time.monotonic() - KEPT)
+
+    async def _close(self, unused_since: float) -> None:
+        gone = [kept for kept in self._adapters if kept.since <= unused_since]
+        self._adapters = [kept for kept in self._adapters if kept.since > unused_since]
+        for kept in gone:
+            await kept.adapter.close()
+        await self.claims.close(unused_since)
+        await self.results.close(unused_since)
+
+
+def is_clean(rows: Any) -> bool:
     """Whether it is open and nothing has arrived since its last answer, neither its end nor an error."""
     if rows.closed:
         return False
     poll = select.poll()
     poll.register(rows.pgconn.socket, select.POLLIN)
     return not poll.poll(0)
+
+
+class DatabaseThreads:
+    """Threads for Django's queries, which block: their few connections serve any number of callers, in turn."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(BLOCKING, thread_name_prefix="database")
+
+    def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Returns or raises what the function does; it must not wait for another one that runs here."""
+        return self._threads.submit(_with_connection, function, args).result()
+
+    def close(self) -> None:
+        together = threading.Barrier(BLOCKING)
+        for _ in range(BLOCKING):
+            self._threads.submit(_close_together, together)
+        self._threads.shutdown()
+
+
+def _close_together(barrier: threading.Barrier) -> None:
+    """Closes this thread's connection, when all threads do so."""
+    barrier.wait()
+    connection.close()
+
+
+def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+    if connection.connection is not None and (connection.errors_occurred or not is_clean(connection.connection)):
+        connection.close()
+    return function(*args)
 
 
 # For a sender's own connections, whose statements all find rows by key. Ops is filled faster than it is analysed, and a
@@ -157,7 +223,7 @@ for a lock does not end that wait: without this, a time limit or a shutdown woul
 
 
 class LoopThread:
-    """Runs coroutines for one caller that blocks. Made after a fork, never before: a thread does not survive it."""
+    """Runs coroutines for callers that block. Made after a fork, never before: a thread does not survive it."""
 
     def __init__(self) -> None:
         started: Future[asyncio.AbstractEventLoop] = Future()
@@ -210,4 +276,4 @@ class LoopThread:
 def _wait(tasks: list[asyncio.Task[T]], ended: SimpleQueue[object]) -> None:
     while not (tasks and tasks[0].done()):
         with suppress(Empty):
-            ended.get(timeout=NOTICED)
+            ended.get(timeout=NOTICED if threading.current_thread() is threading.main_thread() else None)

@@ -9,7 +9,7 @@ import logging
 import multiprocessing
 import signal
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from inspect import signature
 from textwrap import shorten
@@ -17,7 +17,8 @@ from typing import Any
 from uuid import UUID
 
 from billiard import current_process
-from celery import chord, shared_task, signals
+from celery import chord, concurrency, shared_task, signals
+from celery.concurrency.thread import TaskPool as ThreadPool
 from django.conf import settings
 from django.utils import timezone
 from kombu.exceptions import OperationalError
@@ -44,7 +45,7 @@ SOON = timedelta(minutes=1)  # the sweep notifies of what falls due later than t
 _stopping = multiprocessing.RawValue("b", 0)
 
 
-# The sender of a pool's process, which serves one task after the other; elsewhere each job has a sender of its own.
+# The sender of a worker's process, in a pool of threads that of all its tasks; elsewhere each job has one of its own.
 _kept: sending.Sender | None = None
 
 
@@ -73,7 +74,15 @@ def cast(vendor_id: int) -> None:
     Children of one parent are the header of a chord whose body finishes the parent, as the fast path only
     (docs/architecture.md, Chord).
     """
-    _wake_casters(Vendor.objects.get(pk=vendor_id))
+    _by_database(lambda: _wake_casters(Vendor.objects.get(pk=vendor_id)))
+
+
+def _by_database(function: Callable[..., None], *args: Any) -> None:
+    """In a pool of threads by a few connections: each thread would open one of its own."""
+    if _kept is None:
+        function(*args)
+    else:
+        _kept.by_database(function, *args)
 
 
 def _wake_casters(vendor: Vendor) -> None:
@@ -117,7 +126,11 @@ def _shown(text: str) -> dict[str, Any]:
 @shared_task(ignore_result=False)
 def send_job(job_id: int, fence: int) -> None:
     """Sends a leaf that a mailcaster claimed under this fence, then wakes the vendor's mailcasters at once."""
-    sent = (_kept or sending).send(job_id, fence, _is_stopping)
+    _by_database(_sent, (_kept or sending).send(job_id, fence, _is_stopping))
+
+
+def _sent(sent: sending.Sent) -> None:
+    job_id = sent.job_id
     if finalizer.finalise(job_id):
         announce([job_id])
     if not sent.ours or _is_stopping():
@@ -256,16 +269,27 @@ def _shut_down(**_: Any) -> None:
     _stop()
 
 
+@signals.worker_init.connect
+def _in_threads(sender: Any, **_: Any) -> None:
+    """Celery tells pools of processes only that they begin (worker_process_init)."""
+    if issubclass(concurrency.get_implementation(sender.pool_cls), ThreadPool):
+        _begin(sending.Sender(many=True))
+
+
 @signals.worker_process_init.connect
 def _in_a_pool(**_: Any) -> None:
+    _begin(sending.Sender())
+    if current_process().name != "MainProcess":  # the solo pool says it too, and its process is the worker itself
+        signals.task_prerun.connect(_hear_the_end)
+
+
+def _begin(sender: sending.Sender) -> None:
     global _kept
-    _kept = sending.Sender()
+    _kept = sender
     # What is loaded by now is never garbage; collecting it again and again was a quarter of the cost of a message.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
-    if current_process().name != "MainProcess":  # the solo pool says it too, and its process is the worker itself
-        signals.task_prerun.connect(_hear_the_end)
 
 
 @signals.worker_process_shutdown.connect

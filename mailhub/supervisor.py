@@ -1,4 +1,4 @@
-"""Runs the processes of a Procfile side by side; if one ends, all are ended."""
+"""Runs the processes of a Procfile side by side. If one ends, all are ended; one that is killed is started again."""
 
 import ctypes
 import os
@@ -17,6 +17,8 @@ from honcho.printer import Message, Printer
 # After SIGTERM a worker finishes its calls in flight; after this many seconds it is killed.
 STOP_SECONDS = 30
 LOOK_SECONDS = 0.2
+KILLED = 128 + signal.SIGKILL  # nobody kills a process so but an administrator, or the kernel that needs its memory
+LIVED_SECONDS = 10  # one that is killed earlier than this would be killed again and again
 PIPE_BYTES = 65536
 PR_SET_PDEATHSIG = 1
 
@@ -56,10 +58,13 @@ class Supervisor:
         for (name, command), colour in zip(processes.items(), get_colours(), strict=False):
             if self._signals:
                 return
-            child = Child(name, command, colour)
-            self._running[name] = child
-            self._selector.register(child.output, selectors.EVENT_READ, child)
-            self._say(child, f"started, process {child.pid}")
+            self._start_one(name, command, colour)
+
+    def _start_one(self, name: str, command: str, colour: str) -> None:
+        child = Child(name, command, colour)
+        self._running[name] = child
+        self._selector.register(child.output, selectors.EVENT_READ, child)
+        self._say(child, f"started, process {child.pid}")
 
     def _watch(self) -> int:
         code = 0
@@ -69,7 +74,11 @@ class Supervisor:
                 self._show(key.data)
             for child in [child for child in self._running.values() if child.ended()]:
                 ended_with = self._bury(child)
-                if not self._signals and deadline is None:
+                if self._signals or deadline is not None:
+                    continue
+                if ended_with == KILLED and time.monotonic() - child.began > LIVED_SECONDS:
+                    self._start_one(child.name, child.command, child.colour)
+                else:
                     code = ended_with or 1
             if deadline is None and (self._signals or code):
                 deadline = time.monotonic() + STOP_SECONDS
@@ -111,14 +120,18 @@ class Supervisor:
 
 
 class Child:
-    """One process, in a session of its own, so that a terminal's Ctrl-C reaches its supervisor only."""
+    """One process, in a session of its own, so that a terminal's Ctrl-C reaches its supervisor only.
+
+    PROCESS_NUMBER: what follows the dot in its name, where one line of the Procfile runs several times.
+    """
 
     def __init__(self, name: str, command: str, colour: str) -> None:
-        self.name = name
-        self.colour = colour
+        self.name, self.command, self.colour = name, command, colour
+        self.began = time.monotonic()
         # exec: the signal must reach the program, not a shell around it
         self.process = subprocess.Popen(
             ["/bin/sh", "-c", f"exec {command}"],
+            env=os.environ | {"PROCESS_NUMBER": name.partition(".")[2]},
             stdin=subprocess.DEVNULL,
             bufsize=0,
             stdout=subprocess.PIPE,

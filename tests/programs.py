@@ -81,10 +81,13 @@ def running(*arguments: str, **more: str) -> Iterator[Program]:
 
 
 @contextlib.contextmanager
-def worker(*, processes: int = 2, queues: str = "vendors,hub", ready: bool = True, **more: str) -> Iterator[Program]:
-    """A Celery worker; shorter leases and sweeps than in life, so that tests need not wait."""
+def worker(
+    *, threads: int = 20, processes: int = 0, queues: str = "vendors,hub", ready: bool = True, **more: str
+) -> Iterator[Program]:
+    """A Celery worker with threads, or with so many processes; shorter leases than in life, so that tests need not wait."""
     name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
-    options = ["-Q", queues, "-c", str(processes), "-n", name, "--without-mingle"]
+    pool = ["-c", str(processes)] if processes else ["-P", "threads", "-c", str(threads)]
+    options = ["-Q", queues, *pool, "-n", name, "--without-mingle"]
     short = {"CELERY_LOG_LEVEL": "INFO", "LEASE_SECONDS": "4", "HEARTBEAT_SECONDS": "0.5", **more}
     with running("-m", "celery", "-A", "mailhub", "worker", *options, **short) as program:
         if ready:

@@ -1,5 +1,5 @@
 """Step 6, send: a sender takes a leaf, streams its messages to the vendor, and lets go (documents 000 and 001)."""
 
-from campaigns.sending.sender import Sender, send
+from campaigns.sending.sender import Sender, Sent, send
 
-__all__ = ["Sender", "send"]
+__all__ = ["Sender", "Sent", "send"]

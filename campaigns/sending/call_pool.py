@@ -12,6 +12,7 @@ import asyncio
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -119,7 +120,9 @@ class CallPool:
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
         self._deadlines = Deadlines(job.adapter.deadline)
-        self._queue: asyncio.Queue[PermittedCall] = asyncio.Queue()
+        self._waiting: deque[PermittedCall] = deque()
+        self._callers = 0  # tasks, each of which uses a connection
+        self._group: asyncio.TaskGroup | None = None
         self._answers: list[CallResult] = []
         self._permits: list[str] = []
         self._answered, self._freed = asyncio.Event(), asyncio.Event()
@@ -129,12 +132,13 @@ class CallPool:
         """How many more messages can be called at once now; permits for more would become too old."""
         adapter = self._job.adapter
         idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
-        return min(self.size - self.in_flight, max(0, idle - self._queue.qsize()))
+        return min(self.size - self.in_flight, max(0, idle - len(self._waiting)))
 
     def submit(self, calls: list[PermittedCall]) -> None:
         self.in_flight += len(calls)
-        for call in calls:
-            self._queue.put_nowait(call)
+        self._waiting.extend(calls)
+        if self._group is not None:
+            self._call_those_that_wait(self._group)
 
     async def wait(self, seconds: float) -> None:
         """Waits until a result is stored, at most `seconds`."""
@@ -148,19 +152,26 @@ class CallPool:
     async def run(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._record())
-            for _ in range(self._job.adapter.concurrency):
-                group.create_task(self._calls())
+            self._group = group
+            self._call_those_that_wait(group)
+            await self._record()
+
+    def _call_those_that_wait(self, group: asyncio.TaskGroup) -> None:
+        adapter = self._job.adapter
+        most = min(adapter.concurrency - self._callers, -(-len(self._waiting) // adapter.capabilities.batch_max))
+        for _ in range(most):
+            self._callers += 1
+            group.create_task(self._calls())
 
     async def _calls(self) -> None:
-        calls, most = self._queue, self._job.adapter.capabilities.batch_max
-        while True:
-            batch = [await calls.get()]
-            while len(batch) < most and not calls.empty():
-                batch.append(calls.get_nowait())
+        """Calls until nothing waits. A job that waits itself, of which a process may have hundreds, costs no tasks."""
+        waiting, most = self._waiting, self._job.adapter.capabilities.batch_max
+        while waiting:
+            batch = [waiting.popleft() for _ in range(min(most, len(waiting)))]
             self._busy += 1
             await self._call(batch)
             self._busy -= 1
+        self._callers -= 1
 
     async def _call(self, batch: list[PermittedCall]) -> None:
         letters: list[Letter] = []

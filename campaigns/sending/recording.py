@@ -1,6 +1,6 @@
 """Records what calls came to, and what becomes of the job: record, expire, drain, put back.
 
-A result exists nowhere else until it is stored, so the recorder has a connection of its own and tries for a minute. An
+A result exists nowhere else until it is stored, so results have connections of their own and are tried for a minute. An
 acceptance is recorded whoever reports it and however late (promise P3).
 """
 
@@ -150,40 +150,31 @@ def _stored(text: str) -> str:
 
 
 class Recorder:
-    """Stores the results of one job, between `open` and `close`.
+    """Stores the results of one job.
 
     refused: why nothing may be called any more: the database refuses our statements, as its tables are of another
     version.
     """
 
     def __init__(self, lease: Lease, connections: Connections) -> None:
-        self._lease, self._connections = lease, connections
-        self._rows: Any = None
+        self._lease, self._rows = lease, connections.results
         self.refused = ""
-
-    async def open(self) -> None:
-        self._rows = await self._connections.to_rows()
-
-    async def close(self) -> None:
-        await self._connections.give_back(self._rows)
 
     async def store(self, answers: list[CallResult]) -> None:
         """Stores results; tries for a minute if the database is lost or refuses, then raises its error."""
         for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10):
             try:
-                return await record(self._rows, self._lease, answers)
+                return await self._store(answers)
             except NO_DATABASE as error:
                 log.warning("job %s: results wait for the database: %s", self._lease.job_id, error)
             except RowsError as error:  # somebody may restore the old tables
                 self.refuse(error)
             await asyncio.sleep(pause)
-            try:
-                await self._rows.close()
-                self._rows = await self._connections.to_rows()
-            except NO_DATABASE:
-                continue
-        await record(self._rows, self._lease, answers)
-        return None
+        return await self._store(answers)
+
+    async def _store(self, answers: list[CallResult]) -> None:
+        async with self._rows.one() as connection:
+            await record(connection, self._lease, answers)
 
     def refuse(self, error: Exception) -> str:
         """Notes that the database refused a statement; returns why nothing is called."""

@@ -1,20 +1,23 @@
 """Step 6, send: takes a job that a notification names, streams its messages, and leaves it in the right state."""
 
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import connection
 
 from campaigns.claiming import claims
 from campaigns.claiming.claims import LeasedJob
-from campaigns.connections import Connections, LoopThread
+from campaigns.connections import Connections, DatabaseThreads, LoopThread
 from campaigns.sending import recording
 from campaigns.sending.recording import StreamEnd, put_off
 from campaigns.sending.stream import Stream
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -30,53 +33,50 @@ class Sent:
 
 
 class Sender:
-    """Sends jobs one after the other, in one thread. Connections stay open from job to job until `close`."""
+    """Sends jobs, each for a caller that waits for its end; what they need stays open until `close`.
 
-    def __init__(self) -> None:
+    many: callers come from many threads. Their jobs are then streams of one event loop, and share a few connections to
+    the database.
+    """
+
+    def __init__(self, *, many: bool = False) -> None:
         self._connections = Connections()
+        self._database = DatabaseThreads() if many else None
         self._loop: LoopThread | None = None
+        self._starting = threading.Lock()
 
     def send(self, job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
         """Sends the job that a mailcaster claimed under this fence. A doubled or late notification does nothing.
 
         stopping: asked several times a second; once true, open calls are finished and the rest is put back.
         """
-        lease = claims.take(job_id, fence)
-        if lease is None:
-            return Sent(job_id, ours=False)
-        try:
-            job = claims.load(lease)
-        except Exception as error:
-            log.exception("job %s cannot be sent", job_id)
-            until = recording.in_a_minute()
-            recording.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
-            return Sent(job_id, left=True, until=until)
-        if not claims.start(lease):  # stopped meanwhile
-            return Sent(job_id)
+        job = self.by_database(_begin, job_id, fence)
+        if isinstance(job, Sent):
+            return job
         end: StreamEnd | None = None
-        while (end is None or end.drained) and not recording.drain(_connected(), lease, job.first, job.end):
-            due = recording.due(_connected(), lease, job.first, job.end) if end else None
-            end = put_off(due) if due else self._run(self._stream(job, stopping))
-            if not end.drained:
-                _connected()
-                held = end.until if end.held else None
-                left = recording.put_back(job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused)
-                return Sent(job_id, left=left, until=end.until if left else None)
-        return Sent(job_id)
+        while not (sent := self.by_database(_settle, job, end)):
+            end = self._run(self._stream(job, stopping))
+        return sent
+
+    def by_database(self, function: Callable[..., T], *args: Any) -> T:
+        """Returns what the function does, which uses Django's connection to the database."""
+        return self._database.run(function, *args) if self._database else function(*args)
 
     def close(self) -> None:
         if self._loop is not None:
             self._loop.run(self._connections.close())
             self._loop.close()
             self._loop = None
+        if self._database is not None:
+            self._database.close()
 
     async def _stream(self, job: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
         async with self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter) as adapter:
             return await Stream(replace(job, adapter=adapter), self._connections, stopping).run()
 
     def _run(self, job: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
-        if self._loop is None:
-            self._loop = LoopThread()
+        with self._starting:
+            self._loop = self._loop or LoopThread()
         return self._loop.run(job)
 
 
@@ -84,6 +84,37 @@ def send(job_id: int, fence: int, stopping: Callable[[], bool] = bool) -> Sent:
     """Sends one job by a sender of its own; see Sender.send."""
     with closing(Sender()) as sender:
         return sender.send(job_id, fence, stopping)
+
+
+def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
+    """Takes, loads and starts the job."""
+    lease = claims.take(job_id, fence)
+    if lease is None:
+        return Sent(job_id, ours=False)
+    try:
+        job = claims.load(lease)
+    except Exception as error:
+        log.exception("job %s cannot be sent", job_id)
+        until = recording.in_a_minute()
+        recording.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
+        return Sent(job_id, left=True, until=until)
+    return job if claims.start(lease) else Sent(job_id)  # else stopped meanwhile
+
+
+def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
+    """What becomes of a job whose stream has ended, or has not begun; None: it is to be streamed."""
+    lease = job.lease
+    if end is None or end.drained:
+        if recording.drain(_connected(), lease, job.first, job.end):
+            return Sent(lease.job_id)
+        due = recording.due(_connected(), lease, job.first, job.end) if end else None
+        if not due:
+            return None
+        end = put_off(due)
+    _connected()
+    held = end.until if end.held else None
+    left = recording.put_back(lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused)
+    return Sent(lease.job_id, left=left, until=end.until if left else None)
 
 
 def _connected() -> Any:

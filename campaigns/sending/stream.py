@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from psycopg import Error as RowsError
@@ -46,7 +47,9 @@ class Stream:
         connections: Connections,
         stopping: Callable[[], bool],
     ) -> None:
-        self._job, self._connections, self._stopping = job, connections, stopping
+        self._job, self._stopping = job, stopping
+        self._claims: Any = connections.claims  # executes as a connection does
+        self._recorder = Recorder(job.lease, connections)
         throttle, self._health = connections.to_redis()
         self._claimer = limits.claimer(job)
         self._hold = job.adapter.deadline + SLACK
@@ -59,18 +62,6 @@ class Stream:
 
     async def run(self) -> StreamEnd:
         """Runs until the job ends or has to wait. An error cuts the open calls, which are in doubt then."""
-        self._claims = await self._connections.to_rows()
-        try:
-            self._recorder = Recorder(self._job.lease, self._connections)
-            await self._recorder.open()
-            try:
-                return await self._send()
-            finally:
-                await self._recorder.close()
-        finally:
-            await self._connections.give_back(self._claims)
-
-    async def _send(self) -> StreamEnd:
         self._reached = await claims.reached(self._claims, self._job.lease, self._job.first, self._job.end)
         self._context = await self._look()
         self._adoptions = self._context.adoptions
@@ -136,7 +127,8 @@ class Stream:
         job, pool = self._job, self._pool
         try:
             if pool.put_off:
-                await recording.expire(self._claims, job.lease, job.first, job.end, put_off=settings.PUT_OFF)
+                async with self._claims.one() as rows:
+                    await recording.expire(rows, job.lease, job.first, job.end, put_off=settings.PUT_OFF)
         except NO_DATABASE:
             return self._later(5, "the database could not be reached")
         pool.put_off = 0
@@ -169,8 +161,6 @@ class Stream:
     async def _live(self) -> None:
         """Reads the context every second, and renews the lease."""
         now = time.monotonic()
-        if self._claims.broken:
-            self._claims = await self._connections.to_rows()
         if now - self._looked > FIND_OUT:
             self._looked = now
             self._context = await self._look()
@@ -217,7 +207,8 @@ class Stream:
         """The deadline has passed: enqueues what is left, slice by slice, then lets all of it expire."""
         if self._reached < self._job.end:
             return await self._enqueue()
-        await recording.expire(self._claims, self._job.lease, self._job.first, self._job.end)
+        async with self._claims.one() as rows:
+            await recording.expire(rows, self._job.lease, self._job.first, self._job.end)
         return StreamEnd(drained=True)
 
     async def _after(self, refusal: NotSent | InDoubt) -> StreamEnd | None:

@@ -29,7 +29,7 @@ from sandbox.vendor.server import hold_port
 START_SECONDS = 240.0
 STOP_SECONDS = 45.0  # `up` gives its processes 30
 CALL_SECONDS = 30.0
-WORKERS = {"hub", "vendors"}
+WORKERS = {"hub", "vendors1", "vendors2"}
 PR_SET_PDEATHSIG = 1
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
@@ -80,13 +80,13 @@ class SandboxVendor:
 class Hub:
     """`manage.py up`: web, API, beat, workers and Flower, on free ports."""
 
-    def __init__(self, log: Path, processes: int, password: str) -> None:
+    def __init__(self, log: Path, password: str) -> None:
         self._held = [_port(8000), _port(8001), _port(5555)]
         self.web, self.api, self.flower = (f"http://127.0.0.1:{one.getsockname()[1]}/" for one in self._held)
         self._password = password
         web, api, flower = (str(one.getsockname()[1]) for one in self._held)
         more = {"HOST": "127.0.0.1", "PORT": web, "API_PORT": api, "FLOWER_PORT": flower}
-        more |= {"FLOWER_BASIC_AUTH": f"demo:{password}", "VENDOR_PROCESSES": str(processes), "HUB_PROCESSES": "2"}
+        more |= {"FLOWER_BASIC_AUTH": f"demo:{password}", "VENDOR_PROCESSES": "2", "HUB_PROCESSES": "2"}
         self.process = _start(["manage.py", "up"], log, **more)
 
     def answers(self) -> bool:
@@ -121,9 +121,9 @@ class Processes:
         with _undisturbed():
             self.vendors[slug] = SandboxVendor(slug, self.home, self.log, *options)
 
-    def start_hub(self, processes: int, password: str) -> Hub:
+    def start_hub(self, password: str) -> Hub:
         with _undisturbed():
-            self.hub = Hub(self.log, processes, password)
+            self.hub = Hub(self.log, password)
         return self.hub
 
     def open_vendors(self) -> dict[str, str]:
@@ -212,7 +212,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _workers() -> set[str]:
-    """The roles of the workers that answer a ping."""
+    """The workers that answer a ping, without their machine."""
     answers = celery_app.control.ping(timeout=1.0, limit=len(WORKERS)) or []
     return {name.partition("@")[0] for answer in answers for name in answer}
 

@@ -47,7 +47,6 @@ CASTERS = (
     *((f"MC{n}", "large-priority", 2000, 5000) for n in (4, 5, 6, 7)),
 )
 PERCENTAGE, THRESHOLD = 4, 2000
-SLOTS = len(CASTERS) + 2 + 2  # senders that run at once: for bulk, print and post
 DOCUMENT = {101: 11_000, 102: 135, 103: 200_000}  # document 003's jobs and their recipients
 
 

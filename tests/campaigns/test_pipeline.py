@@ -20,7 +20,7 @@ def test_a_large_job_is_cut_over_the_casters_and_everyone_gets_it_once(sandbox):
     small = factories.campaign_with_job(["ann@sandbox.example", "bounce@sandbox.example"], of=parent.credential)
     from campaigns.dispatch import dispatcher
 
-    with worker(queues=f"hub,{vendor.queue}", processes=3), sweeping():
+    with worker(queues=f"hub,{vendor.queue}"), sweeping():
         dispatcher.dispatch()
         dispatcher.dispatch_ready()
         notify_vendors([vendor.pk])

@@ -51,13 +51,13 @@ def test_25_garbage_in_the_queue_is_refused_and_the_mail_behind_it_goes_out(vend
     account = login(vendor.url)
     factories.caster(account.vendor)
     queue = account.vendor.queue
-    with worker(processes=1, queues=queue) as program:
+    with worker(queues=queue) as program:
         put(queue, *garbage(queue))
         goes_out(factories.campaign_with_job(5, of=account, status="DISPATCHED"))
         assert program.process.poll() is None
         put(queue, b"no message at all")  # a worker dies of it, whoever watches over it starts the next one
         assert program.process.wait(DEADLINE) != 0
-    with worker(processes=1, queues=queue):
+    with worker(queues=queue):
         goes_out(factories.campaign_with_job(5, of=account, status="DISPATCHED"))
     assert judge(vendor.books()) == [] and sums() == {"accepted": 10}
 

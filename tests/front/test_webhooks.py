@@ -298,7 +298,7 @@ def test_a_dead_receiver_holds_up_no_mail(sandbox, settings):
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # takes connections and never answers
         events.create(program.sponsor, f"http://127.0.0.1:{silent.getsockname()[1]}/", [], test=False)
-        with worker(queues=f"hub,{vendor.queue}", processes=1, WEBHOOK_NETWORKS="127.0.0.0/8"), sweeping():
+        with worker(queues=f"hub,{vendor.queue}", WEBHOOK_NETWORKS="127.0.0.0/8"), sweeping():
             for number in range(3):
                 assert program.send(letter(vendor, f"p{number}@sandbox.example")).status_code == 202
             wait_until(lambda: Session.objects.exclude(finished_at=None).count() == 3, "all are finished")

@@ -109,7 +109,7 @@ class TestDetailedTransaction:
 
     def test_the_whole_way_with_real_workers(self, service, sandbox):
         program = Program()
-        with worker(queues=f"hub,{service.queue}", processes=1), sweeping():
+        with worker(queues=f"hub,{service.queue}"), sweeping():
             links = program.send(letter(service, THREE)).json()["links"]
             wait_until(lambda: Session.objects.filter(shard__isnull=False).exists(), "the result is on its server")
         assert program.get(links["self"]).json()["counts"]["sent"] == 2
@@ -158,7 +158,7 @@ class TestFailureScenarios:
     ):
         queue = PrivateRedis()
         try:
-            with worker(queues=f"hub,{service.queue}", processes=1, BROKER_URL=celery_url(queue.url)):
+            with worker(queues=f"hub,{service.queue}", BROKER_URL=celery_url(queue.url)):
                 queue.restart(keep=False)
                 assert Program().send(letter(service)).status_code == 202  # its notification is lost with this queue
                 with Connection(celery_url(queue.url)) as line:
@@ -186,10 +186,10 @@ class TestFailureScenarios:
         program = Program()
         links = program.send(letter(service, [f"p{n}@sandbox.example" for n in range(5)])).json()["links"]
         job = Job.objects.get()
-        with worker(queues=f"hub,{service.queue}", processes=1, MAILHUB_FAILPOINTS="after_record"), sweeping():
+        with worker(queues=f"hub,{service.queue}", MAILHUB_FAILPOINTS="after_record"), sweeping():
             cast.apply_async((service.pk,), queue=service.queue)
             wait_until(lambda: Job.objects.get(pk=job.pk).accepted, "the worker has sent something and dies")
-        with worker(queues=f"hub,{service.queue}", processes=1), sweeping():
+        with worker(queues=f"hub,{service.queue}"), sweeping():
             wait_until(lambda: Session.objects.filter(finished_at__isnull=False).exists(), "another worker ends it")
         assert program.get(links["self"]).json()["counts"]["sent"] == 5
         assert len(sandbox.books().recipients) == 5 and not sandbox.books().duplicates()

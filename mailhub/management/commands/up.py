@@ -15,8 +15,10 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from honcho.environ import parse_procfile
 
-from mailhub import embedded
+from mailhub import embedded, environment
 from mailhub.supervisor import Supervisor
+
+SENDERS = "worker-vendors"
 
 
 class Command(BaseCommand):
@@ -47,7 +49,14 @@ class Command(BaseCommand):
         self.stdout.flush()
         os.chdir(settings.BASE_DIR)
         procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text())
-        return Supervisor(sys.stdout).run(dict(procfile.processes))
+        return Supervisor(sys.stdout).run(_formation(dict(procfile.processes)))
+
+
+def _formation(procfile: dict[str, str]) -> dict[str, str]:
+    """The processes to start: that of the senders VENDOR_PROCESSES times, each with its number after a dot."""
+    many = int(environment.number("VENDOR_PROCESSES", 2))
+    numbered = {SENDERS: [f"{SENDERS}.{number}" for number in range(1, many + 1)]}
+    return {name: command for line, command in procfile.items() for name in numbered.get(line, [line])}
 
 
 @contextmanager

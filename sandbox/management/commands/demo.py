@@ -66,8 +66,8 @@ class Command(BaseCommand):
         self._say("Starting three sandbox vendors, and a PostgreSQL and a Redis of the demo's own")
         for slug in setup.LIMITS:
             processes.start_vendor(slug, *setup.sandbox_options(slug))
-        self._say(f"Starting web, Flower, beat and workers with {setup.SLOTS} senders")
-        processes.start_hub(setup.SLOTS, password)
+        self._say("Starting web, Flower, beat and workers")
+        processes.start_hub(password)
         processes.wait_for_tables()
         setup.make_vendors(processes.open_vendors())
         setup.make_user(password)
