@@ -84,7 +84,7 @@ def running(*arguments: str, **more: str) -> Iterator[Program]:
 def worker(
     *, threads: int = 20, processes: int = 0, queues: str = "vendors,hub", ready: bool = True, **more: str
 ) -> Iterator[Program]:
-    """A Celery worker with threads, or with so many processes; shorter leases than in life, so that tests need not wait."""
+    """A Celery worker with threads, or with so many processes; shorter leases than in life, so tests need not wait."""
     name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
     pool = ["-c", str(processes)] if processes else ["-P", "threads", "-c", str(threads)]
     options = ["-Q", queues, *pool, "-n", name, "--without-mingle"]

@@ -145,7 +145,7 @@ def test_up_runs_the_procfile_once_and_leaves_no_process_and_no_server(tmp_path:
     }
     up = begin(["manage.py", "up"], said, marker, **own)
     try:
-        for name in ("web", "api", "beat", "worker-hub", "worker-vendors", "flower"):
+        for name in ("web", "api", "beat", "worker-hub", "worker-vendors.1", "worker-vendors.2", "flower"):
             wait_until(lambda name=name: f"{name} " in said.read_text() and up.poll() is None, f"{name} runs")
         assert begin(["manage.py", "up"], again, marker, **own).wait(DEADLINE) == 1
         assert again.read_text() == f"CommandError: mailhub is up already: process {up.pid}\n"
