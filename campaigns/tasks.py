@@ -86,6 +86,8 @@ def _by_database(function: Callable[..., None], *args: Any) -> None:
 
 
 def _wake_casters(vendor: Vendor) -> None:
+    if not mailcaster.anything_waits(vendor.pk):
+        return
     children: dict[int, list[Any]] = defaultdict(list)
     for caster_id in mailcaster.idle_casters(vendor.pk):
         claimed = mailcaster.claim(caster_id, timezone.now())

@@ -268,6 +268,11 @@ def claim(caster_id: int, now: datetime) -> ClaimedJob | None:
             return found
 
 
+def anything_waits(vendor_id: int) -> bool:
+    """Whether the vendor has a job for any mailcaster; if not, none of them need be asked."""
+    return Job.objects.filter(vendor_id=vendor_id, status__in=WAITING).exists()
+
+
 def idle_casters(vendor_id: int) -> list[int]:
     """Ids of the vendor's enabled mailcasters without a running job, in the order to wake them: MC2 before MC10."""
     return [pk for pk, _ in sorted(idle(vendor_id), key=lambda row: _natural(row[1]))]

@@ -1,0 +1,160 @@
+"""Fault 51: a sender process of hundreds of streams is killed, is asked to end, or has one stream that fails.
+
+With a real worker as the Procfile starts it: one process, a thread for each task, one event loop for all streams.
+"""
+
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from campaigns.finishing import finalizer
+from campaigns.models import Job
+from campaigns.sending import Sender
+from campaigns.tasks import notify_vendors
+from tests import factories
+from tests.faults import rounds
+from tests.faults.checker import judge, sums
+from tests.faults.sending import CONCURRENCY, calls, login, send_the_rest, taken
+from tests.programs import Program, sweeping, wait_until, worker
+from tests.sandbox import Sandbox, running
+from vendors import adapters
+from vendors.adapters.base import Letter
+from vendors.adapters.http import Http
+from vendors.models import Credential, Vendor
+from vendors.outcomes import Outcome
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
+STREAMS = 300
+EACH = 12  # messages of a job
+AT_ONCE = 2  # calls of a stream
+MOST_CONNECTIONS = 10  # of a sender process to PostgreSQL
+LEASE = {"LEASE_SECONDS": "15", "HEARTBEAT_SECONDS": "3"}
+
+
+def three_hundred_jobs(vendor: Sandbox) -> Credential:
+    """One job for each of the vendor's mailcasters."""
+    account = login(vendor.url, concurrency=AT_ONCE)
+    for _ in range(STREAMS):
+        factories.caster(account.vendor)
+        factories.campaign_with_job(EACH, of=account, status="DISPATCHED")
+    return account
+
+
+def all_are_streams() -> None:
+    wait_until(lambda: Job.objects.filter(status="SENDING").count() == STREAMS, f"{STREAMS} streams")
+
+
+def all_are_logged() -> None:
+    wait_until(lambda: not Job.objects.exclude(status="LOGGED").exists(), "all jobs are logged")
+
+
+def connections() -> int:
+    """How many connections this database has, besides that of the test."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return int(cursor.fetchone()[0])
+
+
+def sending(of: Credential) -> AbstractContextManager[Program]:
+    return worker(threads=STREAMS + 20, queues=f"hub,{of.vendor.queue}", **LEASE)
+
+
+def test_a_killed_process_of_300_streams_leaves_no_more_in_doubt_than_its_open_calls() -> None:
+    with running(latency_ms=5000.0) as vendor:
+        account = three_hundred_jobs(vendor)
+        with sending(account) as program:
+            notify_vendors([account.vendor_id])
+            all_are_streams()
+            calls(vendor, STREAMS * AT_ONCE)
+            program.end()
+        left_open = rounds.open_calls()
+        assert left_open <= STREAMS * AT_ONCE
+        vendor.settings(latency_ms=0.0)
+        with sending(account), sweeping():
+            all_are_logged()
+        assert judge(vendor.books()) == []
+        assert sums()["in doubt"] <= left_open and sums().total() == STREAMS * EACH
+
+
+def test_a_process_of_300_streams_that_is_asked_to_end_leaves_nothing_in_doubt_and_has_few_connections() -> None:
+    with running(latency_ms=5000.0) as vendor:
+        account = three_hundred_jobs(vendor)
+        before = connections()
+        with sending(account) as program:
+            notify_vendors([account.vendor_id])
+            all_are_streams()
+            calls(vendor, STREAMS)
+            assert connections() - before <= MOST_CONNECTIONS
+            assert program.end(signal.SIGTERM) == 0
+        assert rounds.open_calls() == 0 and sums()["in doubt"] == 0
+        assert not Job.objects.filter(heartbeat_at__isnull=False).exclude(status="LOGGED").exists()
+        vendor.settings(latency_ms=0.0)
+        with sending(account), sweeping():
+            all_are_logged()
+        assert judge(vendor.books()) == [] and sums() == {"accepted": STREAMS * EACH}
+
+
+class Forgetful(Http):
+    """An adapter with a mistake: it loses an outcome."""
+
+    async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
+        return (await super().send(letters))[1:]
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of an adapter that an installed package offers."""
+    monkeypatch.setitem(adapters._BUILT_IN, "forgetful", f"{__name__}:Forgetful")
+    adapters.load.cache_clear()
+    yield "forgetful"
+    adapters.load.cache_clear()
+
+
+def test_a_stream_that_raises_harms_no_other_one(sandbox: Sandbox, forgetful: str) -> None:
+    sandbox.settings(latency_ms=300.0)
+    well, ill = taken(40, login(sandbox.url)), taken(40, login(sandbox.url))
+    Vendor.objects.filter(pk=ill.vendor_id).update(adapter=forgetful)
+    with closing(Sender(many=True)) as sender, ThreadPoolExecutor(2) as threads:
+        going = threads.submit(sender.send, well.pk, well.fence)
+        calls(sandbox, 1)
+        with pytest.raises(ExceptionGroup):
+            threads.submit(sender.send, ill.pk, ill.fence).result()
+        assert not going.done() and not going.result().left
+    well.refresh_from_db()
+    assert (well.status, well.accepted) == ("SENT", 40)
+    assert finalizer.recover(ill.pk, timedelta())
+    assert 0 < sums()["in doubt"] <= CONCURRENCY
+    Vendor.objects.filter(pk=ill.vendor_id).update(adapter="http")
+    for job in (well, ill):
+        send_the_rest(job)
+    assert judge(sandbox.books()) == [] and sums()["in doubt"] + sums()["accepted"] == 80
+
+
+def test_letters_to_idle_vendors_are_called_while_a_fast_vendor_and_slow_ones_keep_the_process_busy() -> None:
+    with ExitStack() as stack:
+        fast = login(stack.enter_context(running()).url, concurrency=50)
+        slow_vendor = stack.enter_context(running(latency_ms=2000.0))
+        slow = [login(slow_vendor.url, (1, 1.0)) for _ in range(10)]
+        idle_vendor = stack.enter_context(running())
+        idle = [login(idle_vendor.url) for _ in range(10)]
+        for account in (fast, *slow, *idle):
+            factories.caster(account.vendor)
+        busy = [factories.campaign_with_job(20_000, of=fast, status="DISPATCHED")]
+        busy += [factories.campaign_with_job(200, of=account, status="DISPATCHED") for account in slow]
+        queues = ",".join(["hub", *(account.vendor.queue for account in (fast, *slow, *idle))])
+        with worker(threads=40, queues=queues, **LEASE):
+            notify_vendors(job.vendor_id for job in busy)
+            ids = [job.pk for job in busy]
+            wait_until(lambda: Job.objects.filter(pk__in=ids, accepted__gt=0).count() == len(ids), "all are called")
+            letters = [factories.campaign_with_job(1, of=account, status="DISPATCHED") for account in idle]
+            notify_vendors(account.vendor_id for account in idle)
+            wait_until(lambda: len(idle_vendor.books().entries) == len(idle), "the letters are called")
+            assert Job.objects.get(pk=busy[0].pk).status == "SENDING", "the fast vendor was not done by then"
+            assert letters
