@@ -6,18 +6,16 @@ from collections.abc import Callable, Coroutine
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import connection
 
 from campaigns.claiming import claims
 from campaigns.claiming.claims import LeasedJob
-from campaigns.connections import Connections, DatabaseThreads, LoopThread
+from campaigns.connections import Connections, DatabaseThreads, LoopThread, T
 from campaigns.sending import recording
 from campaigns.sending.recording import StreamEnd, put_off
 from campaigns.sending.stream import Stream
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,13 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-READERS = ["mailhub/settings.py", "mailhub/flowerconfig.py", "mailhub/embedded/data_dir.py", "Procfile"]
+READERS = [
+    "mailhub/settings.py",
+    "mailhub/flowerconfig.py",
+    "mailhub/embedded/data_dir.py",
+    "mailhub/management/commands/up.py",
+    "Procfile",
+]
 READ = re.compile(r"""(?:environment\.\w+\(|os\.environ(?:\.get\(|\[))\s*"([A-Z_]+)"|\$\{([A-Z_]+):-""")
 NOT_OURS = {"DJANGO_SETTINGS_MODULE", "XDG_RUNTIME_DIR"}
 

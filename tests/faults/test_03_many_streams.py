@@ -1,4 +1,4 @@
-"""Fault 51: a sender process of hundreds of streams is killed, is asked to end, or has one stream that fails.
+"""Faults 3 and 5: a process of hundreds of streams is killed, is asked to end, or has one stream that fails.
 
 With a real worker as the Procfile starts it: one process, a thread for each task, one event loop for all streams.
 """
