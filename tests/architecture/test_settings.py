@@ -12,7 +12,7 @@ READERS = [
     "Procfile",
 ]
 READ = re.compile(r"""(?:environment\.\w+\(|os\.environ(?:\.get\(|\[))\s*"([A-Z_]+)"|\$\{([A-Z_]+):-""")
-NOT_OURS = {"DJANGO_SETTINGS_MODULE", "XDG_RUNTIME_DIR"}
+NOT_OURS = {"DJANGO_SETTINGS_MODULE", "PATH", "PYTHONUNBUFFERED", "XDG_RUNTIME_DIR"}
 
 
 def read() -> set[str]:
