@@ -193,8 +193,8 @@ WITH holder AS (
         AND (o.call_after IS NULL OR o.call_after <= (SELECT at FROM moment))
     {most}
 ), marked AS (
-    UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s, units = picked.units
-    FROM picked WHERE o.id = picked.id AND o.sent_at IS NULL RETURNING o.id, o.resend_no, o.units
+    UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s, units = {units}
+    WHERE o.id = ANY(ARRAY(SELECT id FROM picked)) AND o.sent_at IS NULL RETURNING o.id, o.resend_no, o.units
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant")
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second',
@@ -206,16 +206,17 @@ FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
 """
 CLAIM = CLAIMING.format(
     known=guard.KNOWN,
-    picked="""SELECT o.id, 1 AS units FROM campaigns_opsmessage o WHERE o.id >= %(cursor)s AND o.id < %(end)s""",
+    picked="""SELECT o.id FROM campaigns_opsmessage o WHERE o.id >= %(cursor)s AND o.id < %(end)s""",
     most="ORDER BY o.id LIMIT %(most)s",
+    units="1",
 )
 
 # Where letters cost different numbers of units, the next messages are read first, and exactly those are claimed.
 CLAIM_THESE = CLAIMING.format(
     known=guard.KNOWN,
-    picked="""SELECT p.id, p.units FROM unnest(%(ids)s::bigint[], %(units)s::int[]) AS p(id, units)
-    JOIN campaigns_opsmessage o USING (id) WHERE true""",
+    picked="""SELECT o.id FROM campaigns_opsmessage o WHERE o.id = ANY(%(ids)s::bigint[])""",
     most="",
+    units="(%(units)s::int[])[array_position(%(ids)s::bigint[], o.id)]",
 )
 
 

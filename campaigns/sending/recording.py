@@ -38,7 +38,8 @@ NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # 
 # attempt that it belongs to: the row must still have that attempt's fence. A message that the vendor puts off again
 # waits for as long as it has waited since the first time, from a minute to an hour, and up to half as long more, so
 # that not all come back at once. The lock is part of the statement, because this is the busiest one: it locks the job
-# first, and decides only by rows that it changes or has locked.
+# first, and decides only by rows that it changes or has locked. By ANY(ARRAY[]) a row can only be looked up by
+# its key; with = the planner reads all rows of the job in order where it takes ops for nearly empty.
 RECORDING = """
 WITH held AS ({hold}), answer AS (
     SELECT * FROM unnest(
@@ -56,7 +57,7 @@ WITH held AS ({hold}), answer AS (
         call_after = CASE WHEN a.wait > 0 THEN clock_timestamp() + interval '1 second' * greatest(a.wait, least(3600,
             (1 + random() / 2) * greatest(60, extract(epoch FROM clock_timestamp() - o.put_off_at)))) END
     FROM {answers} a
-    WHERE o.id = a.id AND o.job_id = (SELECT id FROM held) AND o.message_id IS NULL {only}
+    WHERE o.id = ANY(ARRAY[a.id]) AND o.job_id = (SELECT id FROM held) AND o.message_id IS NULL {only}
         AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)
     RETURNING o.id, o.units, a.kind, {doubted} AS doubted, {failed} AS failed
 ), sums AS (
@@ -91,7 +92,7 @@ RECORD = RECORDING.format(
 RECORD_AGAIN = RECORDING.format(
     hold=HOLD, answers="before", only="", doubted="a.in_doubt_at IS NOT NULL", failed="a.error_code IS NOT NULL",
     before="""before AS (
-    SELECT a.*, o.in_doubt_at, o.error_code FROM answer a JOIN campaigns_opsmessage o USING (id)
+    SELECT a.*, o.in_doubt_at, o.error_code FROM answer a JOIN campaigns_opsmessage o ON o.id = ANY(ARRAY[a.id])
     WHERE o.job_id = (SELECT id FROM held) FOR NO KEY UPDATE OF o
 ),""",
 )  # fmt: skip
