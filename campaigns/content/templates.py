@@ -129,7 +129,7 @@ class Content:
             raise TemplateError(f"the field {error.args[0]!r} is missing") from error
         except TooManySteps as error:
             raise TemplateError(str(error)) from error
-        if LINE_BREAK.search(subject):
+        if not subject.isprintable() and LINE_BREAK.search(subject):
             raise TemplateError("the subject has a line break in it")
         return subject, body
 
@@ -186,23 +186,15 @@ class _Part:
             return self._splice() if self.plain else self._jinja()
 
     def _splice(self) -> Render:
-        """Joins literals and fields as Jinja would, without Jinja."""
-        parts, names = [""], []
-        for piece in self.pieces:
-            if isinstance(piece, nodes.Name):
-                names.append(piece.name)
-                parts += ["", ""]
-            else:
-                parts[-1] += piece.data
-        show: Callable[[Any], str] = escape if self.environment.autoescape else str
+        """Puts fields between the literals as Jinja would, without Jinja."""
+        names = [piece.name for piece in self.pieces if isinstance(piece, nodes.Name)]
+        texts = (f"%({n.name})s" if isinstance(n, nodes.Name) else n.data.replace("%", "%%") for n in self.pieces)
+        form, escaped = "".join(texts), self.environment.autoescape
 
         def render(values: Values, meter: StepMeter) -> str:
-            filled = parts.copy()
-            shown = [values[name] for name in names]
-            filled[1::2] = map(show, shown)
-            text = "".join(filled)
+            text = form % ({name: escape(values[name]) for name in names} if escaped else values)
             if len(text) >= OUTPUT:
-                texts = all(isinstance(value, str) for value in shown)
+                texts = all(isinstance(values[name], str) for name in names)
                 meter.spend(len(text) // (OUTPUT if texts else cost.LISTED))
             return text if len(text) <= MAX_SIZE else _too_long()
 

@@ -1,7 +1,7 @@
 """Templates render what they should, on the fast path and by Jinja alike, and can do no harm."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from campaigns.content import templates
@@ -23,6 +23,7 @@ def plain_template(draw):
 
 
 @given(plain_template(), st.booleans(), st.one_of(text, st.none(), st.integers()), text)
+@example("100 % of {{ name }}: %(city)s %s %%", True, "50 %", "Rome")
 def test_a_plain_template_is_spliced_to_exactly_what_jinja_makes_of_it(source, html, name, city):
     values = {"name": name, "city": city, "größe": "<b>{{ name }}</b>", "recipient": "a@b.example"}
     spliced = templates._Part("body", source, autoescape=html)
