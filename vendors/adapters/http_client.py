@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httptools
@@ -16,14 +17,24 @@ import httptools
 from vendors.adapters.transport import Deadlines, Pool, Wire, connect
 from vendors.outcomes import CallError
 
+Lines = list[tuple[bytes, bytes]]
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A complete answer. headers: names in lower case; of several with one name the last."""
+
+def _read_headers(lines: Lines) -> dict[str, str]:
+    """Names in lower case; of several with one name the last."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in lines}
+
+
+class Response(NamedTuple):
+    """A complete answer. lines: its headers as they came; of most answers nobody reads them."""
 
     status: int
-    headers: dict[str, str]
+    lines: Lines
     body: bytes
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return _read_headers(self.lines)
 
 
 class HttpConnection(Wire):
@@ -42,11 +53,16 @@ class HttpConnection(Wire):
 
     def _begin(self) -> None:
         self.status: int | None = None
-        self.headers: dict[str, str] = {}
+        self._lines: Lines = []
         self._body: list[bytes] = []
         self._reusable = False
 
     # --- for the client ---------------------------------------------------------------------------
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the answer that have arrived."""
+        return _read_headers(self._lines)
 
     async def exchange(self, request: bytes) -> Response:
         """Write the request and wait for its answer. Raises CallError with written=True."""
@@ -100,7 +116,7 @@ class HttpConnection(Wire):
     def _finish(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             assert self.status is not None
-            self._waiter.set_result(Response(self.status, self.headers, b"".join(self._body)))
+            self._waiter.set_result(Response(self.status, self._lines, b"".join(self._body)))
 
     # --- from the parser --------------------------------------------------------------------------
 
@@ -110,7 +126,7 @@ class HttpConnection(Wire):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.status is None:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            self._lines.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.status is not None:
@@ -119,7 +135,7 @@ class HttpConnection(Wire):
         if status >= 200:
             self.status = status
         else:  # 100 Continue, 103 Early Hints: the answer is still to come
-            self.headers = {}
+            self._lines = []
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -135,15 +151,15 @@ ANSWER_MAX = 1_000_000
 IDLE_MAX = 15.0
 """Seconds that a connection waits for its next request."""
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_is_name = cache(re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch)
+_is_value = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
 
 
 def header(name: str, value: str) -> bytes:
     """One header line. Raises ValueError for anything that could begin another one."""
-    if not _NAME.fullmatch(name):
+    if not _is_name(name):
         raise ValueError("a header name must be a token")
-    if not _VALUE.fullmatch(value):
+    if not (value.isascii() and value.isprintable()) and not _is_value(value):
         raise ValueError(f"the value of the header {name} must be one line of Latin-1")
     return f"{name}: {value}\r\n".encode("latin-1")
 
@@ -166,14 +182,17 @@ class Client:
         self._deadlines = Deadlines(deadline)
         self._pool = Pool(self._connect, slots=connections, idle_max=IDLE_MAX)
 
-    async def call(self, method: str, target: str, headers: bytes = b"", body: bytes = b"") -> Response:
-        """Send one request and return its answer. headers: lines made by `header`. target: path and query, quoted.
+    def head(self, method: str, target: str, headers: bytes = b"") -> bytes:
+        """The beginning of a request, made once for many. target: path and query, quoted; headers: as in `call`."""
+        return f"{method} {target} HTTP/1.1\r\n".encode("ascii") + self._host_line + headers
+
+    async def call(self, head: bytes, headers: bytes = b"", body: bytes = b"") -> Response:
+        """Send one request and return its answer. headers: more lines, made by `header`.
 
         Raises CallError, which says whether anything was written. If it is cancelled it closes its connection.
         """
-        head = f"{method} {target} HTTP/1.1\r\n".encode("ascii")
         length = b"Content-Length: %d\r\n" % len(body) if body else b""
-        request = b"".join((head, self._host_line, headers, length, b"\r\n", body))
+        request = b"".join((head, headers, length, b"\r\n", body))
         connection: HttpConnection | None = None
         try:
             with self._deadlines:
