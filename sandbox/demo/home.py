@@ -43,6 +43,7 @@ def own() -> Iterator[None]:
     with _only_one(home.path / LOCK):
         try:
             _wait_for_leftovers(home.path / "up.lock")
+            _tell("Starting a PostgreSQL and a Redis of the demo's own")
             embedded.reset(home)
             yield
         except KeyboardInterrupt:

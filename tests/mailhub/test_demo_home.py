@@ -168,6 +168,14 @@ def test_a_demo_that_runs_is_not_waited_for(start: Start) -> None:
     first.ends_with(143)
 
 
+def test_the_demo_says_what_it_does_before_it_waits_for_its_servers(home: Path, start: Start) -> None:
+    with embedded.Home(home / "demo").lock():  # none can be started or stopped
+        demo = start(AT_HOME)
+        demo.until("Starting a PostgreSQL and a Redis of the demo's own")
+        assert "has its home" not in demo.text()
+    demo.until("has its home")
+
+
 def test_what_a_killed_demo_started_is_waited_for(home: Path, start: Start) -> None:
     (home / "demo").mkdir(mode=0o700)
     with (home / "demo" / "up.lock").open("w") as place:

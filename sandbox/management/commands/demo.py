@@ -63,7 +63,7 @@ class Command(BaseCommand):
         return good
 
     def _set_up(self, processes: Processes, password: str) -> setup.Jobs:
-        self._say("Starting three sandbox vendors, and a PostgreSQL and a Redis of the demo's own")
+        self._say("Starting three sandbox vendors")
         for slug in setup.LIMITS:
             processes.start_vendor(slug, *setup.sandbox_options(slug))
         self._say("Starting web, Flower, beat and workers")
