@@ -1,0 +1,76 @@
+"""What Linux tells of a process: its memory, and which of a server's unix sockets it is connected to.
+
+Over a unix socket PostgreSQL does not know which process a connection is of; the kernel does (sock_diag(7)).
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+SOCK_DIAG_BY_FAMILY, DUMP, DONE, ERROR = 20, 0x301, 3, 2
+SHOW_NAME_AND_PEER, NAME, PEER = 5, 0, 2  # of unix_diag
+HEAD, FACTS = 16, 16  # bytes
+
+
+def proportional_mb(processes: Iterable[int]) -> list[float]:
+    """Proportional set size of each: pages that several share are divided among them."""
+    found = []
+    for pid in processes:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue  # ended meanwhile
+        found += [int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")]
+    return found
+
+
+def connections(processes: Iterable[int], server: str) -> list[int]:
+    """How many connections each has to the server that listens at this path."""
+    peers = {peer for name, peer in _unix_sockets() if name == server and peer}
+    return [len(_sockets_of(pid) & peers) for pid in processes]
+
+
+def _sockets_of(pid: int) -> set[int]:
+    """Their inodes."""
+    found = set()
+    try:
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            kind, _, rest = os.readlink(file).partition(":[")
+            if kind == "socket":
+                found.add(int(rest[:-1]))
+    except OSError:
+        pass  # ended meanwhile
+    return found
+
+
+def _unix_sockets() -> Iterator[tuple[str, int]]:
+    """Name, and inode of the other end, of each."""
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, SHOW_NAME_AND_PEER, 0, 0)
+    head = struct.pack("=IHHII", HEAD + len(request), SOCK_DIAG_BY_FAMILY, DUMP, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as kernel:
+        kernel.sendall(head + request)
+        while True:
+            data = kernel.recv(1 << 20)
+            while data:
+                length, kind = struct.unpack_from("=IH", data)
+                if kind == DONE:
+                    return
+                if kind == ERROR:
+                    raise OSError("the kernel does not tell of unix sockets")
+                facts = dict(_attributes(data[HEAD + FACTS : length]))
+                peer = struct.unpack("=I", facts[PEER])[0] if PEER in facts else 0
+                yield facts.get(NAME, b"").decode(errors="replace").rstrip("\0"), peer
+                data = data[_aligned(length) :]
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        yield kind, data[4:length]
+        data = data[_aligned(length) :]
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3
