@@ -25,9 +25,9 @@ from tests.waiting import wait_until
 PROJECT = Path(__file__).parents[1]
 SENDERS = "senders"
 PARTS = {  # by a word in the command line of what the Procfile starts
-    SENDERS: "vendors@",
-    "worker of the hub": "hub@",
-    "worker of webhooks": "webhooks@",
+    SENDERS: "-Q vendors ",
+    "worker of the hub": "-Q hub ",
+    "worker of webhooks": "-Q webhooks ",
     "web": "rsgi:web",
     "API": "rsgi:api",
     "beat": " beat ",
@@ -102,8 +102,9 @@ class Installation:
             raise SystemExit(f"`up` ended with {process.returncode}")
         if "Ctrl-C ends them" not in log.read_text():
             return False
-        names = {one.name.partition("@")[0] for one in redis_clients.registered_workers(os.environ["REDIS_URL"])}
-        return {"hub", "vendors"} <= names
+        names = [one.name.partition("@")[0] for one in redis_clients.registered_workers(os.environ["REDIS_URL"])]
+        sending = [name for name in names if name.startswith("vendors")]
+        return "hub" in names and len(sending) == len(self._leaders()[SENDERS])
 
     def seconds(self) -> dict[str, float]:
         """Processor time of each part since it started, that of its processes which have ended included."""
