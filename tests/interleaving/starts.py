@@ -82,7 +82,7 @@ class Snapshots:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], State] = {}
         history.record(history.Actor("ann"), Job, [])  # makes the log's user
-        connection.cursor().execute("CREATE SCHEMA IF NOT EXISTS kept")
+        connection.cursor().execute("CREATE SCHEMA IF NOT EXISTS starts")
 
     def restore(self, name: str, fate: str) -> State:
         """fate: what came of the call whose answer is still to come: accepted, refused or none."""
@@ -91,15 +91,15 @@ class Snapshots:
             self._empty()
             known = self._kept[name, fate] = _finished(STARTS[name](fate))
             for table in TABLES:
-                self._run(f"CREATE TABLE kept.{name}_{fate}_{table} AS SELECT * FROM {table}")
+                self._run(f"CREATE TABLE starts.{name}_{fate}_{table} AS SELECT * FROM {table}")
         else:
-            steps = (f"INSERT INTO {table} SELECT * FROM kept.{name}_{fate}_{table}" for table in TABLES)
+            steps = (f"INSERT INTO {table} SELECT * FROM starts.{name}_{fate}_{table}" for table in TABLES)
             self._run("BEGIN", *self._deletes(), *steps, "COMMIT")
         return replace(known, letters=list(known.letters), reported=set())
 
     def drop(self) -> None:
         self._empty()
-        self._run("DROP SCHEMA kept CASCADE")
+        self._run("DROP SCHEMA starts CASCADE")
 
     def vacuum(self) -> None:
         """Thousands of pairs leave dead rows, which every look would walk by."""
