@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,8 +22,9 @@ import psycopg
 import uvloop
 from django.conf import settings
 from django.db import connection
+from psycopg.adapt import Loader
 from psycopg.pq import TransactionStatus
-from psycopg.types.json import set_json_loads
+from psycopg.rows import TupleRow
 
 from campaigns.failover import guard
 from vendors import redis_clients
@@ -37,6 +39,19 @@ CLAIMING, RECORDING, BLOCKING = 3, 2, 4  # connections to the database of a proc
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
 
+class ReceivedRows:
+    """The rows of a statement, in the way of a cursor."""
+
+    def __init__(self, rows: list[TupleRow]) -> None:
+        self._rows = rows
+
+    async def fetchone(self) -> TupleRow | None:
+        return self._rows[0] if self._rows else None
+
+    async def fetchall(self) -> list[TupleRow]:
+        return self._rows
+
+
 class SharedRows:
     """A few connections to the database that many streams share, a statement at a time, in the order of asking."""
 
@@ -44,8 +59,7 @@ class SharedRows:
         self._places = asyncio.Semaphore(most)
         self._idle: list[tuple[float, Any]] = []  # since when; the last used is last
 
-    async def execute(self, statement: Any, params: Any = None) -> Any:
-        """A cursor with the statement's rows, all of them received."""
+    async def execute(self, statement: Any, params: Any = None) -> "ReceivedRows":
         async with self.one() as connection:
             return await connection.execute(statement, params)
 
@@ -124,7 +138,8 @@ class Connections:
         """Redis's client checks its kept connections by itself."""
         if self._redis is None:
             self._redis = redis_clients.connect_async(settings.REDIS_URL)
-        return AsyncThrottle(self._redis), AsyncHealth(self._redis)
+            self._throttle = AsyncThrottle(self._redis)
+        return self._throttle, AsyncHealth(self._redis)
 
     async def close(self) -> None:
         if self._expiry is not None:
@@ -204,13 +219,31 @@ BY_KEY = """SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_ha
 SET enable_mergejoin = off; SET jit = off"""
 
 
-async def connect() -> Any:
+class SenderConnection(psycopg.AsyncConnection[TupleRow]):
+    """Executes all its statements by one cursor: a new cursor learns anew how each type is written."""
+
+    @cached_property
+    def _kept(self) -> psycopg.AsyncCursor[TupleRow]:
+        return self.cursor()
+
+    async def execute(self, statement: Any, params: Any = None) -> ReceivedRows:  # type: ignore[override]
+        await self._kept.execute(statement, params)
+        result = self._kept.pgresult
+        return ReceivedRows(await self._kept.fetchall() if result and result.nfields else [])
+
+
+class JsonLoader(Loader):
+    load = staticmethod(orjson.loads)  # type: ignore[assignment]  # intake wrote them with it
+
+
+async def connect() -> SenderConnection:
     """A connection of an event loop, each statement its own transaction."""
     options = connection.get_connection_params()
     for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
         options.pop(ours, None)
-    made = await psycopg.AsyncConnection.connect(**options, autocommit=True, prepare_threshold=1)
-    set_json_loads(orjson.loads, made)  # intake wrote them with it
+    made = await SenderConnection.connect(**options, autocommit=True, prepare_threshold=1)
+    for kind in ("json", "jsonb"):
+        made.adapters.register_loader(kind, JsonLoader)
     await made.execute(BY_KEY)
     await made.execute(f"SELECT {guard.NOTED}", {"tables": guard.tables()})
     made.prepared_max = 20

@@ -28,6 +28,7 @@ from typing import Any, cast
 
 from redis import Redis, RedisError
 from redis.asyncio import Redis as AsyncRedis
+from redis.exceptions import NoScriptError
 
 from vendors.limits.values import AcquireResult, Grant, Granted, Limit, Lost, Never, Paused, Scope, Skewed, Trail, Wait
 
@@ -226,15 +227,29 @@ class Throttle(_Script):
 
 
 class AsyncThrottle(_Script):
-    """The same throttle for the sender's event loop."""
+    """The same throttle for the sender's event loop. It keeps the connections that it takes from the client's pool."""
 
     def __init__(self, redis: AsyncRedis, **clocks: Any) -> None:
         super().__init__(**clocks)
-        self._script = redis.register_script(SCRIPT)
+        self._script, self._pool = redis.register_script(SCRIPT), redis.connection_pool
+        self._kept: list[Any] = []
 
     async def _run(self, ask: Ask) -> Any:
+        """Runs the script without the client, whose way to a connection and back takes as long as the command."""
+        keys, args = ask
         try:
-            return await self._script(keys=ask[0], args=ask[1])
+            connection = self._kept.pop() if self._kept else await self._pool.get_connection()
+            try:
+                await self._pool.ensure_connection(connection)
+                await connection.send_command("EVALSHA", self._script.sha, len(keys), *keys, *args, check_health=False)
+                return await connection.read_response()
+            except NoScriptError:
+                return await self._script(keys, args)
+            except BaseException:  # an answer may be on its way
+                await connection.disconnect(nowait=True)
+                raise
+            finally:
+                self._kept.append(connection)
         except RedisError as error:
             raise ThrottleUnreachable(str(error)) from error
 
