@@ -7,6 +7,7 @@ So a notification may be lost, doubled or late. The command packets of document 
 import gc
 import logging
 import multiprocessing
+import resource
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -276,6 +277,8 @@ def _in_threads(sender: Any, **_: Any) -> None:
     """Celery tells pools of processes only that they begin (worker_process_init)."""
     if issubclass(concurrency.get_implementation(sender.pool_cls), ThreadPool):
         _begin(sending.Sender(many=True))
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # each call in flight is an open file
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @signals.worker_process_init.connect

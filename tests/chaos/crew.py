@@ -1,4 +1,8 @@
-"""The processes: workers with a few processes each, and beat. The storm kills and freezes them; they start again."""
+"""The processes: workers with threads or with a few processes, and beat.
+
+The storm kills and freezes them; they start again. A worker with threads, as the Procfile has it for senders, is one
+process with many streams.
+"""
 
 import contextlib
 import os
@@ -10,7 +14,7 @@ from pathlib import Path
 
 from tests.programs import Program
 
-PROCESSES = 3
+PROCESSES, THREADS = 3, 30
 LEASE_SECONDS = 4.0
 FREEZE = (1.25 * LEASE_SECONDS, 2 * LEASE_SECONDS)  # seconds: others have taken the job when it wakes up
 TIMES = {"LEASE_SECONDS": str(LEASE_SECONDS), "HEARTBEAT_SECONDS": "0.5", "SWEEP_SECONDS": "1"}
@@ -29,7 +33,8 @@ class Crew:
 
     def _worker(self) -> Program:
         self._born += 1
-        options = ["-Q", "vendors,hub", "-c", str(PROCESSES), "-n", f"chaos-{self._born}@localhost", "--without-mingle"]
+        pool = ["-P", "threads", "-c", str(THREADS)] if self._born % 2 else ["-c", str(PROCESSES)]
+        options = ["-Q", "vendors,hub", *pool, "-n", f"chaos-{self._born}@localhost", "--without-mingle"]
         own = {"DATABASE_URL": self._database, "CELERY_LOG_LEVEL": "ERROR", **TIMES}
         return Program(["-m", "celery", "-A", "mailhub", "worker", *options], **own)
 
@@ -37,7 +42,7 @@ class Crew:
         return Program(["-m", "celery", "-q", "-A", "mailhub", "beat", "--pidfile="], **TIMES)
 
     def kill_a_process(self, by: random.Random) -> None:
-        """kill -9 of one of the pool's processes, if there is any."""
+        """kill -9 of one of the processes that send, if there is any."""
         if pids := self._pool():
             os.kill(by.choice(pids), signal.SIGKILL)
             self.done["processes killed"] += 1
@@ -86,7 +91,8 @@ class Crew:
             os.kill(pid, signal.SIGCONT)
 
     def _pool(self) -> list[int]:
-        return [pid for worker in self._workers for pid in pool(worker.process.pid)]
+        alive = [worker.process.pid for worker in self._workers if worker.process.poll() is None]
+        return [one for pid in alive for one in pool(pid) or [pid]]
 
     def end(self) -> None:
         for program in (*self._workers, self._beat):

@@ -17,6 +17,7 @@ from tests.sandbox import Sandbox
 from vendors.models import Vendor
 
 CONCURRENCY = 8
+CASTERS = 2  # of a vendor
 LATENCY_MS = 30.0
 AWAY = (Error, BrokerError, RedisError, ConnectionError)  # what is raised while a store is away
 
@@ -33,10 +34,10 @@ class StormVendor:
 
 
 def storm_vendor(sandbox: Sandbox, units: int, seconds: float, recipients: int, **settings: object) -> StormVendor:
-    """A vendor with two mailcasters, one large job for them to cut, and five small ones."""
+    """A vendor with its mailcasters, one large job for them to cut, and five small ones."""
     settings = {"url": sandbox.url, "timeout": 3, "settle_delay": 1, "concurrency": CONCURRENCY, **settings}
     vendor = factories.vendor(settings=settings, limits=[(units, seconds)], small_audience_threshold=100)
-    for number in (1, 2):
+    for number in range(1, CASTERS + 1):
         factories.caster(vendor, f"MC{number}", "large-priority", min_size=100, max_size=400, percentage=10)
     login = factories.credential(vendor)
     for many in (recipients, 20, 20, 20, 20, 20):

@@ -4,20 +4,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from sandbox.vendor.books import Books
-from tests.chaos.crew import PROCESSES
-from tests.chaos.mail import CONCURRENCY, LATENCY_MS, StormVendor, doubted
+from tests.chaos.mail import CASTERS, CONCURRENCY, LATENCY_MS, StormVendor, doubted
 from tests.chaos.operators import Operators
 from tests.faults.checker import judge, sums
 
 SHOWN = 20
-SENDERS = 2 * PROCESSES
-CRASHES = 2  # of PostgreSQL: each sender loses the calls that it has open
-MAKE_DOUBT = (  # each of them for one sender
-    "processes killed",
-    "processes frozen",
-    "replies of PostgreSQL lost",
-    "connections cut by PostgreSQL",
-)
+CRASHES = 2  # of PostgreSQL: each job loses its open calls
+OF_A_PROCESS = ("processes killed", "processes frozen")  # which may send all jobs that are being sent
+OF_A_JOB = ("replies of PostgreSQL lost", "connections cut by PostgreSQL")
 TITLES = {
     "P1": "duplicates",
     "P2": "lost, or without an end",
@@ -36,7 +30,7 @@ def of_storm(vendors: list[StormVendor], done: Counter[str], operators: Operator
         *judge(books, all_checks=True),
         *(fault for one in vendors for fault in _windows(one)),
         *operators.called_while_stopped(vendors),
-        *_counted(books, done),
+        *_counted(books, done, CASTERS * len(vendors)),
     ]
     for one in vendors:
         print(f"worst window {one.sandbox.books().worst_window(one.seconds)} of {one.units} in {one.seconds:g} s")
@@ -47,17 +41,16 @@ def of_storm(vendors: list[StormVendor], done: Counter[str], operators: Operator
     return 1 if found else 0
 
 
-def _counted(books: Books, done: Counter[str]) -> Iterator[str]:
-    """Checks the figures that are printed."""
+def _counted(books: Books, done: Counter[str], jobs: int) -> Iterator[str]:
+    """Checks the figures that are printed. jobs: so many are sent at the same time."""
     counts = sums()
     print(f"accepted {counts['accepted']} of {counts.total()} recipients, refused {counts['refused']}")
     if counts["accepted"] != counts.total():
         yield f"P2: not everybody has it: {dict(counts)}"
     resets = sum(1 for entry in books.acceptances if entry.status is None)
-    most = resets + CONCURRENCY * sum(done[name] for name in MAKE_DOUBT) + CONCURRENCY * SENDERS * CRASHES
-    print(
-        f"in doubt on the way {doubted()}, at most {most}: {resets} answers were lost, and {CONCURRENCY} calls a sender"
-    )
+    cut = jobs * (CRASHES + sum(done[name] for name in OF_A_PROCESS)) + sum(done[name] for name in OF_A_JOB)
+    most = resets + CONCURRENCY * cut
+    print(f"in doubt on the way {doubted()}, at most {most}: {resets} answers were lost, and {CONCURRENCY} calls a job")
     if doubted() > most:
         yield f"P3: {doubted()} came into doubt, at most {most} calls can have been open"
 
