@@ -1,7 +1,8 @@
 """What is queued for vendors, read from the rows by one statement for any number of vendors and jobs.
 
 A message counts as queued if only rate limits hold it back: not if it waits for a time of its own (put off, a send
-time, sending hours), for the night, or for a paused credential. Calls in flight have their permits already.
+time, sending hours), for the night, or for a paused credential. Calls in flight have their permits already;
+they count as queued while more than FEW streams run.
 """
 
 import json
@@ -18,7 +19,7 @@ from django.db import connection
 
 from campaigns.dispatch.nightly import LOOK_BACK, Run
 from campaigns.failover import guard
-from campaigns.forecast.queries import POSITIONS, TOTALS, VENDORS
+from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Job
 from vendors import redis_clients
@@ -136,6 +137,7 @@ def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, A
         "since": now.date() - timedelta(days=LOOK_BACK + 1),
         "parents": list(PARENTS),
         "running": [S.ENQUEUED, S.SENDING],
+        "few": FEW,
         "zones": list(zones),
         "shifts": list(zones.values()),
     }

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from campaigns import tasks
 from campaigns.forecast import queues
-from campaigns.models import Job
+from campaigns.models import Job, OpsMessage
 from mailhub.operations import charts, dashboard
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
@@ -43,6 +43,19 @@ class TestPulse:
         top, _ = family(parent="P_ASSIGNING", remaining=30, children=["DISPATCHED", "LOGGED"], each=10)
         queue = queues.of_vendors([top.vendor_id], timezone.now())[top.vendor_id]
         assert (queue.jobs, queue.waiting, queue.mine, queue.queued) == (1, 40, 40, 40)
+
+    def test_calls_in_flight_do_not_wait_unless_too_many_streams_run_to_look_for_them(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        login = factories.credential()
+
+        def waiting_after_one_more() -> int:
+            job = factories.campaign_with_job(5, of=login, status="SENDING")
+            OpsMessage.objects.filter(pk=job.first_message).update(sent_at=timezone.now())
+            return queues.of_vendors([login.vendor_id], timezone.now())[login.vendor_id].waiting
+
+        monkeypatch.setattr(queues, "FEW", 2)
+        assert [waiting_after_one_more() for _ in range(3)] == [4, 8, 15]
 
     def test_a_vendor_that_is_closed_or_paused_says_so(self) -> None:
         closed = factories.credential(retry_after_until=timezone.now() + timedelta(hours=1)).vendor
