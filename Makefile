@@ -14,7 +14,7 @@ TEST_PROCESSES ?= 3
 TESTS ?=
 CHAOS ?=
 # name,its numbers; without numbers each takes its own
-BENCHMARKS ?= as_run,30000,5,10000 latency,200,10 sending,20000,5 http_client,20000,5 receivers,60,3,12 scale,1000000,200,5 ledger,100000,5 importing \
+BENCHMARKS ?= as_run,30000,5,10000 slow_vendors,15,20 latency,200,10 sending,20000,5 http_client,20000,5 receivers,60,3,12 scale,1000000,200,5 ledger,100000,5 importing \
   smtp,10000,5 front,3,5 nightly,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 operators,1000000,500000 \
   reaching,60,1
 BENCH_RESULTS ?= .bench.jsonl
@@ -63,7 +63,7 @@ docs-reference: setup ## docs/reference/commands.md and docs/states.md from the 
 	$(PY) -m docs.tooling.commands
 	$(PY) manage.py states > docs/states.md
 
-bench: test-setup ## all measurements, with yardsticks of the same run: about 34 minutes (BENCHMARKS="sending,50000,5 ledger")
+bench: test-setup ## all measurements, with yardsticks of the same run: about an hour (BENCHMARKS="sending,50000,5 ledger")
 	@$(MAKE) -s .venv/.bench-installed
 	@for run in $(BENCHMARKS); do \
 	  set -- $${run//,/ }; name=$$1; shift; echo "== $$name $$*"; \

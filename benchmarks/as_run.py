@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -36,7 +35,7 @@ SHARE = 20  # a task a message gets a twentieth of the messages, or the run woul
 POOL = ("prefork", 8)  # its best one (benchmarks.sending)
 LOOK = 0.05  # seconds between two looks whether the campaign has ended
 LONGEST = 600.0  # seconds that a campaign may take
-MAILHUB, ENDED = "mailhub", "mailhub, to the campaign's end"
+MAILHUB, ENDED, ONE = "mailhub", "mailhub, to the campaign's end", "mailhub, one sender process"
 BARE, RIVER, USUAL, SOURCE = "bare aiohttp loop", "River", "a task a message", "smtp-source -d"
 Costs = dict[str, list[float]]
 
@@ -113,10 +112,17 @@ def deliver(at: Installation, lists: Lists, vendor: str, messages: int) -> Campa
     return Campaign(typed, began.timestamp() + shift, job.finished_at.timestamp() + shift, seconds)
 
 
-def mailhub(lists: Lists, vendor: str, messages: int, result: Measured, receiver: Any) -> float:
-    """Messages a second; `receiver` tells its process, forgets, and says when the first, most and last arrived."""
+def mailhub(
+    lists: Lists,
+    vendor: str,
+    messages: int,
+    result: Measured,
+    receiver: "HttpReceiver | SmtpReceiver",
+    **variables: str,
+) -> float:
+    """Messages a second. variables: of the environment of `up`."""
     at = Installation()
-    with at.up():
+    with at.up(**variables):
         deliver(at, lists, vendor, WARM)
         receiver.forget()
         busy = receiver.seconds()
@@ -177,6 +183,9 @@ class SmtpReceiver:
         return self._relay.first(), most, self._relay.last()
 
 
+Receiver = HttpReceiver | SmtpReceiver
+
+
 def aiohttp_loop(where: sink.Sink, messages: int) -> float:
     began = time.monotonic()
     uvloop.run(bare_aiohttp(where.url("aiohttp"), messages))
@@ -206,7 +215,7 @@ def a_task_a_message(lists: Lists, where: sink.Sink, messages: int) -> float:
 def main() -> None:
     messages, rounds, mails = numbers(50_000, 5, 20_000)
     end_at_sigterm()
-    http, relayed, other = Measured(), Measured(), Measured()
+    http, alone, relayed, river = Measured(), Measured(), Measured(), Measured()
     with stage(), sink.running() as where, smtp_sink.running() as relay, tempfile.TemporaryDirectory() as folder:
         lists, program = Lists(Path(folder)), river_queue.build(Path(folder))
         letters = HttpReceiver(where, "letters")
@@ -215,11 +224,12 @@ def main() -> None:
         at.manage(*order, "--set", f"url={where.url('letters')}")
         rows: dict[str, Callable[[], float]] = {
             MAILHUB: lambda: mailhub(lists, "letters", messages, http, letters),
+            ONE: lambda: mailhub(lists, "letters", messages, alone, letters, VENDOR_PROCESSES="1"),
             BARE: lambda: aiohttp_loop(where, messages),
             USUAL: lambda: a_task_a_message(lists, where, messages // SHARE),
         }
         if program:
-            rows[RIVER] = lambda: river_queue.run(program, where, messages, other.costs)
+            rows[RIVER] = lambda: river_queue.run(program, where, messages, river.costs)
         rates = in_turns(rows, rounds)
         http_rates = {MAILHUB: rates.pop(MAILHUB), ENDED: http.to_end, **rates}
         if relay:
@@ -233,11 +243,12 @@ def main() -> None:
             smtp_rates = {MAILHUB: rates.pop(MAILHUB), ENDED: relayed.to_end, **rates}
     show(f"As people run it, HTTP, {messages:,} messages", http_rates, BARE)
     http.keep("As people run it, HTTP")
-    keep("As people run it, HTTP: fullest second at the receiver", "calls", {MAILHUB: letters.fullest})
+    keep("As people run it, HTTP: fullest second at the receiver", "calls", {"calls": letters.fullest})
+    console.print(f"two sender processes send {ratio(http_rates[MAILHUB], http_rates[ONE]):.2f} x as fast as one")
     if program:
-        keep("River: processor time of a message", "us", other.costs)
+        keep("River: processor time of a message", "us", river.costs)
         console.print(f"mailhub sends {ratio(http_rates[MAILHUB], http_rates[RIVER]):.2f} x as fast as River")
-        console.print({part: round(statistics.median(spent)) for part, spent in other.costs.items()})
+        console.print({part: round(statistics.median(spent)) for part, spent in river.costs.items()})
     console.print(f"and {ratio(http_rates[MAILHUB], http_rates[USUAL]):.1f} x as fast as one Celery task a message")
     if relay:
         show(f"As people run it, SMTP, {mails:,} mails of {smtp.size()} bytes", smtp_rates, SOURCE)

@@ -54,6 +54,7 @@ CLAIMS = [
     Claim("as people run it, HTTP, to the last arrival", "bare aiohttp loop on uvloop", 2, 2, AS_RUN, "mailhub", BARE),
     Claim("the same", "River (Go), one job row a message, 200 workers", 1.5, 1.5, AS_RUN, "mailhub", "River"),
     Claim("the same", "one Celery task a message, connections kept", 25, 25, AS_RUN, "mailhub", USUAL),
+    Claim("the same, two sender processes", "one", 0.95, 1, AS_RUN, "mailhub", "mailhub, one"),
     Claim("as people run it, SMTP, to the last arrival", "`smtp-source -d`", 0.35, 0.35, AS_RUN_SMTP, "mailhub",
           "smtp-source"),
     Claim("one letter at an idle hub, from the API's 202 to the vendor: half", "-", 60, 60, LETTER, "half", "", "ms",

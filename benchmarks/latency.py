@@ -37,7 +37,6 @@ def milliseconds(at: Installation, where: sink.Sink, letters: int) -> list[float
         recipient = f"single{number}@example.org"
         accepted[recipient] = client.send(VENDOR, recipient)
         time.sleep(random.uniform(*BETWEEN))
-    client.close()
     wait_until(lambda: where.count(VENDOR) == WARM + letters, "all letters arrive")
     where.facts(VENDOR, WARM + letters)
     arrived = dict(where.each(VENDOR))

@@ -1,5 +1,6 @@
 """A program that hands in single letters over the API of an installation, and tells when each was accepted."""
 
+import contextlib
 import http.client
 import json
 import time
@@ -12,26 +13,23 @@ PATIENCE = 60  # seconds for an answer
 
 
 class ApiClient:
-    """One kept connection, with a key of its own."""
+    """With a key of its own, and a connection for each letter: the server closes those that are idle for long."""
 
     def __init__(self, at: Installation, sponsor: str = "Velma") -> None:
         order = ["apikey", "create", "--sponsor", sponsor, "--new-sponsor", "--per-minute", "0"]
         self._token: str = at.asked(*order)["key"]
-        self._line = http.client.HTTPConnection("127.0.0.1", at.api, timeout=PATIENCE)
+        self._port = at.api
 
     def send(self, vendor: str, recipient: str) -> float:
         """When the 202 for this one letter was read, by the monotonic clock. Raises SystemExit at another answer."""
         letter: dict[str, Any] = {"vendor": vendor, **LETTER}
         letter["recipients"] = [{"to": recipient, "fields": {"name": "Ann"}}]
         headers = {"Authorization": f"Bearer {self._token}", "Idempotency-Key": recipient}
-        self._line.request(
-            "POST", "/api/v1/messages", json.dumps(letter), headers | {"Content-Type": "application/json"}
-        )
-        answer = self._line.getresponse()
-        said = answer.read()
+        headers["Content-Type"] = "application/json"
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)) as line:
+            line.request("POST", "/api/v1/messages", json.dumps(letter), headers)
+            answer = line.getresponse()
+            said, read_at = answer.read(), time.monotonic()
         if answer.status != 202:
             raise SystemExit(f"the API answered {answer.status}: {said.decode()}")
-        return time.monotonic()
-
-    def close(self) -> None:
-        self._line.close()
+        return read_at

@@ -21,6 +21,9 @@ that takes its yardstick in the same run, in turns with what it measures, becaus
 the middle of the ratios within a round, and in brackets stand the lowest and the highest. Vendors, databases and
 senders share the machine, so absolute figures are this machine's; the ratios are what to look at. To measure some
 alone, name them with their numbers: `make bench BENCHMARKS="http_client,20000,5 smtp,10000,5"`.
+
+`as_run`, `slow_vendors` and `latency` measure mailhub as it is shipped: `manage.py up`, vendors with the mailcasters
+that they get by default, commands and the API. The others measure a part, with what that part needs.
 """
 MISSED = """\
 What is missed, and why. *Two processes:* senders, databases and receiver share the two cores, and one process with its

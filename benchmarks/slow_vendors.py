@@ -155,7 +155,6 @@ class Letters:
                 recipient, slug = f"single{number}@example.org", next(turns)
                 send = self._by_command if number % BY_COMMAND == 0 else client.send
                 self.accepted[recipient] = send(slug, recipient)
-        client.close()
 
     def _by_command(self, slug: str, recipient: str) -> float:
         from campaigns.models import Job
