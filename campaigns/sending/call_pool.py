@@ -176,7 +176,9 @@ class CallPool:
     async def _call(self, batch: list[PermittedCall]) -> None:
         letters: list[Letter] = []
         called: list[PermittedCall] = []
-        made = [one.letter for one in batch if one.letter] if batch[0].letter else []  # all are, or none
+        made = [one.letter for one in batch if one.letter]  # all are, or none
+        if not made and len(batch) == 1:  # as most; there is none after it that could keep others from their turn
+            made = [self._job.letter(batch[0].message)]
         made = made or await letters_in_turn(self._job, [one.message for one in batch])
         now = time.monotonic()
         for call, letter in zip(batch, made, strict=True):
