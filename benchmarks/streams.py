@@ -17,7 +17,7 @@ from benchmarks.stage import console, numbers, stage
 
 WINDOW = (1, 4.0)
 SECONDS = 30.0
-LONG = 200  # messages of a list
+LONG = 40  # messages of a list
 
 
 def memory(pid: int) -> float:
