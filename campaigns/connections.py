@@ -35,7 +35,7 @@ from vendors.limits.throttle import AsyncThrottle
 T = TypeVar("T")
 
 KEPT = 60.0  # seconds that they are kept without use
-CLAIMING, RECORDING, BLOCKING = 3, 2, 4  # connections to the database of a process, however many streams share them
+CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process, however many streams share them
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from datetime import timedelta
 
 from django.conf import settings
@@ -56,7 +57,15 @@ async def rebuild_lost(scope: Scope) -> None:
     await asyncio.to_thread(_rebuild_lost, scope)
 
 
+_one_at_a_time = threading.Lock()  # each has a connection, and a Redis that was restarted lost all windows
+
+
 def _rebuild_lost(scope: Scope) -> None:
+    with _one_at_a_time:
+        _rebuild_now(scope)
+
+
+def _rebuild_now(scope: Scope) -> None:
     redis = redis_clients.connect(settings.REDIS_URL)
     try:
         if rebuild(Throttle(redis), scope.vendor_id, scope.generation):

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 STREAMS = 300
 EACH = 12  # messages of a job
 AT_ONCE = 2  # calls of a stream
-MOST_CONNECTIONS = 10  # of a sender process to PostgreSQL
+MOST_CONNECTIONS = 9  # of a sender process to PostgreSQL
 LEASE = {"LEASE_SECONDS": "15", "HEARTBEAT_SECONDS": "3"}
 
 
