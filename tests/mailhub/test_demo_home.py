@@ -192,7 +192,7 @@ def test_a_signal_that_comes_where_python_drops_its_exception_ends_the_demo_too(
 ) -> None:
     demo = start(DROPS.replace("NUMBER", str(int(number))).replace("PLACE", place))
     demo.ends_with(code)
-    assert demo.text() in ("", "goes on\n")
+    assert "ignored" not in demo.text()
 
 
 @linux
