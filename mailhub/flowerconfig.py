@@ -9,9 +9,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
+from flower.utils.broker import RedisSocket
 from flower.views import BaseHandler
 
 if ":" not in os.environ.get("FLOWER_BASIC_AUTH", ""):
@@ -50,3 +52,14 @@ def _read_names() -> list[str]:
 
 
 BaseHandler.get_active_queue_names = _queue_names
+_on_a_socket = RedisSocket.__init__
+
+
+def _with_its_database(broker: Any, url: str, *args: Any, **options: Any) -> None:
+    """Flower counts in database 0 of a Redis on a socket, whichever the URL names."""
+    _on_a_socket(broker, url, *args, **options)
+    number = parse_qs(urlsplit(url).query).get("virtual_host", ["0"])[0]
+    broker.redis.connection_pool.connection_kwargs["db"] = int(number)
+
+
+RedisSocket.__init__ = _with_its_database
