@@ -21,7 +21,6 @@ CONVENTIONS = {
 }
 NAMED = {
     "mailhub/celery.py": "celery -A mailhub, and all that imports the package has it",
-    "mailhub/flowerconfig.py": "Flower reads its settings from a file of their own",
     "mailhub/front/api.py": "imports every router, and none of them may import another",
 }
 
