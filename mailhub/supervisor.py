@@ -17,8 +17,8 @@ from honcho.printer import Message, Printer
 # After SIGTERM a worker finishes its calls in flight; after this many seconds it is killed.
 STOP_SECONDS = 30
 LOOK_SECONDS = 0.2
-KILLED = 128 + signal.SIGKILL  # nobody kills a process so but an administrator, or the kernel that needs its memory
-LIVED_SECONDS = 10  # one that is killed earlier than this would be killed again and again
+KILLED = 128 + signal.SIGKILL  # by the kernel for want of memory, or by an administrator
+LIVED_SECONDS = 10.0  # one that is killed earlier is not started again: it would be killed again and again
 PIPE_BYTES = 65536
 PR_SET_PDEATHSIG = 1
 

@@ -27,7 +27,8 @@ from sandbox.vendor.server import hold_port
 START_SECONDS = 240.0
 STOP_SECONDS = 45.0  # `up` gives its processes 30
 CALL_SECONDS = 30.0
-WORKERS = {"hub", "vendors1", "vendors2"}
+SENDERS = 2  # processes
+WORKERS = {"hub", *(f"vendors{number}" for number in range(1, SENDERS + 1))}
 PR_SET_PDEATHSIG = 1
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
@@ -84,7 +85,7 @@ class Hub:
         self._password = password
         web, api, flower = (str(one.getsockname()[1]) for one in self._held)
         more = {"HOST": "127.0.0.1", "PORT": web, "API_PORT": api, "FLOWER_PORT": flower}
-        more |= {"FLOWER_BASIC_AUTH": f"demo:{password}", "VENDOR_PROCESSES": "2", "HUB_PROCESSES": "2"}
+        more |= {"FLOWER_BASIC_AUTH": f"demo:{password}", "VENDOR_PROCESSES": str(SENDERS), "HUB_PROCESSES": "2"}
         self.process = _start(["manage.py", "up"], log, **more)
 
     def answers(self) -> bool:
