@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,25 @@ def test_when_one_process_ends_all_end_and_the_exit_code_tells(tmp_path: Path, m
     assert supervisor.wait(DEADLINE) == 7
     assert "ending" in said.read_text()
     assert "| last\n" in said.read_text()
+    all_have_ended(marker)
+
+
+AT_ONCE = SUPERVISE.replace("import signal, sys\n", "import signal, sys\nfrom mailhub import supervisor\n").replace(
+    "signal.signal(", "supervisor.LIVED_SECONDS = 0.0\nsignal.signal(", 1
+)
+
+
+@linux
+def test_a_killed_one_is_started_again_with_its_number_and_ends_with_the_others(tmp_path: Path, marker: str) -> None:
+    said = tmp_path / "said"
+    processes = {"a.7": "sh -c 'echo number $PROCESS_NUMBER; exec sleep 1000'", "b": POLITE}
+    supervisor = begin(["-c", AT_ONCE, repr(processes)], said, marker)
+    wait_until(lambda: "number 7" in said.read_text() and "here" in said.read_text(), "both have said so")
+    os.kill(int(re.findall(r"a\.7 +\| started, process (\d+)", said.read_text())[-1]), signal.SIGKILL)
+    wait_until(lambda: said.read_text().count("number 7") == 2, "it is there again")
+    assert supervisor.poll() is None and "ending" not in said.read_text()
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(DEADLINE) == 143
     all_have_ended(marker)
 
 
