@@ -106,19 +106,14 @@ WITH reported AS (
 """
 # A bounce of a letter that was refused, or of an earlier sending, is no evidence.
 EVIDENCE = f"""{REPORTED}
-SELECT a.id, a.evidence FROM reported a JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
-WHERE m.message_id IS NULL AND o.message_id IS NULL AND (a.kind = 'delivered'
-    OR a.no = m.resend_no AND coalesce(m.error_code, o.error_code) IS NULL)
+SELECT a.id, a.evidence FROM reported a JOIN campaigns_message m USING (id)
+WHERE m.message_id IS NULL AND (a.kind = 'delivered' OR a.no = m.resend_no AND m.error_code IS NULL)
 """
-# An acceptance that is in ops only is written to the ground truth as well; finalising skips it then.
 REPORT = f"""{REPORTED}, before AS (
-    SELECT a.*, m.report AS was, o.message_id, o.delivered_at, o.sent_at
-    FROM reported a JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
+    SELECT a.*, m.report AS was FROM reported a JOIN campaigns_message m USING (id)
 ), changed AS (
-    UPDATE campaigns_message m SET report = a.kind, report_at = a.at, report_no = a.no, report_note = a.note,
-        message_id = coalesce(m.message_id, a.message_id), delivered_at = coalesce(m.delivered_at, a.delivered_at),
-        sent_at = coalesce(m.sent_at, a.sent_at)
-    FROM before a WHERE m.id = a.id AND coalesce(m.message_id, a.message_id) IS NOT NULL AND CASE
+    UPDATE campaigns_message m SET report = a.kind, report_at = a.at, report_no = a.no, report_note = a.note
+    FROM before a WHERE m.id = a.id AND m.message_id IS NOT NULL AND CASE
         WHEN m.report_no = a.no
             THEN a.at > m.report_at OR a.at = m.report_at AND m.report = 'delivered' AND a.kind = 'bounced'
         WHEN a.kind = 'delivered' THEN m.report IS NULL OR m.report = 'bounced' AND a.no < m.report_no

@@ -1,18 +1,22 @@
-"""Writes into the ground truth what is learned of messages after their job was finalised: acceptances, refusals."""
+"""Writes into the ground truth what is learned of messages otherwise than by their sender: acceptances, refusals."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from django.db import connection, transaction
 from psycopg import AsyncConnection
 
-from campaigns.lifecycle import holding
+from campaigns.lifecycle import Status, hold_around, holding
+from campaigns.merging import ACCEPTED
+from campaigns.models import AnswerBatch
 
 GIVE_UP = 86_400.0  # seconds after its call from which only an operator can settle a doubt
 
 # Updates the counters of the leaf and of its parent (a parent that is not finished yet will be summed up anew).
 COUNTED = """
 UPDATE campaigns_job j SET accepted = j.accepted + s.accepted, refused = greatest(0, j.refused + s.refused),
-    in_doubt = greatest(0, j.in_doubt - s.settled), expired = greatest(0, j.expired - s.expired)
+    in_doubt = greatest(0, j.in_doubt - s.settled), expired = greatest(0, j.expired - s.expired),
+    learned = j.learned + 1
 FROM (
     SELECT o.id, count(*) FILTER (WHERE written.message_id IS NOT NULL) AS accepted,
         count(written.error_code) - count(*) FILTER (WHERE before.error <> 'expired') AS refused,
@@ -26,24 +30,17 @@ FROM (
 BEFORE = """
 WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[]) AS a(id, code, note)),
 before AS (
-    SELECT m.id, coalesce(m.in_doubt_at, o.in_doubt_at) IS NOT NULL AS doubted,
-        coalesce(o.error_code, m.error_code) AS error
-    FROM answer JOIN campaigns_message m USING (id) LEFT JOIN campaigns_opsmessage o USING (id)
+    SELECT m.id, m.in_doubt_at IS NOT NULL AS doubted, m.error_code AS error
+    FROM answer JOIN campaigns_message m USING (id)
 ),
 """
-# If a message was waiting again, the time of its call is unknown: its sent_at is then equal to its delivered_at.
+# If a message was waiting or is in a call, the time of its call is unknown: its sent_at is equal to its delivered_at.
 ACCEPT = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = now(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
-        sent_at = coalesce(m.sent_at, (SELECT o.sent_at FROM campaigns_opsmessage o WHERE o.id = m.id), now()),
-        dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
+        sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
-        AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND o.message_id IS NOT NULL)
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
-), hot AS (  -- it was to be sent again, and is not now
-    UPDATE campaigns_opsmessage o SET delivered_at = now(), message_id = written.message_id,
-        sent_at = coalesce(o.sent_at, now()), in_doubt_at = NULL, error_code = NULL, error_sub_type = NULL
-    FROM written WHERE o.id = written.id AND o.message_id IS NULL
 ) {COUNTED}"""
 REFUSE = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,
@@ -56,6 +53,27 @@ REFUSE = f"""{BEFORE}written AS (
 async def accept(connection: AsyncConnection[Any], found: Sequence[tuple[int, str]]) -> None:
     """Stores acceptances, (message, the vendor's id); they overrule whatever is stored (promise P3)."""
     await _tell(connection, ACCEPT, [(id, code, None) for id, code in found])
+
+
+LATE = """
+SELECT b.id, a.message, a.kind, a.code FROM campaigns_answerbatch b JOIN campaigns_job j ON j.id = b.job_id,
+    unnest(b.messages, string_to_array(b.kinds, NULL), b.codes) AS a(message, kind, code)
+WHERE b.job_id = ANY(%(jobs)s) AND j.status = 'LOGGED'
+"""
+
+
+def accept_late(job_ids: Sequence[int]) -> None:
+    """Stores the acceptances among answers that came after their job was LOGGED; the others prove nothing any more."""
+    with connection.cursor() as cursor:
+        cursor.execute(LATE, {"jobs": list(job_ids)})
+        late = cursor.fetchall()
+    found = {message: code for _, message, kind, code in late if kind == ACCEPTED}
+    with transaction.atomic(), connection.cursor() as cursor:
+        hold_around(found)
+        if found:
+            answers = {"ids": list(found), "codes": list(found.values()), "notes": [None] * len(found)}
+            cursor.execute(ACCEPT, answers)
+        AnswerBatch.objects.filter(pk__in={batch for batch, *_ in late}, job__status=Status.LOGGED).delete()
 
 
 async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, str, str]]) -> None:

@@ -6,7 +6,7 @@ needs evidence (promise P3): a job or a campaign is Sent only when every recipie
 
 from typing import Any
 
-from campaigns.models import Delivery, ReportKind
+from campaigns.models import Message, ReportKind
 from campaigns.progress import Progress
 
 WAITING, SENDING, SENT, PARTLY_SENT = "Waiting", "Sending", "Sent", "Partly sent"
@@ -14,21 +14,17 @@ DELIVERED, BOUNCED = "Delivered", "Bounced"
 FAILED, ATTENTION, STOPPED, EXPIRED = "Failed", "Needs attention", "Stopped", "Expired"
 
 
-def of_message(row: Delivery, stopped: bool = False, report: str | None = None) -> str:
-    """The label of one message.
-
-    row: the copy in ops while its job is being sent, else the message itself; stopped: its job makes no more calls;
-    report: the delivery report, which only the message itself has.
-    """
-    if report is not None:
-        return BOUNCED if report == ReportKind.BOUNCED else DELIVERED
+def of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) -> str:
+    """The label of one message. in_flight: it is in a call; stopped: its job makes no more calls."""
+    if row.report is not None:
+        return BOUNCED if row.report == ReportKind.BOUNCED else DELIVERED
     if row.message_id is not None:
         return SENT
     if row.error_code is not None:
         return EXPIRED if row.error_code == "expired" else FAILED
     if row.in_doubt_at:
         return ATTENTION
-    if row.sent_at:
+    if in_flight:
         return SENDING
     return STOPPED if stopped else WAITING
 

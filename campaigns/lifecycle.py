@@ -21,6 +21,8 @@ from django.db.models.functions import Now
 from django.db.transaction import TransactionManagementError
 from psycopg import AsyncConnection, AsyncCursor
 
+from campaigns import merging
+
 # NO KEY, so that a new child or session may refer to the row meanwhile.
 HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
 HOLD_CHILDREN = "SELECT id FROM campaigns_job WHERE parent_id = ANY(%(parents)s) ORDER BY id FOR NO KEY UPDATE"
@@ -35,27 +37,35 @@ SELECT id FROM campaigns_job WHERE id IN (
 
 
 def hold(job_ids: Iterable[int]) -> list[int]:
-    """Locks these jobs until the transaction ends; returns the ids of those that exist."""
-    return _hold(HOLD, {"jobs": list(job_ids)})
+    """Locks these jobs until the transaction ends, and merges their answers; returns the ids of those that exist."""
+    return _hold((HOLD, {"jobs": list(job_ids)}))
 
 
 def hold_family(job_id: int) -> list[int]:
-    """Locks a job and its parent, then those of its children that were cut before it was locked."""
-    held = _hold("SELECT parent_id FROM campaigns_job WHERE id = %(job)s AND parent_id IS NOT NULL", {"job": job_id})
-    return hold([*held, job_id]) + _hold(HOLD_CHILDREN, {"parents": [job_id]})
+    """Locks a job and its parent, then those of its children that were cut before it was locked; merges as `hold`."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT parent_id FROM campaigns_job WHERE id = %s AND parent_id IS NOT NULL", [job_id])
+        family = [job_id, *(parent for (parent,) in cursor.fetchall())]
+    return _hold((HOLD, {"jobs": family}), (HOLD_CHILDREN, {"parents": [job_id]}))
 
 
 def hold_around(message_ids: Iterable[int]) -> list[int]:
-    """Locks the jobs that contain these messages, parents and leaves."""
-    return _hold(HOLD_AROUND, {"messages": list(message_ids)})
+    """Locks the jobs that contain these messages, parents and leaves; merges as `hold`."""
+    return _hold((HOLD_AROUND, {"messages": list(message_ids)}))
 
 
-def _hold(statement: str, params: Mapping[str, Any]) -> list[int]:
+def _hold(*locks: tuple[str, Mapping[str, Any]]) -> list[int]:
     if not connection.in_atomic_block:
         raise TransactionManagementError("outside of a transaction nothing stays held")
+    held: list[int] = []
     with connection.cursor() as cursor:
-        cursor.execute(statement, params)
-        return [job_id for (job_id,) in cursor.fetchall()]
+        for statement, params in locks:
+            cursor.execute(statement, params)
+            held += [job_id for (job_id,) in cursor.fetchall()]
+        cursor.execute(merging.WAITING_ANSWERS, {"jobs": held})
+        if cursor.fetchone()[0]:
+            cursor.execute(merging.MERGE, {"jobs": held})
+    return held
 
 
 async def holding(
@@ -66,17 +76,27 @@ async def holding(
     jobs: Sequence[int] = (),
     messages: Sequence[int] = (),
 ) -> AsyncCursor[Any]:
-    """Executes the statement while these jobs, or the jobs that contain these messages, are locked.
+    """Executes the statement while these jobs, or the jobs that contain these messages, are locked, as by `hold`.
 
     It does not use a pipeline, although that would save round trips: PostgreSQL does not count a client that freezes
     in the middle of one as idle, and would keep the locks for as long as that lasts.
     """
     async with connection.transaction():
-        if jobs:
-            await connection.execute(HOLD, {"jobs": list(jobs)})
-        if messages:
-            await connection.execute(HOLD_AROUND, {"messages": list(messages)})
+        if jobs or messages:
+            lock = HOLD if jobs else HOLD_AROUND
+            rows = await connection.execute(lock, {"jobs": list(jobs), "messages": list(messages)})
+            held = [job_id for (job_id,) in await rows.fetchall()]
+            waiting = await (await connection.execute(merging.WAITING_ANSWERS, {"jobs": held})).fetchone()
+            if waiting and waiting[0]:
+                await connection.execute(merging.MERGE, {"jobs": held})
         return await connection.execute(statement, params)
+
+
+async def merge(connection: AsyncConnection[Any], job_ids: Sequence[int]) -> None:
+    """Merges what senders have appended for these jobs."""
+    async with connection.transaction():
+        await connection.execute(HOLD, {"jobs": list(job_ids)})
+        await connection.execute(merging.MERGE, {"jobs": list(job_ids)})
 
 
 class Status(models.TextChoices):
@@ -126,7 +146,7 @@ MOVES: dict[str, Move] = {
     # leaf jobs
     "dispatch": Move((S.RENDERED, S.READY), S.DISPATCHED, "dispatcher", "the casters of its vendor may take it"),
     "enqueue": Move((S.DISPATCHED, S.RECOVERING), S.ENQUEUED, "mailcaster", "a caster takes it and notifies a sender"),
-    "send": Move((S.ENQUEUED,), S.SENDING, "sender", "its messages are copied to ops, ahead of the calls"),
+    "send": Move((S.ENQUEUED,), S.SENDING, "sender", "its messages are claimed and called"),
     "put_back": Move((S.ENQUEUED, S.SENDING), S.DISPATCHED, "sender", "no permit for a while, or shut down"),
     "drain": Move((S.SENDING,), S.SENT, "sender", "nothing is left to pick"),
     "requeue": Move((S.SENT,), S.READY, "finalizer", "a call that seemed lost turned out never to have been made"),

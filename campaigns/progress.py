@@ -8,6 +8,7 @@ from django.db import connection
 from django.db.models import Q
 
 from campaigns.lifecycle import DONE, GROUPS, Status
+from campaigns.merging import IN_FLIGHT
 from campaigns.models import Job
 
 
@@ -45,8 +46,8 @@ class Progress:
         return self.waiting + self.in_flight
 
 
-# One statement, so that all counts are of one moment. Ops is read by primary key, job by job: it has no other index.
-SUMS = """
+# One statement, so that all counts are of one moment.
+SUMS = f"""
 SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
     sum(expired), sum(in_doubt), sum(delivered), sum(bounced), sum(units),
     bool_or(NOT status = ANY(%(still)s)),
@@ -55,15 +56,17 @@ SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), 
 FROM (
     SELECT j.*, j.accepted + j.refused + j.expired + j.in_doubt AS answered,
         CASE WHEN j.status = ANY(%(done)s) THEN 0 ELSE (
-            SELECT count(*) FROM campaigns_opsmessage o
-            WHERE o.id >= j.first_message AND o.id < j.first_message + j.size AND o.job_id = j.id
-                AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL AND o.in_doubt_at IS NULL
+            SELECT count(*) FROM {IN_FLIGHT}
         ) END AS flying
     FROM (
         SELECT id AS top, 0 AS part, * FROM campaigns_job WHERE id = ANY(%(leaves)s)
         UNION ALL SELECT parent_id, 1, * FROM campaigns_job WHERE parent_id = ANY(%(parents)s)
     ) j
 ) leaf GROUP BY top
+"""
+CALLED = f"""
+SELECT called.id FROM campaigns_job j CROSS JOIN LATERAL (SELECT m.id FROM {IN_FLIGHT}) called
+WHERE j.id = ANY(%(jobs)s) OR j.parent_id = ANY(%(jobs)s)
 """
 STILL = (Status.STOPPED, Status.P_STOPPED, *DONE)
 
@@ -111,3 +114,10 @@ def _uncut(job: Job) -> Progress:
         moving=job.status not in STILL,
         begun=job.status in GROUPS["Sending"],
     )
+
+
+def in_flight(job_ids: Iterable[int]) -> set[int]:
+    """The messages of these jobs and of their children that are in a call; read it before the messages."""
+    with connection.cursor() as cursor:
+        cursor.execute(CALLED, {"jobs": list(job_ids)})
+        return {message_id for (message_id,) in cursor.fetchall()}

@@ -14,14 +14,14 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns.lifecycle import RUNNING, Status
-from campaigns.models import Campaign, Job, Message, OpsMessage, Sponsor
+from campaigns.models import Campaign, Claim, Job, Message, Sponsor
 from campaigns.models.jobs import new_uuids
 from vendors import redis_clients
 from vendors.configuration import create_default_casters
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 _numbers = itertools.count(1)
-IN_OPS = (*RUNNING, Status.RECOVERING)
+LEASED = (*RUNNING, Status.RECOVERING)
 
 
 def unique(word: str) -> str:
@@ -100,13 +100,13 @@ def campaign(
 
 
 def job(of: Campaign, status: str = Status.READY, **fields: Any) -> Job:
-    """A job over the whole campaign in this state, with all that the state asks for (lease, ops rows, remaining)."""
+    """A job over the whole campaign in this state, with all that the state asks for (lease, remaining)."""
     fields = {"first_message": of.first_message, "size": of.size, **fields}
     if status in (Status.P_QUEUED, Status.P_ASSIGNING):
         fields.setdefault("remaining", fields["size"])
-    if status in IN_OPS:
+    if status in LEASED:
         fields = {"fence": 1, "heartbeat_at": timezone.now(), "started_at": timezone.now(), **fields}
-    made = Job.objects.create(
+    return Job.objects.create(
         campaign=of,
         sponsor_id=of.sponsor_id,
         credential=of.credential,
@@ -114,9 +114,12 @@ def job(of: Campaign, status: str = Status.READY, **fields: Any) -> Job:
         status=status,
         **fields,
     )
-    if status in IN_OPS:
-        _enqueue(made)
-    return made
+
+
+def claim(of: Job, numbers: Iterable[int] = (), **fields: Any) -> Claim:
+    """A claim of the job's present sender: of these of its messages, counted from 0, or of all."""
+    ids = [of.first_message + number for number in numbers] or list(range(of.first_message, of.end))
+    return Claim.objects.create(job=of, **{"fence": of.fence, "at": timezone.now(), "messages": ids, **fields})
 
 
 def campaign_with_job(
@@ -149,9 +152,3 @@ def _messages(of: Campaign, addresses: Sequence[str]) -> None:
         ),
         batch_size=5000,
     )
-
-
-def _enqueue(of: Job) -> None:
-    rows = Message.objects.filter(id__gte=of.first_message, id__lt=of.end)
-    OpsMessage.objects.bulk_create(OpsMessage(id=id, job=of) for id in rows.values_list("id", flat=True))
-    rows.update(dequeued_at=timezone.now())

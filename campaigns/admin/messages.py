@@ -10,16 +10,16 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.urls import path
 
-from campaigns import labels
+from campaigns import labels, progress
 from campaigns.admin import doubts
 from campaigns.admin.base import Scoped
 from campaigns.lifecycle import PARENTS, Status
-from campaigns.models import Campaign, Job, Message, OpsMessage, ReportKind, Resolution
+from campaigns.models import Campaign, Claim, Job, Message, ReportKind, Resolution
 from campaigns.models.campaigns import sponsors_of
 from vendors.listing import CappedPaginator
 
 FINAL = (Status.STOPPED, Status.LOGGED)
-# By the ground truth, which does not tell Waiting from Sending: that is in ops.
+# By the ground truth, which does not tell Waiting from Sending: that is in the claims.
 SHAPES = {
     labels.SENT: Q(message_id__isnull=False, report=None),
     labels.DELIVERED: Q(report=ReportKind.DELIVERED),
@@ -83,7 +83,7 @@ class ShapeFilter(admin.SimpleListFilter):
 
 
 class MessageList(ChangeList):
-    """A page of messages with their labels, by their copies in ops while they are being sent."""
+    """A page of messages with their labels."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -97,13 +97,13 @@ def with_labels(rows: list[Any]) -> None:
     if not rows:
         return
     ids = [row.pk for row in rows]
-    ops = OpsMessage.objects.in_bulk(ids)
     near = Job.objects.filter(campaign__in={row.campaign_id for row in rows}, first_message__lte=max(ids))
     jobs = [job for job in near.exclude(status__in=PARENTS) if job.end > min(ids)]
+    called = progress.in_flight(job.pk for job in jobs)
     still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
     for row in rows:
         stopped = any(row.pk in span for span in still)
-        row.word = labels.of_message(ops.get(row.pk, row), stopped, row.report)
+        row.word = labels.of_message(row, in_flight=row.pk in called, stopped=stopped)
 
 
 @admin.register(Message)
@@ -158,15 +158,18 @@ class MessageAdmin(Scoped):
         return row.word
 
 
-@admin.register(OpsMessage)
-class OpsMessageAdmin(Scoped):
-    """The copies in ops; the list is empty when nothing is being sent."""
+@admin.register(Claim)
+class ClaimAdmin(Scoped):
+    """Messages whose calls may have started and are not all answered; the list is empty when nothing is being sent."""
 
-    telling = ("error_sub_type",)
-    list_display = ["id", "job_id", "sent_at", "delivered_at", "in_doubt_at", "message_id", "error_code", "fence"]
+    list_display = ["id", "job_id", "fence", "at", "messages_in_it"]
     paginator = CappedPaginator
     ordering = ["id"]
     sortable_by = ()
+
+    @admin.display(description="messages")
+    def messages_in_it(self, row: Claim) -> int:
+        return len(row.messages)
 
 
 @admin.register(Resolution)

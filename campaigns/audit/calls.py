@@ -34,7 +34,7 @@ PATIENCE = "clock_timestamp() - %(patience)s * interval '1 second'"
 # If a message was waiting again when it turned out to be accepted, the time of its call is unknown: its sent_at is the
 # time at which that was learned.
 KNOWN = "c.sent_at IS DISTINCT FROM c.delivered_at"
-WAITING = "o.sent_at IS NULL AND o.message_id IS NULL AND o.error_code IS NULL"
+CALLED = "campaigns_claim c CROSS JOIN LATERAL unnest(c.messages) AS u(id) JOIN campaigns_message m ON m.id = u.id"
 
 
 # The ledger is kept for an hour at least; of calls before a takeover of the store it may have lost some.
@@ -62,10 +62,9 @@ P4 = [
         # The statement that stamps messages writes the ledger, after them.
         f"""SELECT format('credential %%s: %%s called, %%s in the ledger', s.id, s.called, coalesce(u.units, 0)) FROM (
             SELECT j.credential_id AS id, count(*) AS called FROM campaigns_job j CROSS JOIN LATERAL (
-                SELECT coalesce(o.sent_at, m.sent_at) AS sent_at,
-                    coalesce(m.delivered_at, o.delivered_at) AS delivered_at,
-                    coalesce(o.error_code, m.error_code, '') AS error_code
-                FROM campaigns_message m LEFT JOIN campaigns_opsmessage o USING (id) WHERE {SLICE}
+                SELECT m.sent_at, m.delivered_at, coalesce(m.error_code, '') AS error_code
+                FROM campaigns_message m WHERE {SLICE}
+                UNION ALL SELECT c.at, NULL, '' FROM {CALLED} AND m.dequeued_at IS NULL WHERE c.job_id = j.id
             ) c WHERE {LEAF} AND (j.status NOT IN {among(DONE)} OR j.finished_at > {SINCE})
                 AND c.sent_at > {SINCE} AND {KNOWN}
                 AND c.error_code NOT IN ('template', 'too_dear')  -- these were not called
@@ -84,8 +83,7 @@ P5 = [
         f"""SELECT format('message %%s of job %%s', c.id, j.id) FROM campaigns_job j
         CROSS JOIN LATERAL (
             SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m WHERE {SLICE}
-            UNION ALL SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_opsmessage m
-            WHERE {SLICE} AND m.job_id = j.id
+            UNION ALL SELECT m.id, c.at, NULL FROM {CALLED} AND m.dequeued_at IS NULL WHERE c.job_id = j.id
         ) c WHERE {LEAF} AND {FRESH} AND c.sent_at > j.stopped_at AND {KNOWN}""",
     ),
     Question(

@@ -1,16 +1,23 @@
 """Audit questions: for each promise, statements that find the rows which break it, each with an example as text."""
 
-from campaigns.audit.calls import ANSWERED, DAY, FRESH, LEAF, P4, P5, PATIENCE, SLICE, STARTED, WAITING, Question, among
+from campaigns.audit.calls import ANSWERED, CALLED, DAY, FRESH, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question, among
 from campaigns.failover import guard
 from campaigns.lifecycle import DONE, RUNNING
 
 P1 = [
     Question(
         "P1",
-        "no message waits for a call that was accepted or is in doubt already",
-        f"""SELECT format('message %%s of job %%s', o.id, o.job_id)
-        FROM campaigns_opsmessage o JOIN campaigns_message m USING (id)
-        WHERE {WAITING} AND (m.message_id IS NOT NULL OR m.in_doubt_at IS NOT NULL)""",
+        "no message is in claims of two jobs",
+        f"""SELECT format('message %%s of jobs %%s and %%s', m.id, min(c.job_id), max(c.job_id)) FROM {CALLED}
+        GROUP BY m.id HAVING min(c.job_id) <> max(c.job_id)""",
+    ),
+    Question(
+        "P1",
+        "no message waits for a call that a lost sender may have made",
+        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM {CALLED} JOIN campaigns_job j ON j.id = c.job_id
+        WHERE c.fence < j.fence AND m.dequeued_at IS NULL AND m.call_after IS NULL AND NOT EXISTS (
+            SELECT FROM campaigns_answerbatch b WHERE b.job_id = j.id) AND NOT EXISTS (
+            SELECT FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend')""",
     ),
     Question(
         "P1",
@@ -34,12 +41,11 @@ P1 = [
         "P1",
         "no reference has changed but by a decision to send again",
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
-        JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
+        JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND (
             -- the first 48 bits of a version 8 are the message's number
             get_byte(uuid_send(m.uuid), 6) >> 4 = 8
                 AND substr(uuid_send(m.uuid), 1, 6) <> substr(int8send(m.id), 3)
-            OR o.resend_no <> m.resend_no
             OR m.resend_no > 0 AND m.resend_no > j.revision + (
                 SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend'))""",
     ),
@@ -90,19 +96,25 @@ P2 = [
     ),
     Question(
         "P2",
-        "each message in ops is queued in the truth and belongs to its job",
-        f"""SELECT format('message %%s of job %%s', m.id, m.job_id) FROM (
-            SELECT o.id, o.job_id, t.dequeued_at FROM campaigns_opsmessage o LEFT JOIN campaigns_message t USING (id)
-        ) m LEFT JOIN campaigns_job j ON j.id = m.job_id AND {SLICE} AND {LEAF}
-        WHERE j.id IS NULL OR m.dequeued_at IS NULL""",
+        "each claimed message belongs to its job",
+        f"""SELECT format('message %%s of job %%s', c.message, c.job_id) FROM (
+            SELECT c.job_id, unnest(c.messages) AS message FROM campaigns_claim c
+        ) c LEFT JOIN campaigns_job j ON j.id = c.job_id AND {LEAF}
+            AND c.message >= j.first_message AND c.message < j.first_message + j.size
+        WHERE j.id IS NULL""",
     ),
     Question(
         "P2",
-        "each queued message is in ops, or it has an end",
+        "each message that does not wait any more has an end",
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}
-        WHERE {LEAF} AND {FRESH} AND m.dequeued_at IS NOT NULL AND NOT {ANSWERED}
-            AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id)""",
+        WHERE {LEAF} AND {FRESH} AND m.dequeued_at IS NOT NULL AND NOT {ANSWERED}""",
+    ),
+    Question(
+        "P2",
+        "each answer is merged into its message",
+        f"""SELECT format('answers %%s of job %%s', b.id, b.job_id) FROM campaigns_answerbatch b
+        WHERE b.at < {PATIENCE}""",
     ),
     Question(
         "P2",
@@ -111,14 +123,6 @@ P2 = [
         JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND m.dequeued_at IS NULL
             AND (j.status = 'SENT' OR j.status = 'LOGGED' AND j.stopped_at IS NULL)""",
-    ),
-    Question(
-        "P2",
-        "no message is passed over while those after it are enqueued",
-        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j CROSS JOIN LATERAL (
-            SELECT max(m.id) AS last FROM campaigns_opsmessage m WHERE {SLICE} AND m.job_id = j.id
-        ) enqueued JOIN campaigns_message m ON {SLICE} AND m.id < enqueued.last
-        WHERE j.status = 'SENDING' AND m.dequeued_at IS NULL""",
     ),
 ]
 P3 = [
@@ -139,9 +143,8 @@ P3 = [
             WHERE n.at >= {DAY} GROUP BY n.vendor_id, n.sponsor, n.share
         ) n LEFT JOIN (
             SELECT j.vendor_id, j.sponsor_id, j.id %% 16 AS share, count(*) AS accepted FROM campaigns_job j
-            JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
-            WHERE {LEAF} AND {FRESH} AND (m.message_id IS NOT NULL OR o.message_id IS NOT NULL)
-                AND greatest(m.delivered_at, o.delivered_at) >= {DAY}
+            JOIN campaigns_message m ON {SLICE}
+            WHERE {LEAF} AND {FRESH} AND m.message_id IS NOT NULL AND m.delivered_at >= {DAY}
             GROUP BY 1, 2, 3
         ) s ON (s.vendor_id, s.sponsor_id, s.share) = (n.vendor_id, n.sponsor, n.share)
         WHERE coalesce(s.accepted, 0) < n.accepted""",
@@ -150,15 +153,15 @@ P3 = [
         "P3",
         "what is reported as delivered or bounced is accepted, by a sending that there was",
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
-        JOIN campaigns_message m ON {SLICE} LEFT JOIN campaigns_opsmessage o ON o.id = m.id
+        JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND m.report IS NOT NULL
-            AND (m.message_id IS NULL OR m.report_no > m.resend_no OR o.id IS NOT NULL AND o.message_id IS NULL)""",
+            AND (m.message_id IS NULL OR m.report_no > m.resend_no)""",
     ),
     Question(
         "P3",
         "the database still refuses rows that contradict themselves",
         """SELECT wanted.name FROM unnest(ARRAY['message_answered', 'message_accepted', 'message_refused',
-            'message_in_doubt', 'message_reported', 'ops_answered', 'ops_accepted', 'ops_refused', 'ops_in_doubt'
+            'message_in_doubt', 'message_reported'
         ]) AS wanted(name)
         WHERE NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conname = wanted.name AND c.convalidated)""",
     ),
@@ -182,9 +185,9 @@ P6 = [
 P7 = [
     Question(
         "P7",
-        "a logged job has left nothing in ops",
-        f"""SELECT format('message %%s of job %%s', o.id, j.id)
-        FROM campaigns_opsmessage o JOIN campaigns_job j ON j.id = o.job_id WHERE j.status IN {among(DONE)}""",
+        "a logged job has no claims",
+        f"""SELECT format('claim %%s of job %%s', c.id, j.id)
+        FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id WHERE j.status IN {among(DONE)}""",
     ),
     Question(
         "P7",

@@ -1,7 +1,9 @@
-"""Steps 4 and 5: take a job, load it, start it, enqueue its messages, claim them. One function a verb.
+"""Steps 4 and 5: take a job, load it, start it, claim its messages, begin a new pass. One function a verb.
 
-Statements walk the ops table by key range (with a partial index the planner read every sent row at each claim). Each
-checks the fence, so only the holder of the job changes rows, and a sender that was thought dead claims nothing.
+A claim is one row with the ids of the messages whose calls may start, committed before the first of them. It checks the
+fence, so only the holder of the job claims, and a sender that was thought dead claims nothing. The holder claims
+forward, one claim after the other; before another pass, and before another sender takes the job, each claimed message
+has an end or is known to wait. So no message is called for two claims.
 """
 
 import asyncio
@@ -20,7 +22,7 @@ from psycopg.rows import TupleRow
 from campaigns import failpoints
 from campaigns.content import templates
 from campaigns.failover import guard
-from campaigns.lifecycle import move
+from campaigns.lifecycle import holding, move
 from campaigns.models import Campaign, Job
 from vendors import adapters
 from vendors.adapters.base import Adapter, Letter
@@ -38,12 +40,21 @@ class Lease:
 
 
 class ClaimedMessage(NamedTuple):
-    """A message whose call may start: its sent_at is committed. reference: as Message.reference."""
+    """A message whose call may start: its claim is committed. reference: as Message.reference."""
 
     id: int
     reference: str
     recipient: str
     params: dict[str, Any]
+
+
+@dataclass(slots=True)
+class OpenClaim:
+    """A claim of which `left` messages are not answered yet. at: from when on its calls were allowed."""
+
+    id: int
+    at: datetime
+    left: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,7 @@ class PermittedCall(NamedTuple):
     """
 
     message: ClaimedMessage
+    claim: OpenClaim
     permits: Sequence[str]
     latest: float
     letter: Letter | Refused | None = None
@@ -120,140 +132,104 @@ def start(lease: Lease) -> bool:
     return started
 
 
-# The job's row is locked until the slice is committed, so the next sender of the job finds all of it or nothing. This
-# commit does not wait for the disk: the first claim of the slice does, and makes both durable.
-ENQUEUE = """
-WITH holder AS (
-    UPDATE campaigns_job SET heartbeat_at = clock_timestamp()
-    WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' RETURNING id
-), taken AS (
-    UPDATE campaigns_message SET dequeued_at = clock_timestamp()
-    WHERE id >= %(low)s AND id < %(high)s AND dequeued_at IS NULL AND EXISTS (SELECT FROM holder)
-    RETURNING id, resend_no
-), copied AS (
-    INSERT INTO campaigns_opsmessage (id, job_id, resend_no) SELECT id, %(job)s, resend_no FROM taken
-)
-SELECT EXISTS (SELECT FROM holder), set_config('synchronous_commit', 'off', true)
-"""
-
-
-async def enqueue(connection: AsyncConnection[TupleRow], lease: Lease, low: int, high: int) -> bool:
-    """Copies the waiting messages low .. high-1 to ops (document 001). False: the job is not ours any more.
-
-    Slices are copied in the order of their ids, so that ops shows how far a job's senders got (`reached`).
-    """
-    failpoints.here("before_enqueue")
-    params = {"job": lease.job_id, "fence": lease.fence, "low": low, "high": high}
-    row = await (await connection.execute(ENQUEUE, params)).fetchone()
-    failpoints.here("after_enqueue")
-    return bool(row and row[0])
-
-
-# ORDER BY .. LIMIT 1, because for min, max and EXISTS the planner may read the whole job or even the whole table.
-REACHED = """
-SELECT coalesce((
-    SELECT id FROM campaigns_message WHERE id < %(end)s AND dequeued_at IS NULL AND id >= coalesce((
-        SELECT id + 1 FROM campaigns_opsmessage WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
-        ORDER BY id DESC LIMIT 1
-    ), %(first)s) ORDER BY id LIMIT 1
-), %(end)s)
-"""
-
-
-async def reached(connection: AsyncConnection[TupleRow], lease: Lease, first: int, end: int) -> int:
-    """The first of a job's messages that is not enqueued yet; `end` if all are.
-
-    Call it after `take`, which has waited for the slices of earlier senders.
-    """
-    cursor = await connection.execute(REACHED, {"job": lease.job_id, "first": first, "end": end})
-    row = await cursor.fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 # Nothing is claimed from a store that was taken over or has the tables of another version, nor by a sender that began
 # before the last adoption. The vendor's row is locked: a rebuild of the window under a new generation, or an edit of
 # the limits, waits for the claims before it and is seen by all after it. So is the job's row: once a stop has committed
 # nothing is claimed any more. The time is read after these locks, and no call is allowed once the campaign has closed.
+#
+# The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
+# or a late answer: nothing is claimed if one was learned during the wait for the lock, nor while answers of an earlier
+# sender are to be merged.
 CLAIMING = """
 WITH holder AS (
-    SELECT id FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
+    SELECT learned FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
 ), gate AS (
     SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
         AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
-        AND EXISTS (SELECT FROM holder) AND EXISTS ({known} AND s.adoptions = %(adoptions)s)
+        AND (SELECT learned FROM holder) = (SELECT learned FROM campaigns_job WHERE id = %(job)s)
+        AND NOT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = %(job)s AND fence < %(fence)s)
+        AND EXISTS ({known} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v
 ), moment AS (
-    SELECT clock_timestamp() AS at FROM gate
+    SELECT at FROM (SELECT clock_timestamp() AS at FROM gate) now
+    WHERE at < coalesce(%(closes)s::timestamptz, 'infinity')
 ), picked AS (
-    {picked}
-        AND o.job_id = %(job)s AND o.sent_at IS NULL AND o.error_code IS NULL
-        AND (SELECT at FROM moment) < coalesce(%(closes)s::timestamptz, 'infinity')
-        AND (o.call_after IS NULL OR o.call_after <= (SELECT at FROM moment))
-    {most}
-), marked AS (
-    UPDATE campaigns_opsmessage o SET sent_at = (SELECT at FROM moment), fence = %(fence)s, units = {units}
-    WHERE o.id = ANY(ARRAY(SELECT id FROM picked)) AND o.sent_at IS NULL RETURNING o.id, o.resend_no, o.units
+    SELECT m.id, m.uuid, m.resend_no, m.recipient, m.params FROM campaigns_message m
+    WHERE {those} AND m.dequeued_at IS NULL
+        AND (m.call_after IS NULL OR m.call_after <= (SELECT at FROM moment)) AND EXISTS (SELECT FROM moment)
+    ORDER BY m.id {most}
+), claim AS (
+    INSERT INTO campaigns_claim (job_id, fence, at, messages, units)
+    SELECT %(job)s, %(fence)s, (SELECT at FROM moment), array_agg(id ORDER BY id), {units}
+    FROM picked HAVING count(*) > 0 RETURNING id
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant")
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second',
-        sum(units), %(grant)s::text
-    FROM marked HAVING sum(units) > 0
+        {sum}, %(grant)s::text
+    FROM picked HAVING {sum} > 0
 )
-SELECT m.id, m.uuid || '-' || marked.resend_no, m.recipient, m.params
-FROM marked JOIN campaigns_message m USING (id) ORDER BY m.id
+SELECT (SELECT id FROM claim), moment.at, p.id, p.uuid || '-' || p.resend_no, p.recipient, p.params
+FROM moment LEFT JOIN picked p ON true ORDER BY p.id
 """
 CLAIM = CLAIMING.format(
     known=guard.KNOWN,
-    picked="""SELECT o.id FROM campaigns_opsmessage o WHERE o.id >= %(cursor)s AND o.id < %(end)s""",
-    most="ORDER BY o.id LIMIT %(most)s",
-    units="1",
+    those="m.id >= %(cursor)s AND m.id < %(end)s",
+    most="LIMIT %(most)s",
+    units="NULL::int[]",
+    sum="count(*)",
 )
 
 # Where letters cost different numbers of units, the next messages are read first, and exactly those are claimed.
+COST = "(%(units)s::int[])[array_position(%(ids)s::bigint[], id)]"
 CLAIM_THESE = CLAIMING.format(
     known=guard.KNOWN,
-    picked="""SELECT o.id FROM campaigns_opsmessage o WHERE o.id = ANY(%(ids)s::bigint[])""",
+    those="m.id = ANY(%(ids)s::bigint[])",
     most="",
-    units="(%(units)s::int[])[array_position(%(ids)s::bigint[], o.id)]",
+    units=f"array_agg({COST} ORDER BY id)",
+    sum=f"sum({COST})",
 )
 
 
-async def claim(
-    connection: AsyncConnection[TupleRow], params: dict[str, Any], statement: str = ""
-) -> list[ClaimedMessage]:
-    """Claims at most `most` messages from `cursor` on and marks them as called. If none: limits.read says why.
+class Claimed(NamedTuple):
+    """What a claim came to. claim: None if it was not allowed, or nothing waits. nothing_waits: from the cursor on."""
+
+    messages: list[ClaimedMessage]
+    claim: OpenClaim | None = None
+    nothing_waits: bool = False
+
+
+async def claim(connection: AsyncConnection[TupleRow], params: dict[str, Any], statement: str = "") -> Claimed:
+    """Claims at most `most` messages from `cursor` on. If it was not allowed, limits.read may say why.
 
     params: as CLAIM names them; closes: from when on nothing is claimed. statement: replaces CLAIM.
     """
     cursor = await connection.execute(statement or CLAIM, {"closes": None, "grant": None, **params})
-    claimed = list(map(ClaimedMessage._make, await cursor.fetchall()))
+    rows = await cursor.fetchall()
     failpoints.here("after_claim")
-    return claimed
+    if not rows or rows[0][0] is None:
+        return Claimed([], nothing_waits=bool(rows))
+    return Claimed([ClaimedMessage(*row[2:]) for row in rows], OpenClaim(rows[0][0], rows[0][1], len(rows)))
 
 
 async def claim_these(
     connection: AsyncConnection[Any], params: dict[str, Any], ids: list[int], units: list[int]
-) -> list[ClaimedMessage]:
+) -> Claimed:
     """Claims those of these messages that still wait, each for its units; 0: it will be refused without a call."""
     return await claim(connection, params | {"ids": ids, "units": units}, CLAIM_THESE)
 
 
 AHEAD = """
-SELECT m.id, m.uuid || '-' || o.resend_no, m.recipient, m.params
-FROM campaigns_opsmessage o JOIN campaigns_message m USING (id)
-WHERE o.id >= %(after)s AND o.id < %(end)s AND o.job_id = %(job)s AND o.sent_at IS NULL AND o.error_code IS NULL
-    AND (o.call_after IS NULL OR o.call_after <= clock_timestamp())
-ORDER BY o.id LIMIT %(most)s
+SELECT m.id, m.uuid || '-' || m.resend_no, m.recipient, m.params FROM campaigns_message m
+WHERE m.id >= %(after)s AND m.id < %(end)s AND m.dequeued_at IS NULL
+    AND (m.call_after IS NULL OR m.call_after <= clock_timestamp())
+ORDER BY m.id LIMIT %(most)s
 """
 
 
-async def ahead(
-    connection: AsyncConnection[Any], lease: Lease, after: int, end: int, most: int
-) -> list[ClaimedMessage]:
+async def ahead(connection: AsyncConnection[Any], after: int, end: int, most: int) -> list[ClaimedMessage]:
     """Reads the next waiting messages; claims nothing."""
-    params = {"job": lease.job_id, "after": after, "end": end, "most": most}
+    params = {"after": after, "end": end, "most": most}
     return list(map(ClaimedMessage._make, await (await connection.execute(AHEAD, params)).fetchall()))
 
 
@@ -266,6 +242,28 @@ async def letters_in_turn(job: LeasedJob, messages: Iterable[ClaimedMessage]) ->
         if time.monotonic() - began > LONG:
             await asyncio.sleep(0)
     return letters
+
+
+# All calls that the sender started are answered. What else it has claimed it does not know of: the database's answer to
+# that claim was lost.
+UNCALLED = "DELETE FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s"
+FIRST_WAITING = """
+SELECT coalesce((
+    SELECT id FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL ORDER BY id LIMIT 1
+), %(end)s)
+"""
+NEW_PASS = f"""
+WITH uncalled AS ({UNCALLED})
+UPDATE campaigns_job SET next_message = ({FIRST_WAITING}) WHERE id = %(job)s AND fence = %(fence)s
+RETURNING next_message
+"""
+
+
+async def new_pass(connection: AsyncConnection[Any], lease: Lease, first: int, end: int) -> int:
+    """All calls are answered: returns the first message that waits nevertheless; `end` if none does."""
+    params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
+    row = await (await holding(connection, NEW_PASS, params, jobs=[lease.job_id])).fetchone()
+    return int(row[0]) if row else end
 
 
 HEARTBEAT = """

@@ -33,7 +33,7 @@ SELECT clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_versi
     CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.retry_after_until,
     (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
      FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
-    j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired,
+    j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired, coalesce(j.next_message, j.first_message),
     (SELECT array[s.adoptions, ({guard.SAME})::int, ({guard.FITS})::int, (s.tables = '')::int]
      FROM campaigns_store s WHERE s.id = 1) AS store,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
@@ -47,7 +47,8 @@ class SendContext:
     """What was read at one moment: whether the job is still ours, may be called, and under which limits.
 
     asked: when, in seconds of time.monotonic. halted: why no call at all may start; adoptions: of the store. left:
-    messages of the job without a result, those in a call included.
+    messages of the job without a result, those in a call included. next_message: where a
+    sender begins.
     """
 
     asked: float
@@ -60,6 +61,7 @@ class SendContext:
     paused: str | None
     retry_after_until: datetime | None
     left: int
+    next_message: int
     health: HealthPolicy
 
     @property
@@ -75,12 +77,6 @@ class SendContext:
         """Why a sender that began at that adoption of the store may not call or expire anything; None: it may."""
         return self.halted or (None if self.adoptions == adoptions else "the store was taken over in the meantime")
 
-    def admits(self, before: "SendContext") -> bool:
-        """Whether a claim under `before` could have claimed something: all that it checks is unchanged."""
-        same = self.scope.generation == before.scope.generation and self.limits_version == before.limits_version
-        same = same and self.adoptions == before.adoptions and self.halted is None
-        return same and self.ours and self.paused is None and not self.closed_for
-
 
 async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, credential_id: int) -> SendContext:
     """Reads the rows as they are now."""
@@ -88,14 +84,39 @@ async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, c
     cursor = await connection.execute(READ, {"job": lease.job_id})
     row = await cursor.fetchone()
     assert row is not None, "jobs are never deleted"
-    now, status, fence, generation, version, paused, reason, retry_after_until, limits, left, store_is, *health = row
+    (
+        now,
+        status,
+        fence,
+        generation,
+        version,
+        paused,
+        reason,
+        retry_after_until,
+        limits,
+        left,
+        next_message,
+        store_is,
+        *health,
+    ) = row
     adoptions, same, fits, migrating = store_is or (0, 0, 0, 0)
     halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
     scope = _scope(vendor_id, credential_id, generation, limits)
     ours = status == "SENDING" and fence == lease.fence
     why = (reason or "paused") if paused else None
     return SendContext(
-        asked, now, halted, adoptions, ours, version, scope, why, retry_after_until, left, HealthPolicy(*health)
+        asked,
+        now,
+        halted,
+        adoptions,
+        ours,
+        version,
+        scope,
+        why,
+        retry_after_until,
+        left,
+        next_message,
+        HealthPolicy(*health),
     )
 
 
@@ -225,13 +246,20 @@ class Permits:
             await undo_full(rows, self._job.vendor_id)
 
 
+class PermittedCalls(NamedTuple):
+    """Calls that may start. nothing_waits: there are none, because nothing waits from the cursor on."""
+
+    calls: list[PermittedCall]
+    nothing_waits: bool = False
+
+
 class Claimer(Protocol):
     """Claims messages for one stream."""
 
     async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
         """The permits for at most `most` messages from the cursor on."""
 
-    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
+    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
         """Claims messages in the order of their ids; permits that are left are unused. latest: as in PermittedCall."""
 
 
@@ -245,9 +273,12 @@ class ByCount:
     async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
         return Need(most, 1)
 
-    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
-        messages = await claims.claim(connection, params | {"most": grant.units})
-        return [PermittedCall(one, (permit,), latest) for one, permit in zip(messages, grant.places(), strict=False)]
+    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
+        messages, claim, nothing_waits = await claims.claim(connection, params | {"most": grant.units})
+        if claim is None:
+            return PermittedCalls([], nothing_waits)
+        permits = zip(messages, grant.places(), strict=False)
+        return PermittedCalls([PermittedCall(one, claim, (permit,), latest) for one, permit in permits])
 
 
 class Priced(NamedTuple):
@@ -275,16 +306,18 @@ class ByCost:
         self._next = [_within(priced, smallest) for priced in list(self._ahead)[:most]]
         return Need(sum(priced.units for priced in self._next), self._next[0].units if self._next else 0)
 
-    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> list[PermittedCall]:
+    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
         fitting = {priced.message.id: priced for priced in _prefix(self._next, grant.units)}
         units = [priced.units for priced in fitting.values()]
-        messages = await claims.claim_these(connection, params, list(fitting), units)
+        messages, claim, nothing_waits = await claims.claim_these(connection, params, list(fitting), units)
+        if claim is None:
+            return PermittedCalls([], nothing_waits and not fitting)
         permits = iter(grant.places())
         calls = []
         for message in messages:
             _, letter, cost = fitting[message.id]
-            calls.append(PermittedCall(message, tuple(next(permits) for _ in range(cost)), latest, letter))
-        return calls
+            calls.append(PermittedCall(message, claim, tuple(next(permits) for _ in range(cost)), latest, letter))
+        return PermittedCalls(calls)
 
     async def _look_ahead(self, connection: Any, cursor: int, most: int) -> None:
         if cursor < self._cursor:  # the stream begins again from the start
@@ -294,7 +327,7 @@ class ByCost:
             self._ahead.popleft()
         if len(self._ahead) < most:
             after = self._ahead[-1].message.id + 1 if self._ahead else cursor
-            found = await claims.ahead(connection, self._job.lease, after, self._job.end, most - len(self._ahead))
+            found = await claims.ahead(connection, after, self._job.end, most - len(self._ahead))
             self._ahead.extend(map(self._price, found, await letters_in_turn(self._job, found)))
 
     def _price(self, message: ClaimedMessage, letter: Letter | Refused) -> Priced:

@@ -1,7 +1,7 @@
 """Statements for the recovery after a failover or a restore: put messages in doubt, adopt the store.
 
-A message that is put in doubt leaves ops, as in finalising. Its sent_at is the earliest moment at which the call can
-have been made, and not after a stop of its job, because no call starts after one.
+The sent_at of a message that is put in doubt is the earliest moment at which the call can have been made, and not after
+a stop of its job, because no call starts after one.
 """
 
 from datetime import datetime
@@ -13,17 +13,14 @@ from campaigns import lifecycle
 from campaigns.failover import guard
 from campaigns.models import Job, Store
 
-NEVER_CALLED = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND (m.error_code IS NULL AND m.sent_at IS NULL
-    AND NOT EXISTS (SELECT FROM campaigns_opsmessage o WHERE o.id = m.id AND (o.sent_at IS NOT NULL
-        OR o.message_id IS NOT NULL OR o.error_code IS NOT NULL OR o.in_doubt_at IS NOT NULL)))"""
+# What is in a claim may have been called: its sender is found to be lost.
+NEVER_CALLED = """m.dequeued_at IS NULL AND m.id NOT IN (SELECT unnest(c.messages) FROM campaigns_claim c)"""
 # A job that had ended by then was sent again: what had failed may have been called.
 AGAIN = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.error_code IS NOT NULL AND EXISTS (
     SELECT FROM campaigns_job j WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message
         AND m.id < j.first_message + j.size AND j.status = 'LOGGED' AND j.finished_at < %(at)s)"""
 DOUBT = """
-WITH picked AS ({picked}), gone AS (
-    DELETE FROM campaigns_opsmessage o USING picked WHERE o.id = picked.id
-), doubted AS (
+WITH picked AS ({picked}), doubted AS (
     UPDATE campaigns_message m SET dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
         sent_at = least(%(at)s, (SELECT min(j.stopped_at) FROM campaigns_job j WHERE j.campaign_id = m.campaign_id
             AND m.id >= j.first_message AND m.id < j.first_message + j.size)),
@@ -52,8 +49,8 @@ GRANTED = DOUBT.format(
     WHERE m.id >= %(first)s AND m.id < %(end)s AND c.created_at <= %(at)s + interval '2 seconds'
         AND ({NEVER_CALLED} OR {AGAIN})
     ORDER BY m.id LIMIT greatest(%(units)s, %(upto)s - %(first)s) + (
-        SELECT count(*) FROM campaigns_opsmessage o WHERE o.id >= %(first)s AND o.id < %(end)s AND o.sent_at IS NULL
-            AND o.put_off_at IS NOT NULL)"""
+        SELECT count(*) FROM campaigns_message m WHERE m.id >= %(first)s AND m.id < %(end)s AND m.dequeued_at IS NULL
+            AND m.put_off_at IS NOT NULL)"""
 )
 WHOLE = DOUBT.format(
     picked=f"""

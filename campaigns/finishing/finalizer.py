@@ -1,7 +1,7 @@
 """Step 7: finalise jobs, recover them from lost senders, finish parents.
 
-Finalising changes only rows of its own job's key range and number; in the systems of the documents it put other
-campaigns' rows back, too (promise P7).
+Finalising changes only what belongs to its own job; in the systems of the documents it put other campaigns' rows back,
+too (promise P7).
 """
 
 from collections.abc import Iterable
@@ -13,32 +13,15 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, Sum
 from django.db.models.functions import Now
 
-from campaigns import failpoints
+from campaigns import failpoints, ground_truth
 from campaigns.lifecycle import PARENTS, Status, hold, move
-from campaigns.models import Job, OpsMessage, Session
-
-SLICE = 20_000
+from campaigns.merging import IN_FLIGHT
+from campaigns.models import AnswerBatch, Claim, Job, Session
 
 ENDED = (
     "SELECT first_message, first_message + size FROM campaigns_job WHERE id = %(job)s AND status IN ('SENT', 'STOPPED')"
 )
-OPEN = """
-SELECT EXISTS (SELECT FROM campaigns_opsmessage WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
-    AND sent_at IS NOT NULL AND delivered_at IS NULL AND in_doubt_at IS NULL)
-"""
-# Messages that were never called wait again; the others keep their result.
-BACK = """
-WITH moved AS (
-    DELETE FROM campaigns_opsmessage WHERE id >= %(low)s AND id < %(high)s AND job_id = %(job)s RETURNING *
-)
-UPDATE campaigns_message m SET
-    dequeued_at = CASE WHEN moved.sent_at IS NOT NULL OR moved.error_code IS NOT NULL THEN m.dequeued_at END,
-    sent_at = moved.sent_at, delivered_at = moved.delivered_at, in_doubt_at = moved.in_doubt_at,
-    message_id = moved.message_id, error_code = moved.error_code, error_sub_type = moved.error_sub_type,
-    settle_at = moved.in_doubt_at
-FROM moved WHERE m.id = moved.id AND m.message_id IS NULL
-"""
-OPEN_CALL = Q(sent_at__isnull=False, delivered_at=None, in_doubt_at=None)
+OPEN = f"SELECT EXISTS (SELECT FROM campaigns_job j, LATERAL (SELECT FROM {IN_FLIGHT}) open WHERE j.id = %(job)s)"
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
 COUNT = """
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
@@ -51,63 +34,49 @@ FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
 
 
 def finalise(job_id: int) -> bool:
-    """SENT or STOPPED -> LOGGED if no call is open: writes ops back to the ground truth; whether it did.
+    """SENT or STOPPED -> LOGGED if no call is open: all answers are in the ground truth; whether it did.
 
     A SENT job is READY again if one of its messages turns out to be waiting, because a sender that was thought dead
-    has proved that its call was never made; not if the job was stopped meanwhile. Works in slices, each a transaction,
-    so that no lock is held for long; the last slice logs. Of two at once, one logs.
+    has proved that its call was never made; not if the job was stopped meanwhile. Of two at once, one logs.
     """
-    with connection.cursor() as cursor:
-        ended = _ended(cursor, job_id)
-    if ended is None:
-        return False
     failpoints.here("before_finalise")
-    first, end = ended
-    for low in range(first, end, SLICE):
-        params = {"job": job_id, "first": first, "end": end, "low": low, "high": min(low + SLICE, end)}
-        if not _slice(params):
-            return False
-    failpoints.here("after_finalise")
-    return True
-
-
-def _slice(params: dict[str, int]) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
-        hold([params["job"]])
-        if not _ended(cursor, params["job"]) or _one(cursor, OPEN, params)[0]:
-            return False
-        cursor.execute(BACK, params)
+        hold([job_id])
         failpoints.here("mid_finalise")
-        if params["high"] < params["end"]:
-            return True
-        *counted, waiting = _one(cursor, COUNT, params)
-        counts = dict(zip(COUNTERS, counted, strict=True))
-        ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None}
-        mine = Job.objects.filter(pk=params["job"])
-        if waiting and move(mine.filter(stopped_at=None), "requeue", **counts, **ends):
-            return False
-        return move(mine, "log", finished_at=Now(), **counts, **ends) == 1
+        done = _log(cursor, job_id)
+    failpoints.here("after_finalise")
+    return done
 
 
-def _ended(cursor: Any, job_id: int) -> tuple[int, int] | None:
-    """(first message, end) of a job that is to be finalised; None: it is not."""
-    cursor.execute(ENDED, {"job": job_id})
-    row: tuple[int, int] | None = cursor.fetchone()
-    return row
+def _log(cursor: Any, job_id: int) -> bool:
+    params = {"job": job_id}
+    ended = _one(cursor, ENDED, params)
+    if ended is None or _one(cursor, OPEN, params)[0]:
+        return False
+    *counted, waiting = _one(cursor, COUNT, {"first": ended[0], "end": ended[1]})
+    counts = dict(zip(COUNTERS, counted, strict=True))
+    ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None, "next_message": None}
+    mine = Job.objects.filter(pk=job_id)
+    if waiting and move(mine.filter(stopped_at=None), "requeue", **counts, **ends):
+        return False
+    Claim.objects.filter(job=job_id).delete()
+    return move(mine, "log", finished_at=Now(), **counts, **ends) == 1
 
 
-def _one(cursor: Any, statement: str, params: dict[str, int]) -> tuple[Any, ...]:
+def _one(cursor: Any, statement: str, params: dict[str, int]) -> Any:
     cursor.execute(statement, params)
-    row: tuple[Any, ...] = cursor.fetchone()
-    return row
+    return cursor.fetchone()
 
 
 DOUBT = """
-WITH doubted AS (
-    UPDATE campaigns_opsmessage SET in_doubt_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call'
-    WHERE id >= %(first)s AND id < %(end)s AND job_id = %(job)s
-        AND sent_at IS NOT NULL AND delivered_at IS NULL AND in_doubt_at IS NULL
-    RETURNING units
+WITH lost AS (
+    SELECT u.id, u.units, c.at FROM campaigns_claim c, unnest(c.messages, c.units) AS u(id, units)
+    WHERE c.job_id = %(job)s AND c.fence = %(fence)s
+), doubted AS (
+    UPDATE campaigns_message m SET dequeued_at = l.at, sent_at = l.at, in_doubt_at = clock_timestamp(),
+        settle_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call'
+    FROM lost l WHERE m.id = ANY(ARRAY[l.id]) AND m.dequeued_at IS NULL
+    RETURNING coalesce(l.units, 1) AS units
 )
 SELECT count(*), coalesce(sum(units), 0) FROM doubted
 """
@@ -125,7 +94,7 @@ def recover(job_id: int, lease: timedelta) -> bool:
         job = Job.objects.filter(_abandoned(lease), pk=job_id).first()
         if job is None:
             return False
-        doubts, units = _one(cursor, DOUBT, {"job": job.pk, "first": job.first_message, "end": job.end})
+        doubts, units = _one(cursor, DOUBT, {"job": job.pk, "fence": job.fence})
         failpoints.here("after_doubt")
         counted = {"in_doubt": F("in_doubt") + doubts, "units": F("units") + units}
         changes = {"fence": F("fence") + 1, "heartbeat_at": None, **counted}
@@ -138,10 +107,20 @@ def recover(job_id: int, lease: timedelta) -> bool:
 
 def _abandoned(lease: timedelta) -> Q:
     """Jobs without a heartbeat for longer than a lease, or with open calls and no sender."""
-    calls = OpsMessage.objects.filter(OPEN_CALL, job=OuterRef("pk"), id__gte=OuterRef("first_message"))
-    calls = calls.filter(id__lt=OuterRef("first_message") + OuterRef("size"))
+    calls = Claim.objects.filter(job=OuterRef("pk"), fence=OuterRef("fence"))
     silent = Q(status__in=(Status.SENDING, Status.SENT, Status.STOPPED), heartbeat_at__lt=Now() - lease)
     return silent | Q(Exists(calls), status__in=(Status.SENT, Status.STOPPED), heartbeat_at=None)
+
+
+def merge_answers(older_than: timedelta) -> None:
+    """Merges answers that their sender has left behind; after the job is LOGGED only acceptances count."""
+    left = AnswerBatch.objects.filter(at__lt=Now() - older_than).order_by()
+    jobs = list(left.values_list("job", flat=True).distinct())
+    for job_id in jobs:
+        with transaction.atomic():
+            hold([job_id])
+    if jobs:
+        ground_truth.accept_late(jobs)
 
 
 def finish_parent(parent_id: int) -> bool:

@@ -19,6 +19,7 @@ from vendors.models import Mailcaster, Vendor
 log = logging.getLogger(__name__)
 
 WAITING = (Status.RECOVERING, Status.DISPATCHED, Status.P_QUEUED, Status.P_ASSIGNING)
+LEFT_BEHIND = timedelta(seconds=5)  # senders merge what they store within a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ def sweep(lease: timedelta) -> Swept:
     recovered = [job_id for job_id in finalizer.jobs_to_recover(lease) if finalizer.recover(job_id, lease)]
     if recovered:
         log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)
+    finalizer.merge_answers(LEFT_BEHIND)
     finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
     for parent_id in finalizer.parents_to_finish():
         finalizer.finish_parent(parent_id)

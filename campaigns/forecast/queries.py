@@ -1,24 +1,23 @@
 """The statement about vendors' queues, in parts: VENDORS, then TOTALS of the queues or POSITIONS of jobs in them."""
 
 from campaigns.failover import guard
+from campaigns.merging import IN_FLIGHT
 
 # Adds to jobs j what is open and whether it is queued. Joins only campaigns that have a time, which have an index of
 # their own. Zones come from Python, because PostgreSQL may not know all of their names. Calls in flight are counted
 # message by message, so only while few streams run: of hundreds that took seconds, and changes an end by no more than
 # a call takes.
 FEW = 20  # streams
-SEEN = """
+SEEN = f"""
 SELECT j.*, c.at, c.closes,
     (coalesce(j.not_before <= %(now)s, true) AND NOT c.put_off) OR j.status = ANY(%(running)s) AS queued,
     greatest(0, CASE WHEN j.status = ANY(%(parents)s) THEN j.remaining
         ELSE j.size - j.accepted - j.refused - j.expired - j.in_doubt END
         - CASE WHEN j.status <> 'SENDING' OR NOT (SELECT count(*) <= %(few)s FROM (
             SELECT FROM campaigns_job WHERE status = 'SENDING' LIMIT %(few)s + 1) running) THEN 0 ELSE (
-            SELECT count(*) FROM campaigns_opsmessage o
-            WHERE o.id >= j.first_message AND o.id < j.first_message + j.size AND o.job_id = j.id
-                AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL AND o.in_doubt_at IS NULL
+            SELECT count(*) FROM {IN_FLIGHT}
         ) END) AS open
-FROM {jobs} j CROSS JOIN LATERAL (
+FROM {{jobs}} j CROSS JOIN LATERAL (
     SELECT coalesce(bool_or(send_at > %(now)s OR NOT opened), false) AS put_off,
         max(greatest(send_at, CASE WHEN NOT opened THEN %(now)s + opens END)) AS at,
         min(CASE WHEN opened THEN closes END) AS closes

@@ -1,24 +1,25 @@
 """The tables of campaigns.
 
-campaigns: sponsors, campaigns, whose rows a user may see. jobs: messages and the jobs that send them. api_clients:
+campaigns: sponsors, campaigns, whose rows a user may see. jobs: messages, the jobs that send them, their
+calls and answers. api_clients:
 sessions, which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the
 store, the last audit.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
 from campaigns.models.campaigns import Campaign, Sponsor
-from campaigns.models.jobs import HOLDING, Delivery, Job, Message, OpsMessage, ReportKind
+from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
 from campaigns.models.operations import Audited, DispatchRun, Resolution, Store
 
 __all__ = [
     "HOLDING",
+    "AnswerBatch",
     "Audited",
     "Campaign",
-    "Delivery",
+    "Claim",
     "DispatchRun",
     "Job",
     "Message",
-    "OpsMessage",
     "ReportKind",
     "Resolution",
     "Session",

@@ -1,4 +1,4 @@
-"""Messages (ground truth and ops, document 001), the jobs that send them (documents 000, 003), and references.
+"""Messages (ground truth, document 001), jobs (documents 000, 003), the hot tables of their calls, and references.
 
 A vendor knows a message by its reference: `uuid-resend_no`. The uuid contains the message's id, so a delivery report
 finds its message by the primary key; an index on random uuids would cost each import a random write for every
@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Func, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from campaigns.lifecycle import PARENTS, RUNNING, Status
@@ -55,26 +57,6 @@ def read_reference(reference: str) -> Reference | None:
     return Reference(uuid.int >> 80, uuid, int(found[2]))
 
 
-class Delivery(models.Model):
-    """The delivery of one message. Its state is which of these columns are set (document 001; docs/states.md).
-
-    dequeued_at: it is in ops; sent_at: a call was allowed to start; delivered_at: the vendor answered: with message_id
-    it accepted, with error_code it refused; in_doubt_at: the answer is lost, and error_sub_type says what was seen;
-    error_code 'expired': the deadline passed before a call.
-    """
-
-    resend_no = models.PositiveSmallIntegerField(db_default=0)
-    sent_at = models.DateTimeField(null=True)
-    delivered_at = models.DateTimeField(null=True)
-    in_doubt_at = models.DateTimeField(null=True)
-    message_id = models.CharField(max_length=255, null=True)
-    error_code = models.CharField(max_length=255, null=True)
-    error_sub_type = models.CharField(max_length=255, null=True)
-
-    class Meta:
-        abstract = True
-
-
 ANSWERED = Q(delivered_at=None) | (Q(sent_at__isnull=False) & (Q(message_id=None) ^ Q(error_code=None)))
 ACCEPTED = Q(message_id=None) | Q(delivered_at__isnull=False, in_doubt_at=None)
 REFUSED = Q(error_code=None) | Q(delivered_at__isnull=False) | Q(error_code="expired", sent_at=None)
@@ -91,11 +73,16 @@ class ReportKind(models.TextChoices):
 REPORTED = Q(report=None) | Q(message_id__isnull=False, report_at__isnull=False, report_no__isnull=False)
 
 
-class Message(Delivery):
+class Message(models.Model):
     """One recipient of a campaign: the ground truth, kept for good. A campaign's ids are one block without gaps.
 
-    uuid: contains the id, so that a delivery report finds its message. report: the last one; report_at: when that
-    happened by the vendor's clock; report_no: of which sending; report_note: its text.
+    uuid: contains the id, so that a delivery report finds its message. What became of it is which of these columns are
+    set (document 001; docs/states.md), none of them while it waits or is in a call (`Claim`). dequeued_at: it has an
+    end; sent_at: its call was allowed to start; delivered_at: the vendor answered: with message_id it accepted, with
+    error_code it refused; in_doubt_at: the answer is lost, and error_sub_type says what was seen; error_code 'expired':
+    the deadline passed before a call. put_off_at: when the vendor first put this message off; call_after: no call
+    before then. report: the last delivery report; report_at: when that happened by the vendor's clock; report_no: of
+    which sending; report_note: its text.
     """
 
     SPONSOR = "campaign__sponsor"
@@ -104,7 +91,16 @@ class Message(Delivery):
     uuid = models.UUIDField(db_default=Func(function="gen_random_uuid"))
     recipient = models.TextField()
     params = models.JSONField(default=dict)
+    resend_no = models.PositiveSmallIntegerField(db_default=0)
     dequeued_at = models.DateTimeField(null=True)
+    sent_at = models.DateTimeField(null=True)
+    delivered_at = models.DateTimeField(null=True)
+    in_doubt_at = models.DateTimeField(null=True)
+    message_id = models.CharField(max_length=255, null=True)
+    error_code = models.CharField(max_length=255, null=True)
+    error_sub_type = models.CharField(max_length=255, null=True)
+    put_off_at = models.DateTimeField(null=True)
+    call_after = models.DateTimeField(null=True)
     settle_at = models.DateTimeField(null=True, help_text="In doubt: when the vendor is asked again.")
     disproved = models.DateTimeField(
         null=True, help_text="The sent_at of the call that the vendor does not have, as a look-up proved."
@@ -137,33 +133,53 @@ class Message(Delivery):
         return f"{self.uuid}-{self.resend_no}"
 
 
-class OpsMessage(Delivery):
-    """The copy of a message while its job is being sent.
+class Claim(models.Model):
+    """Messages whose calls may have started: committed before the first of them, deleted when all are answered.
 
-    fence: under which the call started; units: its cost. put_off_at: when the vendor first put this message off;
-    call_after: no call before then.
+    A message without an end that is in a claim under its job's fence is in flight; if the sender is lost, it is in
+    doubt. fence: of the sender; at: from when on calls were allowed; units: the cost of each call, empty: one each.
     """
 
     SPONSOR = "job__sponsor"
-    id = models.BigIntegerField(primary_key=True)
-    job = models.ForeignKey("Job", on_delete=models.PROTECT, db_index=False, db_constraint=False)
-    fence = models.PositiveIntegerField(db_default=0)
-    units = models.PositiveIntegerField(db_default=1)
-    put_off_at = models.DateTimeField(null=True)
-    call_after = models.DateTimeField(null=True)
+    job = models.ForeignKey("Job", on_delete=models.PROTECT, related_name="claims", db_constraint=False)
+    fence = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    messages = ArrayField(models.BigIntegerField())
+    units = ArrayField(models.PositiveIntegerField(), null=True)
 
     objects = OfSponsors.as_manager()
 
-    class Meta:
-        constraints = [
-            models.CheckConstraint(condition=ANSWERED, name="ops_answered"),
-            models.CheckConstraint(condition=ACCEPTED, name="ops_accepted"),
-            models.CheckConstraint(condition=REFUSED, name="ops_refused"),
-            models.CheckConstraint(condition=IN_DOUBT, name="ops_in_doubt"),
-        ]
+    def __str__(self) -> str:
+        return f"claim {self.pk}"
+
+
+class AnswerBatch(models.Model):
+    """What calls of one claim came to, appended by its sender, until it is merged into the messages (`merging`).
+
+    at: when it was stored; called_at: the claim's. last: all calls of the claim are answered now. The arrays have an
+    item for each message; kinds has a letter for each (`merging.KINDS`); codes: the vendor's id or its code of the
+    refusal; notes: what else was seen; waits: seconds for which the vendor puts the message off; units: what the calls
+    cost. Empty arrays stand for arrays of NULLs, of one unit each.
+    """
+
+    SPONSOR = "job__sponsor"
+    job = models.ForeignKey("Job", on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    claim = models.ForeignKey(Claim, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    fence = models.PositiveIntegerField()
+    at = models.DateTimeField(db_default=Now())
+    called_at = models.DateTimeField()
+    last = models.BooleanField()
+    messages = ArrayField(models.BigIntegerField())
+    kinds = models.TextField()
+    codes = ArrayField(models.TextField(null=True), null=True)
+    notes = ArrayField(models.TextField(null=True), null=True)
+    waits = ArrayField(models.FloatField(null=True), null=True)
+    units = ArrayField(models.PositiveIntegerField(), null=True)
+
+    objects = OfSponsors.as_manager()
 
     def __str__(self) -> str:
-        return f"ops {self.pk}"
+        return f"answers {self.pk}"
 
 
 # An exclusive credential is used by the campaign of such a job (document 001): one that was started and is not logged
@@ -183,7 +199,8 @@ class Job(models.Model):
     """A request to send the campaign's messages first_message .. first_message + size - 1.
 
     A leaf is sent by one mailcaster at a time. Children are cut from the front of a parent: its last messages remain.
-    fence counts the claims: statements under an older fence change nothing but late acceptances.
+    fence counts the takings: statements under an older fence change nothing but late acceptances. next_message: where
+    the next sender begins; messages before it that wait are called in another pass.
     """
 
     SPONSOR = "sponsor"
@@ -200,8 +217,12 @@ class Job(models.Model):
     first_message = models.BigIntegerField()
     size = models.PositiveIntegerField()
     remaining = models.PositiveIntegerField(default=0, help_text="Of a parent: messages not yet cut into a child")
+    next_message = models.BigIntegerField(null=True, editable=False, help_text="Where the next sender begins")
     fence = models.PositiveIntegerField(default=0, editable=False)
     revision = models.PositiveIntegerField(default=0, editable=False, help_text="Counts decisions.")
+    learned = models.PositiveIntegerField(
+        default=0, db_default=0, editable=False, help_text="Counts when ends became known otherwise than by its sender"
+    )
     heartbeat_at = models.DateTimeField(null=True, editable=False)
     not_before = models.DateTimeField(null=True, blank=True, help_text="Waits until then")
     waits_for = models.CharField(max_length=255, blank=True, help_text="Why it waits")

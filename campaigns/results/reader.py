@@ -4,14 +4,14 @@ The rows are the truth: a stored result is used only if the job's counters are s
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from campaigns import labels, progress
-from campaigns.models import Delivery, Job, Message, OpsMessage, ReportKind, Session
+from campaigns.models import Job, Message, ReportKind, Session
 from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
 
@@ -77,15 +77,16 @@ def messages(look: SessionView) -> list[dict[str, Any]]:
 
 def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
     """One message of a session of that sponsor and mode, from the rows; None: there is none."""
-    hot = OpsMessage.objects.filter(pk=message_id).first()  # first: if it leaves ops meanwhile, the ground truth has it
-    row = Message.objects.filter(pk=message_id).defer("params", "recipient").first()
+    row = Message.objects.filter(pk=message_id).first()
     mine = Session.objects.of_sponsors([sponsor_id]).filter(test=test).select_related("job")
     session = mine.filter(job__campaign=row.campaign_id).first() if row else None
     if row is None or session is None:
         return None
     job = session.job
     name = session.references[row.pk - job.first_message] if session.references else None
-    return {"session_id": session.name, **facts(row, hot or row, name, stopped=_stopped(job))}
+    called = progress.in_flight([job.pk])
+    row.refresh_from_db()
+    return {"session_id": session.name, **facts(row, name, called, stopped=_stopped(job))}
 
 
 def tag(job: Job) -> list[Any]:
@@ -106,26 +107,25 @@ def _stored(look: SessionView) -> list[dict[str, Any]] | None:
 
 
 def of_rows(session: Session, job: Job) -> list[dict[str, Any]]:
-    """All messages of a session from the ground truth, or from ops while they are being sent."""
-    mine = {"id__gte": job.first_message, "id__lt": job.end}
-    hot = {row.pk: row for row in OpsMessage.objects.filter(**mine)}
-    rows = Message.objects.filter(**mine).order_by("id").defer("params", "recipient")
+    """All messages of a session from the ground truth."""
+    called = progress.in_flight([job.pk])
+    rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end).order_by("id").defer("params", "recipient")
     stopped = _stopped(job)
     names: Sequence[str | None] = session.references or [None] * job.size
     pairs = zip(rows, names, strict=True)
-    return [facts(row, hot.get(row.pk, row), name, stopped=stopped) for row, name in pairs]
+    return [facts(row, name, called, stopped=stopped) for row, name in pairs]
 
 
-def facts(message: Message, row: Delivery, reference: str | None, *, stopped: bool) -> dict[str, Any]:
-    """A message as the API shows it. row: its copy in ops if there is one, else the message itself."""
+def facts(row: Message, reference: str | None, called: Container[int], *, stopped: bool) -> dict[str, Any]:
+    """A message as the API shows it. called: the messages that are in a call."""
     return {
-        "id": f"msg_{message.pk}",
+        "id": f"msg_{row.pk}",
         "reference": reference,
-        "status": plain(labels.of_message(row, stopped, message.report)),
-        "reason": _reported(message) or _reason(row),
+        "status": plain(labels.of_message(row, in_flight=row.pk in called, stopped=stopped)),
+        "reason": _reported(row) or _reason(row),
         "vendor_message_id": row.message_id,
         "sent_at": _iso(row.sent_at),
-        "reported_at": _iso(message.report_at),
+        "reported_at": _iso(row.report_at),
         "attempt": row.resend_no + 1,
     }
 
@@ -134,7 +134,7 @@ def _reported(message: Message) -> dict[str, str | None] | None:
     return {"code": "bounced", "text": message.report_note} if message.report == ReportKind.BOUNCED else None
 
 
-def _reason(row: Delivery) -> dict[str, str | None] | None:
+def _reason(row: Message) -> dict[str, str | None] | None:
     if row.error_code is not None:
         return {"code": row.error_code, "text": REASONS.get(row.error_code, row.error_sub_type)}
     return {"code": "in_doubt", "text": row.error_sub_type} if row.in_doubt_at else None

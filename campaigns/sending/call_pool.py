@@ -29,13 +29,13 @@ OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the c
 OF_ONE = re.compile(r"5\.[12]\.")  # RFC 3463: the recipient's address or mailbox
 
 SO_FAR = """
-SELECT j.accepted > 0, o.error_code, coalesce(o.error_sub_type, '')
+SELECT j.accepted > 0, m.error_code, coalesce(m.error_sub_type, '')
 FROM campaigns_job j LEFT JOIN LATERAL (
-    SELECT error_code, error_sub_type FROM campaigns_opsmessage
-    WHERE j.accepted = 0 AND id >= j.first_message AND id < j.first_message + j.size AND job_id = j.id
+    SELECT error_code, error_sub_type FROM campaigns_message
+    WHERE j.accepted = 0 AND id >= j.first_message AND id < j.first_message + j.size
         AND error_code IS NOT NULL AND delivered_at > coalesce(j.refusals_from, '-infinity')
     ORDER BY delivered_at DESC, id DESC LIMIT %(most)s
-) o ON true WHERE j.id = %(job)s
+) m ON true WHERE j.id = %(job)s
 """
 
 
@@ -210,7 +210,7 @@ class CallPool:
 
     def _finish(self, call: PermittedCall, outcome: Outcome, *, called: bool) -> None:
         self._permits.extend(call.permits)
-        self._answers.append((call.message.id, outcome))
+        self._answers.append(CallResult(call, outcome))
         if called:
             self._count(outcome, call.message.recipient)
         if isinstance(outcome, NotSent):

@@ -14,7 +14,7 @@ from campaigns.claiming import claims
 from campaigns.claiming.claims import LeasedJob
 from campaigns.connections import Connections, DatabaseThreads, LoopThread, T
 from campaigns.sending import recording
-from campaigns.sending.recording import StreamEnd, put_off
+from campaigns.sending.recording import Recorder, StreamEnd, put_off
 from campaigns.sending.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ class Sender:
     def __init__(self, *, many: bool = False) -> None:
         self._connections = Connections()
         self._database = DatabaseThreads() if many else None
+        self._recorder = Recorder(self._connections.results)
         self._loop: LoopThread | None = None
         self._starting = threading.Lock()
 
@@ -62,6 +63,7 @@ class Sender:
 
     def close(self) -> None:
         if self._loop is not None:
+            self._loop.run(self._recorder.close())
             self._loop.run(self._connections.close())
             self._loop.close()
             self._loop = None
@@ -70,7 +72,7 @@ class Sender:
 
     async def _stream(self, job: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
         async with self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter) as adapter:
-            return await Stream(replace(job, adapter=adapter), self._connections, stopping).run()
+            return await Stream(replace(job, adapter=adapter), self._connections, self._recorder, stopping).run()
 
     def _run(self, job: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
         with self._starting:
@@ -102,22 +104,23 @@ def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
 def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
     """What becomes of a job whose stream has ended, or has not begun; None: it is to be streamed."""
     lease = job.lease
-    if end is None or end.drained:
-        if recording.drain(_connected(), lease, job.first, job.end):
-            return Sent(lease.job_id)
-        due = recording.due(_connected(), lease, job.first, job.end) if end else None
-        if not due:
-            return None
-        end = put_off(due)
     _connected()
+    if end is None or end.drained:
+        drained = recording.drain(lease, job.first, job.end)
+        if drained.done:
+            return Sent(lease.job_id)
+        if end is None or drained.due is None:
+            return None
+        end = put_off(drained.due)
     held = end.until if end.held else None
-    left = recording.put_back(lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused)
+    left = recording.put_back(
+        lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused, cursor=end.cursor
+    )
     return Sent(lease.job_id, left=left, until=end.until if left else None)
 
 
-def _connected() -> Any:
-    """The process's connection, made anew if it was lost while the loop ran."""
+def _connected() -> None:
+    """The process's connection is made anew if it was lost while the loop ran."""
     if connection.connection is not None and not connection.is_usable():
         connection.close()
     connection.ensure_connection()
-    return connection.connection

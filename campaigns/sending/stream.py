@@ -1,16 +1,14 @@
-"""Sends one job: enqueue, permit, claim, call and record overlap in one event loop, so nothing waits for a slow answer.
+"""Sends one job: permit, claim, call and record overlap in one event loop, so nothing waits for a slow answer.
 
-A slice of the messages is copied to ops whenever fewer are left there than can be called at once. So the first call
-waits for one slice only, however large the job, and a stop leaves the others untouched in the ground truth.
-
-A call always starts in this order: permits of the vendor's limits, then one commit that marks the messages as called
-and writes the ledger, then the call. It ends when its result is stored and its permit is returned.
+A call always starts in this order: permits of the vendor's limits, then one commit of the claim and of the ledger, then
+the call. It ends when its result is stored and its permit is returned.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,8 +18,10 @@ from psycopg import Error as RowsError
 from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import LeasedJob
+from campaigns.claiming.limits import PermittedCalls
 from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
+from campaigns.lifecycle import merge
 from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
 from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder, StreamEnd
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds that a sender waits; if it would be longer, it puts the job back
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
-SLICE = 1000  # messages that are enqueued at once
 FIND_OUT = 1.0  # seconds between two reads of the context
 
 
@@ -45,26 +44,25 @@ class Stream:
         self,
         job: LeasedJob,
         connections: Connections,
+        recorder: Recorder,
         stopping: Callable[[], bool],
     ) -> None:
-        self._job, self._stopping = job, stopping
+        self._job, self._recorder, self._stopping = job, recorder, stopping
         self._claims: Any = connections.claims  # executes as a connection does
-        self._recorder = Recorder(job.lease, connections)
         throttle, self._health = connections.to_redis()
         self._claimer = limits.claimer(job)
         self._hold = job.adapter.deadline + SLACK
         self._permits = limits.Permits(throttle, job, self._hold)
         self._pool = CallPool(job, self._write)
-        self._cursor = self._reached = job.first  # claimed, and enqueued, up to here
         self._closes: datetime | None = None
         self._backoff = 0.0
         self._looked = self._beaten = time.monotonic()
 
     async def run(self) -> StreamEnd:
         """Runs until the job ends or has to wait. An error cuts the open calls, which are in doubt then."""
-        self._reached = await claims.reached(self._claims, self._job.lease, self._job.first, self._job.end)
         self._context = await self._look()
         self._adoptions = self._context.adoptions
+        self._cursor = self._context.next_message
         if self._context.left < self._job.end - self._job.first:
             await self._pool.refusals.read(self._claims, self._job.lease.job_id)
         serving = asyncio.create_task(self._pool.run())
@@ -104,7 +102,7 @@ class Stream:
             if end.drained:
                 end = await self._again(end)
             if end is not None:
-                return end
+                return replace(end, cursor=self._cursor)
 
     async def _heed(self, end: StreamEnd | None) -> StreamEnd | None:
         """What the vendor says of login, account or waiting comes before every other reason to wait, and is never lost.
@@ -120,21 +118,23 @@ class Stream:
         return end
 
     async def _again(self, end: StreamEnd) -> StreamEnd | None:
-        """The job is drained, unless messages were certainly not sent: then the cursor goes back to its start.
+        """The job is drained, unless messages were certainly not sent: then there is another pass.
 
         Messages that the vendor has put off wait for their time; those put off for too long expire.
         """
         job, pool = self._job, self._pool
         try:
-            if pool.put_off:
-                async with self._claims.one() as rows:
+            async with self._claims.one() as rows:
+                if pool.put_off:
                     await recording.expire(rows, job.lease, job.first, job.end, put_off=settings.PUT_OFF)
+                if pool.not_sent:
+                    self._cursor = await claims.new_pass(rows, job.lease, job.first, job.end)
         except NO_DATABASE:
             return self._later(5, "the database could not be reached")
         pool.put_off = 0
         if not pool.not_sent:
             return end
-        self._cursor, pool.not_sent = job.first, 0
+        pool.not_sent = 0
         return None
 
     async def _step(self) -> StreamEnd | None:
@@ -147,8 +147,6 @@ class Stream:
             return await self._expire()
         if end := await self._reason_to_end():
             return end
-        if self._reached < min(self._job.end, self._cursor + self._pool.size):
-            return await self._enqueue()
         if self._context.closed_for:
             await self._pool.wait(min(0.2, self._context.closed_for))
             self._context = await self._look()
@@ -195,18 +193,8 @@ class Stream:
             )
         return StreamEnd(drained=True) if self._cursor >= self._job.end else None
 
-    async def _enqueue(self) -> StreamEnd | None:
-        """Enqueues the next slice; ends if the job was stopped or lost."""
-        high = min(self._reached + SLICE, self._job.end)
-        if not await claims.enqueue(self._claims, self._job.lease, self._reached, high):
-            return StreamEnd()
-        self._reached = high
-        return None
-
     async def _expire(self) -> StreamEnd | None:
-        """The deadline has passed: enqueues what is left, slice by slice, then lets all of it expire."""
-        if self._reached < self._job.end:
-            return await self._enqueue()
+        """The deadline has passed: lets all expire that is not called."""
         async with self._claims.one() as rows:
             await recording.expire(rows, self._job.lease, self._job.first, self._job.end)
         return StreamEnd(drained=True)
@@ -229,11 +217,12 @@ class Stream:
     async def _claim(self) -> StreamEnd | None:
         """Claims as many as there are permits and free connections for; or waits a little; or returns an end."""
         # No more permits than there are messages left: each one too many would delay another job.
-        left = min(self._job.end - self._cursor, self._context.left - self._pool.in_flight)
+        cursor = self._cursor
+        left = min(self._job.end - cursor, self._context.left - self._pool.in_flight)
         most = max(1, min(self._pool.free, left))
-        need = await self._claimer.need(self._claims, self._context.scope, self._cursor, most)
+        need = await self._claimer.need(self._claims, self._context.scope, cursor, most)
         failpoints.here("before_grant")
-        note = f"{self._job.credential_id} {self._cursor} {self._job.end}"
+        note = f"{self._job.credential_id} {cursor} {self._job.end}"
         answer, opens_at = await self._permits.acquire(self._claims, self._context.scope, need, note, PATIENCE)
         match answer:
             case Grant() as grant:
@@ -282,22 +271,26 @@ class Stream:
         }  # fmt: skip
         latest = grant.deadline - job.adapter.deadline
         latest = min(latest, seen.monotonic(closes)) if closes else latest
-        refused = self._recorder.refused
-        calls = [] if refused else await self._claimer.claim(self._claims, params, grant, latest)
+        claimed = PermittedCalls([])
+        if not self._recorder.refused:
+            claimed = await self._claimer.claim(self._claims, params, grant, latest)
+        calls, nothing_waits = claimed
         self._pool.submit(calls)
-        if calls:
-            self._cursor = calls[-1].message.id + 1
+        if calls or nothing_waits:
+            self._cursor = calls[-1].message.id + 1 if calls else job.end
         unused = grant.places()[sum(len(call.permits) for call in calls) :]
         if unused:
             await self._permits.cancel(self._claims, seen.scope, unused)
-        if not calls:
+        if not calls and not nothing_waits:  # answers of an earlier sender may be in the way
+            async with self._claims.one() as rows:
+                await merge(rows, [job.lease.job_id])
             self._context = await self._look()
-            if self._context.admits(seen) and not (closes and closes <= self._context.now):
-                self._cursor = self._reached  # nothing waits from the cursor on
 
     async def _look(self) -> limits.SendContext:
         return await limits.read(self._claims, self._job.lease, self._job.vendor_id, self._job.credential_id)
 
     async def _write(self, answers: list[CallResult], permits: list[str]) -> None:
         """Stores results and returns permits."""
-        await asyncio.gather(self._permits.done(self._context.scope, permits), self._recorder.store(answers))
+        await asyncio.gather(
+            self._permits.done(self._context.scope, permits), self._recorder.store(self._job.lease, answers)
+        )

@@ -15,8 +15,7 @@ COLUMNS = ("dequeued_at", "sent_at", "delivered_at", "in_doubt_at", "message_id"
 ACCEPTED = ("dequeued_at", "sent_at", "delivered_at", "message_id")
 SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("waiting", ()),
-    ("queued: in ops", ("dequeued_at",)),
-    ("in flight: a call was allowed to start", ("dequeued_at", "sent_at")),
+    ("in flight: also in a claim of its job's sender", ()),
     ("accepted by the vendor", ACCEPTED),
     ("accepted, and reported by the vendor as delivered", (*ACCEPTED, "report")),
     ("refused by the vendor", ("dequeued_at", "sent_at", "delivered_at", "error_code")),
@@ -74,12 +73,12 @@ def _moves(moves: dict[str, Move], births: list[str]) -> Iterator[str]:
 
 def _shape(shape: tuple[str, tuple[str, ...]]) -> list[str]:
     name, columns = shape
-    return [name, *("set" if column in columns else "" for column in COLUMNS), word_of(row_of(shape))]
+    return [name, *("set" if column in columns else "" for column in COLUMNS), label_of(shape)]
 
 
-def word_of(row: Message, stopped: bool = False) -> str:
+def label_of(shape: tuple[str, tuple[str, ...]], *, stopped: bool = False) -> str:
     """The label that users see for a message of that shape."""
-    return labels.of_message(row, stopped, row.report)
+    return labels.of_message(row_of(shape), in_flight=shape[0].startswith("in flight"), stopped=stopped)
 
 
 def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:

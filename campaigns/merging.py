@@ -1,0 +1,94 @@
+"""Answers on their way into the ground truth: senders append them, and whoever locks a job merges what it has.
+
+Appending locks nothing, so that an answer is durable at once, whoever reports it and however late. Merging decides, and
+counts only what it changes, so answers that were appended twice do no harm. `lifecycle.hold` calls it: all that is done
+under a job's lock sees what was answered before.
+"""
+
+# Letters of AnswerBatch.kinds.
+ACCEPTED, REFUSED, NOT_SENT, IN_DOUBT = "a", "r", "n", "d"
+
+WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = ANY(%(jobs)s))"
+
+# Acceptance always wins. Any other answer counts only for the call that it belongs to: its claim is of the job's
+# present sender and the message has no end yet (`called`), or the message is in doubt because of that very call (`late`).
+# A message that the vendor puts off again waits for as long as it has waited since the first time, from a minute to an
+# hour, and up to half as long more, so that not all come back at once. Answers for a job that is LOGGED are left for
+# `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its key; with = the planner may read all of
+# a table.
+WRITE = """
+        dequeued_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.dequeued_at, a.called_at) END,
+        sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.sent_at, a.called_at) END,
+        delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN a.at END,
+        in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(m.in_doubt_at, a.at) END,
+        settle_at = CASE WHEN a.kind = 'd' THEN coalesce(m.settle_at, a.at) END,
+        message_id = CASE WHEN a.kind = 'a' THEN a.code END,
+        error_code = CASE WHEN a.kind = 'r' THEN a.code END,
+        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note END,
+        put_off_at = CASE WHEN a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
+        call_after = CASE WHEN a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait, least(3600,
+            (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
+MERGE = f"""
+WITH job AS (
+    SELECT * FROM campaigns_job WHERE id = ANY(%(jobs)s) AND status <> 'LOGGED'
+), gone AS (
+    DELETE FROM campaigns_answerbatch WHERE job_id = ANY(ARRAY(SELECT id FROM job)) RETURNING *
+), answer AS (
+    SELECT a.id, a.kind, a.code, a.note, a.wait, coalesce(a.units, 1) AS units, g.id AS batch, g.job_id, g.at,
+        g.called_at, c.id IS NOT NULL AS known, coalesce(c.fence = j.fence, false) AS present
+    FROM gone g JOIN job j ON j.id = g.job_id LEFT JOIN campaigns_claim c ON c.id = ANY(ARRAY[g.claim_id]),
+        unnest(g.messages, string_to_array(g.kinds, NULL), g.codes, g.notes, g.waits, g.units)
+            AS a(id, kind, code, note, wait, units)
+), called AS (
+    UPDATE campaigns_message m SET {WRITE}
+    FROM answer a WHERE m.id = ANY(ARRAY[a.id]) AND a.present AND m.dequeued_at IS NULL
+        AND (a.kind <> 'n' OR a.wait > 0)
+    RETURNING a.job_id, a.at, a.kind, a.units, false AS late, false AS doubted, NULL AS error_code
+), strange AS (
+    SELECT DISTINCT ON (a.id) a.*, m.in_doubt_at IS NOT NULL AS doubted, m.error_code
+    FROM answer a JOIN campaigns_message m ON m.id = ANY(ARRAY[a.id])
+    WHERE NOT a.present AND m.message_id IS NULL
+        AND (a.kind = 'a' OR a.known AND m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at)
+    ORDER BY a.id, a.kind = 'a' DESC, a.batch DESC
+), late AS (
+    UPDATE campaigns_message m SET {WRITE}
+    FROM strange a WHERE m.id = ANY(ARRAY[a.id])
+    RETURNING a.job_id, a.at, a.kind, a.units, true AS late, a.doubted, a.error_code
+), sums AS (
+    SELECT job_id, date_trunc('minute', at) AS minute, count(*) FILTER (WHERE kind = 'a') AS accepted,
+        count(*) FILTER (WHERE kind = 'r') AS refused,
+        count(*) FILTER (WHERE error_code <> 'expired') AS unrefused,
+        count(*) FILTER (WHERE error_code = 'expired') AS unexpired,
+        count(*) FILTER (WHERE kind = 'd' AND NOT doubted) - count(*) FILTER (WHERE kind <> 'd' AND doubted) AS doubts,
+        coalesce(sum(units) FILTER (WHERE kind <> 'n' AND NOT doubted AND error_code IS NULL), 0) AS units,
+        count(*) FILTER (WHERE late) AS late
+    FROM (SELECT * FROM called UNION ALL SELECT * FROM late) written GROUP BY 1, 2
+), counted AS (
+    UPDATE campaigns_job j SET accepted = j.accepted + s.accepted,
+        refused = greatest(0, j.refused + s.refused - s.unrefused), expired = greatest(0, j.expired - s.unexpired),
+        in_doubt = greatest(0, j.in_doubt + s.doubts), units = j.units + s.units, learned = j.learned + s.late
+    FROM (
+        SELECT job_id, sum(accepted) AS accepted, sum(refused) AS refused, sum(unrefused) AS unrefused,
+            sum(unexpired) AS unexpired, sum(doubts) AS doubts, sum(units) AS units, sum(late) AS late
+        FROM sums GROUP BY 1
+    ) s WHERE j.id = s.job_id
+), plotted AS (
+    INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt, units)
+    SELECT j.vendor_id, j.sponsor_id, s.minute, j.id %% 16, sum(s.accepted), sum(s.refused),
+        greatest(0, sum(s.doubts)), sum(s.units)
+    FROM sums s JOIN job j ON j.id = s.job_id GROUP BY 1, 2, 3, 4
+    HAVING sum(s.accepted) + sum(s.refused) + greatest(0, sum(s.doubts)) > 0
+    ORDER BY 3, 1, 2, 4  -- so that two who merge other jobs of one vendor lock its rows in the same order
+    ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
+        refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
+        units = was.units + excluded.units
+), closed AS (
+    DELETE FROM campaigns_claim WHERE id = ANY(ARRAY(SELECT claim_id FROM gone WHERE last))
+)
+SELECT FROM gone LIMIT 1
+"""
+
+# Messages in flight: in a claim of the job's present sender, and without an end. Alias of the job: j.
+IN_FLIGHT = """campaigns_claim c CROSS JOIN LATERAL unnest(c.messages) AS u(id)
+    JOIN campaigns_message m ON m.id = u.id AND m.dequeued_at IS NULL
+    WHERE c.job_id = j.id AND c.fence = j.fence"""
