@@ -15,9 +15,9 @@ P1 = [
         "P1",
         "no message waits for a call that a lost sender may have made",
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM {CALLED} JOIN campaigns_job j ON j.id = c.job_id
-        WHERE c.fence < j.fence AND m.dequeued_at IS NULL AND m.call_after IS NULL AND NOT EXISTS (
-            SELECT FROM campaigns_answerbatch b WHERE b.job_id = j.id) AND NOT EXISTS (
-            SELECT FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend')""",
+        -- unless that sender has proved later that it did not
+        WHERE c.fence < j.fence AND m.dequeued_at IS NULL AND j.learned = 0
+            AND NOT EXISTS (SELECT FROM campaigns_answerbatch b WHERE b.job_id = j.id)""",
     ),
     Question(
         "P1",

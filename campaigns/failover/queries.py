@@ -13,8 +13,9 @@ from campaigns import lifecycle
 from campaigns.failover import guard
 from campaigns.models import Job, Store
 
-# What is in a claim may have been called: its sender is found to be lost.
-NEVER_CALLED = """m.dequeued_at IS NULL AND m.id NOT IN (SELECT unnest(c.messages) FROM campaigns_claim c)"""
+# What is in flight by the rows is put in doubt when its sender is found to be lost.
+NEVER_CALLED = """m.dequeued_at IS NULL AND m.id NOT IN (SELECT unnest(c.messages)
+    FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j.fence = c.fence)"""
 # A job that had ended by then was sent again: what had failed may have been called.
 AGAIN = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.error_code IS NOT NULL AND EXISTS (
     SELECT FROM campaigns_job j WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message

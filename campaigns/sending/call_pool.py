@@ -20,7 +20,7 @@ from django.conf import settings
 
 from campaigns import failpoints
 from campaigns.claiming.claims import LeasedJob, PermittedCall, letters_in_turn
-from campaigns.sending.recording import CallResult
+from campaigns.sending.answers import CallResult
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -87,6 +87,9 @@ log = logging.getLogger(__name__)
 
 Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
+PATIENCE = 0.02  # of the time that a call takes: so long its answer, and a freed connection, may wait for others
+PATIENCE_MOST = 0.2  # seconds
+
 
 Said = NotSent | InDoubt
 
@@ -123,6 +126,7 @@ class CallPool:
         self._waiting: deque[PermittedCall] = deque()
         self._callers = 0  # tasks, each of which uses a connection
         self._group: asyncio.TaskGroup | None = None
+        self._took = 0.0  # seconds of a call, as a moving average
         self._answers: list[CallResult] = []
         self._permits: list[str] = []
         self._answered, self._freed = asyncio.Event(), asyncio.Event()
@@ -133,6 +137,11 @@ class CallPool:
         adapter = self._job.adapter
         idle = (adapter.concurrency - self._busy) * adapter.capabilities.batch_max
         return min(self.size - self.in_flight, max(0, idle - len(self._waiting)))
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which answers may wait for others: storing them together costs less."""
+        return min(PATIENCE_MOST, PATIENCE * self._took)
 
     def submit(self, calls: list[PermittedCall]) -> None:
         self.in_flight += len(calls)
@@ -191,7 +200,9 @@ class CallPool:
                 self._finish(call, letter, called=False)
         if not called:
             return
-        for call, outcome in zip(called, await self._outcomes(letters), strict=True):
+        outcomes = await self._outcomes(letters)
+        self._took += (time.monotonic() - now - self._took) / 8
+        for call, outcome in zip(called, outcomes, strict=True):
             self._finish(call, outcome, called=True)
 
     async def _outcomes(self, letters: list[Letter]) -> list[Outcome]:

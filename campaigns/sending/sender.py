@@ -14,7 +14,8 @@ from campaigns.claiming import claims
 from campaigns.claiming.claims import LeasedJob
 from campaigns.connections import Connections, DatabaseThreads, LoopThread, T
 from campaigns.sending import recording
-from campaigns.sending.recording import Recorder, StreamEnd, put_off
+from campaigns.sending.answers import Recorder
+from campaigns.sending.recording import StreamEnd, put_off
 from campaigns.sending.stream import Stream
 
 log = logging.getLogger(__name__)

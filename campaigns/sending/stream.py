@@ -23,8 +23,9 @@ from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
 from campaigns.lifecycle import merge
 from campaigns.sending import recording
+from campaigns.sending.answers import NO_DATABASE, CallResult, Recorder
 from campaigns.sending.call_pool import CallPool
-from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder, StreamEnd
+from campaigns.sending.recording import StreamEnd
 from vendors import health
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Paused, Skewed, Wait
@@ -292,5 +293,6 @@ class Stream:
     async def _write(self, answers: list[CallResult], permits: list[str]) -> None:
         """Stores results and returns permits."""
         await asyncio.gather(
-            self._permits.done(self._context.scope, permits), self._recorder.store(self._job.lease, answers)
+            self._permits.done(self._context.scope, permits),
+            self._recorder.store(self._job.lease, answers, self._pool.patience),
         )
