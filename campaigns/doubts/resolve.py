@@ -77,8 +77,7 @@ class Resolved:
 def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> Resolved:
     """Settles doubts, all or none. sent: the vendor has them. failed: it does not. resend: call again.
 
-    A message that is sent again gets a new reference. Messages must be in doubt in the ground truth, so their job was
-    finalised; to send again, the job must be LOGGED. A job that was stopped half-way is not started: its messages wait
+    A message that is sent again gets a new reference; for that its job must be LOGGED. A job that was stopped half-way is not started: its messages wait
     for a retry. Raises CannotResolve. The caller dispatches the jobs in `ready`.
     """
     ids = sorted(set(message_ids))
@@ -200,6 +199,8 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
             in_doubt_at=None,
             settle_at=None,
             error_sub_type=None,
+            put_off_at=None,
+            call_after=None,
         )
 
 

@@ -31,6 +31,11 @@ SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     count(*) FILTER (WHERE dequeued_at IS NULL)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
 """
+# Whoever sends it again begins anew with being put off.
+NOT_PUT_OFF = """
+UPDATE campaigns_message SET put_off_at = NULL, call_after = NULL
+WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL AND put_off_at IS NOT NULL
+"""
 
 
 def finalise(job_id: int) -> bool:
@@ -57,6 +62,8 @@ def _log(cursor: Any, job_id: int) -> bool:
     counts = dict(zip(COUNTERS, counted, strict=True))
     ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None, "next_message": None}
     mine = Job.objects.filter(pk=job_id)
+    if waiting:
+        cursor.execute(NOT_PUT_OFF, {"first": ended[0], "end": ended[1]})
     if waiting and move(mine.filter(stopped_at=None), "requeue", **counts, **ends):
         return False
     Claim.objects.filter(job=job_id).delete()
