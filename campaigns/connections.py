@@ -216,7 +216,7 @@ def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
 # For a sender's own connections, whose statements all find rows by key. Ops is filled faster than it is analysed, and a
 # planner without statistics read and sorted the rest of the job at each claim, or merged all of it with a few answers.
 BY_KEY = """SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
-SET enable_mergejoin = off; SET jit = off"""
+SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan"""
 
 
 class SenderConnection(psycopg.AsyncConnection[TupleRow]):

@@ -163,7 +163,7 @@ class AnswerBatch(models.Model):
     """
 
     SPONSOR = "job__sponsor"
-    job = models.ForeignKey("Job", on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    job = models.ForeignKey("Job", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
     claim = models.ForeignKey(Claim, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
     fence = models.PositiveIntegerField()
     at = models.DateTimeField(db_default=Now())
@@ -177,6 +177,9 @@ class AnswerBatch(models.Model):
     units = ArrayField(models.PositiveIntegerField(), null=True)
 
     objects = OfSponsors.as_manager()
+
+    class Meta:
+        indexes = [models.Index(fields=["job", "fence"], name="answers_of_job")]
 
     def __str__(self) -> str:
         return f"answers {self.pk}"
