@@ -88,7 +88,7 @@ log = logging.getLogger(__name__)
 Write = Callable[[list[CallResult], list[str]], Awaitable[None]]
 
 PATIENCE = 0.02  # of the time that a call takes: so long its answer, and a freed connection, may wait for others
-PATIENCE_MOST = 0.2  # seconds
+PATIENCE_LEAST, PATIENCE_MOST = 0.001, 0.2  # seconds
 
 
 Said = NotSent | InDoubt
@@ -141,7 +141,8 @@ class CallPool:
     @property
     def patience(self) -> float:
         """Seconds for which answers may wait for others: storing them together costs less."""
-        return min(PATIENCE_MOST, PATIENCE * self._took)
+        patience = min(PATIENCE_MOST, PATIENCE * self._took)
+        return patience if patience > PATIENCE_LEAST else 0.0
 
     def submit(self, calls: list[PermittedCall]) -> None:
         self.in_flight += len(calls)
