@@ -48,7 +48,7 @@ def spent(vendor: sandbox.Sandbox, group: int) -> dict[str, float]:
 def deliver(size: int, of: object) -> None:
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
+    from campaigns.notifications import notify_vendors
 
     job = recipients.job(size, of)  # type: ignore[arg-type]
     dispatcher.dispatch_ready([job.pk])

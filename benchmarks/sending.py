@@ -46,7 +46,7 @@ def deliver_all(of: "Credential", messages: int, processes: int) -> None:
     """One campaign, from the notification until the last message is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
+    from campaigns.notifications import notify_vendors
 
     job = recipients.job(messages, of)
     dispatcher.dispatch_ready([job.pk])
