@@ -22,7 +22,8 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import river_queue, sink, smtp, smtp_sink
-from benchmarks.installation import Installation, end_at_sigterm, process_seconds, wall_to_monotonic
+from benchmarks.installation import Installation, end_at_sigterm, wall_to_monotonic
+from benchmarks.processes_seen import process_seconds
 from benchmarks.recipients import BODY, SUBJECT
 from benchmarks.results import keep
 from benchmarks.stage import console, in_turns, numbers, ratio, show, stage
@@ -32,7 +33,7 @@ from tests.waiting import wait_until
 WARM = 500  # messages before the measured ones, to a vendor of the same kind
 NEVER_BINDS = "1000000/1"
 SHARE = 20  # a task a message gets a twentieth of the messages, or the run would take an hour
-POOL = ("prefork", 8)  # its best one (benchmarks.sending)
+POOL = ("threads", 50)  # its best one (benchmarks.sending)
 LOOK = 0.05  # seconds between two looks whether the campaign has ended
 LONGEST = 600.0  # seconds that a campaign may take
 MAILHUB, ENDED, ONE = "mailhub", "mailhub, to the campaign's end", "mailhub, one sender process"
@@ -187,8 +188,8 @@ Receiver = HttpReceiver | SmtpReceiver
 
 
 def aiohttp_loop(where: sink.Sink, messages: int) -> float:
-    began = time.monotonic()
-    uvloop.run(bare_aiohttp(where.url("aiohttp"), messages))
+    send, began = bare_aiohttp(messages), time.monotonic()
+    uvloop.run(send(where.url("aiohttp")))
     facts = where.facts("aiohttp", messages)
     where.forget("aiohttp")
     return messages / (facts["last"] - began)

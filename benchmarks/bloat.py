@@ -11,7 +11,8 @@ from benchmarks.results import keep
 from benchmarks.scale import send
 from benchmarks.sending import login
 from benchmarks.stage import console, numbers, stage
-from tests import programs, sandbox
+from tests import sandbox
+from tests.waiting import wait_until
 
 BATCH = 10
 OPS = "campaigns_opsmessage"
@@ -48,7 +49,7 @@ def main() -> None:
             send([recipients.job(size, made) for _ in range(BATCH)])
             note(seen)
         ended = asked("SELECT extract(epoch FROM clock_timestamp())")
-        programs.wait_until(lambda: asked(VACUUMED) > ended, "autovacuum has looked", 180)
+        wait_until(lambda: asked(VACUUMED) > ended, "autovacuum has looked", 180)
         note(seen)
     when = f"after each {BATCH} of {campaigns} campaigns of {size:,}, and after autovacuum"
     for table, rows in seen.items():

@@ -5,47 +5,19 @@ part carries: a part's processor time a message, turned round, is what one core 
 itself too, by its own count of its processor time: grants of one place, as where the limit binds, and of a hundred.
 """
 
-import os
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 from benchmarks import recipients
+from benchmarks.installation import Installation
 from benchmarks.results import keep
-from benchmarks.sending import login
+from benchmarks.sending import LOOK, login
 from benchmarks.stage import console, numbers, stage
-from tests import programs, sandbox
+from tests import sandbox
+from tests.waiting import wait_until
 
 GRANTS = 5_000
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def processes() -> list[tuple[int, int, int, float, float]]:
-    """(pid, parent, group, seconds of its own, seconds of its children that have ended) of all there are."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            pid, _, rest = file.read_text().partition(" (")
-        except OSError:
-            continue  # ended meanwhile
-        fields = rest.rpartition(") ")[2].split()
-        own, ended = (sum(map(int, fields[at : at + 2])) / TICKS for at in (11, 13))
-        found.append((int(pid), int(fields[1]), int(fields[2]), own, ended))
-    return found
-
-
-def worker_seconds(group: int) -> float:
-    return sum(own for _, _, its, own, _ in processes() if its == group)
-
-
-def postgres_seconds() -> float:
-    """The server's and those of all its processes, also the ended ones."""
-    from django.conf import settings
-
-    master = int((settings.MAILHUB_HOME / "postgres" / "postmaster.pid").read_text().split()[0])
-    ours = [one for one in processes() if master in one[:2]]
-    return sum(own for _, _, _, own, _ in ours) + sum(ended for pid, *_, ended in ours if pid == master)
 
 
 def redis_seconds() -> float:
@@ -66,35 +38,31 @@ def asked(statement: str) -> float:
         return float(cursor.fetchone()[0])
 
 
-def counters(group: int) -> dict[str, float]:
+def counters(at: Installation) -> dict[str, float]:
     """All that grows while mail is sent."""
-    return {
-        "sender, us of CPU": 1e6 * worker_seconds(group),
-        "PostgreSQL, us of CPU": 1e6 * postgres_seconds(),
-        "Redis, us of CPU": 1e6 * redis_seconds(),
-        "WAL, bytes": asked("SELECT pg_current_wal_insert_lsn() - '0/0'"),
-    }
+    spent = {f"{part}, us of CPU": 1e6 * seconds for part, seconds in at.seconds().items()}
+    return {**spent, "WAL, bytes": asked("SELECT pg_current_wal_insert_lsn() - '0/0'")}
 
 
 def one_job(messages: int) -> dict[str, float]:
     """What a message costs from the notification until it is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
+    from campaigns.notifications import notify_vendors
 
     def deliver(size: int) -> None:
         job = recipients.job(size, made)
         dispatcher.dispatch_ready([job.pk])
-        before.update(counters(program.process.pid))
+        before.update(counters(at))
         notify_vendors([job.vendor_id])
-        programs.wait_until(Job.objects.filter(pk=job.pk, status="LOGGED").exists, "all is sent", 600)
+        wait_until(Job.objects.filter(pk=job.pk, status="LOGGED").exists, "all is sent", 600, LOOK)
 
     with sandbox.running() as vendor:
         made, before = login(vendor.url), dict[str, float]()
-        with programs.worker(processes=1, queues=f"hub,{made.vendor.queue}", LEASE_SECONDS="15") as program:
+        with Installation().workers() as at:
             deliver(1000)  # to warm up
             deliver(messages)
-            after = counters(program.process.pid)
+            after = counters(at)
     return {name: (value - before[name]) / messages for name, value in after.items()}
 
 

@@ -1,6 +1,7 @@
-"""mailhub as a newcomer has it: `manage.py up` runs the shipped Procfile over the servers of `benchmarks.stage`.
+"""The shipped Procfile, run over the servers of `benchmarks.stage`: all of it by `up`, or what carries mail alone.
 
-Only what people do is done to it: commands, requests to the API. The rest is looking on: at its rows and at /proc.
+Nothing else starts mailhub's workers for a benchmark. `python -m benchmarks.installation` is a part of it: it runs
+beat, the worker of the hub and the senders until SIGTERM.
 """
 
 import contextlib
@@ -12,11 +13,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from benchmarks.capacity import processes
+from benchmarks.processes_seen import descendants, processes, spent_by
 from mailhub import embedded
 from mailhub.embedded.process import Daemon
 from tests.ports import free_port
@@ -33,22 +34,24 @@ PARTS = {  # by a word in the command line of what the Procfile starts
     "beat": " beat ",
     "Flower": " flower ",
 }
-NOT_SHIPPED = ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "LOG_LEVEL")  # of the stage: `up` is to find out by itself
+CARRY_MAIL = ("beat", "worker-hub", "worker-vendors")  # lines of the Procfile
+SERVERS = ("DATABASE_URL", "REDIS_URL", "BROKER_URL")  # of the stage: `up` is to find out by itself
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 60
 
 
 class Installation:
-    """Of the stage's home. It runs while `up` is entered."""
+    """Of the stage's home. It runs while `up` or `workers` is entered."""
 
     def __init__(self) -> None:
         self.home = embedded.Home()
         self.api = free_port()
         ports = {"PORT": free_port(), "API_PORT": self.api, "FLOWER_PORT": free_port()}
-        self.environment = {name: value for name, value in os.environ.items() if name not in NOT_SHIPPED}
+        self.environment = {name: value for name, value in os.environ.items() if name not in (*SERVERS, "LOG_LEVEL")}
         self.environment |= {name: str(port) for name, port in ports.items()}
-        self.environment |= {"FLOWER_BASIC_AUTH": f"bench:{secrets.token_hex(8)}"}
-        self._up = 0
+        self.environment["FLOWER_BASIC_AUTH"] = f"bench:{secrets.token_hex(8)}"
+        self.environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self._parent = 0  # of all that the Procfile starts
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "manage.py", *arguments]
@@ -66,43 +69,57 @@ class Installation:
         return json.loads(self.manage(*arguments, "--json"))
 
     @contextlib.contextmanager
-    def up(self, **variables: str) -> Iterator[None]:
-        """Until the block ends, or this process, however that ends. The servers run on afterwards."""
+    def up(self, **variables: str) -> Iterator[Self]:
+        """`manage.py up`, the whole Procfile. The servers run on afterwards."""
         from django.db import connections
 
-        log = self.home.path / "up.log"
+        try:
+            with self._running(self.command("up"), self.environment | variables):
+                yield self
+        finally:
+            connections.close_all()
+            start_servers(self.home)  # `up` has stopped them
+
+    @contextlib.contextmanager
+    def workers(self, senders: int = 1) -> Iterator[Self]:
+        """What carries mail alone, with so many processes that send."""
+        servers = {name: os.environ[name] for name in SERVERS if name in os.environ}
+        variables = self.environment | servers | {"VENDOR_PROCESSES": str(senders)}
+        with self._running([sys.executable, "-m", "benchmarks.installation"], variables):
+            yield self
+
+    @contextlib.contextmanager
+    def _running(self, command: list[str], environment: dict[str, str]) -> Iterator[None]:
+        """Until the block ends, or this process, however that ends."""
+        _forget_workers()
+        log = self.home.path / "processes.log"
         with log.open("w") as output:
             process = subprocess.Popen(
-                self.command("up"),
+                command,
                 cwd=PROJECT,
-                env=self.environment | variables,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
                 preexec_fn=_end_with_parent,
             )
-        self._up = process.pid
+        self._parent = process.pid
         try:
-            wait_until(lambda: self._ready(process, log), "the workers read their queues", every=0.1)
+            wait_until(lambda: self._ready(process), "the workers read their queues", every=0.1)
             yield
         except BaseException:
-            print(f"--- the end of what `up` said:\n{log.read_text()[-3000:]}", file=sys.stderr)
+            print(f"--- the end of what {command[-1]} said:\n{log.read_text()[-3000:]}", file=sys.stderr)
             raise
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(STOP_SECONDS)
-            connections.close_all()
-            start_servers(self.home)  # `up` has stopped them
 
-    def _ready(self, process: "subprocess.Popen[bytes]", log: Path) -> bool:
-        from vendors import redis_clients
-
+    def _ready(self, process: "subprocess.Popen[bytes]") -> bool:
+        """The workers have registered, which each does as soon as it reads its queues."""
         if process.poll() is not None:
-            raise SystemExit(f"`up` ended with {process.returncode}")
-        if "Ctrl-C ends them" not in log.read_text():
-            return False
-        names = [one.name.partition("@")[0] for one in redis_clients.registered_workers(os.environ["REDIS_URL"])]
+            raise SystemExit(f"it ended with {process.returncode}")
+        names = [name.partition("@")[0] for name in _worker_names()]
         sending = [name for name in names if name.startswith("vendors")]
         return "hub" in names and len(sending) == len(self._leaders()[SENDERS])
 
@@ -127,37 +144,35 @@ class Installation:
     def _leaders(self) -> dict[str, list[int]]:
         """The processes that the Procfile starts for each part."""
         found: dict[str, list[int]] = {}
-        for pid, parent, *_ in processes():
-            if parent == self._up:
+        for pid, parent, _ in processes():
+            if parent == self._parent:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
                 for part in (part for part, word in PARTS.items() if word in line):
                     found.setdefault(part, []).append(pid)
         return found
 
 
+def _worker_names() -> list[str]:
+    from vendors import redis_clients
+
+    return [worker.name for worker in redis_clients.registered_workers(os.environ["REDIS_URL"])]
+
+
+def _forget_workers() -> None:
+    """Those of an earlier run, if one did not end as it should."""
+    from vendors import redis_clients
+
+    for name in _worker_names():
+        redis_clients.unregister_worker(os.environ["REDIS_URL"], name)
+
+
 def start_servers(home: embedded.Home) -> None:
     """Also where the environment names others, as that of a stage does."""
-    named = {name: os.environ.pop(name) for name in NOT_SHIPPED if name in os.environ}
+    named = {name: os.environ.pop(name) for name in SERVERS if name in os.environ}
     try:
         embedded.ensure(home)
     finally:
         os.environ.update(named)
-
-
-def descendants(of: Iterable[int], every: Iterable[tuple[int, int, int, float, float]]) -> set[int]:
-    """These processes, and all that they have started."""
-    found, parents = set(of), {pid: parent for pid, parent, *_ in every}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def spent_by(tree: Collection[int], every: Iterable[tuple[int, int, int, float, float]]) -> float:
-    return sum(own + ended for pid, _, _, own, ended in every if pid in tree)
-
-
-def process_seconds(pid: int) -> float:
-    return spent_by([pid], processes())
 
 
 def wall_to_monotonic() -> float:
@@ -174,3 +189,15 @@ def _end_with_parent() -> None:
     """Ask the kernel for SIGTERM when the parent dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
+
+
+def main() -> int:
+    from mailhub.management.commands.up import formation
+    from mailhub.supervisor import Supervisor
+
+    lines = {name: line for name, line in formation().items() if name.partition(".")[0] in CARRY_MAIL}
+    return Supervisor(sys.stdout).run(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

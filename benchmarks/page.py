@@ -23,10 +23,14 @@ senders share the machine, so absolute figures are this machine's; the ratios ar
 alone, name them with their numbers: `make bench BENCHMARKS="http_client,20000,5 smtp,10000,5"`.
 
 `as_run`, `slow_vendors` and `latency` measure mailhub as it is shipped: `manage.py up`, vendors with the mailcasters
-that they get by default, commands and the API. The others measure a part, with what that part needs.
+that they get by default, commands and the API. The others measure a part, with what that part needs; where they send,
+beat and the workers of the hub and of the vendors run as the Procfile starts them.
 """
 MISSED = """\
-What is missed, and why. *Two processes:* senders, databases and receiver share the two cores, and one process with its
+One yardstick is missing: mails over SMTP were also to go three times as fast as listmonk's, which could not be run
+here.
+
+What is missed, and why. *Two processes:* senders, databases and receiver share the cores, and one process with its
 share of them nearly fills these; the tables of `benchmarks.processes` say what a message costs all of them together,
 what the machine could do at most, and what a second process brings where the vendor's latency is the limit. *Enqueue:*
 document 001 asks for two writes; [decision 10](decisions/0010-slices-ahead-of-the-calls.md) says why both stay.

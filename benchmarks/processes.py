@@ -2,36 +2,54 @@
 
 `python -m benchmarks.processes [messages] [rounds]`. Everything shares the machine's cores: senders, PostgreSQL, Redis
 and the receiver. Their processor time a message, summed up, gives the ceiling: more messages a second than cores / sum
-cannot be, however many processes there are. Against a receiver that answers at once the machine is the limit; against
-one with latency, and few connections a process, the sender is.
+cannot be, however many processes there are. Against a receiver that answers at once the machine is the limit: one and
+two processes share the work of the mailcasters that a vendor has by default. Against one with latency, and few
+connections a job, the connections are: one process with one mailcaster, and two of each. Two mailcasters in one process
+stand beside them, for a process carries many jobs.
 """
 
 import os
 import statistics
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from benchmarks import recipients
-from benchmarks.capacity import counters, processes
+from benchmarks.capacity import counters
+from benchmarks.installation import Installation
+from benchmarks.processes_seen import process_seconds
 from benchmarks.results import keep
 from benchmarks.sending import LOOK, login
 from benchmarks.stage import console, in_turns, numbers, ratio, show, stage
-from tests import programs, sandbox
+from tests import sandbox
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from vendors.models import Credential
 
 WARM = 2_000  # messages before the measured ones
 LATENCY_MS, FEW = 20.0, 40
+PAIR = 4_000  # two of the smallest children; in a multiple of it two mailcasters have as many each
 SUM = "all parts, us of CPU"
+AT_ONCE = {"one process": 1, "two processes": 2}
+FAR = {  # processes, mailcasters
+    "one process, one mailcaster": (1, 1),
+    "one process, two mailcasters": (1, 2),
+    "two processes, two mailcasters": (2, 2),
+}
 Costs = dict[str, list[float]]
 
 
-def measure(count: int, messages: int, costs: Costs, latency: float = 0.0, **settings: object) -> float:
+def measure(
+    senders: int, messages: int, costs: Costs, casters: int | None, latency: float = 0.0, **settings: object
+) -> float:
     """Messages a second by the receiver's books; what each part spent on one is added to `costs`."""
     with sandbox.running(latency_ms=latency) as vendor:
-        made = login(vendor.url, casters=count, cut_from=100, **settings)
-        with programs.worker(processes=count, queues=f"hub,{made.vendor.queue}", LEASE_SECONDS="15") as program:
+        made = login(vendor.url, casters, cut_from=100, **settings)
+        with Installation().workers(senders) as at:
             deliver(WARM, made)
-            before = spent(vendor, program.process.pid)
+            before = spent(vendor, at)
             deliver(messages, made)
-            after = spent(vendor, program.process.pid)
+            after = spent(vendor, at)
         times = vendor.books().arrivals()
     assert len(times) == WARM + messages
     each = {name: (after[name] - value) / messages for name, value in before.items() if "CPU" in name}
@@ -40,46 +58,45 @@ def measure(count: int, messages: int, costs: Costs, latency: float = 0.0, **set
     return (messages - 1) / (times[-1] - times[WARM])
 
 
-def spent(vendor: sandbox.Sandbox, group: int) -> dict[str, float]:
-    receiver = sum(own for pid, *_, own, _ in processes() if pid == vendor.process.pid)
-    return {**counters(group), "receiver, us of CPU": 1e6 * receiver}
+def spent(vendor: sandbox.Sandbox, at: Installation) -> dict[str, float]:
+    return {**counters(at), "receiver, us of CPU": 1e6 * process_seconds(vendor.process.pid)}
 
 
-def deliver(size: int, of: object) -> None:
+def deliver(size: int, of: "Credential") -> None:
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
+    from campaigns.notifications import notify_vendors
 
-    job = recipients.job(size, of)  # type: ignore[arg-type]
+    job = recipients.job(size, of)
     dispatcher.dispatch_ready([job.pk])
     notify_vendors([job.vendor_id])
-    programs.wait_until(Job.objects.filter(pk=job.pk, status="P_FINISHED").exists, "all is sent", 600, every=LOOK)
+    wait_until(Job.objects.filter(pk=job.pk, status="P_FINISHED").exists, "all is sent", 600, every=LOOK)
 
 
 def main() -> None:
     messages, rounds = numbers(40_000, 3)
-    spends: dict[int, Costs] = {1: {}, 2: {}}
-    far: Costs = {}
-    names = {1: "one process", 2: "two processes"}
+    spends: dict[str, Costs] = {name: {} for name in AT_ONCE}
 
-    def fast(count: int) -> Callable[[], float]:
-        return lambda: measure(count, messages, spends[count])
+    def fast(name: str) -> Callable[[], float]:
+        return lambda: measure(AT_ONCE[name], messages, spends[name], casters=None)
 
-    def slow(count: int) -> Callable[[], float]:
-        return lambda: measure(count, messages // 4, far, LATENCY_MS, concurrency=FEW)
+    def slow(senders: int, casters: int) -> Callable[[], float]:
+        few = PAIR * max(1, round(messages / 4 / PAIR))
+        return lambda: measure(senders, few, {}, casters, LATENCY_MS, concurrency=FEW)
 
     with stage():
-        at_once = in_turns({name: fast(count) for count, name in names.items()}, rounds)
-        waiting = in_turns({name: slow(count) for count, name in names.items()}, rounds)
-    show("A receiver that answers at once", at_once, names[1])
-    for count, name in names.items():
-        keep(f"Processor time of a message, {name}", "us", spends[count])
-        cost = statistics.median(spends[count][SUM])
-        parts = ", ".join(f"{part.partition(',')[0]} {statistics.median(us):.0f}" for part, us in spends[count].items())
+        at_once = in_turns({name: fast(name) for name in AT_ONCE}, rounds)
+        waiting = in_turns({name: slow(*many) for name, many in FAR.items()}, rounds)
+    one, two = AT_ONCE
+    show("A receiver that answers at once", at_once, one)
+    for name, costs in spends.items():
+        keep(f"Processor time of a message, {name}", "us", costs)
+        cost = statistics.median(costs[SUM])
+        parts = ", ".join(f"{part.partition(',')[0]} {statistics.median(us):.0f}" for part, us in costs.items())
         cores = os.cpu_count() or 1
         console.print(f"{name}: {parts} us a message; {cores} cores cannot do more than {cores * 1e6 / cost:,.0f}/s")
-    console.print(f"two processes send {ratio(at_once[names[2]], at_once[names[1]]):.2f} x as fast as one\n")
-    show(f"A receiver that answers after {LATENCY_MS:g} ms, {FEW} connections a process", waiting, names[1])
+    console.print(f"two processes send {ratio(at_once[two], at_once[one]):.2f} x as fast as one\n")
+    show(f"A receiver that answers after {LATENCY_MS:g} ms, {FEW} connections a job", waiting, next(iter(FAR)))
 
 
 if __name__ == "__main__":

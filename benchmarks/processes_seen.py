@@ -1,4 +1,4 @@
-"""What Linux tells of a process: its memory, and which of a server's unix sockets it is connected to.
+"""What Linux tells of a process: its time, its memory, and which of a server's unix sockets it is connected to.
 
 Over a unix socket PostgreSQL does not know which process a connection is of; the kernel does (sock_diag(7)).
 """
@@ -6,12 +6,51 @@ Over a unix socket PostgreSQL does not know which process a connection is of; th
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 SOCK_DIAG_BY_FAMILY, DUMP, DONE, ERROR = 20, 0x301, 3, 2
 SHOW_NAME_AND_PEER, NAME, PEER = 5, 0, 2  # of unix_diag
 HEAD, FACTS = 16, 16  # bytes
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Process(NamedTuple):
+    """seconds: of a processor, its own and those of its children that have ended."""
+
+    pid: int
+    parent: int
+    seconds: float
+
+
+def processes() -> list[Process]:
+    """All there are."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, _, rest = file.read_text().partition(" (")
+        except OSError:
+            continue  # ended meanwhile
+        fields = rest.rpartition(") ")[2].split()
+        found.append(Process(int(pid), int(fields[1]), sum(map(int, fields[11:15])) / TICKS))
+    return found
+
+
+def descendants(of: Iterable[int], every: Iterable[Process]) -> set[int]:
+    """These processes, and all that they have started."""
+    found, parents = set(of), {one.pid: one.parent for one in every}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def spent_by(pids: Collection[int], every: Iterable[Process]) -> float:
+    return sum(one.seconds for one in every if one.pid in pids)
+
+
+def process_seconds(pid: int) -> float:
+    return spent_by([pid], processes())
 
 
 def proportional_mb(processes: Iterable[int]) -> list[float]:

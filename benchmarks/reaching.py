@@ -1,6 +1,6 @@
 """How near many small jobs come to their vendor's limit: 60 jobs of one letter at 5 in 10 s, over 1, 4 and 16 casters.
 
-`python -m benchmarks.reaching [jobs] [rounds]`. Each caster has a process of a real worker. Timed by the vendor's own
+`python -m benchmarks.reaching [jobs] [rounds]`. Two sender processes, as `up` starts them. Timed by the vendor's own
 books, from the first arrival to the last. With five in the first moment and five in each ten seconds after it, 60 take
 110 s at the least.
 """
@@ -8,9 +8,11 @@ books, from the first arrival to the last. With five in the first moment and fiv
 import math
 from functools import partial
 
+from benchmarks.installation import Installation
 from benchmarks.results import keep
 from benchmarks.stage import console, in_turns, numbers, stage
-from tests import programs, sandbox
+from tests import sandbox
+from tests.waiting import wait_until
 from vendors.limits.values import Limit
 
 LIMIT = Limit(5, 10.0)
@@ -25,7 +27,7 @@ def ideal(jobs: int) -> float:
 def seconds(jobs: int, casters: int) -> float:
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
+    from campaigns.notifications import notify_vendors
     from tests import factories
 
     with sandbox.running() as vendor:
@@ -34,11 +36,10 @@ def seconds(jobs: int, casters: int) -> float:
         login = factories.credential(made)
         ids = [factories.campaign_with_job(of=login).pk for _ in range(jobs)]
         dispatcher.dispatch_ready(ids)
-        queues = f"hub,{made.queue}"
-        with programs.worker(processes=casters, queues=queues, LEASE_SECONDS="30"), programs.sweeping(10):
+        with Installation().workers(senders=2):
             notify_vendors([made.pk])
             waiting = Job.objects.filter(pk__in=ids).exclude(status="LOGGED")
-            programs.wait_until(lambda: not waiting.exists(), "all is sent", 60 + 5 * ideal(jobs))
+            wait_until(lambda: not waiting.exists(), "all is sent", 60 + 5 * ideal(jobs))
         arrivals = sorted(vendor.books().arrivals())
         fullest = vendor.books().worst_window(LIMIT.seconds)
     if len(arrivals) != jobs or fullest > LIMIT.units:

@@ -53,7 +53,7 @@ def after_burst(times: list[float], burst: int) -> float:
 def far(seconds: int) -> float:
     messages = int(FAR_IDEAL * seconds)
     with FAR.running() as vendor:
-        deliver_all(login(vendor.url), messages, processes=1)
+        deliver_all(login(vendor.url), messages)
         return after_burst(arrivals(vendor, messages), CONNECTIONS)
 
 
@@ -64,7 +64,7 @@ def strict(seconds: int, worst: list[int]) -> float:
     with STRICT.running() as vendor:
         credential = login(vendor.url)
         RateLimit.objects.filter(vendor=credential.vendor).update(units=LIMIT, seconds=WINDOW)
-        deliver_all(credential, messages, processes=1)
+        deliver_all(credential, messages)
         worst.append(vendor.books().worst_window(WINDOW))
         return after_burst(arrivals(vendor, messages), LIMIT)
 

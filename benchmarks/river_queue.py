@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.capacity import processes
-from benchmarks.installation import descendants, spent_by, start_servers
+from benchmarks.installation import start_servers
+from benchmarks.processes_seen import descendants, processes, spent_by
 from benchmarks.sink import Sink
 from mailhub import embedded
 from mailhub.embedded.postgres import Postgres

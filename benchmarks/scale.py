@@ -10,10 +10,12 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks import recipients
+from benchmarks.installation import Installation
 from benchmarks.results import keep
-from benchmarks.sending import login, rate
+from benchmarks.sending import LOOK, login, rate
 from benchmarks.stage import console, in_turns, numbers, show, stage
-from tests import programs, sandbox
+from tests import sandbox
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from campaigns.models import Job
@@ -35,7 +37,7 @@ def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
 def begin(job: "Job", url: str) -> float:
     """Points its vendor there, opens it and notifies its queue; Unix seconds of the notification."""
     from campaigns.dispatch import dispatcher
-    from campaigns.tasks import notify_vendors
+    from campaigns.notifications import notify_vendors
 
     job.vendor.settings["url"] = url
     job.vendor.paused = False
@@ -52,14 +54,14 @@ def hold(job: "Job") -> None:
 
     type(job.vendor).objects.filter(pk=job.vendor_id).update(paused=True)
     busy = Job.objects.filter(vendor=job.vendor_id, status__in=("ENQUEUED", "SENDING"))
-    programs.wait_until(lambda: not busy.exists(), "the sender lets go", 600)
+    wait_until(lambda: not busy.exists(), "the sender lets go", 600)
 
 
 def first(job: "Job") -> float:
     """Seconds from the notification to the first message at the vendor."""
     with sandbox.running() as vendor:
         began = begin(job, vendor.url)
-        programs.wait_until(lambda: vendor.ledger()["calls"], "the first message", 600)
+        wait_until(lambda: vendor.ledger()["calls"], "the first message", 600)
         hold(job)
         return vendor.books().entries[0].wall - began
 
@@ -67,7 +69,7 @@ def first(job: "Job") -> float:
 def part(job: "Job") -> float:
     with sandbox.running() as vendor:
         begin(job, vendor.url)
-        programs.wait_until(lambda: vendor.ledger()["calls"] >= PART, "a part is sent", 600)
+        wait_until(lambda: vendor.ledger()["calls"] >= PART, "a part is sent", 600)
         hold(job)
         return seconds_for(vendor, PART)
 
@@ -77,7 +79,7 @@ def whole(job: "Job") -> float:
 
     with sandbox.running() as vendor:
         begin(job, vendor.url)
-        programs.wait_until(Job.objects.filter(pk=job.pk, status="LOGGED").exists, "all is sent", 600)
+        wait_until(Job.objects.filter(pk=job.pk, status="LOGGED").exists, "all is sent", 600, LOOK)
         return seconds_for(vendor, SMALL)
 
 
@@ -87,8 +89,7 @@ def sizes(messages: int, rounds: int) -> None:
     large = recipients.job(messages, login("http://nobody.invalid"))
     of_small = login("http://nobody.invalid")
     small = [recipients.job(SMALL, of_small) for _ in range(rounds)]
-    queues = f"hub,{of_cut.vendor.queue},{large.vendor.queue},{of_small.vendor.queue}"
-    with programs.worker(processes=1, queues=queues, LEASE_SECONDS="15"):
+    with Installation().workers():
         starts = {"cut into children": [first(cut.pop()) for _ in range(rounds)], "as one leaf": [first(large)]}
         keep(f"Start to first message of a job of {messages:,}", "s", starts)
         for how, seconds in starts.items():
@@ -108,17 +109,16 @@ def one(vendor: sandbox.Sandbox, messages: int) -> "list[Job]":
 
 
 def send(jobs: "list[Job]") -> None:
-    """Real workers, until all are logged."""
+    """Until all are logged."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
+    from campaigns.notifications import notify_vendors
 
     dispatcher.dispatch_ready([job.pk for job in jobs])
-    queues = ",".join(["hub", *{job.vendor.queue for job in jobs}])
-    with programs.worker(processes=PROCESSES, queues=queues, LEASE_SECONDS="15"), programs.sweeping(5):
+    with Installation().workers(PROCESSES):
         notify_vendors({job.vendor_id for job in jobs})
         ended = Job.objects.filter(pk__in=[job.pk for job in jobs], status__in=("LOGGED", "P_FINISHED"))
-        programs.wait_until(lambda: ended.count() == len(jobs), "all is sent", 600)
+        wait_until(lambda: ended.count() == len(jobs), "all is sent", 600, LOOK)
 
 
 def all_at_once(vendor: sandbox.Sandbox, jobs: "list[Job]") -> float:

@@ -1,15 +1,18 @@
 """Messages a second over HTTP with everything switched on, against the usual way and against the bare loop.
 
 `python -m benchmarks.sending [messages] [rounds]`. All rows send to the same kind of sandbox vendor and are timed by
-its books, from the first arrival to the last. The rows are measured in turns, for the machine's speed drifts.
+its books, from the first arrival to the last. mailhub has one sender process, and sends one job over a hundred
+connections. The rows are measured in turns, for the machine's speed drifts.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks import recipients
+from benchmarks.installation import Installation
 from benchmarks.stage import console, in_turns, numbers, ratio, show, stage
-from tests import programs, sandbox
+from tests import sandbox
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from vendors.models import Credential
@@ -20,7 +23,7 @@ CONNECTIONS = 100
 WHOLE = 10**9  # no job is as large as that: none is cut
 LOOK = 0.05  # seconds between two looks whether all is sent, which cost the database time that mail could have
 LIMIT = (10**6, 1.0)  # never binds, but is asked for every call
-ONE, TWO, BARE = "mailhub, one process", "mailhub, two processes", "bare aiohttp loop"
+ONE, BARE = "mailhub, one process", "bare aiohttp loop"
 
 
 def rate(vendor: sandbox.Sandbox, messages: int) -> float:
@@ -32,41 +35,34 @@ def rate(vendor: sandbox.Sandbox, messages: int) -> float:
     return messages / (max(arrivals) - min(arrivals))
 
 
-def login(url: str, casters: int = 1, cut_from: int = WHOLE, **settings: object) -> "Credential":
-    """A vendor with that many casters, whose jobs are cut into children from that size on."""
+def login(url: str, casters: int | None = 1, cut_from: int = WHOLE, **settings: object) -> "Credential":
+    """A vendor with that many casters (None: the default ones), whose jobs are cut into children from that size on."""
     from tests import factories
 
     known = {"url": url, "concurrency": CONNECTIONS, **settings}
-    kinds = ["small-priority"] * casters
+    kinds = None if casters is None else ["small-priority"] * casters
     made = factories.vendor(settings=known, casters=kinds, limits=[LIMIT], small_audience_threshold=cut_from)
     return factories.credential(made)
 
 
-def deliver_all(of: "Credential", messages: int, processes: int) -> None:
+def deliver_all(of: "Credential", messages: int) -> None:
     """One campaign, from the notification until the last message is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.tasks import notify_vendors
+    from campaigns.notifications import notify_vendors
 
     job = recipients.job(messages, of)
     dispatcher.dispatch_ready([job.pk])
-    with programs.worker(processes=processes, queues=f"hub,{job.vendor.queue}", LEASE_SECONDS="15"):
+    with Installation().workers():
         notify_vendors([job.vendor_id])
         ended = Job.objects.filter(pk=job.pk, status__in=("LOGGED", "P_FINISHED"))
-        programs.wait_until(ended.exists, "all is sent", 600, every=LOOK)
+        wait_until(ended.exists, "all is sent", 600, every=LOOK)
 
 
 def one_process(messages: int) -> float:
     """Claims, ledger, throttle, rendering and results on."""
     with sandbox.running() as vendor:
-        deliver_all(login(vendor.url), messages, processes=1)
-        return rate(vendor, messages)
-
-
-def two_processes(messages: int) -> float:
-    """The campaign is cut into children of document 003's sizes, over two casters."""
-    with sandbox.running() as vendor:
-        deliver_all(login(vendor.url, casters=2, cut_from=100), messages, processes=2)
+        deliver_all(login(vendor.url), messages)
         return rate(vendor, messages)
 
 
@@ -81,7 +77,7 @@ def usual(pool: str, size: int, messages: int) -> float:
         naive.publish(ids, vendor.url)
         with naive.worker(pool, size) as lives:
             mine = Message.objects.filter(pk__in=ids, message_id__isnull=False)
-            programs.wait_until(lambda: lives() and mine.count() == messages, "all is sent", 600)
+            wait_until(lambda: lives() and mine.count() == messages, "all is sent", 600)
         return rate(vendor, messages)
 
 
@@ -90,9 +86,10 @@ def main() -> None:
     with stage():
         from benchmarks.yardsticks import bare_aiohttp, measure
 
-        rows: dict[str, Callable[[], float]] = {ONE: lambda: one_process(messages)}
-        rows[TWO] = lambda: two_processes(messages)
-        rows[BARE] = lambda: measure(bare_aiohttp, messages)
+        rows: dict[str, Callable[[], float]] = {
+            ONE: lambda: one_process(messages),
+            BARE: lambda: measure(bare_aiohttp, messages),
+        }
         for name, (pool, size) in POOLS.items():
             rows[f"a task a message, {name}"] = lambda pool=pool, size=size: usual(pool, size, messages // SHARE)  # type: ignore[misc]
         rates = in_turns(rows, rounds)
@@ -102,7 +99,6 @@ def main() -> None:
         f"mailhub sends {ratio(rates[ONE], best):.1f} x as fast as one Celery task per message, "
         "connections kept, its best pool"
     )
-    console.print(f"two processes send {ratio(rates[TWO], rates[ONE]):.2f} x as fast as one")
 
 
 if __name__ == "__main__":

@@ -19,9 +19,8 @@ import uvloop
 from benchmarks import recipients
 from benchmarks.sending import deliver_all
 from benchmarks.stage import console, in_turns, numbers, show, stage
-from tests import programs
 from tests.ports import free_port
-from tests.sandbox import DEADLINE
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from vendors.adapters.base import Letter
@@ -43,7 +42,7 @@ def sink() -> Iterator[int]:
     user = ["-u", "nobody"] if os.geteuid() == 0 else []
     with subprocess.Popen([SINK, *user, f"127.0.0.1:{port}", "1000"]) as process:
         try:
-            programs.wait_until(lambda: answers(port), "smtp-sink listens", DEADLINE)
+            wait_until(lambda: answers(port), "smtp-sink listens")
             yield port
         finally:
             process.terminate()
@@ -120,7 +119,7 @@ def worker(mails: int, batch: int) -> float:
 
     with sink() as port:
         credential = login(port, batch)
-        deliver_all(credential, mails, processes=1)
+        deliver_all(credential, mails)
     sent = Message.objects.filter(campaign_id__in=credential.campaigns.values("pk"), message_id__isnull=False)
     assert sent.count() == mails
     first, last = sent.aggregate(a=Min("sent_at"), b=Max("delivered_at")).values()

@@ -1,7 +1,7 @@
 """Bare loops to hold the sender against: the same calls to the same vendor, with no database, limit or record.
 
-`python -m benchmarks.yardsticks [calls]`. The rows are measured in turns, for the machine's speed drifts; the middle
-of the rounds is shown. The row of aiohttp needs requirements-bench.in.
+`python -m benchmarks.yardsticks [calls]`. What is sent is made before the clock starts. The rows are measured in turns,
+for the machine's speed drifts; the middle of the rounds is shown. The row of aiohttp needs requirements-bench.in.
 """
 
 import asyncio
@@ -20,36 +20,44 @@ from benchmarks.sandbox import CONNECTIONS, ROUNDS, call, send_all
 from tests.sandbox import running
 
 CALLS = 20_000
-Loop = Callable[[str, int], Coroutine[Any, Any, int]]
+JSON = {"Content-Type": "application/json"}
+Run = Callable[[str], Coroutine[Any, Any, int]]
 
 
-async def bare_httptools(url: str, calls: int) -> int:
-    return await send_all(url, [call(number) for number in range(calls)])
+def bare_httptools(calls: int) -> Run:
+    """What sends so many letters to an address; it returns how many were answered well."""
+    requests = [call(number) for number in range(calls)]
+    return lambda url: send_all(url, requests)
 
 
-async def bare_aiohttp(url: str, calls: int) -> int:
+def bare_aiohttp(calls: int) -> Run:
+    """The same."""
     import aiohttp
 
-    letters = [call(number).partition(b"\r\n\r\n")[2] for number in range(calls)]
+    bodies = [call(number).partition(b"\r\n\r\n")[2] for number in range(calls)]
+    ready = [({"Idempotency-Key": orjson.loads(body)["reference"]} | JSON, body) for body in bodies]
 
-    async def caller(session: aiohttp.ClientSession) -> int:
+    async def caller(session: aiohttp.ClientSession, url: str) -> int:
         good = 0
-        while letters:
-            body = letters.pop()
-            headers = {"Idempotency-Key": orjson.loads(body)["reference"], "Content-Type": "application/json"}
+        while ready:
+            headers, body = ready.pop()
             async with session.post(url, data=body, headers=headers) as answer:
                 good += "id" in orjson.loads(await answer.read())
         return good
 
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS)) as session:
-        return sum(await asyncio.gather(*(caller(session) for _ in range(CONNECTIONS))))
+    async def send(url: str) -> int:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS)) as session:
+            return sum(await asyncio.gather(*(caller(session, url) for _ in range(CONNECTIONS))))
+
+    return send
 
 
-def measure(loop: Loop, calls: int) -> float:
+def measure(loop: Callable[[int], Run], calls: int) -> float:
     """Calls a second, checked against the vendor's books."""
     with running() as vendor:
+        send = loop(calls)
         began = time.perf_counter()
-        good = uvloop.run(loop(f"{vendor.url}/letters", calls))
+        good = uvloop.run(send(f"{vendor.url}/letters"))
         took = time.perf_counter() - began
         if not good == vendor.ledger()["accepted"] == calls:
             raise SystemExit(f"{calls} calls, {good} answered well, in the books: {vendor.ledger()}")
@@ -59,12 +67,12 @@ def measure(loop: Loop, calls: int) -> float:
 def main() -> None:
     calls = int(sys.argv[1]) if len(sys.argv) > 1 else CALLS
     console = Console()
-    loops: list[Loop] = [bare_httptools]
+    loops = [bare_httptools]
     if importlib.util.find_spec("aiohttp"):
         loops.append(bare_aiohttp)
     else:
         console.print("no row of aiohttp: it is not installed (requirements-bench.in)")
-    rates: dict[Loop, list[float]] = {loop: [] for loop in loops}
+    rates: dict[Callable[[int], Run], list[float]] = {loop: [] for loop in loops}
     for _ in range(ROUNDS):
         for loop in loops:
             rates[loop].append(measure(loop, calls))

@@ -1,7 +1,7 @@
-"""Celery's tasks, and the notifications that start them. Every task takes ids only; the rows decide what it does.
+"""Celery's tasks. Every task takes ids only; the rows decide what it does, so a message may be lost, doubled or late.
 
-So a notification may be lost, doubled or late. The command packets of document 000, on the vendor's queue, are `cast`
-(something waits for this vendor: one for all its jobs) and `send_job` (one for each job that a mailcaster has taken).
+The command packets of document 000, on the vendor's queue, are `cast` (something waits for this vendor: one for all its
+jobs) and `send_job` (one for each job that a mailcaster has taken).
 """
 
 import gc
@@ -11,9 +11,7 @@ import resource
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
-from inspect import signature
-from textwrap import shorten
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +20,6 @@ from celery import chord, concurrency, shared_task, signals
 from celery.concurrency.thread import TaskPool as ThreadPool
 from django.conf import settings
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from campaigns import audit as promises
 from campaigns import failpoints, sending
@@ -32,13 +29,12 @@ from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
 from campaigns.models import Job
+from campaigns.notifications import notify_session, notify_vendors, notify_webhooks, shown
 from campaigns.results import writer
 from campaigns.webhooks import delivery
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
-MOST_SHOWN = 200  # characters of a task's arguments in its headers, which RabbitMQ bounds
-WEBHOOKS = "webhooks"  # a queue of its own, so that dead receivers do not delay mail
 SOON = timedelta(minutes=1)  # the sweep notifies of what falls due later than this
 
 # Made before the pool forks, so the worker's children see it. Without a lock: a process that is killed while it reads
@@ -52,20 +48,6 @@ _kept: sending.Sender | None = None
 
 def _is_stopping() -> bool:
     return bool(_stopping.value)
-
-
-def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
-    """Wakes the mailcasters of these vendors. If the broker is away that is no error: the sweep notifies again."""
-    for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
-        notify_queue(vendor.pk, vendor.queue, **options)
-
-
-def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
-    """The same for one vendor, without reading its row."""
-    try:
-        cast.apply_async((vendor_id,), queue=queue, **_shown(queue), **options)
-    except OperationalError as error:
-        log.warning("queue %s: the broker cannot be reached, the sweep will notify again: %s", queue, error)
 
 
 @shared_task
@@ -109,7 +91,7 @@ def _wake_casters(vendor: Vendor) -> None:
 def _notify_children(parent_id: int, packets: list[Any]) -> None:
     """Notifies of children as a chord; without its body if the result backend is away: the sweep does the rest then."""
     try:
-        body = finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE, **_shown(f"job={parent_id}"))
+        body = finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE, **shown(f"job={parent_id}"))
         chord(packets, body).apply_async()
     except Exception as error:  # Celery raises many kinds
         log.warning("parent %s: its children are notified without a chord: %s", parent_id, error)
@@ -118,12 +100,7 @@ def _notify_children(parent_id: int, packets: list[Any]) -> None:
 
 
 def _packet(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
-    return _shown(f"job={parent_id} child={job_id} n={size}" if parent_id else f"job={job_id} n={size}")
-
-
-def _shown(text: str) -> dict[str, Any]:
-    """The text that Flower shows instead of bare ids."""
-    return {"argsrepr": f"({shorten(text, MOST_SHOWN)})"}
+    return shown(f"job={parent_id} child={job_id} n={size}" if parent_id else f"job={job_id} n={size}")
 
 
 @shared_task(ignore_result=False)
@@ -157,9 +134,9 @@ def finish_parent(parent_id: int) -> None:
 
 
 def announce(job_ids: Iterable[int]) -> None:
-    """Notifies that results of these jobs' sessions can be written (document 002); the sweep does so again."""
+    """Notifies of the sessions of these jobs whose results can be written; the sweep does so again."""
     for session_id in finalizer.sessions_to_write(job_ids):
-        _notify(consume_session, str(session_id))
+        notify_session(str(session_id))
 
 
 @shared_task
@@ -167,15 +144,6 @@ def consume_session(session_id: str) -> None:
     """Writes a session's result. Acknowledged once it is written, or dropped after a few tries."""
     if writer.write_result(UUID(session_id)):
         notify_webhooks()
-
-
-def notify_webhooks(eta: datetime | None = None) -> None:
-    """Notifies that webhook calls are due; the sweep does so again."""
-    when: dict[str, Any] = {"eta": eta} if eta else {"expires": 60}
-    try:
-        deliver_webhooks.apply_async(queue=WEBHOOKS, **when, **_shown("webhooks"))
-    except OperationalError as error:
-        log.warning("queue %s: the broker cannot be reached, the sweep will notify again: %s", WEBHOOKS, error)
 
 
 @shared_task
@@ -191,24 +159,11 @@ def deliver_webhooks() -> None:
 def sweep_sessions() -> None:
     """Finds results that were not written and events that were not posted."""
     for session_id in writer.left_behind():
-        _notify(consume_session, str(session_id), expires=60)
+        notify_session(str(session_id), expires=60)
     delivery.give_up()
     due = delivery.next_due()
     if due and due <= timezone.now():
         notify_webhooks()
-
-
-def _notify(task: Any, argument: Any, **options: Any) -> None:
-    name = next(iter(signature(task.run).parameters))
-    try:
-        task.apply_async((argument,), **_shown(f"{name}={argument}"), **options)
-    except OperationalError as error:
-        log.warning("%s %s: the broker cannot be reached, the sweep will notify again: %s", task.name, argument, error)
-
-
-def dispatch_later(job_id: int, at: datetime) -> None:
-    """Notifies of a READY job at that time; the waiter keeps what is far off (document 004)."""
-    _notify(dispatch_one, job_id, eta=at)
 
 
 @shared_task
@@ -245,14 +200,6 @@ def sweep() -> None:
 def settle_doubts() -> None:
     """Asks the vendors about messages in doubt."""
     reconciler.reconcile()
-
-
-def reconcile_soon() -> None:
-    """Starts settle_doubts now; beat does so from time to time anyway."""
-    try:
-        settle_doubts.delay()
-    except OperationalError as error:
-        log.warning("the broker cannot be reached, beat will ask about doubts: %s", error)
 
 
 @shared_task

@@ -1,7 +1,8 @@
-"""System checks: manage.py, the web server, workers and beat refuse to start if one of them fails.
+"""System checks: the web server, workers, beat and `up` refuse to start if one of them fails.
 
-Checks that ask a server have the tag "servers". They run with `check --deploy`, and when a worker or beat starts, so
-that ordinary commands need no Redis.
+Our commands leave Django's checks to those and to `make lint`: they would load every page and template each time.
+
+Checks that ask a server have the tag "servers". They run with `check --deploy`, and when a worker or beat starts.
 """
 
 import logging

@@ -34,7 +34,7 @@ INSTALLED_APPS = [
     "sandbox.apps.SandboxConfig",
     "django_celery_beat",
     "ninja",  # the files of the API's documentation
-    "django.contrib.admin",
+    "django.contrib.admin.apps.SimpleAdminConfig",  # its pages are found by mailhub/urls.py: commands need none
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.postgres",

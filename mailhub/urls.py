@@ -7,6 +7,7 @@ from django.views.generic import RedirectView
 from mailhub.front.api import api
 from mailhub.operations import views as operations
 
+admin.autodiscover()
 admin.site.site_header = admin.site.site_title = "mailhub"
 admin.site.index_title = "Operations"
 

@@ -3,7 +3,9 @@
 import gc
 import os
 import warnings
+from importlib import import_module
 
+from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
 from mailhub import checks
@@ -13,6 +15,7 @@ warnings.filterwarnings(
     "ignore", message="No directory at"
 )  # without collectstatic WhiteNoise serves the apps' own files
 application = get_wsgi_application()
+import_module(settings.ROOT_URLCONF)  # the pages and the API, which Django would load at the first request
 checks.refuse([*checks.sessions_are_kept(), *checks.tables_are_of_this_version()])
 gc.collect()
 gc.freeze()  # all objects until now stay for good: the collector need not look at them again

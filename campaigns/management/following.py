@@ -1,13 +1,12 @@
-"""Waits for jobs to end and says how they did: for the commands with --wait."""
+"""Waits for jobs to end and says how they did: for the commands with --wait. Bars that show how far a command is."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from time import monotonic, sleep
 
 from django.core.management.base import CommandError
 from django.db.models import Q
-from rich import progress
-from rich.console import Console
 
 from campaigns.lifecycle import DONE, Status
 from campaigns.models import Job
@@ -19,6 +18,31 @@ OVER = (*DONE, Status.STOPPED, Status.P_STOPPED)
 RECORDED = (*DONE, Status.P_STOPPED)  # and what was in flight at a stop is recorded
 FAILED, IN_DOUBT, INTERRUPTED = 4, 5, 130  # exit codes
 
+Bar = Callable[[int], None]
+AddBar = Callable[[str, int], Bar]
+
+
+@contextmanager
+def bars(*, worth: bool = True) -> Iterator[AddBar]:
+    """Yields what adds a bar, by its label and total; call the bar with how much is done.
+
+    On standard error, and only if that is a terminal; they are gone in the end. worth: it takes long enough to be seen.
+    """
+    if not worth or not sys.stderr.isatty():
+        yield lambda label, total: lambda done: None
+        return
+    # Here, because loading it takes longer than storing a short list does.
+    from rich import progress
+    from rich.console import Console
+
+    with progress.Progress(console=Console(stderr=True), transient=True) as shown:
+
+        def add(label: str, total: int) -> Bar:
+            bar = shown.add_task(label, total=total)
+            return lambda done: shown.update(bar, completed=done)
+
+        yield add
+
 
 def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
     """Waits until all the jobs and their children are over; returns the progress of all together.
@@ -27,12 +51,12 @@ def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
     """
     ids, states = list(job_ids), tuple(over)
     try:
-        with progress.Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bars:
-            bar = bars.add_task("Sending", total=None)
+        with bars() as add:
+            bar = add("Sending", _sums(ids).size)
             while True:
                 began = monotonic()
                 sums = _sums(ids)
-                bars.update(bar, total=sums.size, completed=sums.size - sums.open)
+                bar(sums.size - sums.open)
                 if not _open(ids, states):
                     return _sums(ids)
                 sleep(max(POLL_SECONDS, REST * (monotonic() - began)))

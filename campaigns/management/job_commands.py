@@ -95,6 +95,7 @@ CODES = (
 class Deciding(BaseCommand):
     """A command that decides about jobs, by id or by look-ups; those that are looked up are counted and confirmed."""
 
+    requires_system_checks = ()
     over: tuple[Status, ...] = following.OVER
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.doubts import resolve
 from campaigns.lifecycle import MOVES, Status, move
 from campaigns.models import Job, Message, Resolution
-from campaigns.tasks import notify_vendors, reconcile_soon
+from campaigns.notifications import notify_vendors, reconcile_soon
 from vendors import history
 from vendors.history import Actor
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from campaigns.intake import requests as accepting
 from campaigns.intake.requests import Request, Stored
 from campaigns.models import Session
-from campaigns.tasks import dispatch_later
+from campaigns.notifications import dispatch_later
 from mailhub.front import notifier, rate_limits
 from mailhub.front.batcher import Batcher
 from mailhub.front.forecasts import Forecast, forecasts

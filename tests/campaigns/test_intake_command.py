@@ -206,11 +206,12 @@ def test_waiting_ends_with_the_job_and_tells_whether_all_were_accepted(
     assert out.getvalue().splitlines()[-1].startswith(f"LOGGED: {accepted} accepted")
 
 
-def manage(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+def manage(*arguments: str, stdin: bytes = b"", **variables: str) -> "subprocess.CompletedProcess[bytes]":
     """Runs a command in a process of its own, on this test's database."""
     url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     command = [sys.executable, "manage.py", "send_campaign", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, env={**os.environ, "DATABASE_URL": url})
+    environment = {**os.environ, "DATABASE_URL": url, **variables}
+    return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, env=environment)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -226,3 +227,14 @@ def test_standard_input_is_read_and_exit_codes_are_kept(files: Path) -> None:
     assert refused.stdout == b""
     assert manage("-").returncode == 2
     assert Campaign.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_letter_waits_for_no_module_that_only_workers_pages_or_terminals_need(files: Path) -> None:
+    make.credential(make.vendor("amazing-mail"))
+    now = [*basics(files), "--new-sponsor", "--at", "now"]
+    done = manage("-", *now, stdin=GOOD.encode(), PYTHONPROFILEIMPORTTIME="1")
+    assert done.returncode == 0, done.stderr
+    loaded = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
+    assert "campaigns.notifications" in loaded
+    assert not loaded & {"campaigns.tasks", "campaigns.sending", "mailhub.urls", "campaigns.admin", "rich"}

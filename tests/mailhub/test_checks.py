@@ -5,15 +5,19 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from django.conf import settings
+from django.contrib import admin
 from django.core.checks import run_checks
 from django.db import connection
 from django.test import override_settings
 
+from campaigns.models import Job
 from mailhub import checks, environment
 from mailhub.embedded.binaries import redis_program
 from tests import pooler, workers
@@ -29,6 +33,12 @@ def found(**changed: Any) -> set[str | None]:
 
 def test_the_settings_of_the_project_pass() -> None:
     assert not found()
+
+
+def test_djangos_checks_find_nothing_in_our_tables_pages_and_admin() -> None:
+    import_module(settings.ROOT_URLCONF)  # which finds the admin's pages
+    assert admin.site.is_registered(Job)
+    assert run_checks() == []
 
 
 @pytest.mark.parametrize(

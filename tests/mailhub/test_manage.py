@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.management import get_commands, load_command_class
 
 from manage import needs_services
 
@@ -18,6 +19,13 @@ def test_a_command_that_wants_the_database_gets_servers(line: str) -> None:
 @pytest.mark.parametrize("line", ["", "help", "help migrate", "--version", "migrate --help", "services stop", "-h"])
 def test_a_command_that_must_work_without_servers_starts_none(line: str) -> None:
     assert not needs_services(line.split())
+
+
+def test_only_what_starts_everything_or_changes_tables_runs_all_of_djangos_checks() -> None:
+    ours = {name: app for name, app in get_commands().items() if app in {"mailhub", "campaigns", "vendors", "sandbox"}}
+    assert len(ours) > 20
+    checking = {name for name, app in ours.items() if load_command_class(app, name).requires_system_checks}
+    assert checking == {"up", "demo", "migrate"}
 
 
 def test_a_database_that_is_away_is_told_in_one_line(tmp_path: Path) -> None:

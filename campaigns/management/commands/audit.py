@@ -14,6 +14,7 @@ class Command(BaseCommand):
         "Checks the promises P1 to P7 on the rows, also while mail goes out: what is not final, and what was "
         "finished within the last day. Exit codes: 0 all kept, 1 a breach, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="one object a question")

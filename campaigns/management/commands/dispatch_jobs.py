@@ -11,7 +11,7 @@ from campaigns.dispatch.dispatcher import Dispatched
 from campaigns.lifecycle import Status
 from campaigns.management import following, job_commands
 from campaigns.models import Job
-from campaigns.tasks import notify_vendors
+from campaigns.notifications import notify_vendors
 from vendors.models import Vendor
 
 
@@ -20,6 +20,7 @@ class Command(BaseCommand):
         "Dispatches the jobs that wait for the night, now: all, or those that are named. It asks on a terminal only: "
         "nothing goes out that the night would not send. " + job_commands.CODES
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobs", nargs="*", type=int, metavar="ID")

@@ -21,6 +21,7 @@ class Command(BaseCommand):
         "windows, if calls take no time and none is put off; or why nobody can know. Exit codes: 0 done, 1 unknown "
         "vendor, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("vendor", nargs="?", metavar="VENDOR", help="its slug; default: all vendors")

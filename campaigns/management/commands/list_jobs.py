@@ -29,6 +29,7 @@ class Command(BaseCommand):
         "Lists jobs, newest first, with counts of their messages by state. A parent stands for its children and "
         "shows their sums. Exit codes: 0 listed, 1 unknown name or bad value, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         job_commands.add_lookups(parser)

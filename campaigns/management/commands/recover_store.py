@@ -22,6 +22,7 @@ class Command(BaseCommand):
         "again. Redis is asked what it let through; if it was not there all the time, all that waits and may have "
         "been called is in doubt. Exit codes: 0 done, or nothing to do, 1 bad value, 2 usage, or --yes is missing."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

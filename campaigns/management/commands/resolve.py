@@ -29,6 +29,7 @@ class Command(BaseCommand):
         "those that you name, all or none, or those of jobs that have ended, by --job, --vendor and the like. "
         + job_commands.CODES
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("messages", nargs="*", type=int, metavar="MESSAGE")

@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
@@ -15,8 +15,6 @@ from typing import Any, BinaryIO
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
-from rich.console import Console
-from rich.progress import Progress
 
 from campaigns import intake
 from campaigns.content import templates
@@ -26,11 +24,12 @@ from campaigns.intake.storage import check_times, parse_at, parse_hours, parse_m
 from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.models import Job, Sponsor
+from campaigns.notifications import notify_vendors
 from campaigns.sending_hours import describe_opening, opens_at
-from campaigns.tasks import notify_vendors
 from vendors.models import Credential, Vendor
 
 KNOWN_SHOWN = 20
+LONG = 1_000_000  # bytes of a list that is worth a bar
 HELP = """\
 Checks every row of FILE, then stores campaign, messages and job together, or nothing at all.
 
@@ -55,6 +54,7 @@ class Paragraphs(DjangoHelpFormatter, RawDescriptionHelpFormatter):
 
 class Command(BaseCommand):
     help = HELP
+    requires_system_checks = ()
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
         return super().create_parser(prog_name, subcommand, formatter_class=Paragraphs, **kwargs)
@@ -81,8 +81,10 @@ class Command(BaseCommand):
         if options["time_zone"] and not options["hours"]:
             raise CommandError("--time-zone goes with --hours", returncode=2)
         try:
-            with tempfile.TemporaryFile() as spool, _bars() as bars:
-                job = _accept(_spooled(options["file"], spool), options, bars)
+            with tempfile.TemporaryFile() as spool:
+                size = _spool(options["file"], spool)
+                with following.bars(worth=size > LONG) as add:
+                    job = _accept(spool, size, options, add)
         except (intake.BadInput, templates.TemplateError) as error:
             raise CommandError(f"nothing was stored\n{error}") from error
         if job.status == Status.READY:
@@ -105,7 +107,7 @@ class Command(BaseCommand):
             raise SystemExit(code)
 
 
-def _accept(file: BinaryIO, options: dict[str, Any], bars: Progress) -> Job:
+def _accept(file: BinaryIO, size: int, options: dict[str, Any], add: following.AddBar) -> Job:
     """Checks and stores the campaign. Raises CommandError, BadInput, TemplateError; then nothing is stored."""
     vendor = _vendor(options["vendor"])
     credential = _credential(vendor, options["credential"])
@@ -115,7 +117,8 @@ def _accept(file: BinaryIO, options: dict[str, Any], bars: Progress) -> Job:
         raise CommandError("an e-mail needs a --subject")
     at, hours, deadline = _times(options, vendor)
     content = templates.compile(subject, body, options["html"])
-    recipients = intake.check_table(intake.Table(file), vendor.channel, content, _reading(bars, file))
+    checked = add("Checking", size)
+    recipients = intake.check_table(intake.Table(file), vendor.channel, content, lambda: checked(file.tell()))
     return intake.accept(
         sponsor=sponsor,
         credential=credential,
@@ -127,31 +130,12 @@ def _accept(file: BinaryIO, options: dict[str, Any], bars: Progress) -> Job:
         at=at,
         hours=hours,
         deadline=deadline,
-        progress=_storing(bars, len(recipients)),
+        progress=add("Storing", len(recipients)),
     )
 
 
-def _bars() -> Progress:
-    """On standard error, and only if that is a terminal; they are gone when it ends."""
-    return Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
-
-
-def _reading(bars: Progress, file: BinaryIO) -> Callable[[], None]:
-    """Call what it returns now and then; file: seekable, its place is the progress."""
-    position = file.tell()
-    bar = bars.add_task("Checking", total=file.seek(0, 2))
-    file.seek(position)
-    return lambda: bars.update(bar, completed=file.tell())
-
-
-def _storing(bars: Progress, recipients: int) -> Callable[[int], None]:
-    """Call what it returns with how many are stored."""
-    bar = bars.add_task("Storing", total=recipients)
-    return lambda stored: bars.update(bar, completed=stored)
-
-
-def _spooled(name: str, spool: BinaryIO) -> BinaryIO:
-    """A copy that can be read twice, which a pipe cannot, and that nobody changes in between."""
+def _spool(name: str, spool: BinaryIO) -> int:
+    """Makes a copy that can be read twice, unlike a pipe, and that nobody changes in between; returns its size."""
     try:
         if name == "-":
             shutil.copyfileobj(sys.stdin.buffer, spool)
@@ -160,7 +144,7 @@ def _spooled(name: str, spool: BinaryIO) -> BinaryIO:
                 shutil.copyfileobj(file, spool)
     except OSError as error:
         raise CommandError(f"cannot read {name}: {error.strerror}") from error
-    return spool
+    return spool.tell()
 
 
 def _body(name: str) -> str:

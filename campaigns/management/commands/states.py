@@ -38,7 +38,7 @@ PARENTS_BEGIN = ["[*] --> P_QUEUED: a large request of the API"]
 
 class Command(BaseCommand):
     help = "Prints docs/states.md: the moves that jobs may make, and the states of messages."
-    requires_system_checks: list[str] = []
+    requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.stdout.write(page())

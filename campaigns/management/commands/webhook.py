@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.models import Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
-from campaigns.tasks import notify_webhooks
+from campaigns.notifications import notify_webhooks
 from campaigns.webhooks import events
 from vendors.management.output import tell, write_rows
 from vendors.webhook_http import Forbidden
@@ -22,6 +22,7 @@ class Command(BaseCommand):
         "Add, list, enable, disable, rotate, remove, calls, redeliver. Events are signed (Standard Webhooks); "
         "the secret is shown once. Exit codes: 0 done (or it was so already), 1 unknown or bad value, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

@@ -20,6 +20,7 @@ class Command(BaseCommand):
         "API keys: create, list, rotate, revoke. A key is shown once and stored nowhere; its prefix names it. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

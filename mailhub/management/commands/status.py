@@ -29,6 +29,7 @@ class Command(BaseCommand):
         "The operations page on a terminal: every vendor's limits, windows, queue and end, and the workers. "
         "Exit codes: 0 shown, 1 the database does not answer or --check found something, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         how = parser.add_mutually_exclusive_group()

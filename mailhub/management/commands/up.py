@@ -48,12 +48,12 @@ class Command(BaseCommand):
         self.stdout.write("Ctrl-C ends them and all workers.")
         self.stdout.flush()
         os.chdir(settings.BASE_DIR)
-        procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text())
-        return Supervisor(sys.stdout).run(_formation(dict(procfile.processes)))
+        return Supervisor(sys.stdout).run(formation())
 
 
-def _formation(procfile: dict[str, str]) -> dict[str, str]:
-    """The processes to start: that of the senders VENDOR_PROCESSES times, each with its number after a dot."""
+def formation() -> dict[str, str]:
+    """The Procfile's processes: that of the senders VENDOR_PROCESSES times, each with its number after a dot."""
+    procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text()).processes
     many = int(environment.number("VENDOR_PROCESSES", 2))
     numbered = {SENDERS: [f"{SENDERS}.{number}" for number in range(1, many + 1)]}
     return {name: command for line, command in procfile.items() for name in numbered.get(line, [line])}

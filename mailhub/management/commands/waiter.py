@@ -20,6 +20,7 @@ class Command(BaseCommand):
         "Tasks that are due in more than 15 minutes wait in the database. Lists them, next one first; releases or "
         "cancels some. Exit codes: 0 done, 1 unknown number (nothing was done) or not all could be released, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_mutually_exclusive_group()

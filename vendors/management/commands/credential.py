@@ -19,6 +19,7 @@ class Command(BaseCommand):
         "Credentials: add, set, list, pause, resume. Their own limits: vendor limit SLUG N/SECONDS --credential NAME. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

@@ -30,6 +30,7 @@ class Command(BaseCommand):
         "Vendors: add, list, show, set, limit, pause, resume, status, reset, receipts, remove. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
