@@ -77,8 +77,8 @@ class Resolved:
 def resolve(message_ids: Iterable[int], decision: str, reason: str, by: str) -> Resolved:
     """Settles doubts, all or none. sent: the vendor has them. failed: it does not. resend: call again.
 
-    A message that is sent again gets a new reference; for that its job must be LOGGED. A job that was stopped half-way is not started: its messages wait
-    for a retry. Raises CannotResolve. The caller dispatches the jobs in `ready`.
+    A message that is sent again gets a new reference; for that its job must be LOGGED. A job that was stopped half-way
+    is not started: its messages wait for a retry. Raises CannotResolve. The caller dispatches the jobs in `ready`.
     """
     ids = sorted(set(message_ids))
     if not reason.strip():
