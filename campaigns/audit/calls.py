@@ -29,7 +29,6 @@ SLICE = "m.id >= j.first_message AND m.id < j.first_message + j.size"
 STARTED = "(j.status IN ('ENQUEUED', 'SENDING', 'RECOVERING', 'SENT') " + (
     "OR j.status IN ('DISPATCHED', 'STOPPED') AND j.started_at IS NOT NULL)"
 )
-ANSWERED = "(m.message_id IS NOT NULL OR m.error_code IS NOT NULL OR m.in_doubt_at IS NOT NULL)"
 PATIENCE = "clock_timestamp() - %(patience)s * interval '1 second'"
 # If a message was waiting again when it turned out to be accepted, the time of its call is unknown: its sent_at is the
 # time at which that was learned.

@@ -1,15 +1,15 @@
 """Audit questions: for each promise, statements that find the rows which break it, each with an example as text."""
 
-from campaigns.audit.calls import ANSWERED, CALLED, DAY, FRESH, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question, among
+from campaigns.audit.calls import CALLED, DAY, FRESH, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question, among
 from campaigns.failover import guard
 from campaigns.lifecycle import DONE, RUNNING
 
 P1 = [
     Question(
         "P1",
-        "no message is in claims of two jobs",
-        f"""SELECT format('message %%s of jobs %%s and %%s', m.id, min(c.job_id), max(c.job_id)) FROM {CALLED}
-        GROUP BY m.id HAVING min(c.job_id) <> max(c.job_id)""",
+        "no message is in two claims of one sender",
+        """SELECT format('message %%s of job %%s', u.id, c.job_id) FROM campaigns_claim c, unnest(c.messages) AS u(id)
+        GROUP BY c.job_id, c.fence, u.id HAVING count(*) > 1""",
     ),
     Question(
         "P1",
@@ -105,13 +105,6 @@ P2 = [
     ),
     Question(
         "P2",
-        "each message that does not wait any more has an end",
-        f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
-        JOIN campaigns_message m ON {SLICE}
-        WHERE {LEAF} AND {FRESH} AND m.dequeued_at IS NOT NULL AND NOT {ANSWERED}""",
-    ),
-    Question(
-        "P2",
         "each answer is merged into its message",
         f"""SELECT format('answers %%s of job %%s', b.id, b.job_id) FROM campaigns_answerbatch b
         WHERE b.at < {PATIENCE}""",
@@ -160,8 +153,8 @@ P3 = [
     Question(
         "P3",
         "the database still refuses rows that contradict themselves",
-        """SELECT wanted.name FROM unnest(ARRAY['message_answered', 'message_accepted', 'message_refused',
-            'message_in_doubt', 'message_reported'
+        """SELECT wanted.name FROM unnest(ARRAY['message_ended', 'message_answered', 'message_accepted',
+            'message_refused', 'message_in_doubt', 'message_reported'
         ]) AS wanted(name)
         WHERE NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conname = wanted.name AND c.convalidated)""",
     ),

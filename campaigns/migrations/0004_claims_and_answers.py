@@ -127,5 +127,22 @@ class Migration(migrations.Migration):
             options={"indexes": [models.Index(fields=["job", "fence"], name="answers_of_job")]},
         ),
         migrations.RunSQL(FORWARD, migrations.RunSQL.noop),
+        migrations.RemoveConstraint(model_name="message", name="message_queued"),
+        migrations.AddConstraint(
+            model_name="message",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("dequeued_at", None), ("error_code", None), ("sent_at", None))
+                | models.Q(
+                    ("dequeued_at__isnull", False),
+                    models.Q(
+                        ("message_id__isnull", False),
+                        ("error_code__isnull", False),
+                        ("in_doubt_at__isnull", False),
+                        _connector="OR",
+                    ),
+                ),
+                name="message_ended",
+            ),
+        ),
         migrations.SeparateDatabaseAndState(state_operations=[migrations.DeleteModel(name="OpsMessage")]),
     ]

@@ -57,6 +57,8 @@ def read_reference(reference: str) -> Reference | None:
     return Reference(uuid.int >> 80, uuid, int(found[2]))
 
 
+AN_END = Q(message_id__isnull=False) | Q(error_code__isnull=False) | Q(in_doubt_at__isnull=False)
+ENDED = Q(dequeued_at=None, sent_at=None, error_code=None) | Q(dequeued_at__isnull=False) & AN_END
 ANSWERED = Q(delivered_at=None) | (Q(sent_at__isnull=False) & (Q(message_id=None) ^ Q(error_code=None)))
 ACCEPTED = Q(message_id=None) | Q(delivered_at__isnull=False, in_doubt_at=None)
 REFUSED = Q(error_code=None) | Q(delivered_at__isnull=False) | Q(error_code="expired", sent_at=None)
@@ -115,7 +117,7 @@ class Message(models.Model):
     class Meta:
         permissions = [("see_recipients", "Can see to whom messages go")]
         constraints = [
-            models.CheckConstraint(condition=Q(sent_at=None) | Q(dequeued_at__isnull=False), name="message_queued"),
+            models.CheckConstraint(condition=ENDED, name="message_ended"),
             models.CheckConstraint(condition=ANSWERED, name="message_answered"),
             models.CheckConstraint(condition=ACCEPTED, name="message_accepted"),
             models.CheckConstraint(condition=REFUSED, name="message_refused"),
