@@ -10,11 +10,11 @@ from typing import Any
 
 from django.db import connection
 
+from campaigns.answers import Recorder
 from campaigns.claiming import claims
 from campaigns.claiming.claims import LeasedJob
 from campaigns.connections import Connections, DatabaseThreads, LoopThread, T
 from campaigns.sending import recording
-from campaigns.sending.answers import Recorder
 from campaigns.sending.recording import StreamEnd, put_off
 from campaigns.sending.stream import Stream
 

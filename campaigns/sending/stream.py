@@ -16,14 +16,14 @@ from django.conf import settings
 from psycopg import Error as RowsError
 
 from campaigns import failpoints, sending_hours
-from campaigns.claiming import claims, limits
+from campaigns.answers import NO_DATABASE, CallResult, Recorder
+from campaigns.claiming import claimers, claims, limits
+from campaigns.claiming.claimers import PermittedCalls
 from campaigns.claiming.claims import LeasedJob
-from campaigns.claiming.limits import PermittedCalls
 from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
 from campaigns.lifecycle import merge
 from campaigns.sending import recording
-from campaigns.sending.answers import NO_DATABASE, CallResult, Recorder
 from campaigns.sending.call_pool import CallPool
 from campaigns.sending.recording import StreamEnd
 from vendors import health
@@ -51,7 +51,7 @@ class Stream:
         self._job, self._recorder, self._stopping = job, recorder, stopping
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
-        self._claimer = limits.claimer(job)
+        self._claimer = claimers.claimer(job)
         self._hold = job.adapter.deadline + SLACK
         self._permits = limits.Permits(throttle, job, self._hold)
         self._pool = CallPool(job, self._write)

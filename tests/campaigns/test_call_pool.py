@@ -4,11 +4,18 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import uvloop
+from django.utils import timezone
 
-from campaigns.claiming.claims import ClaimedMessage, PermittedCall
+from campaigns import ground_truth
+from campaigns.claiming import claimers, claims
+from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
 from campaigns.sending.call_pool import CallPool
+from tests import calling
+from tests.faults.sending import login, taken
 from vendors.adapters.base import Capabilities, Letter
+from vendors.limits.values import Grant, Scope
 from vendors.outcomes import Accepted
 
 
@@ -33,9 +40,8 @@ class Slow:
 
 
 def ticket(number: int) -> PermittedCall:
-    return PermittedCall(
-        ClaimedMessage(number, f"{number}-0", "ann@example.org", {}), (f"place:{number}",), float("inf")
-    )
+    message = ClaimedMessage(number, f"{number}-0", "ann@example.org", {})
+    return PermittedCall(message, OpenClaim(1, timezone.now(), 6), (f"place:{number}",), float("inf"))
 
 
 async def beside_a_round_that_is_not_full() -> None:
@@ -44,7 +50,7 @@ async def beside_a_round_that_is_not_full() -> None:
     stored: list[int] = []
 
     async def write(answers: list[Any], permits: list[str]) -> None:
-        stored.extend(id for id, _ in answers)
+        stored.extend(call.message.id for call, _ in answers)
 
     pool = CallPool(job, write)
     assert pool.free == pool.size == 10
@@ -67,3 +73,27 @@ async def beside_a_round_that_is_not_full() -> None:
 
 def test_beside_a_round_that_is_not_full_no_more_is_claimed_than_the_others_can_call_at_once() -> None:
     uvloop.run(beside_a_round_that_is_not_full())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_letter_that_was_priced_and_is_found_to_be_accepted_keeps_no_other_from_being_claimed() -> None:
+    """Its acceptance is learned from a delivery report, after its letter was made and before it is claimed."""
+    job = taken(2, login("http://127.0.0.1:9", unit="segment"))
+    type(job.campaign).objects.filter(pk=job.campaign_id).update(body="x" * 200)  # two segments
+    lease = calling.started(job)
+    loaded = claims.load(lease)
+
+    async def one_after_the_other(rows: Any) -> list[list[int]]:
+        by_cost, found = claimers.claimer(loaded), []
+        for number in range(2):
+            need = await by_cost.need(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
+            assert need.want == 2
+            if number == 0:
+                await ground_truth.accept(rows, [(job.first_message, "v-1")])
+            params = await calling.to_claim(rows, job, lease)
+            claimed = await by_cost.claim(rows, params, Grant("1", need.want, float("inf")), float("inf"))
+            found.append([call.message.id for call in claimed.calls])
+            assert not claimed.nothing_waits
+        return found
+
+    assert calling.by_sender(one_after_the_other) == [[], [job.first_message + 1]]
