@@ -41,9 +41,9 @@ MUTANTS = (
         "tests/faults/test_04_zombies.py::test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds",
     ),
     Mutant(
-        "RECORD does not look at the fence",
-        "campaigns/sending/recording.py",
-        (("'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL", "'a' OR o.sent_at IS NOT NULL"),),
+        "MERGE does not look at the fence",
+        "campaigns/merging.py",
+        (("coalesce(c.fence = j.fence, false) AS present", "c.id IS NOT NULL AS present"),),
         "tests/faults/test_04_zombies.py::test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one",
     ),
     Mutant(
@@ -55,12 +55,7 @@ MUTANTS = (
     Mutant(
         "finalising does not look whose rows they are",
         "campaigns/finishing/finalizer.py",
-        (
-            (
-                "id >= %(low)s AND id < %(high)s AND job_id = %(job)s RETURNING *",
-                "id >= 0 RETURNING *",
-            ),
-        ),
+        (("Claim.objects.filter(job=job_id).delete()", "Claim.objects.all().delete()"),),
         "tests/faults/test_07_finalisers.py::test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign",
     ),
     Mutant(
@@ -88,8 +83,9 @@ MUTANTS = (
         "campaigns/lifecycle.py",
         (
             (
-                'await connection.execute(HOLD_AROUND, {"messages": list(messages)})',
-                'statement = statement.replace("WITH ", f"WITH held AS ({HOLD_AROUND}), ", 1)\n'
+                "lock = HOLD if jobs else HOLD_AROUND",
+                'lock = HOLD if jobs else "SELECT 0 WHERE false"\n'
+                '            statement = statement.replace("WITH ", f"WITH held AS ({HOLD_AROUND}), ", 1)\n'
                 '            statement = statement.replace("= a.id", "= a.id AND (SELECT count(*) FROM held) > 0", 1)\n'
                 '            params = {**params, "messages": list(messages)}',
             ),
@@ -98,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a letter costs is ignored",
-        "campaigns/claiming/limits.py",
+        "campaigns/claiming/claimers.py",
         (("ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)", "ByCount()"),),
         "tests/faults/test_42_cost.py",
     ),

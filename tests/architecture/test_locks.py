@@ -18,8 +18,7 @@ LOCKS = re.compile(r"\bFOR\s+(NO\s+KEY\s+UPDATE|KEY\s+SHARE|UPDATE|SHARE)\b|\bLO
 HOLD = "campaigns/lifecycle.py"
 ALLOWED = {
     # of jobs: in one statement with what they decide, so these may read nothing else that another verb changes
-    "campaigns/claiming/claims.py:CLAIM": "FOR SHARE of the job itself, read after the wait; a message by its row",
-    "campaigns/sending/recording.py:RECORD_AGAIN": "after the job, by its HOLD: the messages' rows, all it reads",
+    "campaigns/claiming/claims.py:CLAIM": "FOR SHARE of the job itself; what was learned meanwhile forbids the claim",
     "campaigns/casting/mailcaster.py:PICK": "SKIP LOCKED; the row that it returns is all that is read of it",
     "campaigns/casting/mailcaster.py:postpone": "SKIP LOCKED: it waits for nobody",
     # of other rows

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from campaigns.admin import jobs
-from campaigns.models import Campaign, Job, Message, OpsMessage
+from campaigns.models import Campaign, Job, Message
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, refused, statuses
 
@@ -56,7 +56,7 @@ def confirm(client: Client, action: str, *jobs: Job, **data: Any) -> list[str]:
 @pytest.mark.parametrize(
     "model",
     [
-        "campaigns/sponsor", "campaigns/campaign", "campaigns/message", "campaigns/opsmessage", "campaigns/job",
+        "campaigns/sponsor", "campaigns/campaign", "campaigns/message", "campaigns/claim", "campaigns/job",
         "campaigns/dispatchrun", "campaigns/resolution", "vendors/vendor", "vendors/credential",
         "vendors/ratelimit", "vendors/mailcaster", "vendors/usage",
     ],
@@ -175,7 +175,7 @@ class TestJobs:
 class TestStopAndRetry:
     def test_stop_first_shows_the_numbers_and_changes_nothing(self, admin_client: Client) -> None:
         job = factories.campaign_with_job(5, status="SENDING")
-        OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now())
+        factories.claim(job, [0])
         page = " ".join(press(admin_client, "stop", job).content.decode().split())
         assert "1 job: <b>4</b> messages will not be called any more. <b>1</b> call in flight will be finished" in page
         assert statuses(job) == ["SENDING"]
@@ -246,9 +246,9 @@ class TestCampaigns:
 
 
 class TestMessages:
-    def test_labels_come_from_ops_while_a_job_is_sent_and_are_stopped_after_a_stop(self, admin_client: Client) -> None:
+    def test_labels_tell_calls_in_flight_and_what_was_stopped_before_its_call(self, admin_client: Client) -> None:
         sending = factories.campaign_with_job(2, status="SENDING")
-        OpsMessage.objects.filter(id=sending.first_message).update(sent_at=timezone.now())
+        factories.claim(sending, [0])
         stopped = logged(2, [accepted()])
         rows = admin_client.get(MESSAGES).context["cl"].result_list
         assert {row.pk: row.word for row in rows} == {

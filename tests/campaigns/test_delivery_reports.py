@@ -1,6 +1,5 @@
 """A delivery report counts whenever it comes: before the answer of its call, at the end, twice, out of order."""
 
-import asyncio
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,13 +12,11 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns import audit, delivery_reports
-from campaigns.claiming import claims
-from campaigns.connections import connect
+from campaigns.claiming.claims import Lease, OpenClaim
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import Claim, Job, Message
 from campaigns.models.jobs import new_uuids, read_reference
-from campaigns.sending import recording
-from tests import factories
+from tests import calling, factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
 from vendors.adapters.reports import Reported
 from vendors.outcomes import Accepted, Outcome, Refused
@@ -86,7 +83,7 @@ class TestBeforeTheAnswerOfTheCall:
     def job(self) -> Job:
         """A job with two letters in flight."""
         job = factories.campaign_with_job(2, status="SENDING")
-        OpsMessage.objects.filter(job=job).update(sent_at=called(), fence=1)
+        factories.claim(job, at=called())
         return job
 
     @pytest.mark.django_db(transaction=True)
@@ -103,8 +100,9 @@ class TestBeforeTheAnswerOfTheCall:
         assert stored(job) == ["delivered", "bounced"] and counters(job) == (2, 0, 0, 1, 1)
         assert [row.message_id for row in messages(job)] == [f"receipt:{names[0]}", "v-2"] and broken() == []
 
-    def test_a_doubt_that_is_still_in_ops_is_settled_there(self, job: Job) -> None:
-        OpsMessage.objects.filter(job=job).update(**in_doubt())
+    def test_a_doubt_of_a_job_that_is_still_being_sent_is_settled(self, job: Job) -> None:
+        for row in messages(job):
+            Message.objects.filter(id=row.pk).update(dequeued_at=timezone.now(), **in_doubt())
         Job.objects.filter(pk=job.pk).update(in_doubt=2)
         take(job, *((row.reference, "delivered", 1) for row in messages(job)))
         assert counters(job) == (2, 0, 0, 2, 0) and broken() == []
@@ -113,14 +111,10 @@ class TestBeforeTheAnswerOfTheCall:
 
 
 def record(job: Job, answers: Sequence[tuple[int, Outcome]]) -> None:
-    async def store() -> None:
-        rows = await connect()
-        try:
-            await recording.record(rows, claims.Lease(job.pk, 1), answers)
-        finally:
-            await rows.close()
-
-    asyncio.run(store())
+    """The answers of the job's claim come in and are merged."""
+    claim = Claim.objects.get(job=job)
+    of = OpenClaim(claim.pk, claim.at, len(claim.messages))
+    calling.by_sender(lambda rows: calling.answer(rows, Lease(job.pk, claim.fence), of, answers))
 
 
 def ended(job: Job) -> None:
@@ -143,9 +137,8 @@ class TestSentAgain:
     def test_the_first_was_delivered_after_all_and_the_second_is_not_called(self) -> None:
         job, first, _ = self.again(None)
         job = factories.job(job.campaign, "SENDING", revision=1) if Job.objects.filter(pk=job.pk).delete() else job
-        OpsMessage.objects.filter(job=job).update(resend_no=1)
         take(job, (first, "delivered", 1))
-        assert not OpsMessage.objects.filter(job=job, message_id=None).exists()
+        assert [row.dequeued_at is None for row in messages(job)] == [False]
         ended(job)
         assert counters(job) == (1, 0, 0, 1, 0) and broken() == []
 
@@ -191,7 +184,7 @@ def test_receipts_that_come_while_their_answers_are_stored_hold_up_nobody() -> N
     """Both change the same rows: in different orders they would deadlock, and one would fail."""
     for _ in range(15):
         job = factories.campaign_with_job(40, status="SENDING")
-        OpsMessage.objects.filter(job=job).update(sent_at=called(), fence=1)
+        factories.claim(job, at=called())
         names = [row.reference for row in messages(job)]
         answers: list[tuple[int, Outcome]] = [(id, Accepted(f"v-{id}")) for id in range(job.first_message, job.end)]
         together(

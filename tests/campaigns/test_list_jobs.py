@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from campaigns.management.commands.list_jobs import SHOWN
-from campaigns.models import Campaign, Job, OpsMessage
+from campaigns.models import Campaign, Job, Message
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
 from vendors.management.output import fitting
@@ -73,9 +73,8 @@ class TestNumbers:
 
     def test_calls_without_an_answer_are_in_flight(self, listed: Any) -> None:
         job = factories.campaign_with_job(5, status="SENDING", accepted=1)
-        rows = OpsMessage.objects.filter(job=job)
-        rows.filter(id=job.first_message).update(**accepted())
-        rows.filter(id__in=[job.first_message + 1, job.first_message + 2]).update(sent_at=timezone.now())
+        factories.claim(job, [0, 1, 2])
+        Message.objects.filter(id=job.first_message).update(dequeued_at=timezone.now(), **accepted())
         (row,) = listed()
         assert [row[name] for name in ("waiting", "in_flight", "accepted")] == [2, 2, 1]
         assert row["in_words"] == "Sending"
@@ -83,7 +82,7 @@ class TestNumbers:
     def test_a_parent_shows_the_sums_of_its_children_and_what_is_not_cut_yet(self, listed: Any) -> None:
         top, cut = family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"])
         Job.objects.filter(pk=cut[0].pk).update(accepted=8, refused=2)
-        OpsMessage.objects.filter(id=cut[1].first_message).update(sent_at=timezone.now())
+        factories.claim(cut[1], [0])
         rows = {row["id"]: row for row in listed(children=True)}
         sums = {name: rows[top.pk][name] for name in ("size", "waiting", "in_flight", "accepted", "refused")}
         assert sums == {"size": 25, "waiting": 14, "in_flight": 1, "accepted": 8, "refused": 2}

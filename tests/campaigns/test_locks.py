@@ -17,14 +17,13 @@ from django.utils import timezone
 
 from campaigns import audit, ground_truth, lifecycle
 from campaigns.connections import connect
+from campaigns.decisions import Verdict
 from campaigns.doubts import resolve
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import AnswerBatch, Job, Message
 from campaigns.operators import actions
-from campaigns.sending import recording
-from tests import factories
+from tests import calling, factories
 from tests.campaigns.rows import family, in_doubt, logged, recount, statuses
-from tests.enqueueing import started
 from tests.faults.sending import login, meanwhile, taken
 from tests.waiting import wait_until
 from vendors.outcomes import Accepted, InDoubt, Outcome, Refused
@@ -106,14 +105,28 @@ def test_a_decision_that_waits_for_an_answer_finds_nothing_to_decide() -> None:
 @pytest.mark.parametrize("answer", [Accepted("v-1"), Refused("bounce"), InDoubt("cut")])
 def test_an_answer_that_waits_for_the_recovery_of_its_job_takes_the_doubt_back(answer: Outcome) -> None:
     job = taken(2, login("http://127.0.0.1:9"))
-    lease = started(job)
-    OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now(), fence=lease.fence)
+    lease = calling.started(job)
+    claimed = calling.by_sender(lambda rows: calling.claim(rows, job, lease))
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
-    with while_it_waits(over_a_connection_of_its_own, recording.record, lease, [(job.first_message, answer)]):
+    answers = [(job.first_message, answer)]
+    with while_it_waits(over_a_connection_of_its_own, calling.answer, lease, claimed.claim, answers):
         assert finalizer.recover(job.pk, timedelta(minutes=1))
-    rows = OpsMessage.objects.filter(job=job)
+    rows = Message.objects.filter(campaign=job.campaign)
     found = [rows.filter(**{f"{column}__isnull": False}).count() for column in ("message_id", "error_code")]
     assert counters(job) == (*found, rows.filter(in_doubt_at__isnull=False).count())
+    assert sum(counters(job)) == 1 and counters(job)[2] == isinstance(answer, InDoubt)
+
+
+def test_whoever_locks_a_job_sees_what_was_answered_before() -> None:
+    """The answer is appended by its sender and merged by the person who stops the job."""
+    job = taken(2, login("http://127.0.0.1:9"))
+    lease = calling.started(job)
+    claimed = calling.by_sender(lambda rows: calling.claim(rows, job, lease))
+    answers = [(job.first_message, Accepted("v-1"))]
+    calling.by_sender(lambda rows: calling.append(rows, lease, claimed.claim, answers))
+    assert counters(job) == (0, 0, 0)
+    assert actions.stop([job.pk])[0].verdict == Verdict.DONE
+    assert counters(job) == (1, 0, 0) and not AnswerBatch.objects.exists()
 
 
 def test_what_goes_out_together_with_a_hold_is_one_transaction() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from django.db.models import Sum
 
-from campaigns.models import Job, OpsMessage
+from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.notifications import notify_vendors
 from tests import factories
 from tests.programs import sweeping, wait_until, worker
@@ -35,6 +35,6 @@ def test_a_large_job_is_cut_over_the_casters_and_everyone_gets_it_once(sandbox):
     books = sandbox.books()
     assert not books.duplicates() and len(books.recipients) == 1001
     assert books.worst_window(0.5) <= 200
-    assert not OpsMessage.objects.exists()
+    assert not Claim.objects.exists() and not AnswerBatch.objects.exists()
     plotted = Minute.objects.filter(vendor=vendor).aggregate(accepted=Sum("accepted"), refused=Sum("refused"))
     assert plotted == {"accepted": 1001, "refused": 1}

@@ -1,112 +1,194 @@
-"""The hot statements find rows by key, whatever the planner was told of ops: nothing yet, or that it has no row."""
+"""The hot statements find rows by key, whatever the planner was told of their tables."""
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import connections
+from campaigns import connections, merging, progress
 from campaigns.casting import mailcaster as casting_queries
 from campaigns.claiming import claims
-from campaigns.claiming.claims import Lease
+from campaigns.finishing import finalizer
 from campaigns.lifecycle import Status
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.sending import recording
 from tests import factories
 
-ROWS = 5000
+ROWS, OTHERS = 1000, 12
+CLAIMED, ANSWERED = 100, 50
+HOT = ("campaigns_message", "campaigns_claim", "campaigns_answerbatch")
+Run = Callable[[str, dict[str, Any]], list[dict[str, Any]]]
+BY_KEY = ("Index Scan", "Index Only Scan", "Bitmap Heap Scan")
 
 
-@pytest.fixture(params=["never analysed", "analysed while it was empty"])
+@pytest.fixture(params=["never analysed", "analysed while they were empty", "analysed"])
 def job(db: None, request: pytest.FixtureRequest) -> Job:
-    """Enqueued just now: no statistics know of its rows."""
+    """One of several jobs of equal size that are being sent: each has open claims, and answers to be merged."""
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE campaigns_opsmessage, campaigns_message CASCADE")  # as a table that was never analysed
-        made = factories.campaign_with_job(ROWS, status="READY")
-        lease = {"status": "ENQUEUED", "fence": 1, "heartbeat_at": timezone.now()}
-        Job.objects.filter(pk=made.pk).update(**lease)
-        assert claims.start(Lease(made.pk, 1))
-        if request.param == "analysed while it was empty":  # with pages, as after a campaign
-            run(claims.ENQUEUE, slice_of(made, made.size))
-            OpsMessage.objects.all().delete()
-            Message.objects.update(dequeued_at=None)
-            cursor.execute("ANALYZE campaigns_opsmessage")
-            cursor.execute("SELECT reltuples = 0 AND relpages > 0 FROM pg_class WHERE relname = 'campaigns_opsmessage'")
-            assert cursor.fetchone() == (True,)
-    run(claims.ENQUEUE, slice_of(made, made.size))
-    return made
+        cursor.execute(f"TRUNCATE {', '.join(HOT)} CASCADE")  # as tables that were never analysed
+        if request.param == "analysed while they were empty":  # with pages, as after a campaign
+            list(sending())
+            for table in reversed(HOT):
+                cursor.execute(f"DELETE FROM {table}")
+            cursor.execute(f"ANALYZE {', '.join(HOT)}")
+            cursor.execute(
+                "SELECT count(*) FROM pg_class WHERE relname = ANY(%s) AND reltuples = 0 AND relpages > 0", [list(HOT)]
+            )
+            assert cursor.fetchone() == (len(HOT),)
+        jobs = list(sending())
+        if request.param == "analysed":
+            cursor.execute(f"ANALYZE {', '.join(HOT)}")
+    return jobs[OTHERS // 2]
 
 
-def slice_of(job: Job, size: int) -> dict[str, Any]:
-    return {"job": job.pk, "fence": 1, "low": job.first_message, "high": job.first_message + size}
+def sending() -> Iterator[Job]:
+    others = range(1, 1000)  # without messages: for size
+    ids = list(range(CLAIMED))
+    at = timezone.now()
+    Claim.objects.bulk_create(Claim(job_id=-n, fence=1, at=at, messages=ids) for n in others)
+    AnswerBatch.objects.bulk_create(
+        AnswerBatch(job_id=-n, claim_id=0, fence=1, called_at=at, last=False, messages=ids, kinds="a" * CLAIMED)
+        for n in others
+    )
+    for _ in range(OTHERS):
+        made = factories.campaign_with_job(ROWS, status="SENDING")
+        for first in range(0, ROWS // 2, CLAIMED):
+            claim = factories.claim(made, range(first, first + CLAIMED))
+            AnswerBatch.objects.create(
+                job=made, claim=claim, fence=claim.fence, called_at=claim.at, last=False,
+                messages=claim.messages[:ANSWERED], kinds="a" * ANSWERED, codes=["id"] * ANSWERED,
+            )  # fmt: skip
+        yield made
 
 
 def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [node, *(step for part in node.get("Plans", ()) for step in steps(part))]
 
 
-def run(statement: str, params: dict[str, Any], settings: str = connections.BY_KEY) -> list[dict[str, Any]]:
-    """The steps of the plan that a sender's connection, or one with these settings, makes and runs."""
+def by_django(statement: str, params: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of the plan that Django's connection makes, and runs."""
     with connection.cursor() as cursor:
-        cursor.execute(settings)
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", params)
         [(plan,)] = cursor.fetchall()
     found = json.loads(plan) if isinstance(plan, str) else plan
     return steps(found[0]["Plan"])
 
 
+def by_sender(statement: str, params: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of the plan that a sender's connection makes, and runs: one for all values, as it is prepared."""
+    prepared = statement % {name: f"${number}" for number, name in enumerate(params, start=1)}
+    types = ", ".join(map(type_of, params.values()))
+    with connection.cursor() as cursor:
+        cursor.execute(connections.BY_KEY)
+        cursor.execute(f"PREPARE planned({types}) AS {prepared}")
+        steps = by_django(f"EXECUTE planned({', '.join(f'%({name})s' for name in params)})", params)
+        cursor.execute("DEALLOCATE planned")
+    return steps
+
+
+def type_of(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{type_of(value[0])}[]"
+    return {int: "bigint", float: "float8"}.get(type(value), "unknown")
+
+
 def read(plan: list[dict[str, Any]], table: str) -> int:
     """How many rows of the table the busiest step read."""
     looked = [step for step in plan if step.get("Relation Name") == table and "Scan" in step["Node Type"]]
     assert looked
-    assert {step["Node Type"] for step in looked} <= {"Index Scan", "Index Only Scan"}
-    return max((step["Actual Rows"] + step.get("Rows Removed by Filter", 0)) * step["Actual Loops"] for step in looked)
+    assert {step["Node Type"] for step in looked} <= set(BY_KEY)
+    dropped = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+    return round(
+        max((step["Actual Rows"] + sum(step.get(of, 0) for of in dropped)) * step["Actual Loops"] for step in looked)
+    )
 
 
-def test_enqueueing_a_slice_reads_the_slice_only(job: Job) -> None:
-    plan = run(claims.ENQUEUE, slice_of(job, 100))
-    assert read(plan, "campaigns_message") == 100
-
-
-def test_how_far_a_job_is_enqueued_is_known_by_one_row_of_each_table(job: Job) -> None:
-    Message.objects.filter(id__gte=job.first_message + 4000).update(dequeued_at=None)
-    OpsMessage.objects.filter(id__gte=job.first_message + 4000).delete()
-    plan = run(claims.REACHED, {"job": job.pk, "first": job.first_message, "end": job.end})
-    assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 1
+def of_job(job: Job, **more: Any) -> dict[str, Any]:
+    return {"job": job.pk, "jobs": [job.pk], "fence": job.fence, "first": job.first_message, "end": job.end, **more}
 
 
 def to_claim(job: Job, **more: Any) -> dict[str, Any]:
     return {
-        "job": job.pk, "fence": 1, "vendor": job.vendor_id,
-        "limits_version": job.vendor.limits_version, "generation": 0, "hold": 10.0,
-        "adoptions": 1, "grant": None, "credential": job.credential_id,
-        "cursor": job.first_message, "end": job.end, "closes": None,
-        **more,
+        **of_job(job), "vendor": job.vendor_id, "limits_version": job.vendor.limits_version, "generation": 0,
+        "hold": 10.0, "adoptions": 1, "grant": None, "credential": job.credential_id,
+        "cursor": job.first_message + ROWS // 2, "closes": None, **more,
     }  # fmt: skip
 
 
 def test_a_claim_reads_as_many_rows_as_it_takes(job: Job) -> None:
-    plan = run(claims.CLAIM, to_claim(job, most=100))
-    assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100
+    plan = by_sender(claims.CLAIM, to_claim(job, most=100))
+    assert read(plan, "campaigns_message") == 100
+    assert Claim.objects.filter(job=job).count() == ROWS // 2 // CLAIMED + 1
 
 
 def test_a_claim_by_cost_looks_at_what_comes_next_and_reads_as_many_rows_as_it_takes(job: Job) -> None:
-    plan = run(claims.AHEAD, {"job": job.pk, "after": job.first_message, "end": job.end, "most": 100})
-    assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 100
-    ids = list(range(job.first_message, job.first_message + 50))
-    plan = run(claims.CLAIM_THESE, to_claim(job, ids=ids, units=[2] * 50))
-    assert read(plan, "campaigns_opsmessage") == read(plan, "campaigns_message") == 50
+    cursor = job.first_message + ROWS // 2
+    plan = by_sender(claims.AHEAD, {"after": cursor, "end": job.end, "most": 100})
+    assert read(plan, "campaigns_message") == 100
+    plan = by_sender(claims.CLAIM_THESE, to_claim(job, ids=list(range(cursor, cursor + 50)), units=[2] * 50))
+    assert read(plan, "campaigns_message") == 50
 
 
-@pytest.mark.parametrize("statement", [recording.RECORD, recording.RECORD_AGAIN], ids=["RECORD", "RECORD_AGAIN"])
-def test_a_record_reads_as_many_rows_as_it_writes(job: Job, statement: str) -> None:
-    ids = list(range(job.first_message, job.first_message + 100))
-    answers = {"kinds": "a" * 100, "codes": ["id"] * 100, "notes": [None] * 100, "waits": [None] * 100}
-    plan = run(statement, {"job": job.pk, "jobs": [job.pk], "fence": 1, "ids": ids, **answers})
-    assert read(plan, "campaigns_opsmessage") == 100
-    assert sum(step.get("Rows Removed by Join Filter", 0) for step in plan) == 0
+both = pytest.mark.parametrize("run", [by_sender, by_django])
+
+
+@both
+def test_merging_reads_the_answers_of_the_job_and_their_messages(job: Job, run: Run) -> None:
+    batches = ROWS // 2 // CLAIMED
+    plan = run(merging.MERGE, of_job(job))
+    assert read(plan, "campaigns_answerbatch") == batches
+    assert read(plan, "campaigns_claim") == batches
+    assert read(plan, "campaigns_message") == batches * ANSWERED
+    assert sum(step.get("Rows Removed by Join Filter", 0) for step in plan) < ANSWERED
+    job.refresh_from_db()
+    assert job.accepted == batches * ANSWERED
+
+
+@both
+def test_whether_answers_are_to_be_merged_is_known_by_one_row(job: Job, run: Run) -> None:
+    assert read(run(merging.WAITING_ANSWERS, of_job(job)), "campaigns_answerbatch") == 1
+
+
+def test_draining_reads_the_job_only(job: Job) -> None:
+    assert read(by_django(recording.WAITING, of_job(job)), "campaigns_message") == ROWS
+
+
+@both
+def test_a_new_pass_looks_for_one_message(job: Job, run: Run) -> None:
+    """Django's connection comes here only after it has counted those that wait."""
+    plan = run(claims.NEW_PASS, of_job(job))
+    assert read(plan, "campaigns_message") <= (1 if run is by_sender else ROWS)
+    assert read(plan, "campaigns_claim") == ROWS // 2 // CLAIMED
+
+
+def test_finalising_reads_the_job_only(job: Job) -> None:
+    by_django(merging.MERGE, of_job(job))
+    plan = by_django(finalizer.OPEN, of_job(job))
+    assert read(plan, "campaigns_claim") <= ROWS // 2 // CLAIMED
+    assert read(plan, "campaigns_message") <= ROWS // 2
+    assert read(by_django(finalizer.COUNT, of_job(job)), "campaigns_message") == ROWS
+
+
+def test_a_recovery_reads_what_the_lost_sender_claimed(job: Job) -> None:
+    plan = by_django(finalizer.DOUBT, of_job(job))
+    assert read(plan, "campaigns_claim") == ROWS // 2 // CLAIMED
+    assert read(plan, "campaigns_message") == ROWS // 2
+
+
+def test_what_is_in_flight_is_read_by_the_claims_of_the_job(job: Job) -> None:
+    plan = by_django(progress.CALLED, of_job(job))
+    assert read(plan, "campaigns_claim") == ROWS // 2 // CLAIMED
+    assert read(plan, "campaigns_message") == ROWS // 2
+
+
+def test_expiry_reads_the_slice_only(job: Job) -> None:
+    bounds = {"low": job.first_message, "high": job.end, "put_off": None}
+    plan = by_sender(recording.EXPIRE, of_job(job, **bounds))
+    assert read(plan, "campaigns_message") == ROWS
+    assert read(plan, "campaigns_claim") == ROWS // 2 // CLAIMED
 
 
 @pytest.mark.django_db
@@ -117,5 +199,6 @@ def test_a_pick_reads_the_oldest_of_the_waiting_jobs_only() -> None:
     Job.objects.bulk_create(Job(**of, **row) for _ in range(2000))
     statement = casting_queries.PICK.format(rank=casting_queries.Rank((Status.DISPATCHED,)).condition, passed_over="")
     params = {"vendor": job.vendor_id, "now": timezone.now(), "soon": timezone.now()}
-    analysed = "ANALYZE campaigns_job, campaigns_campaign, vendors_credential, vendors_vendor"
-    assert read(run(statement, params, analysed), "campaigns_job") == 1
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE campaigns_job, campaigns_campaign, vendors_credential, vendors_vendor")
+    assert read(by_django(statement, params), "campaigns_job") == 1

@@ -10,7 +10,7 @@ from django.utils import timezone
 from campaigns import sending
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
-from campaigns.models import Campaign, Job, Message, OpsMessage
+from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message
 from tests import factories
 from vendors.models import Credential, Usage
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def enqueued(recipients, url, **settings):
-    """A leaf job that a caster has claimed, its messages not yet in ops."""
+    """A leaf job that a caster has claimed."""
     vendor = factories.vendor(settings={"url": url, **settings})
     campaign = factories.campaign(recipients, of=factories.credential(vendor))
     job = factories.job(campaign, "DISPATCHED")
@@ -38,7 +38,7 @@ def test_every_message_is_accepted_once_and_the_truth_holds_the_vendors_ids(sand
     ids = {entry.reference: entry.id for entry in books.accepted.values()}
     for message in Message.objects.all():
         assert message.message_id == ids[message.reference]
-    assert not OpsMessage.objects.exists()
+    assert not Claim.objects.exists() and not AnswerBatch.objects.exists()
     assert sum(Usage.objects.values_list("units", flat=True)) == 300
 
 
@@ -108,7 +108,7 @@ def test_one_recipient_that_is_put_off_holds_up_nobody_and_no_sender_waits_for_i
     job = enqueued(["bob@sandbox.example", "ann@sandbox.example"], shy)
     sent = sending.send(job.pk, 1)
     job.refresh_from_db()
-    bob = OpsMessage.objects.get(sent_at=None)
+    bob = Message.objects.get(sent_at=None)
     assert sent.left and job.status == "DISPATCHED" and job.not_before == sent.until == bob.call_after
     assert 30 < called_after(bob) <= 90, "from a minute on, each a little different"
     assert "tried again" in job.waits_for and job.credential.retry_after_until is None
@@ -121,7 +121,7 @@ def test_one_recipient_that_is_put_off_holds_up_nobody_and_no_sender_waits_for_i
 def test_a_wait_that_the_vendor_names_is_kept_where_it_is_longer(shy):
     job = enqueued(["eve@sandbox.example"], shy)
     assert sending.send(job.pk, 1).left
-    assert 1700 < called_after(OpsMessage.objects.get()) <= 1800
+    assert 1700 < called_after(Message.objects.get()) <= 1800
 
 
 @pytest.mark.parametrize(
@@ -130,16 +130,16 @@ def test_a_wait_that_the_vendor_names_is_kept_where_it_is_longer(shy):
 def test_the_wait_grows_from_a_minute_to_an_hour_with_the_time_since_the_first(since, least, most, shy):
     job = enqueued(["bob@sandbox.example"], shy)
     assert sending.send(job.pk, 1).left
-    OpsMessage.objects.update(put_off_at=timezone.now() - timedelta(seconds=since), call_after=None)
+    Message.objects.update(put_off_at=timezone.now() - timedelta(seconds=since), call_after=None)
     again(job, fence=3)
     assert sending.send(job.pk, 3).left
-    assert least - 25 < called_after(OpsMessage.objects.get()) <= most
+    assert least - 25 < called_after(Message.objects.get()) <= most
 
 
 def test_those_who_are_put_off_together_do_not_come_back_together(shy):
     job = enqueued([f"bob@{n}.sandbox.example" for n in range(30)], shy)
     assert sending.send(job.pk, 1).left
-    waits = [called_after(message) for message in OpsMessage.objects.all()]
+    waits = [called_after(message) for message in Message.objects.all()]
     assert max(waits) - min(waits) > 10
 
 
@@ -147,15 +147,15 @@ def test_whom_the_vendor_puts_off_for_too_long_expires_in_the_end_and_says_since
     """The wait counts from the first time on: a job that is put back and claimed again does not begin it anew."""
     job = enqueued(["ann@sandbox.example", "bob@sandbox.example"], shy)
     assert sending.send(job.pk, 1).left
-    first = OpsMessage.objects.get(sent_at=None).put_off_at
+    first = Message.objects.get(sent_at=None).put_off_at
     assert timezone.now() - first < timedelta(minutes=5)
-    OpsMessage.objects.update(call_after=None)
+    Message.objects.update(call_after=None)
     again(job, fence=3)
     assert sending.send(job.pk, 3).left
-    bob = OpsMessage.objects.get(sent_at=None)
+    bob = Message.objects.get(sent_at=None)
     assert (bob.error_code, bob.error_sub_type, bob.put_off_at) == (None, None, first)
     settings.PUT_OFF = timedelta(0)
-    OpsMessage.objects.update(call_after=None)
+    Message.objects.update(call_after=None)
     again(job, fence=5)
     assert not sending.send(job.pk, 5).left, "once more, and it was once too often"
     finalizer.finalise(job.pk)

@@ -9,9 +9,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
+from campaigns import progress
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import move
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import Job, Message
 from campaigns.operators import actions
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, messages, recount, refused, statuses
@@ -51,11 +52,11 @@ class TestStop:
         assert (job.status, job.revision, job.stopped_by) == ("STOPPED", 1, "ann")
         assert job.stopped_at
 
-    def test_what_is_in_flight_keeps_its_rows_so_that_its_answers_are_recorded(self) -> None:
+    def test_what_is_in_flight_stays_claimed_so_that_its_answers_are_recorded(self) -> None:
         job = factories.campaign_with_job(3, status="SENDING")
-        OpsMessage.objects.filter(id=job.first_message).update(sent_at=timezone.now())
+        factories.claim(job, [0])
         actions.stop([job.pk])
-        assert OpsMessage.objects.filter(job=job).count() == 3
+        assert progress.in_flight([job.pk]) == {job.first_message}
 
     def test_stopping_twice_changes_nothing_the_second_time(self) -> None:
         job = factories.campaign_with_job(1)
@@ -203,7 +204,7 @@ class TestRetry:
     def test_no_row_of_another_job_of_the_campaign_changes(self) -> None:
         _, cut = family(parent="P_STOPPED", remaining=5, children=["LOGGED", "LOGGED"])
         others = Message.objects.filter(id__gte=cut[1].first_message).order_by("id")
-        others.update(dequeued_at=timezone.now())
+        others.update(dequeued_at=timezone.now(), **refused())
         before = list(others.values())
         actions.retry([cut[0].pk])
         assert list(others.values()) == before

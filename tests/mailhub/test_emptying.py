@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import connection
 from django_celery_beat.models import PeriodicTask
 
-from campaigns.models import Message, OpsMessage, Store
+from campaigns.models import Claim, Message, Store
 from tests import factories
 from tests.emptying import Emptying
 
@@ -58,8 +58,8 @@ def test_what_one_test_left_is_gone_and_what_it_took_away_is_there(emptying: Emp
 
 
 def test_a_table_whose_rows_are_gone_is_as_short_as_a_new_one(emptying: Emptying) -> None:
-    factories.campaign_with_job(3, status="SENDING")
-    OpsMessage.objects.all().delete()
+    factories.claim(factories.campaign_with_job(3, status="SENDING"))
+    Claim.objects.all().delete()
     Message.objects.all().delete()
     assert pages() > 0
     emptying.put_back()
@@ -68,5 +68,5 @@ def test_a_table_whose_rows_are_gone_is_as_short_as_a_new_one(emptying: Emptying
 
 def pages() -> int:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_relation_size('campaigns_message') + pg_relation_size('campaigns_opsmessage')")
+        cursor.execute("SELECT pg_relation_size('campaigns_message') + pg_relation_size('campaigns_claim')")
         return int(cursor.fetchone()[0])

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from campaigns import tasks
 from campaigns.forecast import queues
-from campaigns.models import Job, OpsMessage
+from campaigns.models import Job
 from mailhub.operations import charts, dashboard
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
@@ -51,7 +51,7 @@ class TestPulse:
 
         def waiting_after_one_more() -> int:
             job = factories.campaign_with_job(5, of=login, status="SENDING")
-            OpsMessage.objects.filter(pk=job.first_message).update(sent_at=timezone.now())
+            factories.claim(job, [0])
             return queues.of_vendors([login.vendor_id], timezone.now())[login.vendor_id].waiting
 
         monkeypatch.setattr(queues, "FEW", 2)

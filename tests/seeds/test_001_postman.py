@@ -1,4 +1,4 @@
-"""Document 001, section by section: ground truth and ops, sender and logger, retry, stop, priority.
+"""Document 001, section by section: sender and logger, retry, stop, priority.
 
 In this process: a caster's claim is the picking, sender.send the sender worker, finalise the logger worker. The vendor
 is a sandbox with its own books, reached over a real socket.
@@ -6,6 +6,7 @@ is a sandbox with its own books, reached over a real socket.
 
 import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -15,13 +16,14 @@ from campaigns import decisions, sending
 from campaigns.casting import mailcaster
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
 from campaigns.sending import recording
+from tests import calling
 from tests import factories as make
-from tests.enqueueing import started
 from tests.programs import wait_until
 from vendors.models import Credential
+from vendors.outcomes import Accepted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -57,16 +59,15 @@ def test_six_states_from_ready_to_logged(twilio, sandbox):
     dispatcher.dispatch_ready([job.pk])
     claimed = pick(twilio)
     assert claimed and status(job) == "ENQUEUED", "chosen by a sender worker"
-    lease = started(Job.objects.get(pk=job.pk))
-    assert OpsMessage.objects.count() == 2 and not Message.objects.filter(dequeued_at=None).exists()
+    lease = calling.started(Job.objects.get(pk=job.pk))
     assert status(job) == "SENDING"
     assert recording.put_back(job.pk, lease.fence), "the worker is replaced by another one"
     claimed = pick(twilio)
     assert claimed and not sending.send(job.pk, claimed.fence).left
     assert status(job) == "SENT", "all are picked off; the logger has not been there yet"
-    assert Message.objects.filter(sent_at=None).count() == 2, "the results are in the ops table"
+    assert not Message.objects.filter(delivered_at=None).exists(), "all results are in the ground truth"
     assert finalizer.finalise(job.pk) and status(job) == "LOGGED"
-    assert not OpsMessage.objects.exists(), "written back, then deleted"
+    assert not Claim.objects.exists() and not AnswerBatch.objects.exists(), "the queueing tables are empty again"
     ann, bounce = Message.objects.order_by("pk")
     assert ann.message_id and ann.sent_at and ann.delivered_at and not ann.error_code
     assert bounce.error_code == "bounce" and bounce.error_sub_type and bounce.delivered_at and not bounce.message_id
@@ -145,7 +146,8 @@ def test_a_job_is_stopped_and_resumed_in_the_middle(twilio, sandbox):
     person.join(60)
     assert status(job) == "STOPPED"
     stopped_at = Job.objects.get(pk=job.pk).stopped_at
-    assert not OpsMessage.objects.filter(sent_at__gt=stopped_at).exists(), "no call starts after the stop"
+    assert not Message.objects.filter(sent_at__gt=stopped_at).exists(), "no call starts after the stop"
+    assert not Claim.objects.filter(at__gt=stopped_at).exists()
     assert finalizer.finalise(job.pk), "every message with sent_at has its answer"
     halfway = Job.objects.get(pk=job.pk)
     assert halfway.status == "LOGGED" and 20 <= halfway.accepted < 200
@@ -166,12 +168,19 @@ def test_finalising_one_campaign_touches_no_row_of_another(twilio, sandbox):
     claimed = pick(twilio)
     sending.send(done.pk, claimed.fence)
     pick(other)
-    started(Job.objects.get(pk=in_progress.pk))
-    mine = Message.objects.filter(campaign=in_progress.campaign).order_by("pk")
-    before = list(mine.values()), list(OpsMessage.objects.filter(job=in_progress).order_by("pk").values())
-    finalizer.finalise(done.pk)
-    after = list(mine.values()), list(OpsMessage.objects.filter(job=in_progress).order_by("pk").values())
-    assert before == after and len(after[1]) == 3
+    lease = calling.started(Job.objects.get(pk=in_progress.pk))
+    claimed = calling.by_sender(lambda rows: calling.claim(rows, in_progress, lease, most=2))
+    answers = [(in_progress.first_message, Accepted("v-1"))]
+    calling.by_sender(lambda rows: calling.append(rows, lease, claimed.claim, answers))
+
+    def rows() -> list[Any]:
+        mine = Message.objects.filter(campaign=in_progress.campaign).order_by("pk")
+        tables = (table.objects.filter(job=in_progress) for table in (Claim, AnswerBatch))
+        return [list(mine.values()), *(list(table.values()) for table in tables)]
+
+    before = rows()
+    assert finalizer.finalise(done.pk)
+    assert rows() == before and list(map(len, before)) == [3, 1, 1]
 
 
 def test_the_oldest_job_is_the_one_with_the_lowest_id(twilio):
