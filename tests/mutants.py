@@ -41,9 +41,9 @@ MUTANTS = (
         "tests/faults/test_04_zombies.py::test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds",
     ),
     Mutant(
-        "RECORD does not look at the fence",
-        "campaigns/sending/recording.py",
-        (("'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL", "'a' OR o.sent_at IS NOT NULL"),),
+        "MERGE does not look which call an answer is of",
+        "campaigns/merging.py",
+        (("a.known AND m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at", "a.known"),),
         "tests/faults/test_04_zombies.py::test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_later_one",
     ),
     Mutant(
@@ -55,12 +55,7 @@ MUTANTS = (
     Mutant(
         "finalising does not look whose rows they are",
         "campaigns/finishing/finalizer.py",
-        (
-            (
-                "id >= %(low)s AND id < %(high)s AND job_id = %(job)s RETURNING *",
-                "id >= 0 RETURNING *",
-            ),
-        ),
+        (("Claim.objects.filter(job=job_id).delete()", "Claim.objects.all().delete()"),),
         "tests/faults/test_07_finalisers.py::test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign",
     ),
     Mutant(

@@ -1,0 +1,61 @@
+"""What a sender does with the rows of a job, one statement at a time; whether it calls is up to the test."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from campaigns.claiming import claims, limits
+from campaigns.claiming.claims import ClaimedMessage, Lease, OpenClaim, PermittedCall
+from campaigns.connections import connect
+from campaigns.lifecycle import merge
+from campaigns.models import Job
+from campaigns.sending import recording
+from vendors.outcomes import Outcome
+
+T = TypeVar("T")
+
+
+def started(job: Job) -> Lease:
+    """The notification has arrived; nothing is claimed."""
+    lease = claims.take(job.pk, job.fence)
+    assert lease and claims.start(lease)
+    return lease
+
+
+def by_sender(step: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+    """Runs the step on a connection of its own, as a sender's."""
+
+    async def run() -> T:
+        rows = await connect()
+        try:
+            return await step(rows)
+        finally:
+            await rows.close()
+
+    return asyncio.run(run())
+
+
+async def claim(rows: Any, job: Job, lease: Lease, most: int = 1, **params: Any) -> claims.Claimed:
+    """Claims like a sender, up to the moment before the first call."""
+    seen = await limits.read(rows, lease, job.vendor_id, job.credential_id)
+    params = {
+        "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "limits_version": seen.limits_version,
+        "hold": 5.0, "credential": job.credential_id, "generation": seen.scope.generation,
+        "adoptions": seen.adoptions, "cursor": job.first_message, "end": job.end, "most": most, **params,
+    }  # fmt: skip
+    return await claims.claim(rows, params)
+
+
+async def append(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple[int, Outcome]]) -> None:
+    """Stores what calls of the claim came to: (message, outcome)."""
+    results = [
+        recording.CallResult(PermittedCall(ClaimedMessage(id, "", "", {}), of, ("permit",), 0.0), outcome)
+        for id, outcome in answers
+    ]
+    await recording.append(rows, [recording.JobResults(lease, results)])
+
+
+async def answer(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple[int, Outcome]]) -> None:
+    """Stores them and merges them into the messages."""
+    await append(rows, lease, of, answers)
+    await merge(rows, [lease.job_id])
