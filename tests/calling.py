@@ -9,7 +9,7 @@ from campaigns.claiming.claims import ClaimedMessage, Lease, OpenClaim, Permitte
 from campaigns.connections import connect
 from campaigns.lifecycle import merge
 from campaigns.models import Job
-from campaigns.sending import recording
+from campaigns.sending import answers as answering
 from vendors.outcomes import Outcome
 
 T = TypeVar("T")
@@ -49,10 +49,10 @@ async def claim(rows: Any, job: Job, lease: Lease, most: int = 1, **params: Any)
 async def append(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple[int, Outcome]]) -> None:
     """Stores what calls of the claim came to: (message, outcome)."""
     results = [
-        recording.CallResult(PermittedCall(ClaimedMessage(id, "", "", {}), of, ("permit",), 0.0), outcome)
+        answering.CallResult(PermittedCall(ClaimedMessage(id, "", "", {}), of, ("permit",), 0.0), outcome)
         for id, outcome in answers
     ]
-    await recording.append(rows, [recording.JobResults(lease, results)])
+    await answering.append(rows, [answering.JobResults(lease, results)])
 
 
 async def answer(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple[int, Outcome]]) -> None:
