@@ -1,5 +1,7 @@
 """Faults 6 to 8: a finaliser is killed (test_01_crash_points.py), meets another one, or other jobs that are sent."""
 
+import math
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
@@ -9,14 +11,16 @@ import pytest
 from django.db import connection
 
 from campaigns import sending
+from campaigns.decisions import Verdict
 from campaigns.finishing import finalizer
 from campaigns.models import AnswerBatch, Claim, Job, Message
+from campaigns.operators import actions
 from tests import factories
 from tests.calling import append, by_sender, claim, started
 from tests.faults.checker import judge, sums
 from tests.faults.sending import being_sent, calls, login, send_the_rest, sent, take_again, taken
 from tests.sandbox import Sandbox
-from vendors.outcomes import Refused
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
@@ -78,3 +82,29 @@ def test_08_while_one_job_is_sent_others_of_its_campaign_are_finalised(sandbox: 
             sent(take_again(job))
     send_the_rest(long)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 48}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "becomes"),
+    [
+        (Accepted(""), "accepted"),
+        (Refused(""), "refused"),
+        (Refused("e" * 300, "n\0" * 300), "refused"),
+        (InDoubt(""), "in doubt"),
+        (InDoubt("\ud800 lone"), "in doubt"),
+        (NotSent("later", retry_after=1e300), "waiting"),
+        (NotSent("later", retry_after=math.inf), "waiting"),
+        (NotSent("later", retry_after=math.nan), "waiting"),
+    ],
+    ids=lambda word: word if isinstance(word, str) else "",
+)
+def test_no_answer_that_an_adapter_makes_up_keeps_its_job_from_being_finalised(
+    outcome: Outcome, becomes: str, vendor: Sandbox
+) -> None:
+    """Whoever locks the job merges its answers: one that the columns could not hold would be in everybody's way."""
+    job = taken(2, login(vendor.url))
+    lease = started(job)
+    called = by_sender(lambda rows: claim(rows, job, lease))
+    by_sender(lambda rows: append(rows, lease, called.claim, [(called.messages[0].id, outcome)]))
+    assert actions.stop([job.pk])[0].verdict == Verdict.DONE and finalizer.finalise(job.pk)
+    assert sums() == Counter([becomes, "waiting"])
