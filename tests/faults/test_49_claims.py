@@ -31,7 +31,7 @@ def test_a_sender_that_ends_after_its_first_calls_leaves_the_rest_as_it_was(sand
     job = taken(MANY, login(sandbox.url))
     assert sender.send(job.pk, job.fence, lambda: bool(sandbox.books().entries)).left
     assert sums() == {"accepted": len(sandbox.books().entries), "waiting": MANY - len(sandbox.books().entries)}
-    assert 0 < waiting() and not Claim.objects.exists() and not AnswerBatch.objects.exists()
+    assert waiting() > 0 and not Claim.objects.exists() and not AnswerBatch.objects.exists()
     assert Job.objects.get(pk=job.pk).next_message == job.first_message + MANY - waiting()
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
