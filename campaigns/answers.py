@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 from django.db import Error as DjangoError
-from psycopg import AsyncConnection, InterfaceError, InternalError, OperationalError
+from psycopg import AsyncConnection, InterfaceError, InternalError, OperationalError, ProgrammingError
 from psycopg import Error as RowsError
 from psycopg.rows import TupleRow
 
@@ -18,7 +18,7 @@ from campaigns.claiming.claims import Lease, PermittedCall
 from campaigns.connections import SharedRows
 from campaigns.failover import guard
 from campaigns.lifecycle import merge
-from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
             "last": claim.left == len(results),
             "messages": [result.call.message.id for result in results],
             "kinds": "".join([KINDS[type(result.outcome)] for result in results]),
-            "codes": codes if any(codes) else None,
+            "codes": codes if any(code is not None for code in codes) else None,
             "notes": notes if any(notes) else None,
             "waits": waits if any(waits) else None,
             "units": units if any(one != 1 for one in units) else None,
@@ -100,7 +100,7 @@ def _columns(outcome: Outcome) -> tuple[str | None, str | None, float | None]:
         case InDoubt(reason):
             return None, _stored(reason), None
         case NotSent(puts_off=True, retry_after=wait):
-            return None, None, wait
+            return None, None, min(wait or 0.0, RETRY_MAX)
     return None, None, None
 
 
@@ -209,6 +209,8 @@ class Recorder:
             try:
                 async with self._rows.one() as connection:
                     await merge(connection, jobs)
+            except ProgrammingError as error:  # as in `_store`
+                self.refuse(error)
             except RowsError as error:  # whoever locks one of these jobs merges its answers too
                 log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
         self._merging = None

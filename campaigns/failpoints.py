@@ -14,9 +14,10 @@ from pathlib import Path
 # In the order in which a message passes them. Tests go through this table, so a failpoint is tested once it is here.
 NAMES = (
     "mid_dispatch", "after_dispatch", "after_pick", "after_cut", "before_notify", "after_notify",
-    "before_take", "after_take", "after_start", "before_enqueue", "after_enqueue",
+    "before_take", "after_take", "after_start",
     "before_grant", "after_grant", "after_claim", "before_call", "after_call", "before_record", "after_record",
-    "before_done", "after_done", "before_put_back", "after_put_back", "before_drain", "after_drain",
+    "before_merge", "mid_merge", "before_done", "after_done",
+    "before_put_back", "after_put_back", "before_drain", "after_drain",
     "before_finalise", "mid_finalise", "after_finalise", "before_finish", "after_finish",
     "after_doubt", "after_recover", "before_rebuild", "mid_rebuild", "after_rebuild",
     "after_due", "before_repeat", "after_repeat", "before_settle", "after_settle",

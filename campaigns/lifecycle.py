@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from django.db.transaction import TransactionManagementError
 from psycopg import AsyncConnection, AsyncCursor
 
-from campaigns import merging
+from campaigns import failpoints, merging
 
 # NO KEY, so that a new child or session may refer to the row meanwhile.
 HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
@@ -64,7 +64,9 @@ def _hold(*locks: tuple[str, Mapping[str, Any]]) -> list[int]:
             held += [job_id for (job_id,) in cursor.fetchall()]
         cursor.execute(merging.WAITING_ANSWERS, {"jobs": held})
         if cursor.fetchone()[0]:
+            failpoints.here("before_merge")
             cursor.execute(merging.MERGE, {"jobs": held})
+            failpoints.here("mid_merge")
     return held
 
 
@@ -88,7 +90,9 @@ async def holding(
             held = [job_id for (job_id,) in await rows.fetchall()]
             waiting = await (await connection.execute(merging.WAITING_ANSWERS, {"jobs": held})).fetchone()
             if waiting and waiting[0]:
+                failpoints.here("before_merge")
                 await connection.execute(merging.MERGE, {"jobs": held})
+                failpoints.here("mid_merge")
         return await connection.execute(statement, params)
 
 
@@ -96,7 +100,9 @@ async def merge(connection: AsyncConnection[Any], job_ids: Sequence[int]) -> Non
     """Merges what senders have appended for these jobs."""
     async with connection.transaction():
         await connection.execute(HOLD, {"jobs": list(job_ids)})
+        failpoints.here("before_merge")
         await connection.execute(merging.MERGE, {"jobs": list(job_ids)})
+        failpoints.here("mid_merge")
 
 
 class Status(models.TextChoices):

@@ -16,12 +16,16 @@ from campaigns.lifecycle import DONE, PARENTS
 from campaigns.models import Job, Resolution
 from sandbox.vendor.books import ACCEPTING, BookEntry, Books
 
-# The ops row tells more than the truth as long as there is one, but for an acceptance that came after it.
+# A message without an end that is in a claim of its job's sender is in flight: its call was allowed at the claim.
 ROWS = """
-SELECT m.id, m.uuid::text AS uuid, m.campaign_id, coalesce(o.sent_at, m.sent_at) AS sent_at,
-    coalesce(o.in_doubt_at, m.in_doubt_at) IS NOT NULL AS in_doubt,
-    coalesce(m.message_id, o.message_id) AS message_id, coalesce(o.error_code, m.error_code) AS error_code
-FROM campaigns_message m LEFT JOIN campaigns_opsmessage o USING (id) ORDER BY m.id
+SELECT m.id, m.uuid::text AS uuid, m.campaign_id, coalesce(m.sent_at, open.at) AS sent_at,
+    m.in_doubt_at IS NOT NULL AS in_doubt, m.message_id, m.error_code
+FROM campaigns_message m LEFT JOIN (
+    SELECT u.id, min(c.at) AS at FROM campaigns_claim c JOIN campaigns_job j ON j.id = c.job_id AND j.fence = c.fence,
+        unnest(c.messages) AS u(id)
+    GROUP BY 1
+) open ON open.id = m.id AND m.dequeued_at IS NULL
+ORDER BY m.id
 """
 
 

@@ -29,6 +29,8 @@ IN_MID_STREAM = (
     "after_call",
     "before_record",
     "after_record",
+    "before_merge",
+    "mid_merge",
     "before_done",
     "after_done",
 )

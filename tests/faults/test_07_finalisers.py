@@ -1,6 +1,9 @@
 """Faults 6 to 8: a finaliser is killed (test_01_crash_points.py), meets another one, or other jobs that are sent."""
 
+import math
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
@@ -8,12 +11,16 @@ import pytest
 from django.db import connection
 
 from campaigns import sending
+from campaigns.decisions import Verdict
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import AnswerBatch, Claim, Job, Message
+from campaigns.operators import actions
 from tests import factories
+from tests.calling import append, by_sender, claim, started
 from tests.faults.checker import judge, sums
 from tests.faults.sending import being_sent, calls, login, send_the_rest, sent, take_again, taken
 from tests.sandbox import Sandbox
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 
@@ -36,8 +43,9 @@ def test_07_of_many_finalisers_one_logs(vendor: Sandbox) -> None:
 
 
 def rows(of: Job) -> list[Any]:
-    mine = {"id__gte": of.first_message, "id__lt": of.end}
-    return [list(table.objects.filter(**mine).order_by("id").values()) for table in (Message, OpsMessage)]
+    messages = Message.objects.filter(id__gte=of.first_message, id__lt=of.end).order_by("id")
+    of_job = [list(table.objects.filter(job=of).values()) for table in (Claim, AnswerBatch)]
+    return [list(messages.values()), *of_job]
 
 
 def test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign(vendor: Sandbox) -> None:
@@ -45,13 +53,20 @@ def test_08_finalising_touches_no_row_of_another_job_not_even_of_its_campaign(ve
     campaign = factories.campaign(["lost@sandbox.example", *"bcdef"], of=login(vendor.url))
     first = campaign.first_message
     ours, other = (take_again(factories.job(campaign, "DISPATCHED", first_message=first + at, size=3)) for at in (0, 3))
-    sending.send(other.pk, other.fence)
+    lease = started(other)
+    claimed = by_sender(lambda rows: claim(rows, other, lease, most=2))
+    called = [(message.id, Refused("bounce")) for message in claimed.messages[:1]]
+    by_sender(lambda rows: append(rows, lease, claimed.claim, called))
     sending.send(ours.pk, ours.fence)
     before = rows(other)
     assert finalizer.finalise(ours.pk)
-    assert rows(other) == before and len(before[1]) == 3
-    assert finalizer.finalise(other.pk)
-    assert judge(vendor.books()) == []
+    assert rows(other) == before and list(map(len, before)) == [3, 1, 1]
+    assert finalizer.recover(other.pk, timedelta()) and sums() == {
+        "accepted": 2,
+        "refused": 1,
+        "in doubt": 2,
+        "waiting": 1,
+    }
 
 
 def test_08_while_one_job_is_sent_others_of_its_campaign_are_finalised(sandbox: Sandbox) -> None:
@@ -67,3 +82,29 @@ def test_08_while_one_job_is_sent_others_of_its_campaign_are_finalised(sandbox: 
             sent(take_again(job))
     send_the_rest(long)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": 48}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "becomes"),
+    [
+        (Accepted(""), "accepted"),
+        (Refused(""), "refused"),
+        (Refused("e" * 300, "n\0" * 300), "refused"),
+        (InDoubt(""), "in doubt"),
+        (InDoubt("\ud800 lone"), "in doubt"),
+        (NotSent("later", retry_after=1e300), "waiting"),
+        (NotSent("later", retry_after=math.inf), "waiting"),
+        (NotSent("later", retry_after=math.nan), "waiting"),
+    ],
+    ids=lambda word: word if isinstance(word, str) else "",
+)
+def test_no_answer_that_an_adapter_makes_up_keeps_its_job_from_being_finalised(
+    outcome: Outcome, becomes: str, vendor: Sandbox
+) -> None:
+    """Whoever locks the job merges its answers: one that the columns could not hold would be in everybody's way."""
+    job = taken(2, login(vendor.url))
+    lease = started(job)
+    called = by_sender(lambda rows: claim(rows, job, lease))
+    by_sender(lambda rows: append(rows, lease, called.claim, [(called.messages[0].id, outcome)]))
+    assert actions.stop([job.pk])[0].verdict == Verdict.DONE and finalizer.finalise(job.pk)
+    assert sums() == Counter([becomes, "waiting"])

@@ -27,7 +27,7 @@ from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as recovery
 from campaigns.lifecycle import DONE
-from campaigns.models import Campaign, Job, Message, OpsMessage
+from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message
 from campaigns.operators import actions
 from tests import factories
 from tests.faults import rounds
@@ -36,7 +36,7 @@ from tests.faults.sending import login, meanwhile
 from tests.postgres_proxy import PostgresProxy
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
-from vendors.models import Credential, Vendor
+from vendors.models import Credential, Usage, Vendor
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 CONCURRENCY = 2
@@ -118,6 +118,7 @@ def time_passes() -> None:
     """Ends all waits for a time."""
     rounds.an_hour_passes()
     Job.objects.update(not_before=None)
+    AnswerBatch.objects.update(at=timezone.now() - recovery.LEFT_BEHIND)
     Credential.objects.update(retry_after_until=None, rate_limited_until=None)
 
 
@@ -142,7 +143,8 @@ def come_to_an_end(step: Callable[[], None], *, settled: bool) -> None:
         step()
         reconciler.reconcile()
         unfinished, doubts = Job.objects.exclude(status__in=DONE), Message.objects.filter(in_doubt_at__isnull=False)
-        if not (unfinished.exists() or OpsMessage.objects.exists() or (settled and doubts.exists())):
+        open_calls = Claim.objects.exists() or AnswerBatch.objects.exists()
+        if not (unfinished.exists() or open_calls or (settled and doubts.exists())):
             return
     raise AssertionError(f"stuck: {list(unfinished.values())}, in doubt: {list(doubts.values())}")
 
@@ -213,7 +215,13 @@ def test_29_30_whichever_reply_is_lost_a_stop_and_the_sweeps_bring_all_to_its_en
         come_to_an_end(sweep, settled=False)
 
     recipients = to("ann", "bounce", "lost", "ben", "error", "cat")
-    among = ("INSERT INTO vendors_usage", "INSERT INTO vendors_minute", "COMMIT")  # claims, results, verbs
+    among = (
+        "INSERT INTO campaigns_claim",
+        "INSERT INTO campaigns_answerbatch",
+        "INSERT INTO vendors_minute",  # merge
+        "DELETE FROM campaigns_claim WHERE job_id",  # put back
+        "COMMIT",
+    )
     each_reply_is_lost(lambda: factories.campaign_with_job(recipients, of=credential), story, after, sandbox, among)
 
 
@@ -248,6 +256,43 @@ def test_29_30_whichever_reply_is_lost_the_sweeps_have_a_job_expire_whole(
 
     each_reply_is_lost(late, is_drained, after, sandbox, ("error_code = 'expired'", "'SENT'", "'LOGGED'"))
     assert sandbox.books().entries == []
+
+
+def test_29_30_whichever_reply_is_lost_a_message_that_the_vendor_has_put_off_is_sent_in_another_pass(
+    sandbox: Sandbox, credential: Credential
+) -> None:
+    def after(job: Job) -> None:
+        come_to_an_end(sweep_and_send, settled=True)
+        assert counters(job) == {"accepted": 2} and job.status == "LOGGED"
+
+    among = ("INSERT INTO campaigns_answerbatch", "SET next_message", "'SENT'", "'LOGGED'")
+    recipients = to("tempfail", "ann")
+    each_reply_is_lost(
+        lambda: factories.campaign_with_job(recipients, of=credential), is_drained, after, sandbox, among
+    )
+
+
+def test_29_30_whichever_reply_is_lost_while_a_lost_sender_is_found_its_calls_are_in_doubt_and_asked_about(
+    sandbox: Sandbox, credential: Credential
+) -> None:
+    def left_behind() -> Job:
+        """Two calls are open, the answer of a third is stored and not merged, and the sender is dead."""
+        job = factories.campaign_with_job(4, of=credential, status="SENDING")
+        claim = factories.claim(job, [0, 1, 2])
+        AnswerBatch.objects.create(
+            job=job, claim=claim, fence=job.fence, called_at=claim.at, last=False,
+            messages=claim.messages[:1], kinds="r", codes=["bounce"],
+        )  # fmt: skip
+        at = timezone.now()
+        Usage.objects.create(vendor_id=job.vendor_id, credential=credential, at=at, until=at, units=3)
+        return job
+
+    def after(job: Job) -> None:
+        come_to_an_end(sweep_and_send, settled=True)
+        assert counters(job) == {"accepted": 3, "refused": 1} and job.status == "LOGGED"
+
+    among = ("DELETE FROM campaigns_answerbatch", "the sender was lost in the call", "'RECOVERING'", "COMMIT")
+    each_reply_is_lost(left_behind, lambda job, vendor: attempt(sweep), after, sandbox, among)
 
 
 @pytest.mark.parametrize(

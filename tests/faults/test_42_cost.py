@@ -16,7 +16,7 @@ from campaigns.claiming import rebuild
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import Status
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import Job, Message
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, taken
@@ -137,8 +137,7 @@ def test_42_lost_answers_are_accounted_whoever_puts_their_messages_in_doubt(sand
     job = sent(of_two_segments(CONCURRENCY, account))
     assert (job.in_doubt, job.units) == (CONCURRENCY, 2 * CONCURRENCY)
     dead = factories.campaign_with_job(3, of=account, status=Status.SENDING)
-    claimed = OpsMessage.objects.filter(job=dead)
-    claimed.update(sent_at=timezone.now(), fence=1, units=2)
+    factories.claim(dead, units=[2, 2, 2])
     assert finalizer.recover(dead.pk, timedelta(0))
     dead.refresh_from_db()
     assert (dead.in_doubt, dead.units) == (3, 6)

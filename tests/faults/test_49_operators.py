@@ -17,12 +17,13 @@ from campaigns import connections
 from campaigns.claiming import claims as sending
 from campaigns.decisions import Verdict
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import Job, Message
 from campaigns.operators import actions
 from campaigns.sending import recording
 from tests import factories
 from tests.faults.checker import judge, sums
 from tests.faults.sending import (
+    CONCURRENCY,
     being_sent,
     calls,
     login,
@@ -54,16 +55,19 @@ def stop(job: Job) -> Verdict:
     return actions.stop([job.pk])[0].verdict
 
 
-def test_49_a_stop_while_the_messages_are_enqueued_wins_and_nothing_is_called(sandbox: Sandbox) -> None:
-    job = taken(5, login(sandbox.url))
-    with ExitStack() as both, transaction.atomic():
-        Message.objects.select_for_update().get(pk=job.first_message + 2)
+def test_49_a_stop_during_a_claim_wins_over_the_next_one_and_waits_for_no_message(sandbox: Sandbox) -> None:
+    """The first claim has locked the job and waits for its vendor; the stop waits for that claim only."""
+    sandbox.settings(latency_ms=100.0)
+    job = taken(5 * CONCURRENCY, login(sandbox.url))
+    with ExitStack() as both, nobody_claims(job.vendor):
         answer = both.enter_context(being_sent(job))
-        wait_until(waiting_for_locks, "the sender waits for the message")
+        wait_until(waiting_for_locks, "the sender waits for the vendor's row")
         verdict = both.enter_context(meanwhile(stop, job))
-        wait_until(lambda: waiting_for_locks() == 2, "the stop waits for the sender")
-    assert verdict.result() == Verdict.DONE and answer.result()
+        wait_until(lambda: waiting_for_locks() == 2, "the stop waits for the claim")
+        assert len(Message.objects.select_for_update(nowait=True).filter(campaign=job.campaign_id)) == job.size
+    assert verdict.result() == Verdict.DONE and not answer.result().left
     assert finalizer.finalise(job.pk) and judge(sandbox.books()) == []
+    assert len(sandbox.books().entries) <= CONCURRENCY and sums()["waiting"] >= 4 * CONCURRENCY
 
 
 def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of_it() -> None:
@@ -79,10 +83,10 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
         Job.objects.select_for_update().get(pk=job.pk)
         expiring = both.enter_context(meanwhile(asyncio.run, expire()))
         wait_until(waiting_for_locks, "the sender waits for the job")
-        assert len(OpsMessage.objects.select_for_update(nowait=True).filter(job=job)) == 5
+        assert len(Message.objects.select_for_update(nowait=True).filter(campaign=job.campaign_id)) == 5
         assert stop(job) == Verdict.DONE
     expiring.result()
-    assert not OpsMessage.objects.exclude(error_code=None).exists()
+    assert not Message.objects.exclude(error_code=None).exists()
     assert finalizer.finalise(job.pk) and sums() == {"waiting": 5}
 
 

@@ -3,7 +3,6 @@
 Also where the calls take longer than the lease, where the sender dies then, and where workers start again.
 """
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,9 @@ from campaigns import decisions, tasks
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
-from campaigns.models import Job, OpsMessage
+from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.operators import actions
 from tests import factories
-from tests.enqueueing import started
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.sending import (
@@ -34,7 +32,7 @@ from tests.faults.sending import (
     take_again,
     taken,
 )
-from tests.faults.test_04_zombies import claims_one
+from tests.faults.test_04_zombies import claims_some
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 
@@ -81,7 +79,7 @@ def test_50_answers_that_come_later_than_the_lease_after_a_stop_are_recorded_as_
 
 def test_50_a_sender_that_dies_after_the_stop_is_missed_when_its_lease_ends(sandbox: Sandbox) -> None:
     job = taken(2, login(sandbox.url))
-    asyncio.run(claims_one(job, started(job)))
+    claims_some(job, 1)
     actions.stop([job.pk])
     assert not finalizer.jobs_to_recover(LEASE)
     assert not finalizer.finalise(job.pk)
@@ -117,7 +115,7 @@ def test_50_after_a_stop_has_committed_no_new_call_is_allowed(sandbox: Sandbox) 
         assert not sending.result().left
     assert sums()["waiting"] > 0 and sums()["in doubt"] == 0
     assert finalizer.finalise(job.pk)
-    assert not OpsMessage.objects.exists()
+    assert not Claim.objects.exists() and not AnswerBatch.objects.exists()
     assert judge(sandbox.books()) == []
 
 

@@ -4,23 +4,22 @@ A limiter that stamps its permits at the grant is caught in tests/properties/tes
 rows alone show, in tests/campaigns/test_audit.py.
 """
 
-import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
+from campaigns import merging
 from campaigns import sending as sender
 from campaigns.claiming import claims, limits
-from campaigns.connections import connect
 from campaigns.decisions import Verdict
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, OpsMessage
+from campaigns.models import Claim, Job, Message
 from campaigns.operators import actions
 from campaigns.sending import recording
-from tests.enqueueing import started
+from tests.calling import answer, by_sender, claim, started
 from tests.faults.checker import judge
-from tests.faults.sending import login, sent, take_again, taken
+from tests.faults.sending import being_sent, calls, login, sent, take_again, taken
 from tests.sandbox import Sandbox
 from vendors.limits.throttle import AsyncThrottle
 from vendors.outcomes import Accepted, Refused
@@ -48,7 +47,9 @@ def test_p1_a_blind_requeue_of_what_was_in_flight(vendor: Sandbox) -> None:
     """As acks_late, visibility timeouts and Celery's own retries do."""
     job = taken(["ann@x.example", "lost@sandbox.example"], login(vendor.url))
     sender.send(job.pk, job.fence)
-    OpsMessage.objects.filter(in_doubt_at__isnull=False).update(sent_at=None, in_doubt_at=None, error_sub_type=None)
+    Message.objects.filter(in_doubt_at__isnull=False).update(
+        dequeued_at=None, sent_at=None, in_doubt_at=None, settle_at=None, error_sub_type=None
+    )
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
     sent(take_again(job))
     assert broken(vendor) == {"P1"}
@@ -64,42 +65,49 @@ def test_p1_a_retry_that_takes_the_doubts_along(vendor: Sandbox, monkeypatch: py
     assert "P1" in broken(vendor)
 
 
-def test_p2_a_job_that_is_logged_while_calls_are_open(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p2_a_job_that_is_logged_while_messages_wait(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     job = taken(3, login(vendor.url))
-    sender.send(job.pk, job.fence)
-    OpsMessage.objects.filter(id=job.first_message).update(delivered_at=None, message_id=None)
-    planted(monkeypatch, finalizer, "OPEN", "AND sent_at IS NOT NULL", "AND false")
+    started(job)
+    Job.objects.filter(pk=job.pk).update(status="SENT")
+    planted(monkeypatch, finalizer, "COUNT", "count(*) FILTER (WHERE dequeued_at IS NULL)", "0")
     assert finalizer.finalise(job.pk)
     assert "P2" in broken(vendor)
+
+
+def test_p3_a_job_that_is_logged_while_calls_are_open(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox.settings(lost_rate=1.0)
+    job = taken(3, login(sandbox.url, timeout=5))
+    planted(monkeypatch, finalizer, "OPEN", "WHERE j.id = %(job)s", "WHERE false")
+    with being_sent(job):
+        calls(sandbox, 3)
+        assert actions.stop([job.pk])[0].verdict == Verdict.DONE
+        assert finalizer.finalise(job.pk)
+        assert "P3" in broken(sandbox, final=False)
 
 
 def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal that comes late, from a sender that was thought dead, writes over an acceptance."""
     job = taken(1, login(vendor.url))
-    sender.send(job.pk, job.fence)
-    guard = "AND (a.kind = 'a' OR o.fence = %(fence)s AND o.sent_at IS NOT NULL AND o.delivered_at IS NULL)"
-    late = (job.first_message, Refused("timeout"))
-    recorded(job, late)
+    lease = started(job)
+    lost = by_sender(lambda rows: claim(rows, job, lease))
+    late = [(job.first_message, Refused("timeout"))]
+    assert finalizer.recover(job.pk, timedelta())
+    Message.objects.update(dequeued_at=None, sent_at=None, in_doubt_at=None, settle_at=None, error_sub_type=None)
+    sender.send(job.pk, take_again(job).fence)
+    by_sender(lambda rows: answer(rows, lease, lost.claim, late))
     assert broken(vendor, final=False) == set()
-    planted(monkeypatch, recording, "RECORD", guard, "")
-    planted(monkeypatch, recording, "RECORD", "AND o.message_id IS NULL", "")
-    recorded(job, late)
+    planted(monkeypatch, merging, "MERGE", "AND m.message_id IS NULL", "")
+    guard = "AND (a.kind = 'a' OR a.known AND m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at)"
+    planted(monkeypatch, merging, "MERGE", guard, "")
+    by_sender(lambda rows: answer(rows, lease, lost.claim, late))
     assert "P3" in broken(vendor, final=False)
-
-
-def recorded(job: Job, *answers: tuple[int, Accepted | Refused]) -> None:
-    async def tell() -> None:
-        rows = await connect()
-        await recording.record(rows, claims.Lease(job.pk, 1), answers)
-        await rows.close()
-
-    asyncio.run(tell())
 
 
 def test_p3_an_acceptance_that_the_vendor_knows_nothing_of(vendor: Sandbox) -> None:
     job = taken(1, login(vendor.url))
-    started(job)
-    recorded(job, (job.first_message, Accepted("sb-0")))
+    lease = started(job)
+    claimed = by_sender(lambda rows: claim(rows, job, lease))
+    by_sender(lambda rows: answer(rows, lease, claimed.claim, [(job.first_message, Accepted("sb-0"))]))
     assert broken(vendor, final=False) == {"P3"}
 
 
@@ -117,24 +125,27 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     lease = claims.take(job.pk, job.fence)
     assert lease
     actions.stop([job.pk])
-    planted(monkeypatch, claims, "ENQUEUE", "AND status = 'SENDING'", "")
     planted(monkeypatch, claims, "CLAIM", "AND status = 'SENDING'", "")
     planted(monkeypatch, limits, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(claims, "take", lambda *_: lease)
     monkeypatch.setattr(claims, "start", lambda _: True)
-    drained = iter([False, True])
+    drained = iter([recording.Drained(False), recording.Drained(True)])
     monkeypatch.setattr(recording, "drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)
     assert broken(vendor, final=False) >= {"P5"}
 
 
-def test_p7_finalising_without_a_look_at_whose_rows_they_are(vendor: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Postman's fault: it un-dequeues the messages of other campaigns."""
-    ours, other = taken(2, login(vendor.url)), taken(2, login(vendor.url))
-    started(other)
-    OpsMessage.objects.filter(id=other.first_message).update(sent_at=timezone.now())
-    planted(monkeypatch, finalizer, "BACK", "id >= %(low)s AND id < %(high)s AND job_id = %(job)s", "true")
-    before = list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at"))
-    sent(ours)
-    assert list(Message.objects.filter(id__gte=other.first_message).values("id", "dequeued_at")) != before
-    assert "P2" in broken(vendor, final=False)
+def test_p7_finalising_without_a_look_at_whose_rows_they_are(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Postman's fault: it un-dequeues messages of other campaigns. Here the open call of another one is forgotten."""
+    ours = taken(2, login(sandbox.url))
+    sender.send(ours.pk, ours.fence)
+    sandbox.settings(lost_rate=1.0)
+    other = taken(1, login(sandbox.url, timeout=5))
+    every = Claim.objects.all()
+    with being_sent(other):
+        calls(sandbox, 3)
+        with monkeypatch.context() as bug:
+            bug.setattr(finalizer.Claim.objects, "filter", lambda **_: every)
+            assert finalizer.finalise(ours.pk)
+        assert "P3" in broken(sandbox, final=False)
+    assert "P1" in broken(sandbox, final=False), "it was called again"

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 from django.utils import timezone
 
 from campaigns import audit
@@ -20,7 +19,7 @@ from campaigns import sending as sender
 from campaigns.dispatch import dispatcher
 from campaigns.doubts.reconciler import reconcile
 from campaigns.failover import guard
-from campaigns.models import Job, Message
+from campaigns.models import AnswerBatch, Job, Message
 from tests import factories
 from tests.copies import backup, restore
 from tests.faults.checker import judge, sums
@@ -124,18 +123,18 @@ def test_without_a_complete_record_all_that_may_have_been_called_is_in_doubt_and
 
 
 def test_a_job_that_was_half_sent_at_the_backup_keeps_what_is_known_of_it(sandbox: Sandbox) -> None:
-    """Answers that stood in ops at the backup are not lost; calls that were open are in doubt."""
+    """Answers that were stored by the backup are not lost, merged or not; calls that were open are in doubt."""
     account = login(sandbox.url, lookup="strong", timeout=2)
     half = factories.campaign_with_job(10, of=account, status="SENDING")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE campaigns_opsmessage SET sent_at = now(), delivered_at = now(), message_id = 'v' WHERE id = %s",
-            [half.first_message],
-        )
+    claim = factories.claim(half, [0, 1])
+    AnswerBatch.objects.create(
+        job=half, claim=claim, fence=half.fence, called_at=claim.at, last=False,
+        messages=claim.messages[:1], kinds="a", codes=["v"],
+    )  # fmt: skip
     with backup() as name, redis_lost_all():
         restore(name)
         recover()
-        assert sums() == {"accepted": 1, "in doubt": 9}
+        assert sums() == {"accepted": 1, "in flight": 1, "in doubt": 8}
         Job.objects.filter(pk=half.pk).update(heartbeat_at="2000-01-01T00:00Z")
         send_the_rest(half)
         assert sums() == {"accepted": 1, "in doubt": 9}, "nothing is called before the vendor was asked"

@@ -6,7 +6,8 @@ from typing import Any
 from django.db.models import Q
 
 from campaigns.lifecycle import DONE, PARENTS, Status
-from campaigns.models import Job, Message, OpsMessage, Resolution, Session
+from campaigns.merging import ACCEPTED
+from campaigns.models import AnswerBatch, Job, Message, Resolution, Session
 from sandbox.vendor.books import Books
 from tests.faults.checker import judge
 from tests.interleaving.starts import State
@@ -60,16 +61,13 @@ def _counters() -> Iterator[str]:
 
 
 def rows_of(job: Job) -> dict[str, int]:
-    """What a leaf's counters should say, by its messages: ops knows more than the truth while there is a row."""
-    ops = {row.pk: row for row in OpsMessage.objects.filter(id__gte=job.first_message, id__lt=job.end)}
+    """What a leaf's counters should say, by its messages."""
     found = dict.fromkeys(COUNTERS, 0)
     for row in Message.objects.filter(id__gte=job.first_message, id__lt=job.end):
-        hot: Any = ops.get(row.pk, row)
-        accepted = row.message_id is not None or hot.message_id is not None
-        found["accepted"] += accepted
-        found["refused"] += not accepted and hot.error_code not in (None, "expired")
-        found["expired"] += not accepted and hot.error_code == "expired"
-        found["in_doubt"] += not accepted and hot.in_doubt_at is not None
+        found["accepted"] += row.message_id is not None
+        found["refused"] += row.error_code not in (None, "expired")
+        found["expired"] += row.error_code == "expired"
+        found["in_doubt"] += row.in_doubt_at is not None
         found["delivered"] += row.report == "delivered"
         found["bounced"] += row.report == "bounced"
     return found
@@ -77,10 +75,15 @@ def rows_of(job: Job) -> dict[str, int]:
 
 def _accepted(state: State) -> Iterator[str]:
     """Whoever reported an acceptance, and whatever came before or after: it stands (promise P3)."""
-    hot = OpsMessage.objects.filter(message_id__isnull=False).values_list("id", flat=True)
-    stands = {*hot, *Message.objects.filter(message_id__isnull=False).values_list("id", flat=True)}
-    for id in sorted(state.reported - stands):
+    for id in sorted(state.reported - accepted()):
         yield f"P3: the acceptance of message {id} was reported, and does not stand"
+
+
+def accepted() -> set[int]:
+    """What is accepted, or is after the next merge."""
+    appended = AnswerBatch.objects.values_list("messages", "kinds")
+    told = {id for ids, kinds in appended for id, kind in zip(ids, kinds, strict=True) if kind == ACCEPTED}
+    return told | set(Message.objects.filter(message_id__isnull=False).values_list("id", flat=True))
 
 
 def _families() -> Iterator[str]:

@@ -12,12 +12,13 @@ from campaigns import ground_truth
 from campaigns.casting import mailcaster
 from campaigns.claiming import claims
 from campaigns.doubts.resolve import CannotResolve
-from campaigns.finishing import sweep
+from campaigns.finishing import finalizer, sweep
 from campaigns.lifecycle import DONE, Status
 from campaigns.models import Job, Message
 from campaigns.operators import actions
 from campaigns.results import writer
 from campaigns.sending import recording
+from tests import calling
 from tests.interleaving import judging
 from tests.interleaving.starts import STARTS, Snapshots, State
 from tests.interleaving.verb_thread import DEADLINE, Hangs, VerbThread, blocked
@@ -133,6 +134,7 @@ def _round_by_round(state: State, thread: VerbThread) -> None:
     for _ in range(ROUNDS):
         Vendor.objects.filter(paused=True).update(paused=False)
         Job.objects.filter(not_before__isnull=False).update(not_before=None)
+        finalizer.merge_answers(NEVER)
         sweep.sweep(NEVER)
         for caster_id in mailcaster.idle_casters(state.vendor_id):
             mailcaster.claim(caster_id, timezone.now())
@@ -150,17 +152,11 @@ def _send(state: State, thread: VerbThread, job: Job) -> None:
     lease = claims.take(job.pk, job.fence)
     if lease is None or not claims.start(lease):
         return
-
-    async def enqueue(rows: Any) -> None:
-        low = await claims.reached(rows, lease, job.first_message, job.end)
-        await claims.enqueue(rows, lease, low, job.end)
-
-    thread.run(enqueue)
-    claimed = claim_all(state, lease, thread)
-    answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in claimed]
-    if answers:
-        thread.run(lambda rows: recording.record(rows, lease, answers))
-    recording.drain(thread.raw(), lease, job.first_message, job.end)
+    messages, claim, _ = claim_all(state, lease, thread)
+    answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in messages]
+    if claim:
+        thread.run(lambda rows: calling.answer(rows, lease, claim, answers))
+    recording.drain(lease, job.first_message, job.end)
 
 
 def _settle(state: State, thread: VerbThread) -> None:

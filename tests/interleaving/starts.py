@@ -9,9 +9,10 @@ from uuid import uuid4
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claiming.claims import Lease
+from campaigns.claiming.claims import Lease, OpenClaim
 from campaigns.lifecycle import Status as S
-from campaigns.models import Job, Message, OpsMessage, Session
+from campaigns.merging import ACCEPTED
+from campaigns.models import AnswerBatch, Claim, Job, Message, Session
 from sandbox.vendor.books import BookEntry
 from tests import factories
 from tests.campaigns.rows import recount
@@ -21,8 +22,8 @@ from vendors.models import Usage, Vendor
 # Rows that verbs write. Limits come first: taking one away is an edit of the vendor, which follows.
 TABLES = (
     "vendors_ratelimit", "vendors_vendor", "vendors_credential", "vendors_mailcaster", "vendors_usage",
-    "vendors_minute", "campaigns_campaign", "campaigns_message", "campaigns_opsmessage", "campaigns_job",
-    "campaigns_session", "campaigns_resolution", "django_admin_log",
+    "vendors_minute", "campaigns_campaign", "campaigns_message", "campaigns_claim",
+    "campaigns_answerbatch", "campaigns_job", "campaigns_session", "campaigns_resolution", "django_admin_log",
 )  # fmt: skip
 AGO = timedelta(minutes=5)  # of the last thing that happened before the start
 CALLED = timedelta(minutes=6)  # of the calls before the start
@@ -31,7 +32,8 @@ FENCE = 2
 
 @dataclass
 class State:
-    """One start. called: the message whose answer is still to come; doubt: the one in doubt; by their ids.
+    """One start. called: the message whose answer is still to come; doubt: the one in doubt; by their ids. open_claim:
+    of that call.
 
     letters: what the vendor has been called for. references: as they were at the start. reported: acceptances that a
     verb has reported.
@@ -46,6 +48,7 @@ class State:
     end: int
     called: int = 0
     doubt: int = 0
+    open_claim: Any = None
     letters: list[BookEntry] = field(default_factory=list)
     references: dict[int, tuple[str, int]] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
@@ -53,6 +56,11 @@ class State:
     @property
     def lease(self) -> Lease:
         return Lease(self.leaf, FENCE)
+
+    @property
+    def lost(self) -> Lease:
+        """Of the sender before, which was lost in the call that is in doubt."""
+        return Lease(self.leaf, FENCE - 1)
 
     def reference(self, message_id: int) -> str:
         """The message's reference at the start."""
@@ -95,7 +103,7 @@ class Snapshots:
         else:
             steps = (f"INSERT INTO {table} SELECT * FROM starts.{name}_{fate}_{table}" for table in TABLES)
             self._run("BEGIN", *self._deletes(), *steps, "COMMIT")
-        return replace(known, letters=list(known.letters), reported=set())
+        return replace(known, letters=list(known.letters), reported=set(known.reported))
 
     def drop(self) -> None:
         self._empty()
@@ -124,21 +132,18 @@ def _finished(state: State) -> State:
     state.references = {id: (str(uuid), resend_no) for id, uuid, resend_no in rows}
     for message in Message.objects.filter(message_id__isnull=False):
         state.letters.append(_entry(state, message.pk, "accepted", message.message_id or ""))
-    for row in OpsMessage.objects.filter(message_id__isnull=False):
-        state.letters.append(_entry(state, row.pk, "accepted", row.message_id or ""))
-    stamped = {*_stamped(Message), *_stamped(OpsMessage)}
-    if stamped:
+    called = Message.objects.filter(sent_at__isnull=False).count() + sum(map(len, _claimed()))
+    if called:
         at = timezone.now() - CALLED + timedelta(seconds=30)
         facts = {"vendor_id": state.vendor_id, "credential_id": state.credential_id}
-        Usage.objects.create(at=at, until=at, units=len(stamped), **facts)
-    failed = [*Message.objects.filter(error_code="bounce"), *OpsMessage.objects.filter(error_code="bounce")]
-    for one in failed:
+        Usage.objects.create(at=at, until=at, units=called, **facts)
+    for one in Message.objects.filter(error_code="bounce"):
         state.letters.append(_entry(state, one.pk, "refused"))
     return state
 
 
-def _stamped(of: Any) -> set[int]:
-    return set(of.objects.filter(sent_at__isnull=False).values_list("id", flat=True))
+def _claimed() -> list[list[int]]:
+    return list(Claim.objects.values_list("messages", flat=True))
 
 
 def _entry(state: State, id: int, verdict: Any, vendor_id: str = "") -> BookEntry:
@@ -157,10 +162,7 @@ def _shape(shape: str, id: int) -> dict[str, Any]:
         "accepted": {"sent_at": at, "delivered_at": at, "message_id": f"v-{id}"},
         "refused": {"sent_at": at, "delivered_at": at, "error_code": "bounce"},
         "doubt": {"sent_at": at, "in_doubt_at": at, "error_sub_type": "read timeout"},
-        "called": {"sent_at": at},
         "expired": {"error_code": "expired"},
-        "waits": {},
-        "new": {},
     }[shape]
 
 
@@ -177,30 +179,37 @@ def _begun(top: Job, leaf: Job, shapes: list[str], fate: str) -> State:
     state.called, state.doubt = ids.get("called", 0), ids.get("doubt", 0)
     rows = Message.objects.values_list("id", "uuid", "resend_no")
     state.references = {id: (str(uuid), resend_no) for id, uuid, resend_no in rows}
+    known = Claim.objects.filter(messages=[state.called or state.doubt]).first()
+    state.open_claim = OpenClaim(known.pk, known.at, 1) if known else OpenClaim(0, timezone.now() - CALLED, 1)
+    if "told" in ids:
+        state.letters.append(_entry(state, ids["told"], "accepted"))
+        state.reported.add(ids["told"])
     for id in (state.called, state.doubt):  # the vendor took the letter, or refused it, or was never called
         if id and fate != "none":
             state.letters.append(_entry(state, id, fate, f"v-{id}"))
     return state
 
 
-def _fill(leaf: Job, shapes: list[str], *, in_ops: bool) -> None:
-    """Its messages in these shapes, in the truth or in ops; its counters follow."""
+def _fill(leaf: Job, shapes: list[str]) -> None:
+    """Its messages in these shapes; its counters follow."""
     at = timezone.now() - AGO
     for n, shape in enumerate(shapes):
         id = leaf.first_message + n
-        mine = Message.objects.filter(id=id)
-        if shape == "new" or (shape == "waits" and not in_ops):
-            continue
-        if in_ops:
-            mine.update(dequeued_at=at)
-            OpsMessage.objects.create(id=id, job=leaf, fence=FENCE if _shape(shape, id) else 0, **_shape(shape, id))
-        else:
-            mine.update(dequeued_at=at, **_shape(shape, id), **({"settle_at": at} if shape == "doubt" else {}))
-    if in_ops:
-        counted = {name: shapes.count(name) for name in ("accepted", "refused", "expired")}
-        Job.objects.filter(pk=leaf.pk).update(in_doubt=shapes.count("doubt"), **counted)
-    else:
-        recount(leaf)
+        called = timezone.now() - CALLED
+        if shape in ("called", "told") or (shape == "doubt" and leaf.status != S.LOGGED):
+            fence = FENCE - 1 if shape == "doubt" else FENCE
+            claim = Claim.objects.create(job=leaf, fence=fence, at=called, messages=[id])
+            if shape == "told":
+                AnswerBatch.objects.create(
+                    job=leaf, claim=claim, fence=FENCE, called_at=called, last=True, messages=[id], kinds=ACCEPTED,
+                    codes=[f"v-{id}"],
+                )  # fmt: skip
+        if shape not in ("called", "told", "waits"):
+            facts = _shape(shape, id)
+            if shape == "doubt":
+                facts |= {"settle_at": at, "sent_at": called}
+            Message.objects.filter(id=id).update(dequeued_at=at, **facts)
+    recount(leaf)
 
 
 HELD = (S.ENQUEUED, S.SENDING, S.SENT, S.STOPPED)
@@ -221,10 +230,9 @@ def _leaf(campaign: Any, status: S, shapes: list[str], **fields: Any) -> Job:
         campaign=campaign, sponsor_id=campaign.sponsor_id, credential=campaign.credential,
         vendor=campaign.credential.vendor, status=S.RENDERED, **fields,
     )  # fmt: skip
-    in_ops = status in (S.SENDING, S.SENT, S.STOPPED)
     made.status = status
     made.save()
-    _fill(made, shapes, in_ops=in_ops)
+    _fill(made, shapes)
     if status in (S.ENQUEUED, S.SENDING):
         caster = Vendor.objects.get(pk=made.vendor_id).mailcasters.order_by("-pk")[0]
         Job.objects.filter(pk=made.pk).update(mailcaster=caster)
@@ -275,19 +283,19 @@ def _by_ann() -> dict[str, Any]:
 
 
 STARTS: dict[str, Callable[[str], State]] = {
-    "ready": lambda fate: _alone(S.READY, ["new"], fate, fence=0, dispatched_at=None),
+    "ready": lambda fate: _alone(S.READY, ["waits"], fate, fence=0, dispatched_at=None),
     "queued": lambda fate: _queued(),
     "assigning": lambda fate: _family(
-        S.P_ASSIGNING, S.SENDING, ["accepted", "called", "waits", "new"], fate, remaining=2
+        S.P_ASSIGNING, S.SENDING, ["accepted", "called", "told", "waits"], fate, remaining=2
     ),
-    "dispatched": lambda fate: _family(S.P_ASSIGNED, S.DISPATCHED, ["new", "new"], fate),
-    "enqueued": lambda fate: _family(S.P_ASSIGNED, S.ENQUEUED, ["new", "new"], fate),
-    "sending": lambda fate: _family(S.P_ASSIGNED, S.SENDING, ["accepted", "called", "waits", "new"], fate),
-    "drained": lambda fate: _alone(S.SENDING, ["accepted", "refused", "doubt"], fate),
+    "dispatched": lambda fate: _family(S.P_ASSIGNED, S.DISPATCHED, ["waits", "waits"], fate),
+    "enqueued": lambda fate: _family(S.P_ASSIGNED, S.ENQUEUED, ["waits", "waits"], fate),
+    "sending": lambda fate: _family(S.P_ASSIGNED, S.SENDING, ["accepted", "called", "told", "waits"], fate),
+    "drained": lambda fate: _alone(S.SENDING, ["told", "refused", "doubt"], fate),
     "sent": lambda fate: _family(S.P_ASSIGNED, S.SENT, ["accepted", "doubt", "refused"], fate),
     "proved": lambda fate: _family(S.P_ASSIGNED, S.SENT, ["accepted", "waits"], fate),
     "stopped": lambda fate: _family(
-        S.P_STOPPED, S.STOPPED, ["accepted", "called", "doubt", "waits", "new"], fate, **_by_ann()
+        S.P_STOPPED, S.STOPPED, ["accepted", "called", "doubt", "told", "waits"], fate, **_by_ann()
     ),
     "logged": lambda fate: _alone(S.LOGGED, [*ALL_ENDS, "waits"], fate, **_by_ann()),
     "finished": lambda fate: _family(S.P_FINISHED, S.LOGGED, ALL_ENDS, fate),

@@ -12,7 +12,7 @@ SEED, MOST, SECONDS = 11, 120, 30.0  # so many, or as many as that time allows
 # What broke once: halted before its commit, and ended before the other begins.
 BROKE = [
     ("logged", "resolve failed", "look up"),  # counters: lock and read in one statement
-    ("stopped", "recover", "record not sent"),  # the same in a sender's answers
+    ("stopped", "recover", "answer not sent"),  # the same in a sender's answers
     ("halfway", "retry child", "stop"),  # a stopped parent hid a child that sends
     ("sending", "put back", "stop child"),  # stopped with open calls that nobody answers for
     ("proved", "stop", "finalise"),  # sent, stopped, and sent on

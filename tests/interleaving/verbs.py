@@ -13,10 +13,11 @@ from campaigns.claiming import claims, limits
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import queries
 from campaigns.finishing import finalizer
-from campaigns.models import Session
+from campaigns.models import Job, Session
 from campaigns.operators import actions
 from campaigns.results import writer
 from campaigns.sending import recording
+from tests import calling
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread
 from vendors.adapters.reports import Reported
@@ -92,36 +93,15 @@ def take(state: State, thread: VerbThread) -> Any:
 
 
 @verb("assigning sending stopped", of="claims")
-def enqueue(state: State, thread: VerbThread) -> Any:
-    async def step(rows: Any) -> Any:
-        low = await claims.reached(rows, state.lease, state.first, state.end)
-        return await claims.enqueue(rows, state.lease, low, state.end)
-
-    return thread.run(step)
-
-
-@verb("assigning sending stopped", of="claims")
 def claim(state: State, thread: VerbThread) -> Any:
     """And the calls are made: the vendor takes the letters."""
     return claim_all(state, state.lease, thread)
 
 
-def claim_all(state: State, lease: claims.Lease, thread: Any) -> list[claims.ClaimedMessage]:
-    async def step(rows: Any) -> Any:
-        seen = await limits.read(rows, lease, state.vendor_id, state.credential_id)
-        job = await (
-            await rows.execute("SELECT first_message + size FROM campaigns_job WHERE id = %s", [lease.job_id])
-        ).fetchone()
-        params = {
-            "job": lease.job_id, "fence": lease.fence, "vendor": state.vendor_id,
-            "limits_version": seen.limits_version, "hold": 1.0,
-            "credential": state.credential_id, "generation": seen.scope.generation,
-            "adoptions": seen.adoptions, "cursor": 0, "end": job[0], "most": 10,
-        }  # fmt: skip
-        return await claims.claim(rows, params)
-
-    claimed: list[claims.ClaimedMessage] = thread.run(step)
-    for message in claimed:
+def claim_all(state: State, lease: claims.Lease, thread: Any) -> claims.Claimed:
+    job = Job.objects.get(pk=lease.job_id)
+    claimed: claims.Claimed = thread.run(lambda rows: calling.claim(rows, job, lease, most=10))
+    for message in claimed.messages:
         state.call(message.reference)
     return claimed
 
@@ -137,31 +117,32 @@ def heartbeat(state: State, thread: VerbThread) -> Any:
 ANSWERED = "assigning sending drained sent stopped"
 
 
-def _record(state: State, thread: VerbThread, outcome: Outcome) -> None:
-    message = state.called or state.doubt
-    thread.run(lambda rows: recording.record(rows, state.lease, [(message, outcome)]))
+def _answer(state: State, thread: VerbThread, outcome: Outcome) -> None:
+    """The open call has come to this, or the one that is in doubt: its sender appends it and merges."""
+    message, lease = (state.called, state.lease) if state.called else (state.doubt, state.lost)
+    thread.run(lambda rows: calling.answer(rows, lease, state.open_claim, [(message, outcome)]))
     if isinstance(outcome, Accepted):
         state.reported.add(message)
 
 
 @verb(ANSWERED + " logged finished halfway", fates=TAKEN, of="tells")
-def record_accepted(state: State, thread: VerbThread) -> None:
-    _record(state, thread, Accepted(f"v-{state.called or state.doubt}"))
+def answer_accepted(state: State, thread: VerbThread) -> None:
+    _answer(state, thread, Accepted(f"v-{state.called or state.doubt}"))
 
 
 @verb(ANSWERED, fates=REFUSED, of="tells")
-def record_refused(state: State, thread: VerbThread) -> None:
-    _record(state, thread, Refused("bounce"))
+def answer_refused(state: State, thread: VerbThread) -> None:
+    _answer(state, thread, Refused("bounce"))
 
 
 @verb(ANSWERED, fates=NOT_MADE, of="tells")
-def record_not_sent(state: State, thread: VerbThread) -> None:
-    _record(state, thread, NotSent("no connection"))
+def answer_not_sent(state: State, thread: VerbThread) -> None:
+    _answer(state, thread, NotSent("no connection"))
 
 
 @verb(ANSWERED, of="tells")
-def record_in_doubt(state: State, thread: VerbThread) -> None:
-    _record(state, thread, InDoubt("read timeout"))
+def answer_in_doubt(state: State, thread: VerbThread) -> None:
+    _answer(state, thread, InDoubt("read timeout"))
 
 
 # -- how a sender lets go
@@ -172,9 +153,15 @@ def put_back(state: State, thread: VerbThread) -> Any:
     return recording.put_back(state.leaf, state.lease.fence)
 
 
-@verb("drained sending", of="lets go")
+@verb("drained sending", fates=NOT_MADE, of="lets go")
 def drain(state: State, thread: VerbThread) -> Any:
-    return recording.drain(thread.raw(), state.lease, state.first, state.end)
+    return recording.drain(state.lease, state.first, state.end)
+
+
+@verb("assigning sending", fates=NOT_MADE, of="lets go")
+def new_pass(state: State, thread: VerbThread) -> Any:
+    """All calls are answered; the sender begins again at the first message that waits."""
+    return thread.run(lambda rows: claims.new_pass(rows, state.lease, state.first, state.end))
 
 
 @verb("assigning sending", of="claims")
@@ -193,6 +180,11 @@ def recover(state: State, thread: VerbThread) -> Any:
 @verb("drained sent proved stopped")
 def finalise(state: State, thread: VerbThread) -> Any:
     return finalizer.finalise(state.leaf)
+
+
+@verb(ANSWERED + " " + ENDED)
+def merge_answers(state: State, thread: VerbThread) -> None:
+    finalizer.merge_answers(NEVER)
 
 
 @verb("sent finished")

@@ -28,15 +28,16 @@ from hypothesis.stateful import (
 
 from campaigns import delivery_reports, ground_truth
 from campaigns.casting import mailcaster
-from campaigns.claiming import claims, limits
+from campaigns.claiming import claims
 from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.doubts.resolve import CannotResolve
 from campaigns.finishing import finalizer, sweep
-from campaigns.models import Campaign, Job, Message, OpsMessage, Resolution
+from campaigns.lifecycle import merge
+from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message, Resolution
 from campaigns.operators import actions
 from campaigns.sending import recording
-from tests import factories
+from tests import calling, factories
 from tests.interleaving import judging
 from tests.interleaving.pairs import to_the_end
 from tests.interleaving.starts import State
@@ -59,7 +60,8 @@ class Sender:
     lease: claims.Lease
     first: int
     end: int
-    claimed: dict[int, str] = field(default_factory=dict)
+    cursor: int = 0
+    claimed: dict[int, tuple[claims.OpenClaim, str]] = field(default_factory=dict)
 
 
 class Here:
@@ -104,8 +106,8 @@ class Family(RuleBasedStateMachine):
         if Campaign.objects.count() < 2:
             factories.campaign_with_job(recipients, of=self.login)
 
-    @rule(which=ANY, slices=st.integers(0, 2), most=st.integers(0, 2))
-    def a_caster_takes_or_cuts_and_its_sender_claims(self, which: int, slices: int, most: int) -> None:
+    @rule(which=ANY, most=st.integers(0, 2))
+    def a_caster_takes_or_cuts_and_its_sender_claims(self, which: int, most: int) -> None:
         """No call is made yet. Earlier senders are kept: they may only be slow."""
         dispatcher.dispatch_ready()
         claimed = mailcaster.claim(self.casters[which % 2], timezone.now())
@@ -115,41 +117,40 @@ class Family(RuleBasedStateMachine):
         if lease and claims.start(lease):
             sender = Sender(lease, job.first_message, job.end)
             self.senders.append(sender)
-            for _ in range(slices):
-                self.here.run(lambda rows: self._enqueue(rows, sender))
             self._claim(sender, most)
 
-    async def _enqueue(self, rows: Any, sender: Sender) -> None:
-        low = await claims.reached(rows, sender.lease, sender.first, sender.end)
-        await claims.enqueue(rows, sender.lease, low, min(low + 1, sender.end))
-
     def _claim(self, sender: Sender, most: int) -> None:
-        async def step(rows: Any) -> list[claims.ClaimedMessage]:
-            seen = await limits.read(rows, sender.lease, self.state.vendor_id, self.state.credential_id)
-            params = {
-                "job": sender.lease.job_id, "fence": sender.lease.fence, "vendor": self.state.vendor_id, "hold": 1.0,
-                "limits_version": seen.limits_version, "credential": self.state.credential_id,
-                "generation": seen.scope.generation,
-                "adoptions": seen.adoptions, "cursor": 0, "end": sender.end, "most": most,
-            }  # fmt: skip
-            return await claims.claim(rows, params)
+        """Claims forward; from the first message again if all calls are answered."""
+        if not most:
+            return
+        job = Job.objects.get(pk=sender.lease.job_id)
 
-        sender.claimed |= {one.id: one.reference for one in self.here.run(step)} if most else {}
+        async def step(rows: Any) -> claims.Claimed:
+            if not sender.claimed:
+                sender.cursor = await claims.new_pass(rows, sender.lease, sender.first, sender.end)
+            return await calling.claim(rows, job, sender.lease, most, cursor=sender.cursor)
+
+        messages, claim, _ = self.here.run(step)
+        for one in messages:
+            sender.cursor = one.id + 1
+            sender.claimed[one.id] = claim, one.reference
 
     @precondition(lambda self: self.senders)
-    @rule(which=ANY, fate=st.sampled_from(FATES), twice=st.booleans())
-    def a_sender_goes_on(self, which: int, fate: str, twice: bool) -> None:
-        """Enqueues, claims, calls, and stores the answer, perhaps twice; however long ago it was thought dead."""
+    @rule(which=ANY, fate=st.sampled_from(FATES), twice=st.booleans(), merged=st.booleans())
+    def a_sender_goes_on(self, which: int, fate: str, twice: bool, merged: bool) -> None:
+        """Claims, calls, and appends the answer, perhaps twice; however long ago it was thought dead."""
         sender = self.senders[which % len(self.senders)]
         if not sender.claimed:
-            self.here.run(lambda rows: self._enqueue(rows, sender))
             self._claim(sender, 1)
         if not sender.claimed:
             return
-        id, reference = sender.claimed.popitem()
+        id, (claim, reference) = sender.claimed.popitem()
         outcome = self._call(reference, fate)
         for _ in range(1 + twice):
-            self.here.run(lambda rows: recording.record(rows, sender.lease, [(id, outcome)]))
+            self.here.run(lambda rows: calling.append(rows, sender.lease, claim, [(id, outcome)]))
+        claim.left -= 1
+        if merged:
+            self.here.run(lambda rows: merge(rows, [sender.lease.job_id]))
         if isinstance(outcome, Accepted):
             self.state.reported.add(id)
 
@@ -169,7 +170,7 @@ class Family(RuleBasedStateMachine):
         sender = idle[which % len(idle)]
         if how == "expires":
             self.here.run(lambda rows: recording.expire(rows, sender.lease, sender.first, sender.end))
-        if how == "is put back" or not recording.drain(self.here.raw(), sender.lease, sender.first, sender.end):
+        if how == "is put back" or not recording.drain(sender.lease, sender.first, sender.end).done:
             recording.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
@@ -242,7 +243,14 @@ class Family(RuleBasedStateMachine):
             self.here.close()
             children = Job.objects.filter(parent__isnull=False)
             jobs = (children, Job.objects)
-            for rows in (OpsMessage.objects, *jobs, Resolution.objects, Message.objects, Campaign.objects):
+            for rows in (
+                AnswerBatch.objects,
+                Claim.objects,
+                *jobs,
+                Resolution.objects,
+                Message.objects,
+                Campaign.objects,
+            ):
                 rows.all().delete()
             Minute.objects.all().delete()
 

@@ -7,12 +7,11 @@ things happen, the judge of tests/faults finds nothing, and every life can be br
 
 import asyncio
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 from hypothesis import HealthCheck, settings
@@ -20,16 +19,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from campaigns import audit, delivery_reports, ground_truth
-from campaigns.claiming import claims, limits
+from campaigns.claiming import claims
 from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
-from campaigns.lifecycle import move
-from campaigns.models import Campaign, Job, Message, OpsMessage
+from campaigns.lifecycle import merge, move
+from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message
 from campaigns.operators import actions
 from campaigns.sending import recording
 from sandbox.vendor.books import BookEntry, Books
-from tests import factories
+from tests import calling, factories
 from tests.faults.checker import judge, sums
 from vendors.adapters.reports import Reported
 from vendors.models import Minute
@@ -45,9 +44,14 @@ FATES = ["accepted", "lost", "refused", "not sent", "error", "later"]
 
 @dataclass
 class Sender:
-    """What a sender holds: messages that it claimed, outcomes not stored yet, outcomes stored before."""
+    """What a sender holds: messages that it claimed, outcomes not stored yet, outcomes stored before.
+
+    claims: of all these messages. cursor: where it claims next.
+    """
 
     lease: claims.Lease
+    cursor: int = 0
+    claims: dict[int, Any] = field(default_factory=dict)
     claimed: dict[int, str] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     recorded: dict[int, Outcome] = field(default_factory=dict)
@@ -72,8 +76,8 @@ class Lives(RuleBasedStateMachine):
         self.job.refresh_from_db()
         return str(self.job.status)
 
-    @rule(most=st.integers(0, 2), slices=st.integers(0, RECIPIENTS))
-    def another_sender(self, most: int, slices: int) -> None:
+    @rule(most=st.integers(0, 2))
+    def another_sender(self, most: int) -> None:
         """Claims and has made no call yet. The earlier sender is thought dead; it may only be slow, and is kept."""
         finalizer.recover(self.job.pk, NEVER)
         dispatcher.dispatch_ready()
@@ -82,25 +86,13 @@ class Lives(RuleBasedStateMachine):
         lease = claims.take(self.job.pk, waiting.get().fence)
         if lease and claims.start(lease):
             self.senders.append(Sender(lease))
-            for _ in range(slices):
-                self.enqueue(len(self.senders) - 1)
             self.claim_and_call(len(self.senders) - 1, ["later"] * most, tell=False)
-
-    @precondition(lambda self: self.senders)
-    @rule(which=ANY)
-    def enqueue(self, which: int) -> None:
-        """Enqueues a slice of one message, by a sender that has the job or thinks so."""
-        self.loop.run_until_complete(self._enqueue(self.senders[which % len(self.senders)].lease))
-
-    async def _enqueue(self, lease: claims.Lease) -> None:
-        low = await claims.reached(self.rows, lease, self.job.first_message, self.job.end)
-        await claims.enqueue(self.rows, lease, low, min(low + 1, self.job.end))
 
     @precondition(lambda self: self.senders)
     @rule(which=ANY, fates=st.lists(st.sampled_from(FATES), min_size=1, max_size=2), tell=st.booleans())
     def claim_and_call(self, which: int, fates: list[str], tell: bool) -> None:
         sender = self.senders[which % len(self.senders)]
-        for message in self.loop.run_until_complete(self._claim(sender.lease, len(fates))) if fates else ():
+        for message in self.loop.run_until_complete(self._claim(sender, len(fates))) if fates else ():
             sender.claimed[message.id] = message.reference
             sender.recorded.pop(message.id, None)  # results are stored before a message is claimed again
         for fate in fates:
@@ -108,17 +100,15 @@ class Lives(RuleBasedStateMachine):
         if tell:
             self._record(sender)
 
-    async def _claim(self, lease: claims.Lease, most: int) -> list[claims.ClaimedMessage]:
-        job = self.job
-        context = await limits.read(self.rows, lease, job.vendor_id, job.credential_id)
-        params = {
-            "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id,
-            "limits_version": context.limits_version, "hold": 1.0,
-            "credential": job.credential_id, "generation": context.scope.generation,
-            "adoptions": context.adoptions, "cursor": 0, "end": job.end,
-            "most": most,
-        }  # fmt: skip
-        return await claims.claim(self.rows, params)
+    async def _claim(self, sender: Sender, most: int) -> list[claims.ClaimedMessage]:
+        """Claims forward; from the first message again if all calls are answered."""
+        if sender.idle:
+            sender.cursor = await claims.new_pass(self.rows, sender.lease, self.job.first_message, self.job.end)
+        messages, claim, _ = await calling.claim(self.rows, self.job, sender.lease, most, cursor=sender.cursor)
+        for one in messages:
+            sender.cursor = one.id + 1
+            sender.claims[one.id] = claim
+        return messages
 
     def _call(self, sender: Sender, fate: str) -> None:
         """Its call reaches the vendor now, however long ago it was allowed; or it proves that it never called."""
@@ -151,27 +141,43 @@ class Lives(RuleBasedStateMachine):
 
     def _record(self, sender: Sender) -> None:
         """What it has already stored is stored again with it: the answer to that commit may have been lost."""
+        news = set(sender.outcomes)
         sender.recorded |= sender.outcomes
         sender.outcomes.clear()
-        if sender.recorded:
-            self.loop.run_until_complete(recording.record(self.rows, sender.lease, list(sender.recorded.items())))
+        for message_id, outcome in sender.recorded.items():
+            self.loop.run_until_complete(self._append(sender, message_id, outcome, message_id in news))
+
+    async def _append(self, sender: Sender, message_id: int, outcome: Outcome, new: bool) -> None:
+        claim = sender.claims[message_id]
+        if new:
+            sender.claims[message_id] = replace(claim)
+            claim.left -= 1
+        await calling.append(self.rows, sender.lease, sender.claims[message_id], [(message_id, outcome)])
+
+    @rule(all_of_it=st.booleans())
+    def merge(self, all_of_it: bool) -> None:
+        """By a sender, or by the sweep."""
+        if all_of_it:
+            finalizer.merge_answers(NEVER)
+        else:
+            self.loop.run_until_complete(merge(self.rows, [self.job.pk]))
 
     @precondition(lambda self: any(sender.idle for sender in self.senders))
     @rule(which=ANY, drained=st.booleans())
     def let_go(self, which: int, drained: bool) -> None:
         idle = [sender for sender in self.senders if sender.idle]
         sender = idle[which % len(idle)]
-        if not (drained and recording.drain(raw(), sender.lease, self.job.first_message, self.job.end)):
+        if not (drained and recording.drain(sender.lease, self.job.first_message, self.job.end).done):
             recording.put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
     def the_rest_goes_out(self) -> None:
         """The last sender is quick and sends all that is left."""
-        self.another_sender(0, RECIPIENTS)
+        self.another_sender(0)
         while self._sends_one():
             pass
         if self.senders and self.senders[-1].idle:
-            recording.drain(raw(), self.senders[-1].lease, self.job.first_message, self.job.end)
+            recording.drain(self.senders[-1].lease, self.job.first_message, self.job.end)
 
     def _sends_one(self) -> bool:
         if not self.senders or not self.senders[-1].idle:
@@ -220,7 +226,7 @@ class Lives(RuleBasedStateMachine):
         finally:
             self.loop.run_until_complete(self.rows.close())
             self.loop.close()
-            for table in (OpsMessage, Job, Message, Campaign, Minute):
+            for table in (AnswerBatch, Claim, Job, Message, Campaign, Minute):
                 table.objects.all().delete()
 
     def _to_the_end(self) -> None:
@@ -228,6 +234,7 @@ class Lives(RuleBasedStateMachine):
         for _ in range(10):
             self.finalise(recovered=True)
             if self.now() == "LOGGED":
+                finalizer.merge_answers(NEVER)
                 return
             self.the_rest_goes_out()
         raise AssertionError(f"it comes to no end: {self.now()}")
@@ -235,11 +242,6 @@ class Lives(RuleBasedStateMachine):
 
 def broken() -> list[Any]:
     return [check for check in audit.run() if not check.ok and check.promise in ("P1", "P3", "P7")]
-
-
-def raw() -> Any:
-    connection.ensure_connection()
-    return connection.connection
 
 
 def test_whatever_happens_in_whatever_order_every_promise_is_kept() -> None:
