@@ -11,12 +11,12 @@ ACCEPTED, REFUSED, NOT_SENT, IN_DOUBT = "a", "r", "n", "d"
 WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = ANY(%(jobs)s))"
 
 # Acceptance always wins. Any other answer counts only for the call that it belongs to: its claim is of the job's
-# present sender and the message has no end yet (`called`), or the message is in doubt because of that very call
+# present sender, and the message has no end yet (`called`); or the message is in doubt because of that very call
 # (`late`). A message that the vendor puts off again waits for as long as it has waited since the first time, from a
 # minute to an hour, and up to half as long more, so that not all come back at once. What was certainly not called
-# leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call of it. Answers for a job that
-# is LOGGED are left for `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its key; with = the
-# planner may read all of a table.
+# leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call of it. Answers for a LOGGED job
+# are left for `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its key; with = the planner may read a
+# whole table.
 WRITE = """
         dequeued_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.dequeued_at, a.called_at) END,
         sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.sent_at, a.called_at) END,
@@ -35,22 +35,23 @@ WITH job AS (
 ), gone AS (
     DELETE FROM campaigns_answerbatch WHERE job_id = ANY(ARRAY(SELECT id FROM job)) RETURNING *
 ), answer AS (
-    SELECT a.id, a.kind, a.code, a.note, a.wait, coalesce(a.units, 1) AS units, g.id AS batch, g.job_id, g.claim_id,
-        g.at, g.called_at, c.id IS NOT NULL AS known, coalesce(c.fence = j.fence, false) AS present
-    FROM gone g JOIN job j ON j.id = g.job_id LEFT JOIN campaigns_claim c ON c.id = ANY(ARRAY[g.claim_id]),
+    SELECT a.id, a.kind, a.code, a.note, a.wait, coalesce(a.units, 1) AS units, g.id AS batch, g.job_id, g.at,
+        g.called_at, c.id AS claim, coalesce(c.fence = j.fence, false) AS present
+    FROM gone g JOIN job j ON j.id = g.job_id
+        LEFT JOIN campaigns_claim c ON c.id = ANY(ARRAY[g.claim_id]) AND c.at = g.called_at,
         unnest(g.messages, string_to_array(g.kinds, NULL), g.codes, g.notes, g.waits, g.units)
             AS a(id, kind, code, note, wait, units)
-), called AS (
-    UPDATE campaigns_message m SET {WRITE}
-    FROM answer a WHERE m.id = ANY(ARRAY[a.id]) AND a.present AND m.dequeued_at IS NULL
-        AND (a.kind <> 'n' OR a.wait > 0)
-    RETURNING a.job_id, a.at, a.kind, a.units, false AS late, false AS doubted, NULL AS error_code
 ), strange AS (
     SELECT DISTINCT ON (a.id) a.*, m.in_doubt_at IS NOT NULL AS doubted, m.error_code
     FROM answer a JOIN campaigns_message m ON m.id = ANY(ARRAY[a.id])
     WHERE NOT a.present AND m.message_id IS NULL
-        AND (a.kind = 'a' OR a.known AND m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at)
+        AND (a.kind = 'a' OR a.claim IS NOT NULL AND m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at)
     ORDER BY a.id, a.kind = 'a' DESC, a.batch DESC
+), called AS (
+    UPDATE campaigns_message m SET {WRITE}
+    FROM answer a WHERE m.id = ANY(ARRAY[a.id]) AND a.present AND m.dequeued_at IS NULL
+        AND (a.kind <> 'n' OR a.wait > 0) AND a.id <> ALL(ARRAY(SELECT id FROM strange))
+    RETURNING a.job_id, a.at, a.kind, a.units, false AS late, false AS doubted, NULL AS error_code
 ), late AS (
     UPDATE campaigns_message m SET {WRITE}
     FROM strange a WHERE m.id = ANY(ARRAY[a.id])
@@ -84,15 +85,16 @@ WITH job AS (
         refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
         units = was.units + excluded.units
 ), closed AS (
-    DELETE FROM campaigns_claim WHERE id = ANY(ARRAY(SELECT claim_id FROM gone WHERE last))
+    DELETE FROM campaigns_claim c USING gone g
+    WHERE g.last AND c.id = ANY(ARRAY[g.claim_id]) AND c.at = g.called_at
 ), uncalled AS (
-    UPDATE campaigns_claim c SET messages = ARRAY(
-            SELECT u.id FROM unnest(c.messages) WITH ORDINALITY AS u(id, nr) WHERE u.id <> ALL(n.ids) ORDER BY u.nr),
-        units = CASE WHEN c.units IS NOT NULL THEN ARRAY(
-            SELECT u.units FROM unnest(c.messages, c.units) WITH ORDINALITY AS u(id, units, nr)
-            WHERE u.id <> ALL(n.ids) ORDER BY u.nr) END
-    FROM (SELECT claim_id, array_agg(id) AS ids FROM answer WHERE kind = 'n' AND known GROUP BY 1) n
-    WHERE c.id = n.claim_id AND NOT EXISTS (SELECT FROM gone WHERE gone.claim_id = c.id AND last)
+    UPDATE campaigns_claim c SET (messages, units) = (
+        SELECT coalesce(array_agg(u.id), '{{}}'),
+            CASE WHEN c.units IS NOT NULL THEN coalesce(array_agg(u.units), '{{}}') END
+        FROM unnest(c.messages, c.units) AS u(id, units) WHERE u.id <> ALL(n.ids)
+    )
+    FROM (SELECT claim, array_agg(id) AS ids FROM answer WHERE kind = 'n' GROUP BY claim) n
+    WHERE c.id = ANY(ARRAY[n.claim]) AND c.id <> ALL(ARRAY(SELECT claim_id FROM gone WHERE last))
 )
 SELECT FROM gone LIMIT 1
 """
