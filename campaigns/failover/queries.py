@@ -31,7 +31,7 @@ WITH picked AS ({picked}), doubted AS (
     RETURNING m.id, m.campaign_id, picked.error
 ), counted AS (
     UPDATE campaigns_job j SET in_doubt = j.in_doubt + s.doubts, refused = greatest(0, j.refused - s.refused),
-        expired = greatest(0, j.expired - s.expired)
+        expired = greatest(0, j.expired - s.expired), learned = j.learned + 1
     FROM (
         SELECT k.id, count(*) AS doubts, count(*) FILTER (WHERE d.error <> 'expired') AS refused,
             count(*) FILTER (WHERE d.error = 'expired') AS expired
