@@ -74,7 +74,7 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
     for results in of_claims.values():
         claim = results[0].call.claim
         codes, notes, waits = zip(*[_columns(result.outcome) for result in results], strict=True)
-        units = [max(1, len(result.call.permits)) for result in results]
+        units = [len(result.call.permits) for result in results]
         yield {
             "job": answers.lease.job_id,
             "fence": answers.lease.fence,
