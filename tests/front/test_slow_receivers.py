@@ -12,8 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns.models import Session, Webhook, WebhookCall
-from campaigns.notifications import notify_webhooks
-from campaigns.tasks import sweep_sessions
+from campaigns.tasks import notify_webhooks, sweep_sessions
 from campaigns.webhooks import delivery, events
 from campaigns.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, DueCall, share
 from tests.campaigns.rows import accepted
