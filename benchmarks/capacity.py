@@ -48,7 +48,7 @@ def one_job(messages: int) -> dict[str, float]:
     """What a message costs from the notification until it is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.notifications import notify_vendors
+    from campaigns.tasks import notify_vendors
 
     def deliver(size: int) -> None:
         job = recipients.job(size, made)

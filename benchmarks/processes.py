@@ -65,7 +65,7 @@ def spent(vendor: sandbox.Sandbox, at: Installation) -> dict[str, float]:
 def deliver(size: int, of: "Credential") -> None:
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.notifications import notify_vendors
+    from campaigns.tasks import notify_vendors
 
     job = recipients.job(size, of)
     dispatcher.dispatch_ready([job.pk])

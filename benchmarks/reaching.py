@@ -27,7 +27,7 @@ def ideal(jobs: int) -> float:
 def seconds(jobs: int, casters: int) -> float:
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.notifications import notify_vendors
+    from campaigns.tasks import notify_vendors
     from tests import factories
 
     with sandbox.running() as vendor:

@@ -37,7 +37,7 @@ def seconds_for(vendor: sandbox.Sandbox, messages: int) -> float:
 def begin(job: "Job", url: str) -> float:
     """Points its vendor there, opens it and notifies its queue; Unix seconds of the notification."""
     from campaigns.dispatch import dispatcher
-    from campaigns.notifications import notify_vendors
+    from campaigns.tasks import notify_vendors
 
     job.vendor.settings["url"] = url
     job.vendor.paused = False
@@ -112,7 +112,7 @@ def send(jobs: "list[Job]") -> None:
     """Until all are logged."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.notifications import notify_vendors
+    from campaigns.tasks import notify_vendors
 
     dispatcher.dispatch_ready([job.pk for job in jobs])
     with Installation().workers(PROCESSES):

@@ -49,7 +49,7 @@ def deliver_all(of: "Credential", messages: int) -> None:
     """One campaign, from the notification until the last message is in the ground truth."""
     from campaigns.dispatch import dispatcher
     from campaigns.models import Job
-    from campaigns.notifications import notify_vendors
+    from campaigns.tasks import notify_vendors
 
     job = recipients.job(messages, of)
     dispatcher.dispatch_ready([job.pk])

@@ -13,10 +13,10 @@ WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id
 # Acceptance always wins. Any other answer counts only for the call that it belongs to: its claim is of the job's
 # present sender, and the message has no end yet (`called`); or the message is in doubt because of that very call
 # (`late`). A message that the vendor puts off again waits for as long as it has waited since the first time, from a
-# minute to an hour, and up to half as long more, so that not all come back at once. What was certainly not called leaves
-# its claim (`uncalled`): it is not in doubt if the sender is lost in another call. Answers for a LOGGED job are left for
-# `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its key; with = the planner may read all of
-# a table.
+# minute to an hour, and up to half as long more, so that not all come back at once. What was certainly not called
+# leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call. Answers for a LOGGED job are
+# left for `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its key; with = the planner may
+# read all of a table.
 WRITE = """
         dequeued_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.dequeued_at, a.called_at) END,
         sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.sent_at, a.called_at) END,

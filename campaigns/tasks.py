@@ -1,7 +1,7 @@
-"""Celery's tasks. Every task takes ids only; the rows decide what it does, so a message may be lost, doubled or late.
+"""Celery's tasks, and the notifications that start them. Every task takes ids only; the rows decide what it does.
 
-The command packets of document 000, on the vendor's queue, are `cast` (something waits for this vendor: one for all its
-jobs) and `send_job` (one for each job that a mailcaster has taken).
+So a notification may be lost, doubled or late. The command packets of document 000, on the vendor's queue, are `cast`
+(something waits for this vendor: one for all its jobs) and `send_job` (one for each job that a mailcaster has taken).
 """
 
 import gc
@@ -11,7 +11,8 @@ import resource
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from inspect import signature
 from typing import Any
 from uuid import UUID
 
@@ -20,21 +21,23 @@ from celery import chord, concurrency, shared_task, signals
 from celery.concurrency.thread import TaskPool as ThreadPool
 from django.conf import settings
 from django.utils import timezone
+from kombu.exceptions import OperationalError
 
 from campaigns import audit as promises
 from campaigns import failpoints, sending
 from campaigns.casting import mailcaster
 from campaigns.dispatch import dispatcher, nightly
+from campaigns.dispatch.dispatcher import notify_vendors, shown
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
 from campaigns.models import Job
-from campaigns.notifications import notify_session, notify_vendors, notify_webhooks, shown
 from campaigns.results import writer
 from campaigns.webhooks import delivery
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
+WEBHOOKS = "webhooks"  # a queue of its own, so that dead receivers do not delay mail
 SOON = timedelta(minutes=1)  # the sweep notifies of what falls due later than this
 
 # Made before the pool forks, so the worker's children see it. Without a lock: a process that is killed while it reads
@@ -134,9 +137,9 @@ def finish_parent(parent_id: int) -> None:
 
 
 def announce(job_ids: Iterable[int]) -> None:
-    """Notifies of the sessions of these jobs whose results can be written; the sweep does so again."""
+    """Notifies that results of these jobs' sessions can be written (document 002); the sweep does so again."""
     for session_id in finalizer.sessions_to_write(job_ids):
-        notify_session(str(session_id))
+        _notify(consume_session, str(session_id))
 
 
 @shared_task
@@ -144,6 +147,15 @@ def consume_session(session_id: str) -> None:
     """Writes a session's result. Acknowledged once it is written, or dropped after a few tries."""
     if writer.write_result(UUID(session_id)):
         notify_webhooks()
+
+
+def notify_webhooks(eta: datetime | None = None) -> None:
+    """Notifies that webhook calls are due; the sweep does so again."""
+    when: dict[str, Any] = {"eta": eta} if eta else {"expires": 60}
+    try:
+        deliver_webhooks.apply_async(queue=WEBHOOKS, **when, **shown("webhooks"))
+    except OperationalError as error:
+        log.warning("queue %s: the broker cannot be reached, the sweep will notify again: %s", WEBHOOKS, error)
 
 
 @shared_task
@@ -159,11 +171,19 @@ def deliver_webhooks() -> None:
 def sweep_sessions() -> None:
     """Finds results that were not written and events that were not posted."""
     for session_id in writer.left_behind():
-        notify_session(str(session_id), expires=60)
+        _notify(consume_session, str(session_id), expires=60)
     delivery.give_up()
     due = delivery.next_due()
     if due and due <= timezone.now():
         notify_webhooks()
+
+
+def _notify(task: Any, argument: Any, **options: Any) -> None:
+    name = next(iter(signature(task.run).parameters))
+    try:
+        task.apply_async((argument,), **shown(f"{name}={argument}"), **options)
+    except OperationalError as error:
+        log.warning("%s %s: the broker cannot be reached, the sweep will notify again: %s", task.name, argument, error)
 
 
 @shared_task
@@ -200,6 +220,14 @@ def sweep() -> None:
 def settle_doubts() -> None:
     """Asks the vendors about messages in doubt."""
     reconciler.reconcile()
+
+
+def reconcile_soon() -> None:
+    """Starts settle_doubts now; beat does so from time to time anyway."""
+    try:
+        settle_doubts.delay()
+    except OperationalError as error:
+        log.warning("the broker cannot be reached, beat will ask about doubts: %s", error)
 
 
 @shared_task

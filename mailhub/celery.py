@@ -8,6 +8,8 @@ from celery import Celery
 from celery.signals import beat_init, celeryd_init, setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
+# Django's checks would load every page and template into each worker. Ours are asked below.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 app = Celery(
     "mailhub",

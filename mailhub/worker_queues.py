@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
-from campaigns.notifications import WEBHOOKS
+from campaigns.tasks import WEBHOOKS
 from vendors import redis_clients
 from vendors.models import Vendor
 

@@ -2,23 +2,32 @@
 
 A job becomes DISPATCHED, or P_QUEUED if it is to be cut. This module dispatches nightly jobs on demand and jobs whose
 time has come; the nightly run is in nightly.py. Jobs of a paused vendor are dispatched too: they wait on its queue.
+
+Whoever dispatches notifies their vendors then. That names Celery's tasks (campaigns/tasks.py) as texts, so commands and
+pages load nothing of what only workers do.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from textwrap import shorten
+from typing import Any, Self
 
+from celery import current_app
 from django.db import transaction
 from django.db.models import Count, F, Max, Q, QuerySet
 from django.utils import timezone
+from kombu.exceptions import OperationalError
 
 from campaigns import failpoints
 from campaigns.lifecycle import Status, hold, move
 from campaigns.models import DispatchRun, Job
 from vendors.models import Vendor
 
+log = logging.getLogger(__name__)
 BATCH = 1000
+MOST_SHOWN = 200  # characters of a task's arguments in its headers, which RabbitMQ bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +120,31 @@ def _rendered(jobs: "QuerySet[Job] | None") -> "QuerySet[Job]":
 def _all(waiting: "QuerySet[Job]", now: datetime, batch: int) -> Dispatched:
     vendors = Vendor.objects.filter(pk__in=waiting.order_by().values("vendor"))
     return sum((done for one in vendors for done in in_batches(waiting, one, now, batch)), start=Dispatched())
+
+
+def notify_vendors(vendor_ids: Iterable[int], **options: Any) -> None:
+    """Wakes the mailcasters of these vendors. If the broker is away that is no error: the sweep notifies again."""
+    for vendor in Vendor.objects.filter(pk__in=set(vendor_ids)):
+        notify_queue(vendor.pk, vendor.queue, **options)
+
+
+def notify_queue(vendor_id: int, queue: str, **options: Any) -> None:
+    """The same for one vendor, without reading its row."""
+    _notify("cast", vendor_id, queue, queue=queue, **options)
+
+
+def dispatch_later(job_id: int, at: datetime) -> None:
+    """Notifies of a READY job at that time; the waiter keeps what is far off (document 004)."""
+    _notify("dispatch_one", job_id, f"job_id={job_id}", eta=at)
+
+
+def shown(text: str) -> dict[str, Any]:
+    """The text that Flower shows instead of bare ids."""
+    return {"argsrepr": f"({shorten(text, MOST_SHOWN)})"}
+
+
+def _notify(task: str, id: int, text: str, **options: Any) -> None:
+    try:
+        current_app.send_task(f"campaigns.tasks.{task}", (id,), ignore_result=True, **shown(text), **options)
+    except OperationalError as error:
+        log.warning("%s (%s): the broker cannot be reached, the sweep will notify again: %s", task, text, error)

@@ -23,12 +23,12 @@ AddBar = Callable[[str, int], Bar]
 
 
 @contextmanager
-def bars(*, worth: bool = True) -> Iterator[AddBar]:
+def bars() -> Iterator[AddBar]:
     """Yields what adds a bar, by its label and total; call the bar with how much is done.
 
-    On standard error, and only if that is a terminal; they are gone in the end. worth: it takes long enough to be seen.
+    On standard error, and only if that is a terminal; they are gone in the end.
     """
-    if not worth or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         yield lambda label, total: lambda done: None
         return
     # Here, because loading it takes longer than storing a short list does.

@@ -19,7 +19,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.doubts import resolve
 from campaigns.lifecycle import MOVES, Status, move
 from campaigns.models import Job, Message, Resolution
-from campaigns.notifications import notify_vendors, reconcile_soon
+from campaigns.tasks import reconcile_soon
 from vendors import history
 from vendors.history import Actor
 
@@ -164,7 +164,7 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
         return JobDecision(job_id, Verdict.BUSY, f"job {job_id} waits for its time to be sent")
-    transaction.on_commit(lambda: notify_vendors(gone.vendors))
+    transaction.on_commit(lambda: dispatcher.notify_vendors(gone.vendors))
     return _recorded(JobDecision(job_id, Verdict.DONE, f"job {job_id} dispatched", job.size), by, reason)
 
 
@@ -215,4 +215,4 @@ def _send_on(job_ids: Iterable[int]) -> None:
     jobs = list(job_ids)
     dispatcher.dispatch_ready(jobs)
     vendors = list(Job.objects.filter(pk__in=jobs).values_list("vendor_id", flat=True).distinct())
-    transaction.on_commit(lambda: notify_vendors(vendors))
+    transaction.on_commit(lambda: dispatcher.notify_vendors(vendors))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import psycopg
 from django.conf import settings
 
+from campaigns.dispatch.dispatcher import dispatch_later
 from campaigns.intake import requests as accepting
 from campaigns.intake.requests import Request, Stored
 from campaigns.models import Session
-from campaigns.notifications import dispatch_later
 from mailhub.front import notifier, rate_limits
 from mailhub.front.batcher import Batcher
 from mailhub.front.forecasts import Forecast, forecasts

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Router, Status
 
-from campaigns import delivery_reports, notifications
+from campaigns import delivery_reports, tasks
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid, located
@@ -80,7 +80,7 @@ def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     vendor_id, reported = _reported(request, vendor)
     taken = delivery_reports.take(vendor_id, reported)
     if taken.calls:
-        notifications.notify_webhooks()
+        tasks.notify_webhooks()
     return Status(202, ReceiptsOut(changed=taken.changed, unknown=list(taken.unknown)))
 
 

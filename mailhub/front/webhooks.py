@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 from ninja.responses import NinjaJSONEncoder
 
-from campaigns import notifications
+from campaigns import tasks
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
 from mailhub.front import request_bodies
@@ -139,7 +139,7 @@ def redeliver(request: HttpRequest, webhook_id: str, event_id: str) -> Status[di
         raise Problem("not-found", "This webhook has no such event.")
     if not events.again(call.pk):
         raise Problem("state-conflict", f"The webhook is switched off: {hook.disabled_reason}")
-    notifications.notify_webhooks()
+    tasks.notify_webhooks()
     return Status(202, _call(WebhookCall.objects.filter(pk=call.pk).first() or call))
 
 

@@ -20,7 +20,7 @@ from campaigns import audit
 from campaigns.failover import guard
 from campaigns.forecast import obstacles, queues, streams
 from campaigns.forecast.queues import VendorQueue
-from campaigns.notifications import WEBHOOKS
+from campaigns.tasks import WEBHOOKS
 from mailhub.monitoring import probes
 from mailhub.operations import dashboard
 from vendors import redis_clients

@@ -14,9 +14,8 @@ from django.utils import timezone
 from campaigns import decisions
 from campaigns.casting import mailcaster
 from campaigns.models import DispatchRun
-from campaigns.notifications import notify_vendors
 from campaigns.operators import actions
-from campaigns.tasks import send_job, settle_doubts
+from campaigns.tasks import notify_vendors, send_job, settle_doubts
 from sandbox.demo import setup
 from sandbox.demo.processes import Broken, Processes
 from sandbox.demo.snapshot import Facts, JobView, look

@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,6 +17,8 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 STOPS = 200  # of the tab key on one page
 PATIENCE = 120_000  # milliseconds; a loaded machine takes its time
 expect.set_options(timeout=PATIENCE)
+WIDTHS = pytest.mark.parametrize("width", [1280, 390])
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 FLAGS = ["--no-sandbox", "--lang=en-US", "--disable-dev-shm-usage", "--disable-gpu"]
 
 
@@ -101,9 +104,15 @@ class Browsing:
             self.page.keyboard.press("ArrowDown")
         raise AssertionError(f"the arrow keys do not reach {wanted}")
 
-    def overflows(self) -> bool:
-        """Is the page wider than its window?"""
-        return bool(self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"))
+    def resize(self, width: int) -> None:
+        self.page.set_viewport_size({"width": width, "height": 900})
+
+    def fits(self, name: str) -> None:
+        """In light and in dark: a screenshot, and the page is not wider than its window."""
+        for theme in THEMES:
+            self.page.emulate_media(color_scheme=theme)
+            self.screenshot(f"{name}-{self.page.evaluate('window.innerWidth')}-{theme}")
+            assert not self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"), (name, theme)
 
 
 @pytest.fixture

@@ -36,20 +36,11 @@ def whole(page: Page) -> None:
     expect(page.locator("input[name=username]")).to_have_count(0)
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "width", "theme"),
-    [
-        (OPERATIONS, "operations", 1280, "light"),
-        (OPERATIONS, "operations", 390, "dark"),
-        (JOBS, "jobs", 1280, "dark"),
-        (JOBS, "jobs", 390, "light"),
-    ],
-)
+@pytest.mark.parametrize(("path", "width", "other"), [(OPERATIONS, 1280, 390), (JOBS, 390, 1280)])
 def test_a_page_whose_session_has_ended_is_frozen_and_goes_on_after_a_log_in(
-    window: Browsing, job: Job, path: str, name: str, width: int, theme: str
+    window: Browsing, job: Job, path: str, width: int, other: int
 ) -> None:
-    window.page.set_viewport_size({"width": width, "height": 900})
-    window.page.emulate_media(color_scheme=theme)
+    window.resize(width)
     page = window.open(path)
     expect(page.locator("td, th").get_by_text("amazingmail").first).to_be_visible()
     cookies = page.context.cookies()
@@ -59,8 +50,9 @@ def test_a_page_whose_session_has_ended_is_frozen_and_goes_on_after_a_log_in(
     expect(layer).to_contain_text(SINCE)
     expect(layer.get_by_role("link", name="Log in again")).to_be_focused()
     whole(page)
-    window.screenshot(f"logged-out-{name}-{width}-{theme}")
-    assert not window.overflows()
+    window.fits("logged-out")
+    window.resize(other)
+    window.fits("logged-out-and-resized")
     page.context.add_cookies([{key: one[key] for key in ("name", "value", "domain", "path")} for one in cookies])  # type: ignore[misc, literal-required]
     expect(layer).to_have_count(0)
     whole(page)
@@ -77,12 +69,8 @@ def test_the_link_leads_to_the_log_in_and_back_to_the_page(window: Browsing, job
     assert opened.value.url.endswith("/admin/login/?next=%2Fadmin%2Fcampaigns%2Fjob%2F%3Fstatus%3DDispatched")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (390, "light")])
-def test_a_server_that_is_away_is_told_and_noticed_when_it_is_back(
-    window: Browsing, job: Job, width: int, theme: str
-) -> None:
-    window.page.set_viewport_size({"width": width, "height": 900})
-    window.page.emulate_media(color_scheme=theme)
+def test_a_server_that_is_away_is_told_and_noticed_when_it_is_back(window: Browsing, job: Job) -> None:
+    window.resize(390)
     page = window.open(OPERATIONS)
     card = page.locator(".card", has_text="Needs attention").locator("b")
     expect(card).to_have_text("0")
@@ -91,7 +79,7 @@ def test_a_server_that_is_away_is_told_and_noticed_when_it_is_back(
     expect(layer).to_contain_text("The server does not answer")
     expect(layer).to_contain_text(SINCE)
     whole(page)
-    window.screenshot(f"away-{width}-{theme}")
+    window.fits("away")
     logged(1, [in_doubt()])
     page.context.set_offline(False)
     expect(layer).to_have_count(0)

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from campaigns.models import Job, Resolution
 from tests import factories
-from tests.browser.conftest import Browsing
+from tests.browser.conftest import WIDTHS, Browsing
 from tests.campaigns.rows import accepted, family, in_doubt, logged, refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,16 +33,14 @@ def night() -> None:
 
 
 class TestLookingUp:
-    @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
-    def test_the_list_fits_its_window(self, window: Browsing, night: None, width: int, theme: str) -> None:
-        window.page.set_viewport_size({"width": width, "height": 900})
-        window.page.emulate_media(color_scheme=theme)
+    @WIDTHS
+    def test_the_list_fits_its_window(self, window: Browsing, night: None, width: int) -> None:
+        window.resize(width)
         page = window.open(JOBS)
         expect(page.locator("tr.job")).to_have_count(7)
         page.get_by_text("3 parts of job").click()
         expect(page.locator(".cut a")).to_have_count(3)
-        window.screenshot(f"jobs-{width}-{theme}")
-        assert not window.overflows()
+        window.fits("jobs")
 
     def test_the_three_look_ups_with_a_custom_range(self, window: Browsing, night: None) -> None:
         page = window.open(JOBS)
@@ -108,30 +106,25 @@ class TestDeciding:
         page.get_by_role("button", name="Send the rest again: 1 job").click()
         expect(page.get_by_text(f"job {job.pk} sends 2 messages")).to_be_visible()
 
-    @pytest.mark.parametrize("theme", ["light", "dark"])
-    def test_the_doubts_of_a_job_are_settled_together(self, window: Browsing, night: None, theme: str) -> None:
-        window.page.emulate_media(color_scheme=theme)
+    def test_the_doubts_of_a_job_are_settled_together(self, window: Browsing, night: None) -> None:
         job = Job.objects.get(status="LOGGED", parent=None)
         page = window.open(f"{JOBS}{job.pk}/change/")
-        window.screenshot(f"job-{theme}")
-        assert not window.overflows()
+        window.fits("job")
         page.get_by_role("button", name="Send again those in doubt").click()
         numbers = page.locator(".numbers")
         expect(numbers).to_contain_text("1 message in doubt will be sent again.")
         expect(numbers).to_contain_text("5 were already sent and are left alone, as are 2 refused.")
-        window.screenshot(f"resend-confirm-{theme}")
-        assert not window.overflows()
+        window.fits("resend-confirm")
         page.get_by_label("Reason").fill("they have never seen it")
         page.get_by_role("button", name="Send again those in doubt: 1 job").click()
         expect(page.get_by_text(f"job {job.pk}: 1 message in doubt settled as send again")).to_be_visible()
         assert Resolution.objects.get().decided_by == "ann"
 
-    @pytest.mark.parametrize("width", [1280, 390])
+    @WIDTHS
     def test_a_doubt_is_settled_after_a_warning(self, window: Browsing, night: None, width: int) -> None:
-        window.page.set_viewport_size({"width": width, "height": 900})
+        window.resize(width)
         page = window.open("/admin/campaigns/message/attention/")
-        window.screenshot(f"attention-{width}")
-        assert not window.overflows()
+        window.fits("attention")
         page.locator(".pick").first.check()
         page.get_by_role("button", name="It was sent").click()
         expect(page.locator(".numbers")).to_contain_text("are never sent again")

@@ -9,12 +9,11 @@ from playwright.sync_api import expect
 
 from campaigns.models import Store
 from tests import factories
-from tests.browser.conftest import Browsing
+from tests.browser.conftest import WIDTHS, Browsing
 from tests.campaigns.rows import in_doubt, logged
 from vendors.models import Minute, RateLimit, Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
-WINDOWS = pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
 
 
 @pytest.fixture
@@ -34,18 +33,16 @@ def evening() -> Vendor:
     return vendor
 
 
-@WINDOWS
-def test_the_operations_page_fits_its_window(window: Browsing, evening: Vendor, width: int, theme: str) -> None:
-    window.page.set_viewport_size({"width": width, "height": 900})
-    window.page.emulate_media(color_scheme=theme)
+@WIDTHS
+def test_the_operations_page_fits_its_window(window: Browsing, evening: Vendor, width: int) -> None:
+    window.resize(width)
     page = window.open("/admin/")
     expect(page.locator(".canvas canvas")).to_be_visible()
     expect(page.get_by_text("no worker reads")).to_be_visible()
     expect(page.get_by_role("cell", name="(3 h").first).to_be_visible()
     page.get_by_role("button", name="Ask all rows now").click()
     expect(page.locator("#audit .badge").first).to_be_visible()
-    window.screenshot(f"operations-{width}-{theme}")
-    assert not window.overflows()
+    window.fits("operations")
 
 
 def test_the_numbers_follow_without_a_reload(window: Browsing, evening: Vendor) -> None:
@@ -56,18 +53,16 @@ def test_the_numbers_follow_without_a_reload(window: Browsing, evening: Vendor) 
     expect(card).to_have_text("2")
 
 
-@WINDOWS
-def test_a_limit_is_edited_live_with_its_forecast(window: Browsing, evening: Vendor, width: int, theme: str) -> None:
-    window.page.set_viewport_size({"width": width, "height": 900})
-    window.page.emulate_media(color_scheme=theme)
+@WIDTHS
+def test_a_limit_is_edited_live_with_its_forecast(window: Browsing, evening: Vendor, width: int) -> None:
+    window.resize(width)
     page = window.open(f"/admin/vendors/vendor/{evening.pk}/change/")
     expect(page.locator(".cells i")).to_have_count(5)
     units = page.locator("#id_limits-0-units")
     units.fill("10")
     expect(page.locator("#forecast")).to_contain_text("waiting:")
     expect(page.locator("#forecast")).to_contain_text("(1 h")
-    window.screenshot(f"vendor-{width}-{theme}")
-    assert not window.overflows()
+    window.fits("vendor")
     assert RateLimit.objects.get(vendor=evening).units == 5
 
 
@@ -86,12 +81,11 @@ def test_a_saved_limit_is_in_force_and_on_record(window: Browsing, evening: Vend
     assert LogEntry.objects.count() == 2
 
 
-@WINDOWS
+@WIDTHS
 def test_a_store_that_was_taken_over_is_seen_at_once_and_recovered_on_its_page(
-    window: Browsing, evening: Vendor, width: int, theme: str
+    window: Browsing, evening: Vendor, width: int
 ) -> None:
-    window.page.set_viewport_size({"width": width, "height": 900})
-    window.page.emulate_media(color_scheme=theme)
+    window.resize(width)
     page = window.open("/admin/")
     expect(page.locator("#pulse")).to_be_visible()
     Store.objects.update(timeline="000000AA", noticed_at=timezone.now())
@@ -99,20 +93,16 @@ def test_a_store_that_was_taken_over_is_seen_at_once_and_recovered_on_its_page(
     row = page.locator("table.vendors tr", has_text="amazingmail")
     expect(row).to_contain_text("no end: the store was taken over")
     expect(row.locator(".badge.bad")).to_contain_text("halted: the store was taken over")
-    window.screenshot(f"taken-over-{width}-{theme}")
-    assert not window.overflows()
+    window.fits("taken-over")
     page = window.open("/admin/campaigns/job/")
     expect(page.get_by_text("First seen on")).to_be_visible()
-    window.screenshot(f"taken-over-jobs-{width}-{theme}")
-    assert not window.overflows()
+    window.fits("taken-over-jobs")
     page.get_by_role("link", name="See what may be missing").click()
     expect(page.get_by_text("The record of calls is not complete")).to_be_visible()
-    window.screenshot(f"recover-{width}-{theme}")
-    assert not window.overflows()
+    window.fits("recover")
     page.get_by_label("Reason").fill("the primary's disk died")
     page.get_by_role("button", name="in doubt and call again").click()
     expect(page.get_by_text("Reason: the primary's disk died")).to_be_visible()
-    window.screenshot(f"recovered-{width}-{theme}")
-    assert not window.overflows()
+    window.fits("recovered")
     window.open("/admin/campaigns/job/")
     expect(page.get_by_text("Nothing is called")).to_have_count(0)

@@ -236,5 +236,5 @@ def test_one_letter_waits_for_no_module_that_only_workers_pages_or_terminals_nee
     done = manage("-", *now, stdin=GOOD.encode(), PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0, done.stderr
     loaded = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
-    assert "campaigns.notifications" in loaded
+    assert "campaigns.dispatch.dispatcher" in loaded
     assert not loaded & {"campaigns.tasks", "campaigns.sending", "mailhub.urls", "campaigns.admin", "rich"}

@@ -4,7 +4,7 @@ import pytest
 from django.db.models import Sum
 
 from campaigns.models import AnswerBatch, Claim, Job
-from campaigns.notifications import notify_vendors
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.programs import sweeping, wait_until, worker
 from vendors.models import Minute

@@ -14,7 +14,7 @@ from campaigns.finishing import sweep as sweeper
 from campaigns.forecast import streams
 from campaigns.forecast.streams import VendorStreams
 from campaigns.models import Job, Store
-from campaigns.notifications import notify_vendors
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.rows import family, logged
 from tests.waiting import wait_until

@@ -10,8 +10,8 @@ from redis import RedisError
 from campaigns.dispatch import dispatcher
 from campaigns.lifecycle import DONE
 from campaigns.models import Job, Message
-from campaigns.notifications import notify_vendors
 from campaigns.operators import actions
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.sandbox import Sandbox
 from vendors.models import Vendor

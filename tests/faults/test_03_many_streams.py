@@ -14,8 +14,8 @@ from django.db import connection
 
 from campaigns.finishing import finalizer
 from campaigns.models import Job
-from campaigns.notifications import notify_vendors
 from campaigns.sending import Sender
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

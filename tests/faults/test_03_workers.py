@@ -14,8 +14,7 @@ from django.db.models.functions import Now
 
 from campaigns import sending as sender
 from campaigns.models import Job
-from campaigns.notifications import notify_vendors
-from campaigns.tasks import sweep
+from campaigns.tasks import notify_vendors, sweep
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

@@ -17,7 +17,7 @@ from redis import Redis
 
 from campaigns import tasks
 from campaigns.models import Job
-from campaigns.notifications import notify_vendors
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums

@@ -9,7 +9,7 @@ from django.utils import timezone
 from campaigns import audit
 from campaigns.dispatch import dispatcher
 from campaigns.models import Job, Message
-from campaigns.notifications import notify_vendors
+from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.rows import messages
 from tests.programs import sweeping, wait_until, worker

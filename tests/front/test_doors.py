@@ -58,34 +58,26 @@ def messages(program, length, **more):
     return head("POST", "/api/v1/messages", Content_Length=length, **headers)
 
 
-def test_500_bodies_that_do_not_come_hold_up_nobody_and_are_ended(both, connections):
+def test_500_bodies_500_heads_and_500_requests_that_do_not_come_hold_up_nobody_and_are_ended(both, connections):
     program = Program()
-    slow = begin(connections, both.web, log_in(both)) + begin(connections, both.api, messages(program, 60_000) + b"{")
+    bodies = begin(connections, both.web, log_in(both)) + begin(connections, both.api, messages(program, 60_000) + b"{")
+    heads = [*begin(connections, both.web, b"GET / HTTP/1.1\r\nHost: l"), *begin(connections, both.web, b"")]
+    heads += [*begin(connections, both.api, b"GET /api/ HTTP/1.1\r\n"), *begin(connections, both.api, b"")]
+    (drips,) = begin(connections, both.api, messages(program, 5_000_000) + b"{", 1)
+    slow = [*bodies, *heads, drips]
     others_are_served(both, program)
     assert unanswered(slow) == len(slow), "all of them were open all the while"
-    assert {read(connection)[0] for connection in slow} == {408}
-    others_are_served(both, program)
-
-
-def test_a_body_that_drips_is_ended_as_one_that_does_not_come(both, connections):
-    (connection,) = begin(connections, both.api, messages(Program(), 5_000_000) + b"{", 1)
 
     def answered():
         with contextlib.suppress(OSError):
-            connection.send(b" ")
-        return not unanswered([connection])
+            drips.send(b" ")
+        return not unanswered([drips])
 
-    wait_until(answered, "it is ended")
-    assert read(connection)[0] in (408, 0)  # 0: it was reset over the bytes that came after
-
-
-def test_500_heads_that_do_not_come_and_500_silent_connections_hold_up_nobody_and_are_ended(both, connections):
-    program = Program()
-    slow = [*begin(connections, both.web, b"GET / HTTP/1.1\r\nHost: l"), *begin(connections, both.web, b"")]
-    slow += [*begin(connections, both.api, b"GET /api/ HTTP/1.1\r\n"), *begin(connections, both.api, b"")]
+    wait_until(answered, "a body that drips is ended as one that does not come")
+    assert read(drips)[0] in (408, 0)  # 0: it was reset over the bytes that came after
+    assert {read(connection)[0] for connection in bodies} == {408}
+    assert {read(connection)[0] for connection in heads} <= {408, 0}
     others_are_served(both, program)
-    assert unanswered(slow) == len(slow)
-    assert {read(connection)[0] for connection in slow} <= {408, 0}
 
 
 def test_who_does_not_read_the_answers_holds_up_nobody(both, connections):

@@ -12,8 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns.models import Session, Webhook, WebhookCall
-from campaigns.notifications import notify_webhooks
-from campaigns.tasks import sweep_sessions
+from campaigns.tasks import notify_webhooks, sweep_sessions
 from campaigns.webhooks import delivery, events
 from campaigns.webhooks.delivery import IN_FLIGHT, OF_A_WEBHOOK, SUSPENDED, TIMEOUTS, DueCall, share
 from tests.campaigns.rows import accepted
@@ -24,7 +23,8 @@ from tests.waiting import wait_until
 from vendors import webhook_http
 
 __all__ = ["fresh", "receiver"]
-CALLS = 1000
+SLOW = IN_FLIGHT // 2 // OF_A_WEBHOOK  # webhooks whose calls are in flight together
+CALLS = 1024
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def test_with_a_thousand_calls_waiting_on_slow_receivers_another_sponsors_event_
         listening() as quick,
         worker(queues="webhooks", processes=1, WEBHOOK_NETWORKS="127.0.0.0/8") as program,
     ):
-        calls(slow, url, 20, CALLS // 20)
+        calls(slow, url, SLOW, CALLS // SLOW)
         notify_webhooks()
         wait_until(lambda: WebhookCall.objects.filter(tries=1).count() >= IN_FLIGHT // 2, "the slow ones are called")
         began = timezone.now()
@@ -93,7 +93,7 @@ def test_with_a_thousand_calls_waiting_on_slow_receivers_another_sponsors_event_
         call = wait_until(lambda: hook.calls.exclude(taken_at=None).first(), "the other one's event is posted")
         print(f"posted {(call.taken_at - began).total_seconds():.2f} s after it happened")
         assert call.taken_at - began < timedelta(seconds=webhook_http.DEADLINE), "it waited for none of the slow calls"
-        wait_until(lambda: Webhook.objects.filter(suspended_until__isnull=False).count() == 20, "all are suspended")
+        wait_until(lambda: Webhook.objects.filter(suspended_until__isnull=False).count() == SLOW, "all are suspended")
         assert program.process.poll() is None and "SIGKILL" not in program.log.read_text()
 
 

@@ -18,9 +18,8 @@ from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
 from campaigns.models import Job, Message, Session, Webhook, WebhookCall
-from campaigns.notifications import WEBHOOKS
 from campaigns.results import writer
-from campaigns.tasks import deliver_webhooks, sweep_sessions
+from campaigns.tasks import WEBHOOKS, deliver_webhooks, sweep_sessions
 from campaigns.webhooks import delivery, events
 from mailhub.celery import app
 from tests import factories

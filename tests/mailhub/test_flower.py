@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.notifications import notify_vendors
+from campaigns.tasks import notify_vendors
 from mailhub import worker_queues
 from tests import factories
 from tests.celery_tasks import note

@@ -175,7 +175,7 @@ def test_tables_of_another_version_and_a_beat_that_is_silent_are_faults(parts: I
     Store.objects.update(tables=here)
     PeriodicTask.objects.update(last_run_at=timezone.now() - timedelta(minutes=10))
     assert "beat has sent nothing for 60" in parts.until({"beat"}).parts["beat"]
-    with celery("beat", "--pidfile=", SWEEP_SECONDS="1") as beat:
+    with celery("beat", "--pidfile=", "--max-interval=1", SWEEP_SECONDS="1") as beat:
         beat.until(lambda: get(parts.server, "/readyz").status == 200)
 
 
@@ -238,6 +238,6 @@ def blocked(cursor: Any) -> int:
 def test_beat_writes_down_at_once_that_it_has_sent_a_task() -> None:
     installation.sync_beat()
     assert probes.beat_sent_at() is None
-    with celery("beat", "--pidfile=", SWEEP_SECONDS="1") as beat:
+    with celery("beat", "--pidfile=", "--max-interval=1", SWEEP_SECONDS="1") as beat:
         first = beat.until(probes.beat_sent_at)
         beat.until(lambda: (probes.beat_sent_at() or 0) > first)

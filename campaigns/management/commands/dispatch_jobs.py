@@ -11,7 +11,6 @@ from campaigns.dispatch.dispatcher import Dispatched
 from campaigns.lifecycle import Status
 from campaigns.management import following, job_commands
 from campaigns.models import Job
-from campaigns.notifications import notify_vendors
 from vendors.models import Vendor
 
 
@@ -39,7 +38,7 @@ class Command(BaseCommand):
             job_commands.confirm(f"This dispatches {_sentence(found)}", options)
         waited = list(jobs.filter(status=Status.RENDERED).values_list("pk", flat=True)) if options["wait"] else []
         done = dispatcher.dispatch(jobs)
-        notify_vendors(done.vendors)
+        dispatcher.notify_vendors(done.vendors)
         self._tell(done, options)
         gone = Job.objects.filter(pk__in=waited).exclude(status=Status.RENDERED)
         job_commands.wait(self, list(gone.values_list("pk", flat=True)), options, following.OVER)

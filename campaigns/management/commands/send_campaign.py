@@ -6,6 +6,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable
+from contextlib import nullcontext
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
@@ -24,7 +25,6 @@ from campaigns.intake.storage import check_times, parse_at, parse_hours, parse_m
 from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.models import Job, Sponsor
-from campaigns.notifications import notify_vendors
 from campaigns.sending_hours import describe_opening, opens_at
 from vendors.models import Credential, Vendor
 
@@ -83,13 +83,13 @@ class Command(BaseCommand):
         try:
             with tempfile.TemporaryFile() as spool:
                 size = _spool(options["file"], spool)
-                with following.bars(worth=size > LONG) as add:
+                with following.bars() if size > LONG else nullcontext(_no_bar) as add:
                     job = _accept(spool, size, options, add)
         except (intake.BadInput, templates.TemplateError) as error:
             raise CommandError(f"nothing was stored\n{error}") from error
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
-            notify_vendors([job.vendor_id])
+            dispatcher.notify_vendors([job.vendor_id])
             job.refresh_from_db()
         self._tell(job, options)
 
@@ -132,6 +132,10 @@ def _accept(file: BinaryIO, size: int, options: dict[str, Any], add: following.A
         deadline=deadline,
         progress=add("Storing", len(recipients)),
     )
+
+
+def _no_bar(label: str, total: int) -> following.Bar:
+    return lambda done: None
 
 
 def _spool(name: str, spool: BinaryIO) -> int:

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns.models import Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
-from campaigns.notifications import notify_webhooks
+from campaigns.tasks import notify_webhooks
 from campaigns.webhooks import events
 from vendors.management.output import tell, write_rows
 from vendors.webhook_http import Forbidden
