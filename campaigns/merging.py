@@ -10,13 +10,13 @@ ACCEPTED, REFUSED, NOT_SENT, IN_DOUBT = "a", "r", "n", "d"
 
 WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = ANY(%(jobs)s))"
 
-# Acceptance always wins. Any other answer counts only for the call that it belongs to: its claim is of the job's
-# present sender, and the message has no end yet (`called`); or the message is in doubt because of that very call
-# (`late`). A message that the vendor puts off again waits for as long as it has waited since the first time, from a
-# minute to an hour, and up to half as long more, so that not all come back at once. What was certainly not called
-# leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call. Answers for a LOGGED job are
-# left for `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its key; with = the planner may
-# read all of a table.
+# Acceptance always wins, also over an answer that is merged with it. Any other answer counts only for the call that it
+# belongs to: its claim is of the job's present sender, and the message has no end yet (`called`); or the message is in
+# doubt because of that very call (`late`). A message that the vendor puts off again waits for as long as it has waited
+# since the first time, from a minute to an hour, and up to half as long more, so that not all come back at once. What
+# was certainly not called leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call.
+# Answers for a LOGGED job are left for `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its
+# key; with = the planner may read all of a table.
 WRITE = """
         dequeued_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.dequeued_at, a.called_at) END,
         sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.sent_at, a.called_at) END,
@@ -44,13 +44,14 @@ WITH job AS (
 ), strange AS (
     SELECT DISTINCT ON (a.id) a.*, m.in_doubt_at IS NOT NULL AS doubted, m.error_code
     FROM answer a JOIN campaigns_message m ON m.id = ANY(ARRAY[a.id])
-    WHERE NOT a.present AND m.message_id IS NULL
+    WHERE (NOT a.present OR a.kind = 'a' AND m.dequeued_at IS NOT NULL) AND m.message_id IS NULL
         AND (a.kind = 'a' OR a.claim IS NOT NULL AND m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at)
     ORDER BY a.id, a.kind = 'a' DESC, a.batch DESC
 ), called AS (
     UPDATE campaigns_message m SET {WRITE}
     FROM answer a WHERE m.id = ANY(ARRAY[a.id]) AND a.present AND m.dequeued_at IS NULL
         AND (a.kind <> 'n' OR a.wait > 0) AND a.id <> ALL(ARRAY(SELECT id FROM strange))
+        AND NOT EXISTS (SELECT FROM answer b WHERE b.id = a.id AND b.kind = 'a' AND a.kind <> 'a')
     RETURNING a.job_id, a.at, a.kind, a.units, false AS late, false AS doubted, NULL AS error_code
 ), late AS (
     UPDATE campaigns_message m SET {WRITE}

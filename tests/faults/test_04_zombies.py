@@ -14,15 +14,16 @@ from campaigns import sending as sender
 from campaigns.claiming.claims import Lease
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
+from campaigns.lifecycle import merge
 from campaigns.models import Claim, Job, Message
 from campaigns.sending.stream import SLACK
-from tests.calling import answer, by_sender, claim, started
+from tests.calling import answer, append, by_sender, claim, started
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.rounds import CONCURRENCY, Driver, Mail
 from tests.faults.sending import login, take_again, taken
 from tests.sandbox import Sandbox
-from vendors.outcomes import InDoubt, NotSent, Outcome, Refused
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
@@ -116,6 +117,23 @@ def test_what_a_zombie_says_of_its_own_call_says_nothing_of_a_doubt_about_a_late
     before = list(Message.objects.order_by("pk").values())
     proves_that_it_called_nobody(zombie, lost)
     assert list(Message.objects.order_by("pk").values()) == before and sums() == {"in doubt": 2}
+
+
+@pytest.mark.parametrize("first", ["accepted", "other"])
+@pytest.mark.parametrize("merged", [True, False], ids=["one by one", "together"])
+@pytest.mark.parametrize("other", [Refused("bounce"), InDoubt("no answer"), NotSent("later", retry_after=60.0)])
+def test_an_acceptance_wins_over_whatever_else_is_said_of_its_message_and_counts_once(
+    first: str, merged: bool, other: Outcome, vendor: Sandbox
+) -> None:
+    job = taken(2, login(vendor.url))
+    lease, claimed = claims_some(job, 2)
+    say = answer if merged else append
+    for outcome in (Accepted("v-1"), other) if first == "accepted" else (other, Accepted("v-1")):
+        said = [(claimed.messages[0].id, outcome)]
+        by_sender(lambda rows, said=said: say(rows, lease, claimed.claim, said))  # type: ignore[misc]
+    by_sender(lambda rows: merge(rows, [job.pk]))
+    job.refresh_from_db()
+    assert sums() == {"accepted": 1, "in flight": 1} and (job.accepted, job.refused, job.in_doubt) == (1, 0, 0)
 
 
 def test_a_call_that_was_never_made_is_not_in_doubt_if_the_sender_dies_in_another_one_of_the_same_claim(
