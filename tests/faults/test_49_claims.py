@@ -128,7 +128,7 @@ def mail(url: str) -> Mail:
     return Mail(of.vendor, job, job)
 
 
-@pytest.mark.parametrize("point", ["before_grant:4", "after_claim:4", "mid_merge:2"])
+@pytest.mark.parametrize("point", ["before_grant:4", "after_claim:4"])
 def test_a_kill_between_two_claims_loses_nothing_and_doubles_nothing(
     point: str, vendor: Sandbox, driver: Driver
 ) -> None:

@@ -58,7 +58,9 @@ def stop(job: Job) -> Verdict:
 def test_49_a_stop_during_a_claim_wins_over_the_next_one_and_waits_for_no_message(sandbox: Sandbox) -> None:
     """The first claim has locked the job and waits for its vendor; the stop waits for that claim only."""
     sandbox.settings(latency_ms=100.0)
-    job = taken(5 * CONCURRENCY, login(sandbox.url))
+    account = login(sandbox.url)
+    sent(taken(1, account))  # else the first claim would wait for the vendor's window to be made
+    job = taken(5 * CONCURRENCY, account)
     with ExitStack() as both, nobody_claims(job.vendor):
         answer = both.enter_context(being_sent(job))
         wait_until(waiting_for_locks, "the sender waits for the vendor's row")
@@ -67,7 +69,7 @@ def test_49_a_stop_during_a_claim_wins_over_the_next_one_and_waits_for_no_messag
         assert len(Message.objects.select_for_update(nowait=True).filter(campaign=job.campaign_id)) == job.size
     assert verdict.result() == Verdict.DONE and not answer.result().left
     assert finalizer.finalise(job.pk) and judge(sandbox.books()) == []
-    assert len(sandbox.books().entries) <= CONCURRENCY and sums()["waiting"] >= 4 * CONCURRENCY
+    assert len(sandbox.books().entries) <= 1 + CONCURRENCY and sums()["waiting"] >= 4 * CONCURRENCY
 
 
 def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of_it() -> None:

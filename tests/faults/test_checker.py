@@ -93,6 +93,7 @@ def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.Monke
     late = [(job.first_message, Refused("timeout"))]
     assert finalizer.recover(job.pk, timedelta())
     Message.objects.update(dequeued_at=None, sent_at=None, in_doubt_at=None, settle_at=None, error_sub_type=None)
+    Job.objects.update(in_doubt=0)
     sender.send(job.pk, take_again(job).fence)
     by_sender(lambda rows: answer(rows, lease, lost.claim, late))
     assert broken(vendor, final=False) == set()
