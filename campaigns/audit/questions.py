@@ -115,7 +115,8 @@ P2 = [
         f"""SELECT format('message %%s of job %%s', m.id, j.id) FROM campaigns_job j
         JOIN campaigns_message m ON {SLICE}
         WHERE {LEAF} AND {FRESH} AND m.dequeued_at IS NULL
-            AND (j.status = 'SENT' OR j.status = 'LOGGED' AND j.stopped_at IS NULL)""",
+            -- a late proof that a call was not made: the finaliser sends it again
+            AND (j.status = 'SENT' AND j.status_at < {PATIENCE} OR j.status = 'LOGGED' AND j.stopped_at IS NULL)""",
     ),
 ]
 P3 = [
