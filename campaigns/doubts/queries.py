@@ -108,7 +108,8 @@ LOOK_UP = CALL.format(
 )
 
 # The key may have become too old while we waited for a permit. After a proof that the vendor has nothing the repeat is
-# the first call; the proof holds for the call that was asked about, so of two processes with a proof one repeats. For a
+# the first call; the proof holds for the call that was asked about, so of two processes with a proof one repeats. Each
+# repeat changes sent_at, be it by a microsecond: a late refusal of the first call says nothing of the repeat. For a
 # stopped job nothing is called, not even a repeat (promise P5), nor after the deadline or outside the sending hours.
 # The jobs around the message are locked.
 REPEAT = CALL.format(
@@ -116,7 +117,8 @@ REPEAT = CALL.format(
     jobs=f"""jobs AS (
     SELECT j.* FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
 ), """,
-    ours="""UPDATE campaigns_message m SET sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at END
+    ours="""UPDATE campaigns_message m SET
+        sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at - interval '1 microsecond' END
     WHERE clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END

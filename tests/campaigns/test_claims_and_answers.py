@@ -1,0 +1,322 @@
+"""Claims and answers meet: whatever comes late, twice, out of order or at once, no message is called twice or lost."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from campaigns import audit, ground_truth, lifecycle
+from campaigns.claiming import claims, limits
+from campaigns.claiming.claims import Claimed, Lease
+from campaigns.connections import connect
+from campaigns.doubts import queries, resolve
+from campaigns.failover import queries as failover_queries
+from campaigns.finishing import finalizer
+from campaigns.models import AnswerBatch, Claim, Job, Message
+from campaigns.operators import actions
+from campaigns.sending import recording
+from tests import factories
+from tests.campaigns.rows import messages, recount
+from tests.faults.sending import meanwhile, take_again
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def by_a_sender(verb: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Over a connection of its own, with a sender's settings."""
+
+    async def run() -> Any:
+        rows = await connect()
+        try:
+            return await verb(rows, *args, **named)
+        finally:
+            await rows.close()
+
+    return asyncio.run(run())
+
+
+def sending(recipients: int, **fields: Any) -> Job:
+    return factories.campaign_with_job(recipients, status="SENDING", **{"fence": 2, **fields})
+
+
+def claim(job: Job, most: int = 100, cursor: int = 0, **changed: Any) -> Claimed:
+    """What the job's present sender claims."""
+    vendor = job.vendor
+    params = {
+        "job": job.pk, "fence": job.fence, "vendor": job.vendor_id, "credential": job.credential_id, "adoptions": 1,
+        "generation": vendor.generation, "limits_version": vendor.limits_version, "hold": 30, "most": most,
+        "cursor": cursor or job.first_message, "end": job.end, **changed,
+    }  # fmt: skip
+    return by_a_sender(claims.claim, params)
+
+
+def answered(of: Claim, kinds: str, numbers: list[int] | None = None, **fields: Any) -> AnswerBatch:
+    """What a sender stores for these of the claim's messages; a letter for each."""
+    ids = [of.messages[number] for number in (numbers if numbers is not None else range(len(kinds)))]
+    codes = [
+        f"v-{id}" if kind == "a" else "bounce" if kind == "r" else None for id, kind in zip(ids, kinds, strict=True)
+    ]
+    fields = {"last": False, "codes": codes, **fields}
+    return AnswerBatch.objects.create(
+        job_id=of.job_id, fence=of.fence, claim_id=of.pk, called_at=of.at, messages=ids, kinds=kinds, **fields
+    )
+
+
+def merged(job: Job) -> str:
+    """Merges; returns a letter for each message: waits, Flies, accepted, refused, expired, doubt."""
+    with transaction.atomic():
+        lifecycle.hold([job.pk])
+    return shape(job)
+
+
+def shape(job: Job) -> str:
+    job.refresh_from_db()
+    flying = {id for one in Claim.objects.filter(job=job, fence=job.fence) for id in one.messages}
+
+    def letter(m: Message) -> str:
+        if m.message_id or m.in_doubt_at:
+            return "a" if m.message_id else "d"
+        if m.error_code:
+            return "e" if m.error_code == "expired" else "r"
+        return "F" if m.pk in flying else "w"
+
+    return "".join(map(letter, messages(job)))
+
+
+def counted(job: Job) -> bool:
+    """Whether the job's counters are those of its messages."""
+    job.refresh_from_db()
+    before = (job.accepted, job.refused, job.expired, job.in_doubt)
+    recount(job)
+    return before == (job.accepted, job.refused, job.expired, job.in_doubt)
+
+
+def breaches() -> list[str]:
+    return [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
+
+
+def recovered(job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
+    assert finalizer.recover(job.pk, timedelta(minutes=1))
+    job.refresh_from_db()
+
+
+def taken(job: Job) -> None:
+    """The next sender has the job."""
+    take_again(job)
+    lease = claims.take(job.pk, job.fence)
+    assert lease and claims.start(lease)
+    job.refresh_from_db()
+
+
+def asked_again(job: Job) -> bool | None:
+    async def run(rows: Any) -> bool | None:
+        await rows.execute("UPDATE campaigns_message SET settle_at = now() WHERE id = %s", [job.first_message])
+        scope = await limits.read_vendor(rows, job.vendor_id, job.credential_id)
+        [doubt] = await queries.due(rows, job.credential_id, 1, 60)
+        return await queries.repeat(rows, scope, doubt, 30, units=1, young=60, closes=None)
+
+    return by_a_sender(run)
+
+
+@contextmanager
+def while_it_waits(second: Callable[..., Any], *args: Any) -> Iterator[list[Any]]:
+    """The block is committed when the second one, in a thread, waits for a lock; then has what it returned."""
+    found: list[Any] = []
+    with transaction.atomic():
+        yield found
+        waiting = meanwhile(second, *args)
+        future = waiting.__enter__()
+        wait_until(lambda: future.done() or somebody_waits(), "the second one waits for the first")
+        assert not future.done(), f"it did not wait: {future.result()}"
+    waiting.__exit__(None, None, None)
+    found.append(future.result())
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same activity for ever
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock')"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def test_an_acceptance_by_a_lost_sender_is_not_lost_beside_a_refusal_that_its_successor_stored_with_it() -> None:
+    job = sending(1)
+    lost = factories.claim(job)
+    recovered(job)
+    taken(job)
+    answered(lost, "n")
+    assert merged(job) == "w"
+    again = factories.claim(job)
+    answered(again, "r", last=True)
+    answered(lost, "a")
+    assert merged(job) == "a"
+    assert counted(job)
+
+
+def test_what_was_proved_not_to_be_called_waits_if_the_sender_is_lost_in_the_other_calls_of_its_claim() -> None:
+    job = sending(3)
+    answered(factories.claim(job, units=[1, 2, 3]), "n", [1])
+    assert merged(job) == "FwF"
+    recovered(job)
+    assert shape(job) == "dwd"
+    assert (job.in_doubt, job.units) == (2, 4)
+
+
+def test_a_proof_of_a_lost_sender_lets_a_message_wait_and_expire() -> None:
+    job = sending(2)
+    lost = factories.claim(job)
+    recovered(job)
+    answered(lost, "n", [1])
+    taken(job)
+    assert merged(job) == "dw"
+    assert [breach for breach in breaches() if "ledger" not in breach] == []
+    by_a_sender(recording.expire, Lease(job.pk, job.fence), job.first_message, job.end)
+    assert shape(job) == "de"
+    assert counted(job)
+
+
+def test_answers_of_a_claim_that_the_rows_have_lost_do_not_end_another_claim_of_its_number() -> None:
+    """After a failover or a restore numbers are given anew."""
+    job, other = sending(2), sending(2)
+    new = factories.claim(other)
+    before = timezone.now() - timedelta(minutes=1)
+    old = Claim(pk=new.pk, job=job, fence=2, at=before, messages=[job.first_message, job.first_message + 1])
+    answered(old, "ar", last=True)
+    merged(job)
+    assert shape(job) == "aw"
+    assert shape(other) == "FF"
+
+
+def test_a_claim_that_waited_for_a_recovery_of_the_store_claims_nothing_that_it_put_in_doubt() -> None:
+    job = sending(2)
+    now = timezone.now()
+    with while_it_waits(claim, job) as found:
+        failover_queries.hold()
+        assert failover_queries.doubt_granted(job.first_message, job.first_message, job.end, 1, now) == 1
+    claimed = found[0]
+    assert claimed.claim is None
+    assert shape(job) == "dw"
+
+
+def test_a_claim_that_waited_for_a_report_claims_nothing_that_is_accepted_by_it() -> None:
+    job = sending(2)
+    with while_it_waits(claim, job) as found, connection.cursor() as cursor:
+        lifecycle.hold([job.pk])
+        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
+    assert found[0].claim is None and not found[0].nothing_waits
+    assert shape(job) == "aw"
+    assert [one.id for one in claim(job).messages] == [job.first_message + 1]
+
+
+def test_what_was_stored_twice_or_after_the_end_of_its_claim_counts_once() -> None:
+    job = sending(4)
+    of = factories.claim(job)
+    for _ in range(2):
+        answered(of, "ar", units=[3, 5])
+    answered(of, "d", [2], last=True)
+    answered(of, "a", [3], last=True)
+    assert merged(job) == "arda"
+    answered(of, "ar")
+    answered(of, "nn", [1, 2], waits=[5, 5])
+    assert merged(job) == "arda"
+    assert (job.units, job.accepted, job.refused, job.in_doubt) == (10, 2, 1, 1)
+    assert counted(job)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT sum(accepted), sum(refused), sum(in_doubt), sum(units) FROM vendors_minute")
+        assert cursor.fetchone() == (2, 1, 1, 10)
+
+
+@pytest.mark.parametrize("late", "rnd")
+def test_a_late_answer_of_the_first_call_says_nothing_of_its_repeat(late: str) -> None:
+    job = sending(1)
+    lost = factories.claim(job)
+    recovered(job)
+    assert asked_again(job) is True
+    answered(lost, late, last=True)
+    assert merged(job) == "d"
+    assert asked_again(job) is True  # its key is as old as before
+    answered(lost, "a")
+    assert merged(job) == "a"
+    assert counted(job)
+
+
+def test_a_claim_that_is_executed_after_its_sender_has_put_the_job_back_claims_nothing() -> None:
+    job = sending(2)
+    with while_it_waits(claim, job) as found:
+        assert recording.put_back(job.pk, job.fence)
+    assert found[0].claim is None
+    assert not Claim.objects.exists()
+
+
+def test_a_claim_whose_reply_was_lost_is_void_when_the_job_is_put_back() -> None:
+    job = sending(3)
+    first = claim(job, most=1)
+    claim(job, cursor=job.first_message + 1)
+    answered(Claim.objects.get(pk=first.claim.id), "a", last=True)
+    assert recording.put_back(job.pk, job.fence, cursor=job.first_message + 1)
+    assert shape(job) == "aww"
+    taken(job)
+    assert len(claim(job).messages) == 2
+    assert breaches() == []
+
+
+@pytest.mark.parametrize("raises_the_fence", [False, True])
+def test_a_claim_that_waited_for_a_stop_or_a_recovery_claims_nothing(raises_the_fence: bool) -> None:
+    job = sending(2, heartbeat_at=timezone.now() - timedelta(hours=1))
+    with while_it_waits(claim, job) as found:
+        if raises_the_fence:
+            assert finalizer.recover(job.pk, timedelta(minutes=1))
+        else:
+            actions.stop([job.pk])
+    assert found[0].claim is None
+    assert not Claim.objects.exists()
+
+
+def test_nothing_is_claimed_while_an_acceptance_of_an_earlier_sender_waits_to_be_merged() -> None:
+    job = sending(1)
+    lost = factories.claim(job)
+    recovered(job)
+    Job.objects.filter(pk=job.pk).update(status="SENT")
+    assert finalizer.finalise(job.pk)
+    resolve.resolve([job.first_message], "resend", "they rang", "ann")
+    answered(lost, "a", last=True)
+    Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
+    taken(job)
+    found = claim(job)
+    assert found.claim is None and not found.nothing_waits
+    by_a_sender(lifecycle.merge, [job.pk])
+    assert shape(job) == "a"
+
+
+def test_an_edit_of_the_vendor_while_a_claim_waits_does_not_keep_it_from_claiming() -> None:
+    job = sending(2)
+    with while_it_waits(claim, job) as found:
+        type(job.vendor).objects.filter(pk=job.vendor_id).update(name="other")
+    assert len(found[0].messages) == 2
+
+
+def test_processes_that_merge_the_same_jobs_at_once_count_each_answer_once() -> None:
+    jobs = [sending(40) for _ in range(6)]
+    Job.objects.update(vendor_id=jobs[0].vendor_id)
+    for job in jobs:
+        for first in range(0, 40, 10):
+            of = factories.claim(job, range(first, first + 10))
+            answered(of, "ardaardana", last=True, waits=[5 if kind == "n" else None for kind in "ardaardana"])
+    ids = [job.pk for job in jobs]
+    with ExitStack() as threads:
+        at_once = [meanwhile(by_a_sender, lifecycle.merge, ids[n:] + ids[:n]) for n in range(6)]
+        for merging in [threads.enter_context(one) for one in at_once]:
+            merging.result()
+    assert [shape(job) for job in jobs] == ["ardaardawa" * 4] * 6
+    assert all(counted(job) for job in jobs)
+    assert not Claim.objects.exists() and not AnswerBatch.objects.exists()
