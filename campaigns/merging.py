@@ -35,24 +35,28 @@ WITH job AS (
 ), gone AS (
     DELETE FROM campaigns_answerbatch WHERE job_id = ANY(ARRAY(SELECT id FROM job)) RETURNING *
 ), answer AS (
-    SELECT a.id, a.kind, a.code, a.note, a.wait, coalesce(a.units, 1) AS units, g.id AS batch, g.job_id, g.at,
-        g.called_at, c.id AS claim, coalesce(c.fence = j.fence, false) AS present
+    SELECT DISTINCT ON (a.id) a.id, a.kind, a.code, a.note, a.wait, coalesce(a.units, 1) AS units, g.job_id, g.at,
+        g.called_at, c.id IS NOT NULL AS known, coalesce(c.fence = j.fence, false) AS present
     FROM gone g JOIN job j ON j.id = g.job_id
         LEFT JOIN campaigns_claim c ON c.id = ANY(ARRAY[g.claim_id]) AND c.at = g.called_at,
         unnest(g.messages, string_to_array(g.kinds, NULL), g.codes, g.notes, g.waits, g.units)
             AS a(id, kind, code, note, wait, units)
-), strange AS (
-    SELECT DISTINCT ON (a.id) a.*, m.in_doubt_at IS NOT NULL AS doubted, m.error_code
-    FROM answer a JOIN campaigns_message m ON m.id = ANY(ARRAY[a.id])
-    WHERE (NOT a.present OR a.kind = 'a' AND m.dequeued_at IS NOT NULL) AND m.message_id IS NULL
-        AND (a.kind = 'a' OR a.claim IS NOT NULL AND m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at)
-    ORDER BY a.id, a.kind = 'a' DESC, a.batch DESC
+    ORDER BY a.id, a.kind = 'a' DESC, coalesce(c.fence = j.fence, false) DESC, g.id DESC
 ), called AS (
     UPDATE campaigns_message m SET {WRITE}
     FROM answer a WHERE m.id = ANY(ARRAY[a.id]) AND a.present AND m.dequeued_at IS NULL
-        AND (a.kind <> 'n' OR a.wait > 0) AND a.id <> ALL(ARRAY(SELECT id FROM strange))
-        AND NOT EXISTS (SELECT FROM answer b WHERE b.id = a.id AND b.kind = 'a' AND a.kind <> 'a')
+        AND (a.kind <> 'n' OR a.wait > 0)
     RETURNING a.job_id, a.at, a.kind, a.units, false AS late, false AS doubted, NULL AS error_code
+), unwritten AS (
+    SELECT count(*) FILTER (WHERE present AND (kind <> 'n' OR wait > 0)) - (SELECT count(*) FROM called) AS number
+    FROM answer
+), strange AS (
+    SELECT a.*, m.in_doubt_at IS NOT NULL AS doubted, m.error_code
+    FROM answer a JOIN campaigns_message m ON m.id = ANY(ARRAY[a.id])
+    WHERE CASE WHEN a.present THEN (SELECT number FROM unwritten) > 0 AND a.kind = 'a' ELSE a.kind = 'a' OR a.known END
+        AND m.message_id IS NULL AND CASE
+            WHEN a.present THEN m.dequeued_at IS NOT NULL
+            ELSE a.kind = 'a' OR m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at END
 ), late AS (
     UPDATE campaigns_message m SET {WRITE}
     FROM strange a WHERE m.id = ANY(ARRAY[a.id])
@@ -94,8 +98,13 @@ WITH job AS (
             CASE WHEN c.units IS NOT NULL THEN coalesce(array_agg(u.units), '{{}}') END
         FROM unnest(c.messages, c.units) AS u(id, units) WHERE u.id <> ALL(n.ids)
     )
-    FROM (SELECT claim, array_agg(id) AS ids FROM answer WHERE kind = 'n' GROUP BY claim) n
-    WHERE c.id = ANY(ARRAY[n.claim]) AND c.id <> ALL(ARRAY(SELECT claim_id FROM gone WHERE last))
+    FROM (
+        SELECT g.claim_id, g.called_at, array_agg(a.id) AS ids
+        FROM gone g, unnest(g.messages, string_to_array(g.kinds, NULL)) AS a(id, kind)
+        WHERE strpos(g.kinds, 'n') > 0 AND a.kind = 'n' GROUP BY 1, 2
+    ) n
+    WHERE c.id = ANY(ARRAY[n.claim_id]) AND c.at = n.called_at
+        AND c.id <> ALL(ARRAY(SELECT claim_id FROM gone WHERE last))
 )
 SELECT FROM gone LIMIT 1
 """
