@@ -38,7 +38,7 @@ WITH job AS (
     SELECT DISTINCT ON (a.id) a.id, a.kind, a.code, a.note, a.wait, coalesce(a.units, 1) AS units, g.job_id, g.at,
         g.called_at, c.id IS NOT NULL AS known, coalesce(c.fence = j.fence, false) AS present
     FROM gone g JOIN job j ON j.id = g.job_id
-        LEFT JOIN campaigns_claim c ON c.id = ANY(ARRAY[g.claim_id]) AND c.at = g.called_at,
+        LEFT JOIN campaigns_claim c ON c.id = ANY(ARRAY[g.claim_id]) AND c.at IS NOT DISTINCT FROM g.called_at,
         unnest(g.messages, string_to_array(g.kinds, NULL), g.codes, g.notes, g.waits, g.units)
             AS a(id, kind, code, note, wait, units)
     ORDER BY a.id, a.kind = 'a' DESC, coalesce(c.fence = j.fence, false) DESC, g.id DESC
@@ -91,7 +91,7 @@ WITH job AS (
         units = was.units + excluded.units
 ), closed AS (
     DELETE FROM campaigns_claim c USING gone g
-    WHERE g.last AND c.id = ANY(ARRAY[g.claim_id]) AND c.at = g.called_at
+    WHERE g.last AND c.id = ANY(ARRAY[g.claim_id]) AND c.at IS NOT DISTINCT FROM g.called_at
 ), uncalled AS (
     UPDATE campaigns_claim c SET (messages, units) = (
         SELECT coalesce(array_agg(u.id), '{{}}'),
@@ -109,7 +109,8 @@ WITH job AS (
 SELECT FROM gone LIMIT 1
 """
 
-# Messages in flight: in a claim of the job's present sender, and without an end. Alias of the job: j.
+# Messages in flight: in a claim of the job's present sender, and without an end. Alias of the job: j. OFFSET 0 keeps
+# the planner from beginning at the other end, with all messages.
 IN_FLIGHT = """campaigns_claim c CROSS JOIN LATERAL unnest(c.messages) AS u(id)
-    JOIN campaigns_message m ON m.id = u.id AND m.dequeued_at IS NULL
+    CROSS JOIN LATERAL (SELECT FROM campaigns_message m WHERE m.id = u.id AND m.dequeued_at IS NULL OFFSET 0) waiting
     WHERE c.job_id = j.id AND c.fence = j.fence"""

@@ -65,7 +65,7 @@ FROM (
 ) leaf GROUP BY top
 """
 CALLED = f"""
-SELECT called.id FROM campaigns_job j CROSS JOIN LATERAL (SELECT m.id FROM {IN_FLIGHT}) called
+SELECT called.id FROM campaigns_job j CROSS JOIN LATERAL (SELECT u.id FROM {IN_FLIGHT}) called
 WHERE j.id = ANY(%(jobs)s) OR j.parent_id = ANY(%(jobs)s)
 """
 STILL = (Status.STOPPED, Status.P_STOPPED, *DONE)

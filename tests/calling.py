@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from campaigns import answers as answering
 from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import ClaimedMessage, Lease, OpenClaim, PermittedCall
 from campaigns.connections import connect
 from campaigns.lifecycle import merge
 from campaigns.models import Job
+from campaigns.sending import recording
 from vendors.outcomes import Outcome
 
 T = TypeVar("T")
@@ -53,10 +53,10 @@ async def to_claim(rows: Any, job: Job, lease: Lease, **params: Any) -> dict[str
 async def append(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple[int, Outcome]]) -> None:
     """Stores what calls of the claim came to: (message, outcome)."""
     results = [
-        answering.CallResult(PermittedCall(ClaimedMessage(id, "", "", {}), of, ("permit",), 0.0), outcome)
+        recording.CallResult(PermittedCall(ClaimedMessage(id, "", "", {}), of, ("permit",), 0.0), outcome)
         for id, outcome in answers
     ]
-    await answering.append(rows, [answering.JobResults(lease, results)])
+    await recording.append(rows, [recording.JobResults(lease, results)])
 
 
 async def answer(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple[int, Outcome]]) -> None:

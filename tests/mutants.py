@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a letter costs is ignored",
-        "campaigns/claiming/claimers.py",
+        "campaigns/sending/stream.py",
         (("ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)", "ByCount()"),),
         "tests/faults/test_42_cost.py",
     ),

@@ -1,4 +1,4 @@
-"""What allows a sender's next claim: context and permits.
+"""What allows a sender's next claim: context, permits, and the claim by count.
 
 A stream reads the context, the rows that decide whether its job may be called, every second and after each refusal.
 """
@@ -7,12 +7,13 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from psycopg import AsyncConnection
 
 from campaigns import failpoints
-from campaigns.claiming.claims import Lease, LeasedJob
+from campaigns.claiming import claims
+from campaigns.claiming.claims import Lease, LeasedJob, PermittedCall
 from campaigns.failover import guard
 from vendors.health import HealthPolicy
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
@@ -238,3 +239,34 @@ class Permits:
             log.warning("job %s: places could not be handed back", self._job.lease.job_id)
         else:
             await undo_full(rows, self._job.vendor_id)
+
+
+class PermittedCalls(NamedTuple):
+    """Calls that may start. nothing_waits: there are none, because nothing waits from the cursor on."""
+
+    calls: list[PermittedCall]
+    nothing_waits: bool = False
+
+
+class Claimer(Protocol):
+    """Claims messages for one stream."""
+
+    async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
+        """The permits for at most `most` messages from the cursor on."""
+
+    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
+        """Claims messages in the order of their ids; permits that are left are unused. latest: as in PermittedCall."""
+
+
+class ByCount:
+    """Each message costs one unit, so letters are made after the claim."""
+
+    async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
+        return Need(most, 1)
+
+    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
+        messages, claim, nothing_waits = await claims.claim(connection, params | {"most": grant.units})
+        if claim is None:
+            return PermittedCalls([], nothing_waits)
+        permits = zip(messages, grant.places(), strict=False)
+        return PermittedCalls([PermittedCall(one, claim, (permit,), latest) for one, permit in permits])

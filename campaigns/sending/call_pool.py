@@ -19,8 +19,8 @@ from typing import Any
 from django.conf import settings
 
 from campaigns import failpoints
-from campaigns.answers import CallResult
 from campaigns.claiming.claims import LeasedJob, PermittedCall, letters_in_turn
+from campaigns.sending.recording import CallResult
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused

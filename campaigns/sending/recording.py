@@ -1,22 +1,227 @@
-"""What becomes of a job whose stream ends or cannot go on: expire, drain, put back."""
+"""Records what calls came to, and what becomes of the job: append and merge, expire, drain, put back."""
 
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+import orjson
+from django.db import Error as DjangoError
 from django.db import connection as django_connection
 from django.db import transaction
 from django.db.models.functions import Now
-from django.utils import timezone
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, InterfaceError, InternalError, OperationalError, ProgrammingError
+from psycopg import Error as RowsError
 from psycopg.rows import TupleRow
 
-from campaigns import failpoints
-from campaigns.claiming.claims import NEW_PASS, UNCALLED, Lease
-from campaigns.lifecycle import hold, holding, move
+from campaigns import failpoints, merging
+from campaigns.claiming.claims import NEW_PASS, UNCALLED, Lease, PermittedCall
+from campaigns.connections import SharedRows
+from campaigns.failover import guard
+from campaigns.lifecycle import hold, holding, merge, move
 from campaigns.models import Job
+from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
 
+log = logging.getLogger(__name__)
+
+NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
+MERGE_AFTER = 0.3  # seconds from an answer until it is merged, or earlier:
+MERGE_FROM = 1_000  # answers that wait
 EXPIRED_AT_ONCE = 20_000
+
+
+class CallResult(NamedTuple):
+    """What the call of a claimed message came to."""
+
+    call: PermittedCall
+    outcome: Outcome
+
+
+class JobResults(NamedTuple):
+    """Results of one job."""
+
+    lease: Lease
+    results: Sequence[CallResult]
+
+
+APPEND = """
+INSERT INTO campaigns_answerbatch
+    (job_id, fence, claim_id, called_at, last, messages, kinds, codes, notes, waits, units)
+SELECT * FROM json_to_recordset(%(batches)s::json) AS a(job bigint, fence int, claim bigint, called_at timestamptz,
+    last boolean, messages bigint[], kinds text, codes text[], notes text[], waits float8[], units int[])
+"""
+KINDS = {
+    Accepted: merging.ACCEPTED,
+    Refused: merging.REFUSED,
+    NotSent: merging.NOT_SENT,
+    InDoubt: merging.IN_DOUBT,
+}
+
+
+async def append(connection: AsyncConnection[TupleRow], answers: Iterable[JobResults]) -> None:
+    """Stores what calls came to, whoever reports it and however late; it is merged into the messages later.
+
+    Storing twice, or after the job was lost, does no harm (promise P3).
+    """
+    failpoints.here("before_record")
+    batches = [batch for one in answers for batch in _batches(one)]
+    await connection.execute(APPEND, {"batches": orjson.dumps(batches).decode()})
+    failpoints.here("after_record")
+
+
+def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
+    """Rows of AnswerBatch, one for each claim."""
+    of_claims: dict[int, list[CallResult]] = {}
+    for result in answers.results:
+        of_claims.setdefault(result.call.claim.id, []).append(result)
+    for results in of_claims.values():
+        claim = results[0].call.claim
+        codes, notes, waits = zip(*[_columns(result.outcome) for result in results], strict=True)
+        units = [len(result.call.permits) for result in results]
+        yield {
+            "job": answers.lease.job_id,
+            "fence": answers.lease.fence,
+            "claim": claim.id,
+            "called_at": claim.at,
+            "last": claim.left == len(results),
+            "messages": [result.call.message.id for result in results],
+            "kinds": "".join([KINDS[type(result.outcome)] for result in results]),
+            "codes": codes if any(code is not None for code in codes) else None,
+            "notes": notes if any(notes) else None,
+            "waits": waits if any(waits) else None,
+            "units": units if any(one != 1 for one in units) else None,
+        }
+
+
+def _columns(outcome: Outcome) -> tuple[str | None, str | None, float | None]:
+    """(code, note, seconds for which the vendor puts off this message) of an outcome."""
+    match outcome:
+        case Accepted(vendor_id):
+            return _stored(vendor_id), None, None
+        case Refused(code, sub_type):
+            return _stored(code), _stored(sub_type) or None, None
+        case InDoubt(reason):
+            return None, _stored(reason), None
+        case NotSent(puts_off=True, retry_after=wait):
+            return None, None, min(wait or 0.0, RETRY_MAX)
+    return None, None, None
+
+
+def _stored(text: str) -> str:
+    """The text as the columns can hold it: one that they could not would keep back all that is stored with it."""
+    if not text.isascii():
+        text = text.encode(errors="replace").decode()
+    return text.replace("\0", "\ufffd")[:255]
+
+
+class Recorder:
+    """Stores the results of all streams of a process, together what has come in meanwhile, and merges them soon after.
+
+    A result exists nowhere else until it is stored, so results have connections of their own and are tried for a
+    minute. refused: why nothing may be called any more: the database refuses our statements, as its tables are of
+    another version.
+    """
+
+    def __init__(self, rows: SharedRows) -> None:
+        self.refused = ""
+        self._rows = rows
+        self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []
+        self._due = float("inf")  # until then what waits may wait for more
+        self._hurry = asyncio.Event()
+        self._storing: asyncio.Task[None] | None = None
+        self._unmerged: dict[int, int] = {}  # how many answers of each job
+        self._many = asyncio.Event()
+        self._merging: asyncio.Task[None] | None = None
+
+    async def store(self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0) -> None:
+        """Returns when they are stored; before that they wait at most `patience` seconds for others.
+
+        Raises the database's error if storing failed for a minute.
+        """
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((JobResults(lease, results), stored))
+        if (due := time.monotonic() + patience) < self._due:
+            self._due = due
+            self._hurry.set()
+        if self._storing is None:
+            self._storing = asyncio.create_task(self._store_all())
+        await stored
+        for result in results:
+            result.call.claim.left -= 1
+        self._unmerged[lease.job_id] = self._unmerged.get(lease.job_id, 0) + len(results)
+        if sum(self._unmerged.values()) >= MERGE_FROM:
+            self._many.set()
+        if self._merging is None:
+            self._merging = asyncio.create_task(self._merge_soon())
+
+    async def close(self) -> None:
+        """Stores and merges what is left."""
+        self._due = 0.0
+        self._hurry.set()
+        self._many.set()
+        for task in (self._storing, self._merging):
+            if task is not None:
+                await asyncio.wait([task])
+
+    def refuse(self, error: Exception) -> str:
+        """Notes that the database refused a statement; returns why nothing is called."""
+        log.error("the schema does not match this version: %s", error)
+        self.refused = guard.OTHER_TABLES
+        return self.refused
+
+    async def _store_all(self) -> None:
+        while self._waiting:
+            while (wait := self._due - time.monotonic()) > 0:
+                self._hurry.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), wait)
+            together, self._waiting, self._due = self._waiting, [], float("inf")
+            error = await self._store([answers for answers, _ in together])
+            for _, stored in together:
+                if stored.done():  # its stream was cut off
+                    continue
+                if error is None:
+                    stored.set_result(None)
+                else:
+                    stored.set_exception(error)
+        self._storing = None
+
+    async def _store(self, answers: Sequence[JobResults]) -> Exception | None:
+        for pause in (0.1, 0.2, 0.5, 1, 2, 3, 5, 5, 5, 10, 10, 10, 0):
+            try:
+                async with self._rows.one() as connection:
+                    await append(connection, answers)
+                return None
+            except NO_DATABASE as error:
+                log.warning("%s results wait for the database: %s", sum(len(one.results) for one in answers), error)
+                failed: Exception = error
+            except RowsError as error:  # somebody may restore the old tables
+                self.refuse(error)
+                failed = error
+            except Exception as error:
+                return error
+            await asyncio.sleep(pause)
+        return failed
+
+    async def _merge_soon(self) -> None:
+        while self._unmerged:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._many.wait(), MERGE_AFTER)
+            self._many.clear()
+            jobs, self._unmerged = list(self._unmerged), {}
+            try:
+                async with self._rows.one() as connection:
+                    await merge(connection, jobs)
+            except ProgrammingError as error:  # as in `_store`
+                self.refuse(error)
+            except RowsError as error:  # whoever locks one of these jobs merges its answers too
+                log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
+        self._merging = None
+
 
 # What is in flight seems to wait, but is in a claim.
 EXPIRE = """
@@ -83,27 +288,6 @@ def drain(lease: Lease, first: int, end: int) -> Drained:
     return Drained(done)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
-    """Why the stream ended. drained: nothing was left. until: when it may go on; reason: why it waits.
-
-    held: the job itself waits until then; else its credential does, which an operator may open earlier. paused: only an
-    operator lets it go on. cursor: where the next sender begins.
-    """
-
-    drained: bool = False
-    until: datetime | None = None
-    reason: str = ""
-    held: bool = False
-    paused: bool = False
-    cursor: int | None = None
-
-
-def put_off(until: datetime) -> StreamEnd:
-    """The vendor has put off all that is left; no sender waits for it."""
-    return StreamEnd(until=until, reason="some are to be tried again", held=True)
-
-
 def put_back(
     job_id: int,
     fence: int,
@@ -130,8 +314,3 @@ def put_back(
         done = move(Job.objects.filter(pk=job_id, fence=fence), "put_back", **changes) == 1
     failpoints.here("after_put_back")
     return done
-
-
-def in_a_minute() -> datetime:
-    """When to try again after a failure before any call."""
-    return timezone.now() + timedelta(minutes=1)

@@ -5,18 +5,18 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.utils import timezone
 
-from campaigns.answers import Recorder
 from campaigns.claiming import claims
 from campaigns.claiming.claims import LeasedJob
 from campaigns.connections import Connections, DatabaseThreads, LoopThread, T
 from campaigns.sending import recording
-from campaigns.sending.recording import StreamEnd, put_off
-from campaigns.sending.stream import Stream
+from campaigns.sending.recording import Recorder
+from campaigns.sending.stream import Stream, StreamEnd
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
         job = claims.load(lease)
     except Exception as error:
         log.exception("job %s cannot be sent", job_id)
-        until = recording.in_a_minute()
+        until = timezone.now() + timedelta(minutes=1)
         recording.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
         return Sent(job_id, left=True, until=until)
     return job if claims.start(lease) else Sent(job_id)  # else stopped meanwhile
@@ -112,7 +112,7 @@ def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
             return Sent(lease.job_id)
         if end is None or drained.due is None:
             return None
-        end = put_off(drained.due)
+        end = StreamEnd(until=drained.due, reason="some are to be tried again", held=True)  # no sender waits for it
     held = end.until if end.held else None
     left = recording.put_back(
         lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused, cursor=end.cursor

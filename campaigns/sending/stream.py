@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,17 +16,18 @@ from django.conf import settings
 from psycopg import Error as RowsError
 
 from campaigns import failpoints, sending_hours
-from campaigns.answers import NO_DATABASE, CallResult, Recorder
-from campaigns.claiming import claimers, claims, limits
-from campaigns.claiming.claimers import PermittedCalls
+from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import LeasedJob
+from campaigns.claiming.limits import ByCount, PermittedCalls
+from campaigns.claiming.pricing import ByCost
 from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
 from campaigns.lifecycle import merge
 from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
-from campaigns.sending.recording import StreamEnd
+from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder
 from vendors import health
+from vendors.adapters.base import one_unit
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Paused, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
@@ -36,6 +37,22 @@ log = logging.getLogger(__name__)
 PATIENCE = 5.0  # seconds that a sender waits; if it would be longer, it puts the job back
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 FIND_OUT = 1.0  # seconds between two reads of the context
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """Why the stream ended. drained: nothing was left. until: when it may go on; reason: why it waits.
+
+    held: the job itself waits until then; else its credential does, which an operator may open earlier. paused: only an
+    operator lets it go on. cursor: where the next sender begins.
+    """
+
+    drained: bool = False
+    until: datetime | None = None
+    reason: str = ""
+    held: bool = False
+    paused: bool = False
+    cursor: int | None = None
 
 
 class Stream:
@@ -51,7 +68,7 @@ class Stream:
         self._job, self._recorder, self._stopping = job, recorder, stopping
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
-        self._claimer = claimers.claimer(job)
+        self._claimer: limits.Claimer = ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
         self._hold = job.adapter.deadline + SLACK
         self._permits = limits.Permits(throttle, job, self._hold)
         self._pool = CallPool(job, self._write)

@@ -9,8 +9,9 @@ import uvloop
 from django.utils import timezone
 
 from campaigns import ground_truth
-from campaigns.claiming import claimers, claims
+from campaigns.claiming import claims
 from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
+from campaigns.claiming.pricing import ByCost
 from campaigns.sending.call_pool import CallPool
 from tests import calling
 from tests.faults.sending import login, taken
@@ -84,7 +85,7 @@ def test_a_letter_that_was_priced_and_is_found_to_be_accepted_keeps_no_other_fro
     loaded = claims.load(lease)
 
     async def one_after_the_other(rows: Any) -> list[list[int]]:
-        by_cost, found = claimers.claimer(loaded), []
+        by_cost, found = ByCost(loaded), []
         for number in range(2):
             need = await by_cost.need(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
             assert need.want == 2

@@ -104,7 +104,9 @@ def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
         rows = await connect()
         async with rows:
             later, before = now + timedelta(hours=1), now - timedelta(seconds=1)
-            return [len(await sending.claim(rows, {**params, "closes": at})) for at in (before, later, None)]
+            ends = ((before, 0), (later, 0), (None, 1))
+            tries = [{**params, "closes": at, "cursor": job.first_message + after} for at, after in ends]
+            return [len((await sending.claim(rows, one)).messages) for one in tries]
 
     assert asyncio.run(claims()) == [0, 1, 1]
 

@@ -82,8 +82,8 @@ def _accepted(state: State) -> Iterator[str]:
 def accepted() -> set[int]:
     """What is accepted, or is after the next merge."""
     appended = AnswerBatch.objects.values_list("messages", "kinds")
-    told = {id for ids, kinds in appended for id, kind in zip(ids, kinds, strict=True) if kind == ACCEPTED}
-    return told | set(Message.objects.filter(message_id__isnull=False).values_list("id", flat=True))
+    waiting = {id for ids, kinds in appended for id, kind in zip(ids, kinds, strict=True) if kind == ACCEPTED}
+    return waiting | set(Message.objects.filter(message_id__isnull=False).values_list("id", flat=True))
 
 
 def _families() -> Iterator[str]:

@@ -18,7 +18,7 @@ from kombu import Connection
 from campaigns import sending
 from campaigns.casting import mailcaster
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, Session
+from campaigns.models import AnswerBatch, Job, Message, Session
 from campaigns.results import writer
 from campaigns.results import writer as result_store
 from campaigns.tasks import cast
@@ -188,7 +188,7 @@ class TestFailureScenarios:
         job = Job.objects.get()
         with worker(queues=f"hub,{service.queue}", MAILHUB_FAILPOINTS="after_record"), sweeping():
             cast.apply_async((service.pk,), queue=service.queue)
-            wait_until(lambda: Job.objects.get(pk=job.pk).accepted, "the worker has sent something and dies")
+            wait_until(lambda: AnswerBatch.objects.filter(job=job).exists(), "the worker has sent something and dies")
         with worker(queues=f"hub,{service.queue}"), sweeping():
             wait_until(lambda: Session.objects.filter(finished_at__isnull=False).exists(), "another worker ends it")
         assert program.get(links["self"]).json()["counts"]["sent"] == 5

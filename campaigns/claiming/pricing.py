@@ -1,54 +1,16 @@
-"""The claims of one stream, by count or by cost.
-
-Messages that cost one unit each are claimed by count; other letters are made and priced before permits are asked for.
-"""
+"""Claims where letters cost different numbers of units: they are made and priced before permits are asked for."""
 
 from collections import deque
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from campaigns.claiming import claims
 from campaigns.claiming.claims import ClaimedMessage, LeasedJob, PermittedCall, letters_in_turn
-from campaigns.claiming.limits import Need
-from vendors.adapters.base import Letter, one_unit
+from campaigns.claiming.limits import Need, PermittedCalls
+from vendors.adapters.base import Letter
 from vendors.limits.values import Grant, Scope
 from vendors.outcomes import Refused
 
 TOO_DEAR = "too_dear"
-
-
-class PermittedCalls(NamedTuple):
-    """Calls that may start. nothing_waits: there are none, because nothing waits from the cursor on."""
-
-    calls: list[PermittedCall]
-    nothing_waits: bool = False
-
-
-class Claimer(Protocol):
-    """Claims messages for one stream."""
-
-    async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
-        """The permits for at most `most` messages from the cursor on."""
-
-    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
-        """Claims messages in the order of their ids; permits that are left are unused. latest: as in PermittedCall."""
-
-
-def claimer(job: LeasedJob) -> Claimer:
-    return ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
-
-
-class ByCount:
-    """Each message costs one unit, so letters are made after the claim."""
-
-    async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
-        return Need(most, 1)
-
-    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
-        messages, claim, nothing_waits = await claims.claim(connection, params | {"most": grant.units})
-        if claim is None:
-            return PermittedCalls([], nothing_waits)
-        permits = zip(messages, grant.places(), strict=False)
-        return PermittedCalls([PermittedCall(one, claim, (permit,), latest) for one, permit in permits])
 
 
 class Priced(NamedTuple):
