@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Where a machine forbids it, each of the hundred processes of a run would compile our sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first that runs, is new enough and can make virtual environments; being on PATH alone proves nothing.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.14 python; do \

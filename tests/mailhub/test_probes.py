@@ -115,10 +115,10 @@ def beat_has_sent() -> None:
     PeriodicTask.objects.update(last_run_at=timezone.now() + timedelta(days=1))
 
 
-@pytest.fixture
-def parts(beat_has_sent: None, tmp_path: Path) -> Iterator[Installation]:
+@pytest.fixture(scope="module")
+def installed(django_db_setup: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     redis, broker = PrivateRedis(), PrivateRedis()
-    database = DatabaseSocket(tmp_path)
+    database = DatabaseSocket(tmp_path_factory.mktemp("database"))
     try:
         addresses = {"DATABASE_URL": database.url, "REDIS_URL": redis.url, "BROKER_URL": celery_url(broker.url)}
         with serving(threads=1, **addresses) as server:
@@ -129,8 +129,14 @@ def parts(beat_has_sent: None, tmp_path: Path) -> Iterator[Installation]:
         broker.end()
 
 
+@pytest.fixture
+def parts(installed: Installation, beat_has_sent: None) -> Installation:
+    """All of them are there; each test leaves them so."""
+    assert installed.until(set()).status == 200
+    return installed
+
+
 def test_each_part_that_is_away_is_named_and_none_beside_it(parts: Installation) -> None:
-    assert parts.until(set()).status == 200
     parts.redis.kill()
     assert parts.until({"redis"}).status == 503
     parts.redis.start()
@@ -145,7 +151,6 @@ def test_each_part_that_is_away_is_named_and_none_beside_it(parts: Installation)
 
 
 def test_parts_that_hang_are_named_in_bounded_time_and_hold_up_no_probe(parts: Installation) -> None:
-    parts.until(set())
     parts.database.hang()
     for one in (parts.redis, parts.broker):
         one._process.send_signal(signal.SIGSTOP)
@@ -164,18 +169,18 @@ def test_parts_that_hang_are_named_in_bounded_time_and_hold_up_no_probe(parts: I
 def test_a_redis_that_only_reads_is_a_fault(parts: Installation) -> None:
     with parts.redis.client() as client:
         client.config_set("min-replicas-to-write", 1)  # as a replica after a failover, it refuses to write
-    assert "redis" in parts.until({"redis"}).faults
+        assert "redis" in parts.until({"redis"}).faults
+        client.config_set("min-replicas-to-write", 0)
 
 
 def test_tables_of_another_version_and_a_beat_that_is_silent_are_faults(parts: Installation) -> None:
-    parts.until(set())
     here = Store.objects.get().tables
     Store.objects.update(tables="")
     assert "being migrated" in parts.until({"migrations"}).parts["migrations"]
     Store.objects.update(tables=here)
     PeriodicTask.objects.update(last_run_at=timezone.now() - timedelta(minutes=10))
     assert "beat has sent nothing for 60" in parts.until({"beat"}).parts["beat"]
-    with celery("beat", "--pidfile=", "--max-interval=1", SWEEP_SECONDS="1") as beat:
+    with celery("beat", "--pidfile=", "--max-interval=1") as beat:
         beat.until(lambda: get(parts.server, "/readyz").status == 200)
 
 
@@ -186,6 +191,7 @@ def test_a_part_that_a_probe_leaves_out_is_shown_and_does_not_count(parts: Insta
     assert left_out.status == 200 and json.loads(left_out.text)["parts"]["broker"] != "ok"
     assert get(parts.server, "/readyz?exclude=beat,redis").status == 503
     assert get(parts.server, "/readyz?exclude=brokre").status == 400
+    parts.broker.start()
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="no RabbitMQ on this machine")
@@ -235,9 +241,10 @@ def blocked(cursor: Any) -> int:
     return int(cursor.fetchone()[0])
 
 
-def test_beat_writes_down_at_once_that_it_has_sent_a_task() -> None:
+def test_beat_writes_down_at_once_that_it_has_sent_a_task(settings: Any) -> None:
+    settings.SWEEP_SECONDS = 1.0
     installation.sync_beat()
     assert probes.beat_sent_at() is None
-    with celery("beat", "--pidfile=", "--max-interval=1", SWEEP_SECONDS="1") as beat:
+    with celery("beat", "--pidfile=", "--max-interval=1") as beat:
         first = beat.until(probes.beat_sent_at)
         beat.until(lambda: (probes.beat_sent_at() or 0) > first)
