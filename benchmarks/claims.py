@@ -45,7 +45,7 @@ class Claim:
 
 HTTP, FAR, STRICT, WINDOW = "Sending over HTTP", "100 connections, answers", "150 allowed", "Most calls"
 REACHING, LATENCY = "Reaching the limit", "A receiver that answers after"
-COST, FIRST = "Cost of a message by", "Start to first message"
+COST, FIRST, PARTS = "Cost of a message by", "Start to first message", "Claim, append and merge: the parts"
 ONE = "mailhub, one process"
 BARE, USUAL = "bare aiohttp loop", "a task a message"
 AS_RUN, AS_RUN_SMTP = "As people run it, HTTP, ", "As people run it, SMTP, "
@@ -91,9 +91,7 @@ CLAIMS = [
               "", "s", at_most=True, always=True)
         for casters in ("1 caster", "4 casters", "16 casters")
     ),
-    Claim("enqueue", "INSERT .. SELECT of the same rows", 0.5, 0.8, "Enqueue", "mailhub", "the bare"),
-    Claim("the same", "UPDATE of the mark, then INSERT", 0.5, 0.8, "Enqueue: both", "mailhub", "UPDATE"),
-    Claim("finalise", "UPDATE .. FROM of the same rows", 0.5, 0.8, "Finalise", "mailhub", "the bare"),
+    Claim("answers merged into the messages", "UPDATE .. FROM of the same rows", 0.5, 0.8, PARTS, "merge", "UPDATE"),
     Claim("import with its checks", "COPY of the same rows", 0.5, 0.8, "Import:", "mailhub", "the bare"),
     Claim("import of what is checked", "COPY of the same rows", 0.5, 0.8, "Import:", "mailhub, checked", "the bare"),
     Claim("import of a million recipients, memory", "-", 150, 150, "Memory of", "of the whole", "", "MB", at_most=True),

@@ -1,7 +1,12 @@
-"""What the ledger costs: rows a second of enqueueing, finalising and importing against the bare statement.
+"""What the ledger costs: rows a second of claiming, appending and merging, and of an import, against bare statements.
 
-`python -m benchmarks.ledger [rows] [rounds]`. The bare statements work on plain tables with the same columns and rows
-and a primary key, without checks, states or slices: INSERT .. SELECT, UPDATE .. FROM and COPY of rows that are ready.
+`python -m benchmarks.ledger [rows] [rounds]`. A job's messages are claimed a hundred at a time, as many as the
+connections of one stream; the answers of a claim are appended at once; a thousand answers are merged at a time. Each is
+a commit that waits for the disk. All that calls would do in between is left out.
+
+The bare statements work on plain tables with the same columns and rows, a primary key and the same room on their pages,
+without checks, states or slices, on rows that are ready: COPY of all answers, UPDATE .. FROM of all messages by them,
+COPY of the recipients.
 """
 
 import asyncio
@@ -11,36 +16,33 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import recipients
-from benchmarks.sending import login
+from benchmarks.sending import CONNECTIONS, login
 from benchmarks.stage import numbers, show, stage
 
 if TYPE_CHECKING:
+    from campaigns.claiming.claims import Lease
     from campaigns.models import Job
 
 PLAIN = """
-DROP TABLE IF EXISTS plain_message, plain_marked, plain_ops, plain_copy;
-CREATE TABLE plain_message AS SELECT * FROM campaigns_message WHERE id >= {0} AND id < {1};
-CREATE TABLE plain_marked AS SELECT * FROM plain_message;
-ALTER TABLE plain_message ADD PRIMARY KEY (id);
-ALTER TABLE plain_marked ADD PRIMARY KEY (id);
-CREATE TABLE plain_ops (LIKE campaigns_opsmessage, PRIMARY KEY (id));
+DROP TABLE IF EXISTS plain_message, plain_answer, plain_copy;
+CREATE TABLE plain_message (LIKE campaigns_message INCLUDING DEFAULTS, PRIMARY KEY (id)) WITH (fillfactor = 40);
+INSERT INTO plain_message SELECT * FROM campaigns_message WHERE id >= {0} AND id < {1};
+CREATE TABLE plain_answer (id bigint PRIMARY KEY, called_at timestamptz, at timestamptz, message_id text);
 CREATE TABLE plain_copy (LIKE campaigns_message INCLUDING DEFAULTS, PRIMARY KEY (id));
-VACUUM ANALYZE plain_message, plain_marked
-"""
-MARK = "UPDATE plain_marked SET dequeued_at = clock_timestamp()"
-INSERT = "INSERT INTO plain_ops (id, job_id, resend_no, fence) SELECT id, 1, resend_no, 1 FROM plain_message"
-ANSWER = """
-UPDATE {} SET sent_at = clock_timestamp(), delivered_at = clock_timestamp(), message_id = 'v' || id
-WHERE id >= %s AND id < %s
+VACUUM ANALYZE plain_message
 """
 UPDATE = """
-UPDATE plain_message m SET sent_at = o.sent_at, delivered_at = o.delivered_at, in_doubt_at = o.in_doubt_at,
-    message_id = o.message_id, error_code = o.error_code, error_sub_type = o.error_sub_type
-FROM plain_ops o WHERE m.id = o.id
+UPDATE plain_message m SET dequeued_at = a.called_at, sent_at = a.called_at, delivered_at = a.at,
+    message_id = a.message_id
+FROM plain_answer a WHERE m.id = a.id
 """
 COPY = "COPY plain_copy (id, uuid, campaign_id, recipient, params) FROM STDIN"
-BARE, REAL = "the bare statement", "mailhub"
-BOTH, CHECKED = "UPDATE of the mark, then INSERT", f"{REAL}, checked before"
+COPY_ANSWERS = "COPY plain_answer FROM STDIN"
+MERGED = 10  # claims: a thousand answers, as the sender's recorder merges them
+BARE, REAL = "the bare statements", "mailhub"
+CHECKED = f"{REAL}, checked before"
+PARTS = "claim", "append", "merge"
+STATEMENTS = "COPY of the answers", "UPDATE .. FROM"
 
 
 def execute(statements: str, params: Any = None) -> None:
@@ -49,13 +51,6 @@ def execute(statements: str, params: Any = None) -> None:
     with connection.cursor() as cursor:
         for statement in statements.split(";\n"):
             cursor.execute(statement, params)
-
-
-def timed(rows: int, work: Callable[[], Any]) -> float:
-    """Rows a second; the work must say that it is done."""
-    began = time.perf_counter()
-    assert work()
-    return rows / (time.perf_counter() - began)
 
 
 class Round:
@@ -71,43 +66,69 @@ class Round:
         execute("VACUUM ANALYZE campaigns_message;\n" + PLAIN.format(made.first_message, made.end))
         self.job: Job = made
 
-    def enqueue(self) -> float:
-        """In the slices of a sender, each its own commit."""
-        return asyncio.run(self._enqueue())
+    def seconds(self) -> list[float]:
+        """Of all claims, of all appends and of all merges, as a sender makes them."""
+        took = asyncio.run(self._seconds())
+        self.job.refresh_from_db()
+        assert self.job.accepted == self.rows, self.job.accepted
+        assert not self.job.claims.exists()
+        return took
 
-    async def _enqueue(self) -> float:
-        from campaigns.claiming import claims
+    async def _seconds(self) -> list[float]:
+        from campaigns.claiming import claims, limits
+        from campaigns.claiming.claims import Lease
         from campaigns.connections import connect
-        from campaigns.sending.stream import SLICE
+        from campaigns.lifecycle import merge
+        from campaigns.sending import answers
 
-        rows, lease = await connect(), claims.Lease(self.job.pk, 1)
-        began = time.perf_counter()
-        for low in range(self.job.first_message, self.job.end, SLICE):
-            assert await claims.enqueue(rows, lease, low, min(low + SLICE, self.job.end))
-        rate = self.rows / (time.perf_counter() - began)
+        job, lease, rows = self.job, Lease(self.job.pk, 1), await connect()
+        seen = await limits.read(rows, lease, job.vendor_id, job.credential_id)
+        params = {
+            "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "credential": job.credential_id,
+            "generation": seen.scope.generation, "limits_version": seen.limits_version, "adoptions": seen.adoptions,
+            "end": job.end, "hold": 30.0, "most": CONNECTIONS,
+        }  # fmt: skip
+        took, cursor, claimed = [0.0, 0.0, 0.0], job.first_message, 0
+        while True:
+            began = time.perf_counter()
+            claim = await claims.claim(rows, {**params, "cursor": cursor})
+            took[0] += time.perf_counter() - began
+            if not claim.messages:
+                break
+            ready, cursor, claimed = [answered(lease, claim)], claim.messages[-1].id + 1, claimed + 1
+            began = time.perf_counter()
+            await answers.append(rows, ready)
+            took[1] += time.perf_counter() - began
+            if claimed % MERGED == 0 or cursor == job.end:
+                began = time.perf_counter()
+                await merge(rows, [job.pk])
+                took[2] += time.perf_counter() - began
         await rows.close()
-        return rate
+        return took
 
-    def insert(self) -> float:
-        return timed(self.rows, lambda: execute(INSERT) is None)
+    def bare(self) -> list[float]:
+        """Seconds of the COPY of the answers, and of the UPDATE by them."""
+        at = "2026-03-01 12:00:00+00"
+        ids = range(self.job.first_message, self.job.end)
+        ready = "".join(f"{n}\t{at}\t{at}\tv{n}\n" for n in ids).encode()
+        return [timed(lambda: copy(COPY_ANSWERS, ready)), timed(lambda: execute(UPDATE))]
 
-    def mark(self) -> float:
-        """Document 001 asks for two writes: dequeued_at in the ground truth, a row in ops."""
-        return timed(self.rows, lambda: execute(MARK) is None)
 
-    def answer(self) -> None:
-        """As a sender would have left it; every row of ops is a new version of itself in both tables."""
-        for table in ("campaigns_opsmessage", "plain_ops"):
-            execute(ANSWER.format(table), [self.job.first_message, self.job.end])
-        type(self.job).objects.filter(pk=self.job.pk).update(status="SENT", accepted=self.rows)
+def answered(lease: "Lease", claimed: Any) -> Any:
+    """All its messages are accepted."""
+    from campaigns.claiming.claims import PermittedCall
+    from campaigns.sending.answers import CallResult, JobResults
+    from vendors.outcomes import Accepted
 
-    def finalise(self) -> float:
-        from campaigns.finishing import finalizer
+    calls = [PermittedCall(one, claimed.claim, ("permit",), 0.0) for one in claimed.messages]
+    return JobResults(lease, [CallResult(call, Accepted(f"v{call.message.id}")) for call in calls])
 
-        return timed(self.rows, lambda: finalizer.finalise(self.job.pk))
 
-    def update(self) -> float:
-        return timed(self.rows, lambda: execute(UPDATE) is None)
+def timed(work: Callable[[], None]) -> float:
+    """Seconds."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def lines(rows: int) -> bytes:
@@ -115,12 +136,11 @@ def lines(rows: int) -> bytes:
     return b"".join(line % (n, n, n) for n in range(1, rows + 1))
 
 
-def copy(ready: bytes) -> bool:
+def copy(statement: str, ready: bytes) -> None:
     from django.db import connection
 
-    with connection.cursor() as cursor, cursor.copy(COPY) as copy:
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.write(ready)
-    return True
 
 
 def keep(ready: bytes, rows: int) -> tuple[float, float]:
@@ -152,25 +172,22 @@ def main() -> None:
     rows, rounds = numbers(100_000, 3)
     file = b"email,name\n" + b"".join(b"person%d@example.org,Ann\n" % n for n in range(1, rows + 1))
     ready = lines(rows)
-    enqueue: dict[str, list[float]] = {REAL: [], BOTH: [], BARE: []}
-    finalise: dict[str, list[float]] = {REAL: [], BARE: []}
+    whole: dict[str, list[float]] = {REAL: [], BARE: []}
+    parts: dict[str, list[float]] = {name: [] for name in (*PARTS, *STATEMENTS)}
     importing: dict[str, list[float]] = {REAL: [], CHECKED: [], BARE: []}
     with stage():
         for _ in range(rounds):
             now = Round(rows)
-            enqueue[REAL].append(now.enqueue())
-            enqueue[BARE].append(now.insert())
-            enqueue[BOTH].append(1 / (1 / now.mark() + 1 / enqueue[BARE][-1]))
-            now.answer()
-            finalise[REAL].append(now.finalise())
-            finalise[BARE].append(now.update())
+            ours, bare = now.seconds(), now.bare()
+            whole[REAL].append(rows / sum(ours))
+            whole[BARE].append(rows / sum(bare))
+            for name, seconds in zip(parts, (*ours, *bare), strict=True):
+                parts[name].append(rows / seconds)
             for name, measured in zip(importing, keep(file, rows), strict=False):
                 importing[name].append(measured)
-            importing[BARE].append(timed(rows, lambda: copy(ready)))
-    show("Enqueue: the bare statement is INSERT .. SELECT", enqueue, BARE, "rows/s")
-    del enqueue[BARE]
-    show("Enqueue: both writes of document 001", enqueue, BOTH, "rows/s")
-    show("Finalise: the bare statement is UPDATE .. FROM", finalise, BARE, "rows/s")
+            importing[BARE].append(rows / timed(lambda: copy(COPY, ready)))
+    show("Claim, append and merge: bare are COPY of the answers, UPDATE .. FROM", whole, BARE, "rows/s")
+    show("Claim, append and merge: the parts", parts, STATEMENTS[1], "rows/s")
     show("Import: the bare statement is COPY", importing, BARE, "rows/s")
 
 

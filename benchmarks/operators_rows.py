@@ -2,8 +2,9 @@
 
 SPONSORS, VENDORS = 40, 8
 
-# A sponsor's share falls with its number. Jobs have ten messages; one in fifty of the logged ones has a refusal, one
-# in a thousand a doubt. The last messages there are belong to the youngest jobs.
+# A sponsor's share falls with its number. Jobs have ten messages; one in fifty of the logged ones has a refusal, one in
+# a thousand a doubt; of those that are sent four messages are in flight. There are messages of these, and of the
+# youngest jobs.
 SEED = """
 INSERT INTO campaigns_campaign (sponsor_id, credential_id, name, subject, body, html, first_message, size, time_zone,
     created_at)
@@ -42,11 +43,12 @@ SELECT j.first_message + n, j.campaign_id, 'r' || (j.first_message + n) || '@exa
     j.started_at, CASE WHEN NOT k.doubt THEN j.finished_at END, CASE WHEN k.doubt THEN j.finished_at END,
     CASE WHEN NOT k.doubt AND NOT k.bad AND j.started_at IS NOT NULL THEN 'v' || (j.first_message + n) END,
     CASE WHEN k.bad THEN 'bounced' END, CASE WHEN k.doubt THEN 'no answer before the deadline' END
-FROM (SELECT * FROM campaigns_job WHERE parent_id IS NULL ORDER BY id DESC LIMIT %(messages)s / 10) j,
+FROM ((SELECT * FROM campaigns_job WHERE parent_id IS NULL ORDER BY id DESC LIMIT %(messages)s / 10)
+        UNION SELECT * FROM campaigns_job WHERE status = 'SENDING') j,
     generate_series(0, 9) n,
     LATERAL (SELECT n = 0 AND j.refused > 0 AS bad, n = 1 AND j.in_doubt > 0 AS doubt) k;
-INSERT INTO campaigns_opsmessage (id, job_id, sent_at, fence)
-SELECT first_message + n, id, CASE WHEN n < 4 THEN now() END, 1 FROM campaigns_job, generate_series(0, 9) n
+INSERT INTO campaigns_claim (job_id, fence, at, messages)
+SELECT id, fence, now(), ARRAY(SELECT first_message + n FROM generate_series(0, 3) n) FROM campaigns_job
 WHERE status = 'SENDING';
 INSERT INTO vendors_minute (vendor_id, at, share, accepted, refused, in_doubt)
 SELECT v.id, date_trunc('minute', now()) - n * interval '1 minute', s, 40, 1, 0

@@ -32,9 +32,8 @@ here.
 
 What is missed, and why. *Two processes:* senders, databases and receiver share the cores, and one process with its
 share of them nearly fills these; the tables of `benchmarks.processes` say what a message costs all of them together,
-what the machine could do at most, and what a second process brings where the vendor's latency is the limit. *Enqueue:*
-document 001 asks for two writes; [decision 10](decisions/0010-slices-ahead-of-the-calls.md) says why both stay.
-*Import:* checking a row in Python costs more than the bare COPY of it, and nothing is stored before all are checked.
+what the machine could do at most, and what a second process brings where the vendor's latency is the limit. *Import:*
+checking a row in Python costs more than the bare COPY of it, and nothing is stored before all are checked.
 """
 Kept = dict[str, Any]
 
