@@ -5,9 +5,9 @@ connections that it has by default and a limit that never binds; the list is a C
 now`. The receiver (benchmarks/sink.py) must have had every recipient exactly once. The clock starts when the campaign
 is given to the mailcasters; it stops at the last arrival, and once more at the campaign's end.
 
-Yardsticks of the same rounds, to the same receiver: a bare aiohttp loop; River, whose jobs are stored before; one
-Celery task a message with its connections kept, whose queue is full before its worker starts. For SMTP smtp-source -d,
-which sends one mail at a time over each of its connections, to the same smtp-sink.
+Yardsticks of the same rounds, to the same receiver: a bare aiohttp loop; River, which fetches as often as it can, and
+whose jobs are stored before; one Celery task a message with its connections kept, whose queue is full before its worker
+starts. For SMTP smtp-source -d, which sends one mail at a time over each of its connections, to the same smtp-sink.
 """
 
 import csv

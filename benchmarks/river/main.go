@@ -96,9 +96,11 @@ func main() {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, sender)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Logger:  slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: size}},
-		Workers: workers,
+		// By default it fetches ten times a second, and no more jobs than workers are free: 2,000 a second for 200.
+		FetchCooldown: river.FetchCooldownMin,
+		Logger:        slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: size}},
+		Workers:       workers,
 	})
 	must(err)
 
