@@ -234,7 +234,7 @@ def main() -> None:
         rates = in_turns(rows, rounds)
         http_rates = {MAILHUB: rates.pop(MAILHUB), ENDED: http.to_end, **rates}
         if relay:
-            login = ["host=127.0.0.1", f"port={relay.port}", "tls=none", f"sender={smtp.ORIGIN}"]
+            login = ["host=127.0.0.1", f"port={relay.port}", "tls=none", f"sender={smtp_sink.ORIGIN}"]
             at.manage("vendor", "add", "mails", "--adapter", "smtp", "--limit", NEVER_BINDS, "--set", *login)
             mail = {
                 MAILHUB: lambda: mailhub(lists, "mails", mails, relayed, SmtpReceiver(relay)),

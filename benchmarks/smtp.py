@@ -5,55 +5,22 @@ whole worker is timed by its own ledger, from the first mail allowed to start to
 """
 
 import asyncio
-import os
-import shutil
-import socket
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvloop
 
-from benchmarks import recipients
+from benchmarks import recipients, smtp_sink
 from benchmarks.sending import deliver_all
-from benchmarks.stage import console, in_turns, numbers, show, stage
-from tests.ports import free_port
-from tests.waiting import wait_until
+from benchmarks.smtp_sink import CONNECTIONS, ORIGIN
+from benchmarks.stage import in_turns, numbers, show, stage
 
 if TYPE_CHECKING:
     from vendors.adapters.base import Letter
     from vendors.models import Credential
 
-CONNECTIONS = 20
 ROUND = 20  # mails that a connection is given at a time, in the row that says so
-PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
-SINK, SOURCE = shutil.which("smtp-sink", path=PATH), shutil.which("smtp-source", path=PATH)
-ORIGIN = "us@example.org"
 BARE = "smtp-source -d"
-
-
-@contextmanager
-def sink() -> Iterator[int]:
-    """The port of a relay that takes everything and keeps nothing."""
-    port = free_port()
-    assert SINK is not None
-    user = ["-u", "nobody"] if os.geteuid() == 0 else []
-    with subprocess.Popen([SINK, *user, f"127.0.0.1:{port}", "1000"]) as process:
-        try:
-            wait_until(lambda: answers(port), "smtp-sink listens")
-            yield port
-        finally:
-            process.terminate()
-
-
-def answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 def settings(port: int, batch: int = 1) -> dict[str, object]:
@@ -78,22 +45,12 @@ def size() -> int:
     return len(mime.compose(mime.sender(ORIGIN), letter.recipient, letter))
 
 
-def source(mails: int) -> float:
-    assert SOURCE is not None
-    options = ["-d", "-s", str(CONNECTIONS), "-m", str(mails), "-l", str(size()), "-f", ORIGIN, "-t", "you@example.org"]
-    with sink() as port:
-        began = time.perf_counter()
-        subprocess.run([SOURCE, *options, f"127.0.0.1:{port}"], check=True)
-        return mails / (time.perf_counter() - began)
-
-
-def adapter(mails: int) -> float:
+def adapter(port: int, mails: int) -> float:
     """The adapter alone: no database, no throttle, no worker."""
-    with sink() as port:
-        ready = letters(mails)
-        began = time.perf_counter()
-        uvloop.run(call_all(port, ready))
-        return mails / (time.perf_counter() - began)
+    ready = letters(mails)
+    began = time.perf_counter()
+    uvloop.run(call_all(port, ready))
+    return mails / (time.perf_counter() - began)
 
 
 async def call_all(port: int, ready: "list[Letter]") -> None:
@@ -112,14 +69,13 @@ async def call_all(port: int, ready: "list[Letter]") -> None:
     await smtp.close()
 
 
-def worker(mails: int, batch: int) -> float:
+def worker(port: int, mails: int, batch: int) -> float:
     from django.db.models import Max, Min
 
     from campaigns.models import Message
 
-    with sink() as port:
-        credential = login(port, batch)
-        deliver_all(credential, mails)
+    credential = login(port, batch)
+    deliver_all(credential, mails)
     sent = Message.objects.filter(campaign_id__in=credential.campaigns.values("pk"), message_id__isnull=False)
     assert sent.count() == mails
     first, last = sent.aggregate(a=Min("sent_at"), b=Max("delivered_at")).values()
@@ -136,15 +92,14 @@ def login(port: int, batch: int = 1) -> "Credential":
 
 def main() -> None:
     mails, rounds = numbers(20_000, 3)
-    if not SINK or not SOURCE:
-        console.print("no measurement of SMTP: Postfix's smtp-sink and smtp-source are not installed")
-        return
-    with stage():
+    with stage(), smtp_sink.running() as relay:
+        if relay is None:
+            return
         rows = {
-            "mailhub, one process": lambda: worker(mails, 1),
-            f"mailhub, one process, rounds of {ROUND}": lambda: worker(mails, ROUND),
-            "its SMTP adapter alone": lambda: adapter(mails),
-            BARE: lambda: source(mails),
+            "mailhub, one process": lambda: worker(relay.port, mails, 1),
+            f"mailhub, one process, rounds of {ROUND}": lambda: worker(relay.port, mails, ROUND),
+            "its SMTP adapter alone": lambda: adapter(relay.port, mails),
+            BARE: lambda: smtp_sink.source(relay, mails, size()),
         }
         rates = in_turns(rows, rounds)
     show(f"SMTP over {CONNECTIONS} connections, mails of {size()} bytes", rates, BARE)

@@ -6,16 +6,20 @@ mails arrived as rows were accepted, each arrived exactly once.
 
 import os
 import re
+import shutil
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.smtp import ORIGIN, SINK, SOURCE, answers
 from tests.ports import free_port
 from tests.waiting import wait_until
 
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+SINK, SOURCE = shutil.which("smtp-sink", path=PATH), shutil.which("smtp-source", path=PATH)
+ORIGIN = "us@example.org"
 MAILS = re.compile(rb"mesg=(\d+)")
 CONNECTIONS = 20  # of smtp-source, which has the most mails a second with about as many
 
@@ -68,6 +72,14 @@ def running() -> Iterator[SmtpSink | None]:
             yield SmtpSink(process, port)
         finally:
             process.terminate()
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def source(relay: SmtpSink, mails: int, size: int) -> float:
