@@ -180,8 +180,11 @@ class Recorder:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), wait)
             together, self._waiting, self._due = self._waiting, [], float("inf")
-            error = await self._store([answers for answers, _ in together])
-            for _, stored in together:
+            failed = await self._store([answers for answers, _ in together])
+            ours = failed is not None and not isinstance(failed, RowsError | DjangoError)
+            for answers, stored in together:
+                # A mistake in one answer harms no other stream.
+                error = await self._store([answers]) if ours else failed
                 if stored.done():  # its stream was cut off
                     continue
                 if error is None:

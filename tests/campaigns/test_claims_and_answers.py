@@ -11,9 +11,10 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import audit, ground_truth, lifecycle
+from campaigns.answers import CallResult, Recorder
 from campaigns.claiming import claims, limits
-from campaigns.claiming.claims import Claimed, Lease
-from campaigns.connections import connect
+from campaigns.claiming.claims import Claimed, Lease, PermittedCall
+from campaigns.connections import SharedRows, connect
 from campaigns.doubts import queries, resolve
 from campaigns.failover import queries as failover_queries
 from campaigns.finishing import finalizer
@@ -24,6 +25,7 @@ from tests import factories
 from tests.campaigns.rows import messages, recount
 from tests.faults.sending import meanwhile, take_again
 from tests.waiting import wait_until
+from vendors.outcomes import Accepted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -320,3 +322,25 @@ def test_processes_that_merge_the_same_jobs_at_once_count_each_answer_once() -> 
     assert [shape(job) for job in jobs] == ["ardaardawa" * 4] * 6
     assert all(counted(job) for job in jobs)
     assert not Claim.objects.exists() and not AnswerBatch.objects.exists()
+
+
+def test_an_answer_that_cannot_be_stored_harms_no_other_stream() -> None:
+    jobs = [sending(1), sending(1)]
+    calls = [PermittedCall(found.messages[0], found.claim, ("p",), 0.0) for found in map(claim, jobs) if found.claim]
+
+    async def run(_: Any) -> list[Any]:
+        rows = SharedRows(2)
+        recorder = Recorder(rows)
+        outcomes: list[Any] = [Accepted(5), Accepted("v-1")]  # type: ignore[arg-type]  # as an adapter may err
+        stores = [
+            recorder.store(Lease(job.pk, job.fence), [CallResult(call, outcome)])
+            for job, call, outcome in zip(jobs, calls, outcomes, strict=True)
+        ]
+        found = await asyncio.gather(*stores, return_exceptions=True)
+        await recorder.close()
+        await rows.close(float("inf"))
+        return found
+
+    first, second = by_a_sender(run)
+    assert isinstance(first, AttributeError) and second is None
+    assert [shape(job) for job in jobs] == ["F", "a"]
