@@ -4,25 +4,27 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import audit, ground_truth, lifecycle
+from campaigns import ground_truth, lifecycle
 from campaigns.answers import CallResult, Recorder
 from campaigns.claiming import claims, limits
-from campaigns.claiming.claims import Claimed, Lease, PermittedCall
-from campaigns.connections import SharedRows, connect
+from campaigns.claiming.claims import Lease, PermittedCall
+from campaigns.connections import SharedRows
 from campaigns.doubts import queries, resolve
 from campaigns.failover import queries as failover_queries
 from campaigns.finishing import finalizer
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
 from campaigns.sending import recording
-from tests import factories
+from tests import calling, factories
 from tests.campaigns.rows import messages, recount
+from tests.campaigns.test_locks import breaches, somebody_waits
 from tests.faults.sending import meanwhile, take_again
 from tests.waiting import wait_until
 from vendors.outcomes import Accepted
@@ -30,32 +32,13 @@ from vendors.outcomes import Accepted
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def by_a_sender(verb: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Over a connection of its own, with a sender's settings."""
-
-    async def run() -> Any:
-        rows = await connect()
-        try:
-            return await verb(rows, *args, **named)
-        finally:
-            await rows.close()
-
-    return asyncio.run(run())
-
-
 def sending(recipients: int, **fields: Any) -> Job:
     return factories.campaign_with_job(recipients, status="SENDING", **{"fence": 2, **fields})
 
 
-def claim(job: Job, most: int = 100, cursor: int = 0, **changed: Any) -> Claimed:
+def claim(job: Job, most: int = 100, **params: Any) -> claims.Claimed:
     """What the job's present sender claims."""
-    vendor = job.vendor
-    params = {
-        "job": job.pk, "fence": job.fence, "vendor": job.vendor_id, "credential": job.credential_id, "adoptions": 1,
-        "generation": vendor.generation, "limits_version": vendor.limits_version, "hold": 30, "most": most,
-        "cursor": cursor or job.first_message, "end": job.end, **changed,
-    }  # fmt: skip
-    return by_a_sender(claims.claim, params)
+    return calling.by_sender(lambda rows: calling.claim(rows, job, Lease(job.pk, job.fence), most=most, **params))
 
 
 def answered(of: Claim, kinds: str, numbers: list[int] | None = None, **fields: Any) -> AnswerBatch:
@@ -99,10 +82,6 @@ def counted(job: Job) -> bool:
     return before == (job.accepted, job.refused, job.expired, job.in_doubt)
 
 
-def breaches() -> list[str]:
-    return [f"{check.question}: {check.examples}" for check in audit.run() if not check.ok]
-
-
 def recovered(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(hours=1))
     assert finalizer.recover(job.pk, timedelta(minutes=1))
@@ -111,9 +90,7 @@ def recovered(job: Job) -> None:
 
 def taken(job: Job) -> None:
     """The next sender has the job."""
-    take_again(job)
-    lease = claims.take(job.pk, job.fence)
-    assert lease and claims.start(lease)
+    calling.started(take_again(job))
     job.refresh_from_db()
 
 
@@ -124,7 +101,7 @@ def asked_again(job: Job) -> bool | None:
         [doubt] = await queries.due(rows, job.credential_id, 1, 60)
         return await queries.repeat(rows, scope, doubt, 30, units=1, young=60, closes=None)
 
-    return by_a_sender(run)
+    return calling.by_sender(run)
 
 
 @contextmanager
@@ -139,16 +116,6 @@ def while_it_waits(second: Callable[..., Any], *args: Any) -> Iterator[list[Any]
         assert not future.done(), f"it did not wait: {future.result()}"
     waiting.__exit__(None, None, None)
     found.append(future.result())
-
-
-def somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same activity for ever
-        cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND wait_event_type = 'Lock')"
-        )
-        return bool(cursor.fetchone()[0])
 
 
 def test_an_acceptance_by_a_lost_sender_is_not_lost_beside_a_refusal_that_its_successor_stored_with_it() -> None:
@@ -182,7 +149,7 @@ def test_a_proof_of_a_lost_sender_lets_a_message_wait_and_expire() -> None:
     taken(job)
     assert merged(job) == "dw"
     assert [breach for breach in breaches() if "ledger" not in breach] == []
-    by_a_sender(recording.expire, Lease(job.pk, job.fence), job.first_message, job.end)
+    calling.by_sender(lambda rows: recording.expire(rows, Lease(job.pk, job.fence), job.first_message, job.end))
     assert shape(job) == "de"
     assert counted(job)
 
@@ -252,34 +219,16 @@ def test_a_late_answer_of_the_first_call_says_nothing_of_its_repeat(late: str) -
     assert counted(job)
 
 
-def test_a_claim_that_is_executed_after_its_sender_has_put_the_job_back_claims_nothing() -> None:
-    job = sending(2)
-    with while_it_waits(claim, job) as found:
-        assert recording.put_back(job.pk, job.fence)
-    assert found[0].claim is None
-    assert not Claim.objects.exists()
-
-
-def test_a_claim_whose_reply_was_lost_is_void_when_the_job_is_put_back() -> None:
-    job = sending(3)
-    first = claim(job, most=1)
-    claim(job, cursor=job.first_message + 1)
-    answered(Claim.objects.get(pk=first.claim.id), "a", last=True)
-    assert recording.put_back(job.pk, job.fence, cursor=job.first_message + 1)
-    assert shape(job) == "aww"
-    taken(job)
-    assert len(claim(job).messages) == 2
-    assert breaches() == []
-
-
-@pytest.mark.parametrize("raises_the_fence", [False, True])
-def test_a_claim_that_waited_for_a_stop_or_a_recovery_claims_nothing(raises_the_fence: bool) -> None:
+@pytest.mark.parametrize("verb", ["put back", "stop", "recover"])
+def test_a_claim_that_is_executed_after_its_sender_has_lost_the_job_claims_nothing(verb: str) -> None:
     job = sending(2, heartbeat_at=timezone.now() - timedelta(hours=1))
     with while_it_waits(claim, job) as found:
-        if raises_the_fence:
-            assert finalizer.recover(job.pk, timedelta(minutes=1))
-        else:
+        if verb == "put back":
+            assert recording.put_back(job.pk, job.fence)
+        elif verb == "stop":
             actions.stop([job.pk])
+        else:
+            assert finalizer.recover(job.pk, timedelta(minutes=1))
     assert found[0].claim is None
     assert not Claim.objects.exists()
 
@@ -296,7 +245,7 @@ def test_nothing_is_claimed_while_an_acceptance_of_an_earlier_sender_waits_to_be
     taken(job)
     found = claim(job)
     assert found.claim is None and not found.nothing_waits
-    by_a_sender(lifecycle.merge, [job.pk])
+    calling.by_sender(lambda rows: lifecycle.merge(rows, [job.pk]))
     assert shape(job) == "a"
 
 
@@ -316,7 +265,7 @@ def test_processes_that_merge_the_same_jobs_at_once_count_each_answer_once() -> 
             answered(of, "ardaardana", last=True, waits=[5 if kind == "n" else None for kind in "ardaardana"])
     ids = [job.pk for job in jobs]
     with ExitStack() as threads:
-        at_once = [meanwhile(by_a_sender, lifecycle.merge, ids[n:] + ids[:n]) for n in range(6)]
+        at_once = [meanwhile(calling.by_sender, partial(lifecycle.merge, job_ids=ids[n:] + ids[:n])) for n in range(6)]
         for merging in [threads.enter_context(one) for one in at_once]:
             merging.result()
     assert [shape(job) for job in jobs] == ["ardaardawa" * 4] * 6
@@ -341,6 +290,6 @@ def test_an_answer_that_cannot_be_stored_harms_no_other_stream() -> None:
         await rows.close(float("inf"))
         return found
 
-    first, second = by_a_sender(run)
+    first, second = calling.by_sender(run)
     assert isinstance(first, AttributeError) and second is None
     assert [shape(job) for job in jobs] == ["F", "a"]
