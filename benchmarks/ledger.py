@@ -117,7 +117,7 @@ class Round:
 def answered(lease: "Lease", claimed: Any) -> Any:
     """All its messages are accepted."""
     from campaigns.claiming.claims import PermittedCall
-    from campaigns.sending.answers import CallResult, JobResults
+    from campaigns.sending.recording import CallResult, JobResults
     from vendors.outcomes import Accepted
 
     calls = [PermittedCall(one, claimed.claim, ("permit",), 0.0) for one in claimed.messages]

@@ -12,7 +12,6 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import ground_truth, lifecycle
-from campaigns.answers import CallResult, Recorder
 from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import Lease, PermittedCall
 from campaigns.connections import SharedRows
@@ -22,6 +21,7 @@ from campaigns.finishing import finalizer
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
 from campaigns.sending import recording
+from campaigns.sending.recording import CallResult, Recorder
 from tests import calling, factories
 from tests.campaigns.rows import messages, recount
 from tests.campaigns.test_locks import breaches, somebody_waits
