@@ -103,7 +103,7 @@ WITH job AS (
         FROM gone g, unnest(g.messages, string_to_array(g.kinds, NULL)) AS a(id, kind)
         WHERE strpos(g.kinds, 'n') > 0 AND a.kind = 'n' GROUP BY 1, 2
     ) n
-    WHERE c.id = ANY(ARRAY[n.claim_id]) AND c.at = n.called_at
+    WHERE c.id = ANY(ARRAY[n.claim_id]) AND c.at IS NOT DISTINCT FROM n.called_at
         AND c.id <> ALL(ARRAY(SELECT claim_id FROM gone WHERE last))
 )
 SELECT FROM gone LIMIT 1
