@@ -98,8 +98,8 @@ def test_p3_an_update_without_a_guard(vendor: Sandbox, monkeypatch: pytest.Monke
     by_sender(lambda rows: answer(rows, lease, lost.claim, late))
     assert broken(vendor, final=False) == set()
     planted(monkeypatch, merging, "MERGE", "AND m.message_id IS NULL", "")
-    guard = "ELSE a.kind = 'a' OR m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at END"
-    planted(monkeypatch, merging, "MERGE", guard, "ELSE true END")
+    for guard in ("a.known", "m.in_doubt_at IS NOT NULL AND m.sent_at = a.called_at"):
+        planted(monkeypatch, merging, "MERGE", f"ELSE a.kind = 'a' OR {guard} END", "ELSE true END")
     by_sender(lambda rows: answer(rows, lease, lost.claim, late))
     assert "P3" in broken(vendor, final=False)
 
