@@ -41,6 +41,12 @@ def ask(home: Path, path: str, login: str = LOGIN) -> tuple[int, Any]:
         connection.close()
 
 
+def listens(home: Path) -> list[str]:
+    """The workers of which it has heard by itself; what others did before it listened it does not know."""
+    status, alive = ask(home, "/api/workers?status=1")
+    return [name for name, lives in alive.items() if lives] if status == 200 else []
+
+
 def running_jobs(home: Path) -> dict[str, str]:
     """The arguments of each `send_job` that its API and its page of tasks call started, and the worker that runs it."""
     wanted = {"state": "STARTED", "taskname": "campaigns.tasks.send_job"}

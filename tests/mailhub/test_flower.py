@@ -11,7 +11,7 @@ from mailhub import worker_queues
 from tests import factories
 from tests.celery_tasks import note
 from tests.faults.sending import login
-from tests.flower import ask, flower, running_jobs
+from tests.flower import ask, flower, listens, running_jobs
 from tests.programs import worker as sender_process
 from tests.sandbox import Sandbox
 from tests.waiting import DEADLINE
@@ -55,7 +55,7 @@ def test_it_shows_each_job_that_a_process_sends_among_many_for_as_long_as_it_is_
         jobs.append(factories.campaign_with_job(100, of=account, status="DISPATCHED"))
     expected = {f"(job={job.pk} n=100)" for job in jobs}
     with flower(tmp_path) as running, sender_process(threads=30, queues=f"hub,{account.vendor.queue}"):
-        [worker_name] = running.until(lambda: ask(tmp_path, "/api/workers?refresh=1")[1])
+        [worker_name] = running.until(lambda: listens(tmp_path), "it hears the worker")
         notify_vendors([account.vendor_id])
         all_of_them = dict.fromkeys(expected, worker_name)
         running.until(lambda: running_jobs(tmp_path) == all_of_them, "all of them, while they are sent")

@@ -14,7 +14,7 @@ from tests import factories
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.sending import calls, login
-from tests.flower import ask, flower, running_jobs
+from tests.flower import flower, listens, running_jobs
 from tests.private_rabbitmq import PROGRAM, PrivateRabbitMQ
 from tests.programs import Program, running, wait_until, worker
 from tests.sandbox import Sandbox
@@ -132,7 +132,7 @@ def test_jobs_that_run_for_longer_than_rabbitmq_waits_stay_where_they_are_and_fl
     sent = jobs(10, login(sandbox.url, concurrency=1), recipients=40)
     before = cut_off(impatient)
     with flower(tmp_path, BROKER_URL=impatient.url) as page, sender_process(impatient) as program:
-        [name] = page.until(lambda: ask(tmp_path, "/api/workers?refresh=1")[1])
+        [name] = page.until(lambda: listens(tmp_path), "it hears the worker")
         with sweeping(impatient):
             calls(sandbox, 3 * len(sent))
         shown = {f"(job={job.pk} n=40)": name for job in sent}
