@@ -106,9 +106,13 @@ def _packet(job_id: int, parent_id: int | None, size: int) -> dict[str, Any]:
     return shown(f"job={parent_id} child={job_id} n={size}" if parent_id else f"job={job_id} n={size}")
 
 
-@shared_task(ignore_result=False)
+@shared_task(ignore_result=False, acks_late=False)
 def send_job(job_id: int, fence: int) -> None:
-    """Sends a leaf that a mailcaster claimed under this fence, then wakes the vendor's mailcasters at once."""
+    """Sends a leaf that a mailcaster claimed under this fence, then wakes the vendor's mailcasters at once.
+
+    Acknowledged when it begins: it may run for days, and a broker delivers again what is not acknowledged within an
+    hour (Redis) or half an hour (RabbitMQ). What a killed worker leaves the sweep finds by the lease.
+    """
     _by_database(_sent, (_kept or sending).send(job_id, fence, _is_stopping))
 
 

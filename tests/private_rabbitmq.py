@@ -15,7 +15,10 @@ PROGRAM = shutil.which("rabbitmq-server", path=f"{FOLDERS}:{os.environ.get('PATH
 
 
 class PrivateRabbitMQ:
-    """Starts at once. `consumer_timeout`: milliseconds after which a message that is not acknowledged comes back."""
+    """Starts at once. `consumer_timeout`: milliseconds after which a message that is not acknowledged comes back.
+
+    RabbitMQ looks for such messages once a minute; this one does so every 200 ms.
+    """
 
     def __init__(self, consumer_timeout: int = 1_800_000) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mailhub-rabbitmq-"))
@@ -23,6 +26,7 @@ class PrivateRabbitMQ:
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}//"
         settings = [f"listeners.tcp.default = 127.0.0.1:{self.port}", f"consumer_timeout = {consumer_timeout}"]
         (self.folder / "rabbitmq.conf").write_text("\n".join([*settings, "log.console = false", ""]))
+        (self.folder / "advanced.config").write_text("[{rabbit, [{channel_tick_interval, 200}]}].\n")
         self._environment = {
             **os.environ,
             "HOME": str(self.folder),  # Erlang's cookie
@@ -31,6 +35,7 @@ class PrivateRabbitMQ:
             "RABBITMQ_NODENAME": f"mailhub-{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "advanced.config"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
             "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),

@@ -1,15 +1,8 @@
 """Flower: never open, words instead of bare numbers, and a history that outlives it."""
 
-import http.client
-import json
 import re
 import signal
-import socket
-from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,41 +10,19 @@ from campaigns.tasks import notify_vendors
 from mailhub import worker_queues
 from tests import factories
 from tests.celery_tasks import note
+from tests.faults.sending import login
+from tests.flower import ask, flower, listens, running_jobs
+from tests.programs import worker as sender_process
+from tests.sandbox import Sandbox
 from tests.waiting import DEADLINE
-from tests.workers import Process, celery, worker
+from tests.workers import worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-LOGIN = "ann:secret"
 
 
-@contextmanager
-def flower(home: Path, login: str = LOGIN) -> Iterator[Process]:
-    """On a socket instead of a port, so that nobody can have it already."""
-    args = ["flower", "--conf=mailhub/flowerconfig.py", f"--unix_socket={home}/socket"]
-    with celery(*args, MAILHUB_HOME=str(home), FLOWER_BASIC_AUTH=login) as process:
-        yield process
-
-
-def ask(home: Path, path: str, login: str = LOGIN) -> tuple[int, Any]:
-    """(0, None) as long as it does not answer."""
-    connection = http.client.HTTPConnection("localhost", timeout=DEADLINE)
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.settimeout(DEADLINE)
-    try:
-        connection.sock.connect(f"{home}/socket")
-        connection.request("GET", path, headers={"Authorization": "Basic " + b64encode(login.encode()).decode()})
-        answer = connection.getresponse()
-        body = answer.read()
-        return answer.status, json.loads(body) if answer.status == 200 and path.startswith("/api") else body
-    except OSError:
-        return 0, None
-    finally:
-        connection.close()
-
-
-def seen(home: Path, name: str) -> set[str]:
+def seen(home: Path, name: str, state: str = "All") -> set[str]:
     """The arguments, as it shows them, of the tasks of this name that it knows of."""
-    status, tasks = ask(home, "/api/tasks")
+    status, tasks = ask(home, f"/api/tasks?state={state}")
     return {task["args"] for task in tasks.values() if task["name"] == name} if status == 200 else set()
 
 
@@ -71,6 +42,26 @@ def test_it_shows_what_a_packet_is_and_still_does_after_a_restart(tmp_path: Path
     with flower(tmp_path) as again:
         again.until(lambda: ask(tmp_path, "/api/tasks")[0] == 200)
         assert seen(tmp_path, "campaigns.tasks.send_job") == {f"(job={job.pk} n=3)"}
+
+
+def test_it_shows_each_job_that_a_process_sends_among_many_for_as_long_as_it_is_sent(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox.settings(latency_ms=2000.0)
+    account = login(sandbox.url, concurrency=1)
+    jobs = []
+    for _ in range(20):
+        factories.caster(account.vendor)
+        jobs.append(factories.campaign_with_job(100, of=account, status="DISPATCHED"))
+    expected = {f"(job={job.pk} n=100)" for job in jobs}
+    with flower(tmp_path) as running, sender_process(threads=30, queues=f"hub,{account.vendor.queue}"):
+        [worker_name] = running.until(lambda: listens(tmp_path), "it hears the worker")
+        notify_vendors([account.vendor_id])
+        all_of_them = dict.fromkeys(expected, worker_name)
+        running.until(lambda: running_jobs(tmp_path) == all_of_them, "all of them, while they are sent")
+        sandbox.settings(latency_ms=0.0)
+        running.until(lambda: seen(tmp_path, "campaigns.tasks.send_job", "SUCCESS") == expected, "what was sent")
+        assert running_jobs(tmp_path) == {}
 
 
 def test_without_a_password_it_does_not_start(tmp_path: Path) -> None:

@@ -1,11 +1,17 @@
-"""A new vendor's queue is read by workers that run already, whether or not anybody told them."""
+"""A new vendor's queue is read by workers that run already, whether or not anybody told them; none takes too much."""
 
 import pytest
 
+from campaigns.models import Job
+from campaigns.tasks import notify_vendors
 from mailhub import worker_queues
 from mailhub.celery import app
+from tests import factories, programs
 from tests.celery_tasks import note, notes
 from tests.factories import unique, vendor
+from tests.faults.sending import login
+from tests.sandbox import Sandbox
+from tests.waiting import wait_until
 from tests.workers import DEADLINE, worker
 from vendors.models import Vendor
 
@@ -53,3 +59,21 @@ def test_a_worker_for_the_hub_leaves_the_vendors_queues_alone() -> None:
 
     assert looked == [{name: {"ok": "looking"}}]
     assert [queue["name"] for queue in reads[name]] == [hub]
+
+
+def test_a_job_that_a_full_process_cannot_begin_stays_in_the_queue_for_another_one(sandbox: Sandbox) -> None:
+    """Nothing sweeps here: what the first process has taken nobody is notified of again."""
+    sandbox.settings(latency_ms=2000.0)
+    account = login(sandbox.url, concurrency=1)
+    for _ in range(2):
+        factories.caster(account.vendor)
+        factories.campaign_with_job(1000, of=account, status="DISPATCHED")
+
+    def sent() -> int:
+        return Job.objects.filter(status="SENDING").count()
+
+    with programs.worker(threads=1, queues=account.vendor.queue):
+        notify_vendors([account.vendor_id])
+        wait_until(lambda: sent() == 1, "the first process sends a job")
+        with programs.worker(threads=1, queues=account.vendor.queue):
+            wait_until(lambda: sent() == 2, "the second one sends the other")
