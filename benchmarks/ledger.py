@@ -79,7 +79,7 @@ class Round:
         from campaigns.claiming.claims import Lease
         from campaigns.connections import connect
         from campaigns.lifecycle import merge
-        from campaigns.sending import answers
+        from campaigns.sending import recording
 
         job, lease, rows = self.job, Lease(self.job.pk, 1), await connect()
         seen = await limits.read(rows, lease, job.vendor_id, job.credential_id)
@@ -97,7 +97,7 @@ class Round:
                 break
             ready, cursor, claimed = [answered(lease, claim)], claim.messages[-1].id + 1, claimed + 1
             began = time.perf_counter()
-            await answers.append(rows, ready)
+            await recording.append(rows, ready)
             took[1] += time.perf_counter() - began
             if claimed % MERGED == 0 or cursor == job.end:
                 began = time.perf_counter()
