@@ -59,11 +59,15 @@ class OpenClaim:
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
-    """A leaf that one sender holds: all that it needs of the job, read once. end: one past the last message."""
+    """A leaf that one sender holds: all that it needs of the job, read once.
+
+    end: one past the last message; begin: where its sender begins.
+    """
 
     lease: Lease
     first: int
     end: int
+    begin: int
     vendor_id: int
     credential_id: int
     campaign: Campaign
@@ -122,7 +126,8 @@ def load(lease: Lease) -> LeasedJob:
     content = templates.compile(job.campaign.subject, job.campaign.body, html=job.campaign.html)
     vendor, login = job.vendor, job.credential
     key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
-    return LeasedJob(lease, job.first_message, job.end, vendor.pk, login.pk, job.campaign, content, adapter, key)
+    begin = job.next_message or job.first_message
+    return LeasedJob(lease, job.first_message, job.end, begin, vendor.pk, login.pk, job.campaign, content, adapter, key)
 
 
 def start(lease: Lease) -> bool:
@@ -252,6 +257,15 @@ SELECT coalesce((
     SELECT id FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL ORDER BY id LIMIT 1
 ), %(end)s)
 """
+
+
+def anything_waits(job: LeasedJob) -> bool:
+    """Whether a message waits where the sender begins or after that; others are found when the job is drained."""
+    with django_connection.cursor() as cursor:
+        cursor.execute(FIRST_WAITING, {"first": job.begin, "end": job.end})
+        return bool(cursor.fetchone()[0] < job.end)
+
+
 NEW_PASS = f"""
 WITH uncalled AS ({UNCALLED})
 UPDATE campaigns_job SET next_message = ({FIRST_WAITING}) WHERE id = %(job)s AND fence = %(fence)s

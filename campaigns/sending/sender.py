@@ -106,6 +106,8 @@ def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
     """What becomes of a job whose stream has ended, or has not begun; None: it is to be streamed."""
     lease = job.lease
     _connected()
+    if end is None and claims.anything_waits(job):
+        return None
     if end is None or end.drained:
         drained = recording.drain(lease, job.first, job.end)
         if drained.done:

@@ -12,10 +12,10 @@ import pytest
 from django.db import connection
 from psycopg import sql
 
-from campaigns import answers
 from campaigns import sending as sender
 from campaigns.claiming import claims as sending
 from campaigns.models import Job
+from campaigns.sending import recording
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, being_sent, calls, login, send_the_rest, sent, taken
 from tests.sandbox import Sandbox
@@ -124,7 +124,7 @@ def test_29_a_claim_that_may_have_been_committed_starts_no_call(
 def test_29_30_a_result_that_may_have_been_stored_is_stored_again(
     verb: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, verb, once_cut_at_the_commit(getattr(answers, verb)))
+    monkeypatch.setattr(recording, verb, once_cut_at_the_commit(getattr(recording, verb)))
     job = sent(taken(["ann@x.example", "bounce@sandbox.example", "lost@sandbox.example"], login(sandbox.url)))
     assert (job.accepted, job.refused, job.in_doubt) == (1, 1, 1)
     assert judge(sandbox.books()) == []
