@@ -77,7 +77,7 @@ def messages(look: SessionView) -> list[dict[str, Any]]:
 
 def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | None:
     """One message of a session of that sponsor and mode, from the rows; None: there is none."""
-    row = Message.objects.filter(pk=message_id).first()
+    row = Message.objects.filter(pk=message_id).defer("params", "recipient").first()
     mine = Session.objects.of_sponsors([sponsor_id]).filter(test=test).select_related("job")
     session = mine.filter(job__campaign=row.campaign_id).first() if row else None
     if row is None or session is None:
@@ -85,7 +85,7 @@ def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | No
     job = session.job
     name = session.references[row.pk - job.first_message] if session.references else None
     called = progress.in_flight([job.pk])
-    row.refresh_from_db()
+    row.refresh_from_db()  # after the claims: an end that came meanwhile counts
     return {"session_id": session.name, **facts(row, name, called, stopped=_stopped(job))}
 
 

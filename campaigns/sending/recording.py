@@ -118,17 +118,22 @@ def _stored(text: str) -> str:
     return text.replace("\0", "\ufffd")[:255]
 
 
+def tables_refuse(error: Exception) -> str:
+    """Reports that the database refused a statement; returns why nothing is called."""
+    log.error("the schema does not match this version: %s", error)
+    return guard.OTHER_TABLES
+
+
 class Recorder:
     """Stores the results of all streams of a process, together what has come in meanwhile, and merges them soon after.
 
     A result exists nowhere else until it is stored, so results have connections of their own and are tried for a
-    minute. refused: why nothing may be called any more: the database refuses our statements, as its tables are of
-    another version.
+    minute. refusals: how often the database has refused our statements, as its tables are of another version: a stream
+    that began before the last time calls nothing any more.
     """
 
     def __init__(self, rows: SharedRows) -> None:
-        self.refused = ""
-        self._rows = rows
+        self.refusals, self._rows = 0, rows
         self._waiting: list[tuple[JobResults, asyncio.Future[None]]] = []
         self._due = float("inf")  # until then what waits may wait for more
         self._hurry = asyncio.Event()
@@ -167,12 +172,6 @@ class Recorder:
             if task is not None:
                 await asyncio.wait([task])
 
-    def refuse(self, error: Exception) -> str:
-        """Notes that the database refused a statement; returns why nothing is called."""
-        log.error("the schema does not match this version: %s", error)
-        self.refused = guard.OTHER_TABLES
-        return self.refused
-
     async def _store_all(self) -> None:
         while self._waiting:
             while (wait := self._due - time.monotonic()) > 0:
@@ -203,7 +202,8 @@ class Recorder:
                 log.warning("%s results wait for the database: %s", sum(len(one.results) for one in answers), error)
                 failed: Exception = error
             except RowsError as error:  # somebody may restore the old tables
-                self.refuse(error)
+                tables_refuse(error)
+                self.refusals += 1
                 failed = error
             except Exception as error:
                 return error
@@ -220,7 +220,8 @@ class Recorder:
                 async with self._rows.one() as connection:
                     await merge(connection, jobs)
             except ProgrammingError as error:  # as in `_store`
-                self.refuse(error)
+                tables_refuse(error)
+                self.refusals += 1
             except RowsError as error:  # whoever locks one of these jobs merges its answers too
                 log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
         self._merging = None

@@ -22,6 +22,7 @@ from campaigns.claiming.limits import ByCount, PermittedCalls
 from campaigns.claiming.pricing import ByCost
 from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
+from campaigns.failover import guard
 from campaigns.lifecycle import merge
 from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
@@ -66,6 +67,7 @@ class Stream:
         stopping: Callable[[], bool],
     ) -> None:
         self._job, self._recorder, self._stopping = job, recorder, stopping
+        self._refusals = recorder.refusals
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
         self._claimer: limits.Claimer = ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
@@ -112,7 +114,7 @@ class Stream:
                 log.warning("job %s: no database: %s", self._job.lease.job_id, error)
                 end = self._later(5, "the database could not be reached")
             except RowsError as error:
-                end = self._later(10, self._recorder.refuse(error))
+                end = self._later(10, recording.tables_refuse(error))
             except ThrottleUnreachable as error:
                 end = self._later(10, f"the throttle's Redis cannot be reached: {error}")
             if end is None or self._pool.in_flight:
@@ -159,7 +161,9 @@ class Stream:
         await self._live()
         if not self._context.ours or self._stopping():
             return StreamEnd()
-        if halted := self._recorder.refused or self._context.halted_since(self._adoptions):
+        if self._recorder.refusals > self._refusals:
+            return self._later(10, guard.OTHER_TABLES)
+        if halted := self._context.halted_since(self._adoptions):
             return self._later(10, halted)
         if self._overdue():
             return await self._expire()
@@ -290,7 +294,7 @@ class Stream:
         latest = grant.deadline - job.adapter.deadline
         latest = min(latest, seen.monotonic(closes)) if closes else latest
         claimed = PermittedCalls([])
-        if not self._recorder.refused:
+        if self._recorder.refusals == self._refusals:
             claimed = await self._claimer.claim(self._claims, params, grant, latest)
         calls, nothing_waits = claimed
         self._pool.submit(calls)
