@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -17,10 +17,11 @@ from campaigns.doubts.reconciler import reconcile
 from campaigns.failover import guard
 from campaigns.finishing import finalizer
 from campaigns.models import Claim, Job, Message, Store
+from campaigns.sending.sender import Sender
 from mailhub import checks
 from tests import factories
 from tests.faults.checker import judge, rows, sums
-from tests.faults.sending import CONCURRENCY, being_sent, calls, login, meanwhile, send_the_rest, taken
+from tests.faults.sending import CONCURRENCY, being_sent, calls, login, meanwhile, send_the_rest, take_again, taken
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 
@@ -86,6 +87,19 @@ def test_a_sender_whose_answers_the_schema_refuses_calls_nobody_else_and_keeps_w
     Job.objects.update(not_before=None)
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
+
+
+def test_a_process_whose_statement_was_refused_sends_the_next_job(sandbox: Sandbox) -> None:
+    job = taken(5, login(sandbox.url))
+    with closing(Sender()) as one:
+        execute("ALTER TABLE campaigns_claim RENAME COLUMN units TO cost")
+        try:
+            assert one.send(job.pk, job.fence).left
+        finally:
+            execute("ALTER TABLE campaigns_claim RENAME COLUMN cost TO units")
+        Job.objects.update(not_before=None)
+        one.send(job.pk, take_again(job).fence)
+    assert Job.objects.get(pk=job.pk).status == "SENT"
 
 
 @pytest.mark.parametrize("tables", ["", "campaigns.0999_of_tomorrow"])
