@@ -75,14 +75,14 @@ class Round:
         return took
 
     async def _seconds(self) -> list[float]:
-        from campaigns.claiming import claims, limits
+        from campaigns.claiming import claims, contexts
         from campaigns.claiming.claims import Lease
         from campaigns.connections import connect
         from campaigns.lifecycle import merge
         from campaigns.sending import recording
 
         job, lease, rows = self.job, Lease(self.job.pk, 1), await connect()
-        seen = await limits.read(rows, lease, job.vendor_id, job.credential_id)
+        [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
         params = {
             "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "credential": job.credential_id,
             "generation": seen.scope.generation, "limits_version": seen.limits_version, "adoptions": seen.adoptions,

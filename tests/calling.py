@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from campaigns.claiming import claims, limits
+from campaigns.claiming import claims, contexts
 from campaigns.claiming.claims import ClaimedMessage, Lease, OpenClaim, PermittedCall
 from campaigns.connections import connect
 from campaigns.lifecycle import merge
@@ -42,7 +42,7 @@ async def claim(rows: Any, job: Job, lease: Lease, most: int = 1, **params: Any)
 
 async def to_claim(rows: Any, job: Job, lease: Lease, **params: Any) -> dict[str, Any]:
     """What a claim of the job has to know."""
-    seen = await limits.read(rows, lease, job.vendor_id, job.credential_id)
+    [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
     return {
         "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "limits_version": seen.limits_version,
         "hold": 5.0, "credential": job.credential_id, "generation": seen.scope.generation,

@@ -205,7 +205,7 @@ class Claimed(NamedTuple):
 
 
 async def claim(connection: AsyncConnection[TupleRow], params: dict[str, Any], statement: str = "") -> Claimed:
-    """Claims at most `most` messages from `cursor` on. If it was not allowed, limits.read may say why.
+    """Claims at most `most` messages from `cursor` on. If it was not allowed, contexts.read may say why.
 
     params: as CLAIM names them; closes: from when on nothing is claimed. statement: replaces CLAIM.
     """

@@ -1,11 +1,8 @@
-"""What allows a sender's next claim: context, permits, and the claim by count.
-
-A stream reads the context, the rows that decide whether its job may be called, every second and after each refusal.
-"""
+"""What allows a sender's next claim: an open credential, permits, and the claim by count."""
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -13,133 +10,13 @@ from psycopg import AsyncConnection
 
 from campaigns import failpoints
 from campaigns.claiming import claims
-from campaigns.claiming.claims import Lease, LeasedJob, PermittedCall
-from campaigns.failover import guard
-from vendors.health import HealthPolicy
+from campaigns.claiming.claims import LeasedJob, PermittedCall
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
-from vendors.limits.values import AcquireResult, Grant, Limit, Scope, Wait
+from vendors.limits.values import AcquireResult, Grant, Scope, Wait
 
 log = logging.getLogger(__name__)
 
 LEAD = 1.0  # seconds before a permit is free at which the job is taken again, so that its sender is ready
-
-READ = f"""
-SELECT clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version, v.paused OR c.paused AS paused,
-    CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.retry_after_until,
-    (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
-     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
-    j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired, coalesce(j.next_message, j.first_message),
-    (SELECT array[s.adoptions, ({guard.SAME})::int, ({guard.FITS})::int, (s.tables = '')::int]
-     FROM campaigns_store s WHERE s.id = 1) AS store,
-    v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
-FROM campaigns_job j JOIN vendors_credential c ON c.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
-WHERE j.id = %(job)s
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class SendContext:
-    """What was read at one moment: whether the job is still ours, may be called, and under which limits.
-
-    asked: when, in seconds of time.monotonic. halted: why no call at all may start; adoptions: of the store. left:
-    messages of the job without a result, those in a call included. next_message: where a
-    sender begins.
-    """
-
-    asked: float
-    now: datetime
-    halted: str | None
-    adoptions: int
-    ours: bool
-    limits_version: int
-    scope: Scope
-    paused: str | None
-    retry_after_until: datetime | None
-    left: int
-    next_message: int
-    health: HealthPolicy
-
-    @property
-    def closed_for(self) -> float:
-        """Seconds until the vendor may be called again; 0 when it may be called now."""
-        return max(0.0, (self.retry_after_until - self.now).total_seconds()) if self.retry_after_until else 0.0
-
-    def monotonic(self, at: datetime) -> float:
-        """A time of the database's clock in seconds of time.monotonic; never later than it is."""
-        return self.asked + (at - self.now).total_seconds()
-
-    def halted_since(self, adoptions: int) -> str | None:
-        """Why a sender that began at that adoption of the store may not call or expire anything; None: it may."""
-        return self.halted or (None if self.adoptions == adoptions else "the store was taken over in the meantime")
-
-
-async def read(connection: AsyncConnection[Any], lease: Lease, vendor_id: int, credential_id: int) -> SendContext:
-    """Reads the rows as they are now."""
-    asked = time.monotonic()
-    cursor = await connection.execute(READ, {"job": lease.job_id})
-    row = await cursor.fetchone()
-    assert row is not None, "jobs are never deleted"
-    (
-        now,
-        status,
-        fence,
-        generation,
-        version,
-        paused,
-        reason,
-        retry_after_until,
-        limits,
-        left,
-        next_message,
-        store_is,
-        *health,
-    ) = row
-    adoptions, same, fits, migrating = store_is or (0, 0, 0, 0)
-    halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
-    scope = _scope(vendor_id, credential_id, generation, limits)
-    ours = status == "SENDING" and fence == lease.fence
-    why = (reason or "paused") if paused else None
-    return SendContext(
-        asked,
-        now,
-        halted,
-        adoptions,
-        ours,
-        version,
-        scope,
-        why,
-        retry_after_until,
-        left,
-        next_message,
-        HealthPolicy(*health),
-    )
-
-
-READ_VENDOR = f"""
-SELECT v.generation, v.limits_version, v.paused OR c.paused OR coalesce(c.retry_after_until > clock_timestamp(), false)
-        OR NOT EXISTS ({guard.KNOWN}) AS shut,
-    (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
-     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id)
-FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id
-WHERE v.id = %(vendor)s AND c.id = %(credential)s
-"""
-
-
-async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credential_id: int) -> Scope | None:
-    """The limits under which the vendor may be called now, without a job; None: it may not."""
-    cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
-    row = await cursor.fetchone()
-    assert row is not None, "vendors with jobs are never deleted"
-    generation, limits_version, shut, limits = row
-    scope = replace(_scope(vendor_id, credential_id, generation, limits), limits_version=limits_version)
-    return None if shut else scope
-
-
-def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any]) -> Scope:
-    of_vendor = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is None)
-    of_login = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is not None)
-    return Scope(vendor_id, credential_id, generation, of_vendor, of_login)
-
 
 CLOSE = """
 UPDATE vendors_credential SET

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from campaigns.claiming import limits
+from campaigns.claiming import contexts, limits
 from campaigns.claiming.rebuild import rebuild_lost
 from vendors.adapters.base import Adapter
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
@@ -71,7 +71,7 @@ class SingleCalls:
 
     async def _permit(self, units: int) -> tuple[Scope, Grant] | Never:
         for _ in range(REBUILDS):
-            scope = await limits.read_vendor(self._rows, self._vendor_id, self._credential_id)
+            scope = await contexts.read_vendor(self._rows, self._vendor_id, self._credential_id)
             if scope is None:
                 raise CredentialClosed("paused or closed")
             try:

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from campaigns.claiming import claims
 from campaigns.claiming.claims import LeasedJob
+from campaigns.claiming.contexts import Contexts
 from campaigns.connections import Connections, DatabaseThreads, LoopThread, T
 from campaigns.sending import recording
 from campaigns.sending.recording import Recorder
@@ -41,6 +42,7 @@ class Sender:
     def __init__(self, *, many: bool = False) -> None:
         self._connections = Connections()
         self._database = DatabaseThreads() if many else None
+        self._contexts = Contexts(self._connections.claims)
         self._recorder = Recorder(self._connections.results)
         self._loop: LoopThread | None = None
         self._starting = threading.Lock()
@@ -64,6 +66,7 @@ class Sender:
 
     def close(self) -> None:
         if self._loop is not None:
+            self._loop.run(self._contexts.close())
             self._loop.run(self._recorder.close())
             self._loop.run(self._connections.close())
             self._loop.close()
@@ -73,7 +76,9 @@ class Sender:
 
     async def _stream(self, job: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
         async with self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter) as adapter:
-            return await Stream(replace(job, adapter=adapter), self._connections, self._recorder, stopping).run()
+            return await Stream(
+                replace(job, adapter=adapter), self._connections, self._contexts, self._recorder, stopping
+            ).run()
 
     def _run(self, job: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
         with self._starting:

@@ -18,6 +18,7 @@ from psycopg import Error as RowsError
 from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import LeasedJob
+from campaigns.claiming.contexts import FIND_OUT, Contexts
 from campaigns.claiming.limits import ByCount, PermittedCalls
 from campaigns.claiming.pricing import ByCost
 from campaigns.claiming.rebuild import rebuild_lost
@@ -37,7 +38,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds that a sender waits; if it would be longer, it puts the job back
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
-FIND_OUT = 1.0  # seconds between two reads of the context
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class Stream:
         self,
         job: LeasedJob,
         connections: Connections,
+        contexts: Contexts,
         recorder: Recorder,
         stopping: Callable[[], bool],
     ) -> None:
@@ -76,11 +77,16 @@ class Stream:
         self._pool = CallPool(job, self._write)
         self._closes: datetime | None = None
         self._backoff = 0.0
-        self._looked = self._beaten = time.monotonic()
+        self._contexts = contexts
+        self._told = self._beaten = time.monotonic()
 
     async def run(self) -> StreamEnd:
         """Runs until the job ends or has to wait. An error cuts the open calls, which are in doubt then."""
-        self._context = await self._look()
+        with self._contexts.follow(self._job) as self._followed:
+            return await self._run()
+
+    async def _run(self) -> StreamEnd:
+        self._context = await self._followed.read()
         self._adoptions = self._context.adoptions
         self._cursor = self._context.next_message
         if self._context.left < self._job.end - self._job.first:
@@ -171,7 +177,6 @@ class Stream:
             return end
         if self._context.closed_for:
             await self._pool.wait(min(0.2, self._context.closed_for))
-            self._context = await self._look()
         elif self._pool.free < max(1, self._pool.size // 4):
             await self._pool.wait(0.02 if self._pool.free else 0.2)
         if self._pool.free and not self._context.closed_for and not self._pool.refusal:
@@ -179,11 +184,11 @@ class Stream:
         return None
 
     async def _live(self) -> None:
-        """Reads the context every second, and renews the lease."""
+        """Takes note of what has been read, and renews the lease."""
+        self._context = await self._followed.newest()
         now = time.monotonic()
-        if now - self._looked > FIND_OUT:
-            self._looked = now
-            self._context = await self._look()
+        if now - self._told > FIND_OUT:
+            self._told = now
             await self._tell_health()
         if now - self._beaten > settings.HEARTBEAT_SECONDS:
             self._beaten = now
@@ -225,13 +230,13 @@ class Stream:
         """The vendor could not be called: pauses its credential, or closes it as long as asked, or longer each time."""
         if refusal.pause or isinstance(refusal, InDoubt):
             await limits.pause(self._claims, self._job.credential_id, refusal.reason)
-            self._context = await self._look()
+            self._context = await self._followed.read()
             return StreamEnd(reason=f"paused: {refusal.reason}", paused=True)
         self._backoff = 0.5 if self._pool.good else min(60.0, max(0.5, 2 * self._backoff))
         self._pool.good = 0
         seconds = self._backoff if refusal.retry_after is None else refusal.retry_after
         await limits.close(self._claims, self._job.credential_id, seconds)
-        self._context = await self._look()
+        self._context = await self._followed.read()
         if seconds > PATIENCE:
             return StreamEnd(until=self._context.retry_after_until, reason=f"waits for the vendor: {refusal.reason}")
         return None
@@ -270,7 +275,7 @@ class Stream:
         except Exception as error:
             log.warning("job %s: the window cannot be rebuilt: %s", self._job.lease.job_id, error)
             return self._later(5, f"the vendor's window cannot be rebuilt: {error}")
-        self._context = await self._look()
+        self._context = await self._followed.read()
         return None
 
     def _later(self, seconds: float, reason: str) -> StreamEnd:
@@ -306,10 +311,7 @@ class Stream:
         if not calls and not nothing_waits:  # answers of an earlier sender may be in the way
             async with self._claims.one() as rows:
                 await merge(rows, [job.lease.job_id])
-            self._context = await self._look()
-
-    async def _look(self) -> limits.SendContext:
-        return await limits.read(self._claims, self._job.lease, self._job.vendor_id, self._job.credential_id)
+            self._context = await self._followed.read()
 
     async def _write(self, answers: list[CallResult], permits: list[str]) -> None:
         """Stores results and returns permits."""

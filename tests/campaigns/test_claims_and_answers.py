@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import ground_truth, lifecycle
-from campaigns.claiming import claims, limits
+from campaigns.claiming import claims, contexts
 from campaigns.claiming.claims import Lease, PermittedCall
 from campaigns.connections import SharedRows
 from campaigns.doubts import queries, resolve
@@ -97,7 +97,7 @@ def taken(job: Job) -> None:
 def asked_again(job: Job) -> bool | None:
     async def run(rows: Any) -> bool | None:
         await rows.execute("UPDATE campaigns_message SET settle_at = now() WHERE id = %s", [job.first_message])
-        scope = await limits.read_vendor(rows, job.vendor_id, job.credential_id)
+        scope = await contexts.read_vendor(rows, job.vendor_id, job.credential_id)
         [doubt] = await queries.due(rows, job.credential_id, 1, 60)
         return await queries.repeat(rows, scope, doubt, 30, units=1, young=60, closes=None)
 

@@ -11,7 +11,7 @@ import pytest
 
 from campaigns import merging
 from campaigns import sending as sender
-from campaigns.claiming import claims, limits
+from campaigns.claiming import claims, contexts
 from campaigns.decisions import Verdict
 from campaigns.finishing import finalizer
 from campaigns.models import Claim, Job, Message
@@ -127,7 +127,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     assert lease
     actions.stop([job.pk])
     planted(monkeypatch, claims, "CLAIM", "AND status = 'SENDING'", "")
-    planted(monkeypatch, limits, "READ", "j.status", "'SENDING' AS status")
+    planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(claims, "take", lambda *_: lease)
     monkeypatch.setattr(claims, "start", lambda _: True)
     drained = iter([recording.Drained(False), recording.Drained(True)])

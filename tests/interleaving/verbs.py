@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from campaigns import delivery_reports, ground_truth
 from campaigns.casting import mailcaster
-from campaigns.claiming import claims, limits
+from campaigns.claiming import claims, contexts
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import queries
 from campaigns.finishing import finalizer
@@ -296,7 +296,7 @@ def repeat(state: State, thread: VerbThread) -> Any:
 
 
 async def _repeat(state: State, rows: Any) -> Any:
-    scope = await limits.read_vendor(rows, state.vendor_id, state.credential_id)
+    scope = await contexts.read_vendor(rows, state.vendor_id, state.credential_id)
     if scope is None:
         return None
     due = await queries.due(rows, state.credential_id, 1, 300.0)
@@ -313,7 +313,7 @@ def repeat_what_is_not_there(state: State, thread: VerbThread) -> Any:
 
 
 async def _repeat_what_is_not_there(state: State, rows: Any) -> Any:
-    scope = await limits.read_vendor(rows, state.vendor_id, state.credential_id)
+    scope = await contexts.read_vendor(rows, state.vendor_id, state.credential_id)
     if scope is None:
         return None
     due = await queries.due(rows, state.credential_id, 1, 300.0)

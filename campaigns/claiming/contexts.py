@@ -1,0 +1,211 @@
+"""What a stream must know of the rows to claim: is the job still its own, may it be called, under which limits.
+
+A stream has its context read every second, with those of all other streams of its process, and by itself after each
+refusal. Between two reads it may be out of date: the claim's statement checks again whatever a promise stands on.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from psycopg import AsyncConnection
+
+from campaigns.claiming.claims import Lease, LeasedJob
+from campaigns.failover import guard
+from vendors.health import HealthPolicy
+from vendors.limits.values import Limit, Scope
+
+log = logging.getLogger(__name__)
+
+FIND_OUT = 1.0  # seconds between two reads
+STALE = 3 * FIND_OUT  # seconds after which a stream reads by itself
+
+READ = f"""
+SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version,
+    v.paused OR c.paused AS paused,
+    CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.retry_after_until,
+    (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
+     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
+    j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired, coalesce(j.next_message, j.first_message),
+    (SELECT array[s.adoptions, ({guard.SAME})::int, ({guard.FITS})::int, (s.tables = '')::int]
+     FROM campaigns_store s WHERE s.id = 1) AS store,
+    v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
+FROM campaigns_job j JOIN vendors_credential c ON c.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
+WHERE j.id = ANY(%(jobs)s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SendContext:
+    """What was read at one moment: whether the job is still ours, may be called, and under which limits.
+
+    asked, read: when it was asked and answered, in seconds of time.monotonic; now: by the database's clock, in between.
+    halted: why no call at all may start; adoptions: of the store. left: messages of the job without a result, those in
+    a call included. next_message: where a sender begins.
+    """
+
+    asked: float
+    read: float
+    now: datetime
+    halted: str | None
+    adoptions: int
+    ours: bool
+    limits_version: int
+    scope: Scope
+    paused: str | None
+    retry_after_until: datetime | None
+    left: int
+    next_message: int
+    health: HealthPolicy
+
+    @property
+    def closed_for(self) -> float:
+        """Seconds until the vendor may be called again, never too few; 0 when it may be called now."""
+        if self.retry_after_until is None:
+            return 0.0
+        return max(0.0, (self.retry_after_until - self.now).total_seconds() - (time.monotonic() - self.read))
+
+    def monotonic(self, at: datetime) -> float:
+        """A time of the database's clock in seconds of time.monotonic; never later than it is."""
+        return self.asked + (at - self.now).total_seconds()
+
+    def halted_since(self, adoptions: int) -> str | None:
+        """Why a sender that began at that adoption of the store may not call or expire anything; None: it may."""
+        return self.halted or (None if self.adoptions == adoptions else "the store was taken over in the meantime")
+
+
+async def read(connection: Any, streams: Sequence["Read"]) -> list[SendContext]:
+    """Reads the rows of these streams as they are now, by one statement."""
+    asked = time.monotonic()
+    rows = await (await connection.execute(READ, {"jobs": [stream.lease.job_id for stream in streams]})).fetchall()
+    answered, of_job = time.monotonic(), {row[0]: row[1:] for row in rows}  # jobs are never deleted
+    return [_context(stream, asked, answered, *of_job[stream.lease.job_id]) for stream in streams]
+
+
+class Read(NamedTuple):
+    """Whose context is read."""
+
+    lease: Lease
+    vendor_id: int
+    credential_id: int
+
+
+def _context(
+    of: Read,
+    asked: float,
+    answered: float,
+    now: datetime,
+    status: str,
+    fence: int,
+    generation: int,
+    version: int,
+    paused: bool,
+    reason: str,
+    retry_after_until: datetime | None,
+    limits: list[Any],
+    left: int,
+    next_message: int,
+    store: list[int] | None,
+    *health: Any,
+) -> SendContext:
+    adoptions, same, fits, migrating = store or (0, 0, 0, 0)
+    halted = None if same and fits else guard.why_halted(bool(same), bool(fits), bool(migrating))
+    scope = _scope(of.vendor_id, of.credential_id, generation, limits)
+    ours = status == "SENDING" and fence == of.lease.fence
+    why = (reason or "paused") if paused else None
+    return SendContext(
+        asked, answered, now, halted, adoptions, ours, version, scope, why, retry_after_until, left, next_message,
+        HealthPolicy(*health),
+    )  # fmt: skip
+
+
+class Followed:
+    """The context of one stream, which is read again and again while the stream lives."""
+
+    def __init__(self, rows: Any, of: Read) -> None:
+        self.of, self._rows = of, rows
+        self._newest: SendContext | None = None
+
+    async def read(self) -> SendContext:
+        """The rows as they are now."""
+        [context] = await read(self._rows, [self.of])
+        self.note(context)
+        return context
+
+    async def newest(self) -> SendContext:
+        """As it was read last, about a second ago at the most; if that failed, as it is now."""
+        if self._newest is None or time.monotonic() - self._newest.asked > STALE:
+            return await self.read()
+        return self._newest
+
+    def note(self, context: SendContext) -> None:
+        if self._newest is None or context.asked > self._newest.asked:
+            self._newest = context
+
+
+class Contexts:
+    """Reads the contexts of all streams of an event loop, together and every second."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        self._followed: set[Followed] = set()
+        self._reading: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def follow(self, job: LeasedJob) -> Iterator[Followed]:
+        """The context of the job's stream, read for as long as the block lasts."""
+        one = Followed(self._rows, Read(job.lease, job.vendor_id, job.credential_id))
+        self._followed.add(one)
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        try:
+            yield one
+        finally:
+            self._followed.discard(one)
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+            self._reading = None
+
+    async def _read(self) -> None:
+        while True:
+            await asyncio.sleep(FIND_OUT)
+            streams = list(self._followed)
+            try:
+                for one, context in zip(streams, await read(self._rows, [one.of for one in streams]), strict=True):
+                    one.note(context)
+            except Exception as error:  # each stream reads by itself then, and tells of its own error
+                log.warning("the contexts of %s streams could not be read: %s", len(streams), error)
+
+
+READ_VENDOR = f"""
+SELECT v.generation, v.limits_version, v.paused OR c.paused OR coalesce(c.retry_after_until > clock_timestamp(), false)
+        OR NOT EXISTS ({guard.KNOWN}) AS shut,
+    (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
+     FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id)
+FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id
+WHERE v.id = %(vendor)s AND c.id = %(credential)s
+"""
+
+
+async def read_vendor(connection: AsyncConnection[Any], vendor_id: int, credential_id: int) -> Scope | None:
+    """The limits under which the vendor may be called now, without a job; None: it may not."""
+    cursor = await connection.execute(READ_VENDOR, {"vendor": vendor_id, "credential": credential_id})
+    row = await cursor.fetchone()
+    assert row is not None, "vendors with jobs are never deleted"
+    generation, limits_version, shut, limits = row
+    scope = replace(_scope(vendor_id, credential_id, generation, limits), limits_version=limits_version)
+    return None if shut else scope
+
+
+def _scope(vendor_id: int, credential_id: int, generation: int, limits: list[Any]) -> Scope:
+    of_vendor = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is None)
+    of_login = tuple(Limit(units, seconds) for units, seconds, credential in limits if credential is not None)
+    return Scope(vendor_id, credential_id, generation, of_vendor, of_login)
