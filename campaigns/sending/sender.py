@@ -75,10 +75,11 @@ class Sender:
             self._database.close()
 
     async def _stream(self, job: LeasedJob, stopping: Callable[[], bool]) -> StreamEnd:
-        async with self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter) as adapter:
-            return await Stream(
-                replace(job, adapter=adapter), self._connections, self._contexts, self._recorder, stopping
-            ).run()
+        to_vendor = self._connections.to_vendor(job.credential_id, job.connection_key, job.adapter)
+        async with to_vendor as adapter:
+            with self._contexts.follow(job) as followed:
+                job = replace(job, adapter=adapter)
+                return await Stream(job, self._connections, followed, self._recorder, stopping).run()
 
     def _run(self, job: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
         with self._starting:

@@ -18,7 +18,7 @@ from psycopg import Error as RowsError
 from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import LeasedJob
-from campaigns.claiming.contexts import FIND_OUT, Contexts
+from campaigns.claiming.contexts import FIND_OUT, Followed
 from campaigns.claiming.limits import ByCount, PermittedCalls
 from campaigns.claiming.pricing import ByCost
 from campaigns.claiming.rebuild import rebuild_lost
@@ -63,11 +63,11 @@ class Stream:
         self,
         job: LeasedJob,
         connections: Connections,
-        contexts: Contexts,
+        followed: Followed,
         recorder: Recorder,
         stopping: Callable[[], bool],
     ) -> None:
-        self._job, self._recorder, self._stopping = job, recorder, stopping
+        self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
         self._refusals = recorder.refusals
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
@@ -77,15 +77,10 @@ class Stream:
         self._pool = CallPool(job, self._write)
         self._closes: datetime | None = None
         self._backoff = 0.0
-        self._contexts = contexts
-        self._told = self._beaten = time.monotonic()
+        self._health_noted = self._beaten = time.monotonic()
 
     async def run(self) -> StreamEnd:
         """Runs until the job ends or has to wait. An error cuts the open calls, which are in doubt then."""
-        with self._contexts.follow(self._job) as self._followed:
-            return await self._run()
-
-    async def _run(self) -> StreamEnd:
         self._context = await self._followed.read()
         self._adoptions = self._context.adoptions
         self._cursor = self._context.next_message
@@ -187,8 +182,8 @@ class Stream:
         """Takes note of what has been read, and renews the lease."""
         self._context = await self._followed.newest()
         now = time.monotonic()
-        if now - self._told > FIND_OUT:
-            self._told = now
+        if now - self._health_noted > FIND_OUT:
+            self._health_noted = now
             await self._tell_health()
         if now - self._beaten > settings.HEARTBEAT_SECONDS:
             self._beaten = now

@@ -1,0 +1,150 @@
+"""What streams know of the rows: one statement reads it for all of a process, and each by itself where that fails."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+from psycopg import OperationalError
+
+from campaigns.claiming import contexts
+from campaigns.claiming.claims import Lease, LeasedJob, load
+from campaigns.claiming.contexts import Contexts, Followed
+from campaigns.connections import SharedRows
+from campaigns.models import Job
+from tests import factories
+from tests.calling import started
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MANY = 20
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contexts, "FIND_OUT", 0.02)
+
+
+class Rows(SharedRows):
+    """Counts its statements; broken: none of them is answered."""
+
+    broken = False
+    statements = 0
+
+    async def execute(self, statement: Any, params: Any = None) -> Any:
+        self.statements += 1
+        if self.broken:
+            raise OperationalError("the server is gone")
+        return await super().execute(statement, params)
+
+
+def in_a_loop(test: Callable[[Rows, Contexts], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        rows = Rows(1)
+        read = Contexts(rows)
+        try:
+            await test(rows, read)
+        finally:
+            await read.close()
+            await rows.close(float("inf"))
+
+    asyncio.run(run())
+
+
+def leased(size: int = 3, **login: Any) -> LeasedJob:
+    vendor = factories.vendor(settings={"url": "http://127.0.0.1:9/"}, limits=[(7, 60)])
+    credential = factories.credential(vendor, **login)
+    job = factories.campaign_with_job(size, of=credential, status="ENQUEUED", fence=1, heartbeat_at=timezone.now())
+    return load(started(job))
+
+
+async def until(of: Followed, holds: Callable[[Any], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds(await of.newest()):
+            await asyncio.sleep(0.01)
+
+
+def test_however_many_streams_there_are_one_statement_reads_what_all_must_know() -> None:
+    jobs = [leased(size) for size in range(1, MANY + 1)]
+
+    async def test(rows: Rows, read: Contexts) -> None:
+        kept = [read.follow(job) for job in jobs]
+        followed = [one.__enter__() for one in kept]
+        for one, job in zip(followed, jobs, strict=True):
+            assert (await one.newest()).ours and (await one.newest()).left == job.end - job.first
+        began, statements = time.monotonic(), rows.statements
+        await asyncio.to_thread(stop, jobs[4])
+        await until(followed[4], lambda context: not context.ours)
+        for one in followed:
+            await until(one, lambda context: context.asked > began)
+        assert (await followed[5].newest()).ours
+        rounds = (time.monotonic() - began) / contexts.FIND_OUT
+        assert rows.statements - statements <= rounds + 1, "not one for each stream"
+        for one in kept:
+            one.__exit__(None, None, None)
+
+    in_a_loop(test)
+
+
+def stop(job: LeasedJob) -> None:
+    Job.objects.filter(pk=job.lease.job_id).update(status="STOPPED", stopped_at=timezone.now())
+    connection.close()
+
+
+def test_a_stream_whose_context_is_not_read_for_it_reads_it_itself_and_hears_why_it_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contexts, "STALE", 0.1)
+    job = leased()
+
+    async def test(rows: Rows, read: Contexts) -> None:
+        with read.follow(job) as one:
+            await one.newest()
+            rows.broken = True
+            with pytest.raises(OperationalError):
+                await until(one, lambda context: False)
+            rows.broken = False
+            back = time.monotonic()
+            await until(one, lambda context: context.asked > back)
+
+    in_a_loop(test)
+
+
+def test_a_context_says_how_long_the_vendor_asked_to_wait_and_never_too_little() -> None:
+    job = leased(retry_after_until=timezone.now() + timedelta(seconds=2))
+
+    async def test(rows: Rows, read: Contexts) -> None:
+        with read.follow(job) as one:
+            seen = await one.newest()
+            assert 0 < seen.closed_for <= 2
+            await asyncio.sleep(seen.closed_for)
+            assert seen.closed_for == 0.0, "though it was not read again"
+        assert await asyncio.to_thread(over, job.credential_id)
+
+    in_a_loop(test)
+
+
+def over(credential_id: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT retry_after_until <= clock_timestamp() FROM vendors_credential WHERE id = %s", [credential_id]
+        )
+        found = bool(cursor.fetchone()[0])
+    connection.close()
+    return found
+
+
+def test_two_senders_of_a_job_have_each_a_context_of_their_own() -> None:
+    job = leased()
+    former = Lease(job.lease.job_id, job.lease.fence - 1)
+
+    async def test(rows: Rows, read: Contexts) -> None:
+        mine, theirs = await contexts.read(
+            rows, [contexts.Read(lease, job.vendor_id, job.credential_id) for lease in (job.lease, former)]
+        )
+        assert mine.ours and not theirs.ours and [(one.units, one.seconds) for one in mine.scope.limits] == [(7, 60)]
+
+    in_a_loop(test)
