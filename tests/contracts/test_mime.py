@@ -11,13 +11,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from vendors.adapters.base import Letter
-from vendors.adapters.mime import END, address, compose, sender
+from vendors.adapters import mime
+from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.mime import END, FromAddress, address, sender
 
 calm = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 ORIGIN = sender("Us <us@example.org>")
 CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def compose(origin: FromAddress, recipient: str, made: Letter) -> bytes:
+    return b"".join(mime.compose(origin, recipient, made))
 
 
 def unstuffed(mail: bytes) -> bytes:
@@ -151,3 +156,93 @@ def test_the_reference_becomes_the_message_id_and_html_its_type() -> None:
     assert found["Message-ID"] == "<ref-0@example.org>"
     assert found.get_content_type() == "text/html"
     assert found["To"] == "you@example.org"
+
+
+PDF = b"%PDF-1.7\r\n.\r\n" + bytes(range(256)) * 4000
+TERMS = Attachment("AGB für Köln.pdf", "application/pdf", PDF)
+LOGO = Attachment("logo.png", "image/png", b"\x89PNG" + bytes(100), cid="logo.png")
+NEWS = Letter(
+    "ref-0", "you@example.org", "News", "<p>Grüße</p>\n.", html=True, text=".Grüße\n..\n", attachments=(TERMS, LOGO)
+)
+
+
+def shown(mail: EmailMessage, kind: str) -> str:
+    part = mail.get_body([kind])
+    assert part is not None
+    return str(part.get_content()).replace("\r\n", "\n")
+
+
+def tree(part: EmailMessage) -> object:
+    """The types of a mail's parts, as they hold each other."""
+    if not part.is_multipart():
+        return part.get_content_type()
+    return part.get_content_type(), [tree(one) for one in part.iter_parts()]  # type: ignore[arg-type]
+
+
+def test_text_html_images_and_files_are_put_together_as_mail_programs_expect_them() -> None:
+    found = read(compose(ORIGIN, "you@example.org", NEWS))
+    html = ("multipart/related", ["text/html", "image/png"])
+    assert tree(found) == (
+        "multipart/mixed",
+        [("multipart/alternative", ["text/plain", html]), "application/pdf"],
+    )
+    assert (shown(found, "plain"), shown(found, "html")) == (".Grüße\n..\n", "<p>Grüße</p>\n.\n")
+    [terms] = found.iter_attachments()
+    assert (terms.get_filename(), terms.get_content()) == ("AGB für Köln.pdf", PDF)
+    logo = next(part for part in found.walk() if part.get_content_type() == "image/png")
+    assert (logo["Content-ID"], logo.get_content_disposition()) == ("<logo.png>", "inline")
+    assert logo.get_payload(decode=True) == LOGO.content
+
+
+@pytest.mark.parametrize("text", ["", "Hello"])
+@pytest.mark.parametrize("files", [(), (TERMS,), (LOGO,), (LOGO, TERMS)])
+def test_each_combination_of_parts_reads_back_and_holds_to_the_lines_of_smtp(
+    text: str, files: tuple[Attachment, ...]
+) -> None:
+    mail = compose(ORIGIN, "you@example.org", NEWS._replace(text=text, attachments=files))
+    found = read(mail)
+    assert shown(found, "html") == "<p>Grüße</p>\n.\n"
+    assert len([part for part in found.walk() if part.get_filename()]) == len(files)
+    assert mail.isascii() and not re.search(rb"[^\r]\n|\r[^\n]|\0", mail)
+    assert max(map(len, mail.split(b"\r\n"))) <= 998
+
+
+def test_a_file_is_encoded_once_and_the_same_bytes_go_to_all() -> None:
+    first, second = (
+        mime.compose(ORIGIN, f"{n}@example.org", NEWS._replace(reference=f"ref-{n}")) for n in ("one", "two")
+    )
+    shared = {id(piece) for piece in first} & {id(piece) for piece in second}
+    assert sum(len(piece) for piece in first if id(piece) in shared) > len(PDF) * 4 / 3
+    assert sum(len(piece) for piece in first if id(piece) not in shared) < 5_000
+
+
+def test_no_field_can_end_a_part() -> None:
+    mails = [compose(ORIGIN, "you@example.org", NEWS) for _ in range(2)]
+    boundaries = [set(re.findall(rb'boundary="([^"]+)"', mail)) for mail in mails]
+    assert len(boundaries[0]) == 3 and not boundaries[0] & boundaries[1]
+
+
+def with_header(name: str, value: str) -> EmailMessage:
+    return read(compose(ORIGIN, "you@example.org", letter()._replace(headers=((name, value),))))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["bulk", "Grüße aus Köln " * 20, "<https://example.org/u/" + "a" * 80 + ">, <mailto:u@example.org?subject=" + "b" * 60 + ">"],
+)
+def test_a_header_of_ones_own_comes_back_as_it_was(value: str) -> None:
+    found = with_header("X-Campaign", value)
+    assert found["X-Campaign"] == value.strip()
+    assert found["Message-ID"] and found["MIME-Version"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "x") for name in ("", "X Y", "X:", "X\r\nBcc", "Ü", "Subject", "from", "Content-Type", "a" * 77)),
+        *(("X-One", value) for value in ("", " ", "a\r\nBcc: all@example.org", "a\nb", "a\0", "a" * 1000)),
+    ],
+)
+def test_a_header_that_could_be_another_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match="header"):
+        with_header(name, value)

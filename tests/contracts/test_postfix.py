@@ -15,7 +15,7 @@ from tests.contracts.wild import LOOPS, run
 from tests.private_postfix import PrivatePostfix
 from tests.waiting import wait_until
 from vendors.adapters.base import Letter
-from vendors.adapters.mime import LINE_MAX
+from vendors.adapters.mime_parts import LINE_MAX
 from vendors.outcomes import Accepted, NotSent
 
 pytestmark = [

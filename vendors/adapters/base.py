@@ -154,8 +154,27 @@ WIND_UP = 1.0
 LookUp = Literal["none", "weak", "strong"]
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Attachment:
+    """A file that letters carry; one object serves all of them. content_type: as image/png.
+
+    cid: of an image within the HTML, which shows it as `cid:...`; empty: a file beside it. part: as MIME, once it has
+    been made.
+    """
+
+    name: str
+    content_type: str
+    content: bytes
+    cid: str = ""
+    part: bytes = b""
+
+
 class Letter(NamedTuple):
-    """One rendered message. reference: its idempotency key, the same for every attempt."""
+    """One rendered message. reference: its idempotency key, the same for every attempt.
+
+    text: beside an HTML body. headers: further ones, names with values. Those two and attachments are given only to an
+    adapter that `carries` them.
+    """
 
     reference: str
     recipient: str
@@ -163,6 +182,9 @@ class Letter(NamedTuple):
     body: str
     params: Mapping[str, Any] = MappingProxyType({})
     html: bool = False
+    text: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 def one_unit(letter: Letter) -> int:
@@ -219,6 +241,14 @@ class Adapter(ABC):
         known = cls.validate(settings)
         marked = [name for name, option in cls.options.items() if option.destination]
         return {name: known[name] for name in marked or cls.options}
+
+    @classmethod
+    def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        """Which of text, headers and attachments a letter may have, by these settings; see Letter.
+
+        Asked without a secret, when a campaign is accepted: one that needs more is refused. Raises InvalidSettings.
+        """
+        return frozenset()
 
     @classmethod
     def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[Reported]:

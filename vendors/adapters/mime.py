@@ -6,13 +6,14 @@ The standard library's composer would take about a millisecond a mail.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from dataclasses import dataclass
 from email.utils import formatdate, parseaddr
+from functools import lru_cache
 
 import idna
 
+from vendors.adapters import mime_parts
 from vendors.adapters.base import Letter
 
 END = b"\r\n.\r\n"
@@ -24,8 +25,11 @@ WORD_MAX = 39
 HEAD_MAX = 76
 """Characters in a header line, if it has a blank to fold at."""
 
-LINE_MAX = 990
-"""Bytes in a line of a body that is not encoded; RFC 5322 allows 998, including a stuffed dot."""
+Mail = tuple[bytes, ...]
+"""A mail in pieces, the last with END. Files are pieces of their own: the same objects in all mails that carry them."""
+
+OURS = frozenset({"date", "from", "to", "subject", "message-id", "mime-version"})
+"""Headers that `compose` writes by itself; so are all that begin with Content-."""
 
 _LOCAL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]{1,64}")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -34,8 +38,7 @@ _REFERENCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BARE = re.compile(r"[\x20-\x7e]*")
 _PIECE = re.compile(r" *[^ ]+")
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_PLAIN = bytes([9, 10, 13, *range(32, 127)])
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,76}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +85,41 @@ def address(value: str) -> str:
     return f"{local}@{domain}"
 
 
-def compose(origin: FromAddress, recipient: str, letter: Letter) -> bytes:
+def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
     """The whole mail including END. recipient: from `address`. Raises ValueError for what cannot be a header."""
     if not _REFERENCE.fullmatch(letter.reference):
         raise ValueError("the reference cannot be a Message-ID")
-    body, encoding = _body(letter.body)
     head = (
         f"Date: {formatdate()}\r\n"
         f"From: {origin.header}\r\n"
         f"To: {recipient}\r\n"
         f"Subject: {_subject(letter.subject)}\r\n"
         f"Message-ID: <{letter.reference}@{origin.domain}>\r\n"
+        f"{''.join([header_line(*one) for one in letter.headers]) if letter.headers else ''}"
         "MIME-Version: 1.0\r\n"
-        f"Content-Type: text/{'html' if letter.html else 'plain'}; charset=utf-8\r\n"
-        f"Content-Transfer-Encoding: {encoding}\r\n"
-        "\r\n"
-    )
-    return head.encode() + body  # ASCII, except for an address that needs SMTPUTF8 (RFC 6532)
+    ).encode()  # ASCII, except for an address that needs SMTPUTF8 (RFC 6532)
+    if not (letter.text or letter.attachments):
+        return (b"%b%b.\r\n" % (head, mime_parts.text(letter.body, "html" if letter.html else "plain")),)
+    first, *others = mime_parts.several(letter)
+    *pieces, last = [head + first, *others]
+    return *pieces, last + b".\r\n"
+
+
+@lru_cache(maxsize=2000)
+def header_line(name: str, value: str) -> str:
+    """A header of one's own as it is written, folded at its blanks. Raises ValueError."""
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot be the name of a header")
+    if name.lower() in OURS or name.lower().startswith("content-"):
+        raise ValueError(f"the header {name} is mailhub's own")
+    if not value.strip() or _CONTROL.search(value):
+        raise ValueError(f"the header {name} must be one line of text")
+    pieces = _PIECE.findall(value.strip())
+    if not value.isascii():
+        return f"{name}: {_encoded(value.strip(), most=min(WORD_MAX, max(6, 45 - len(name))))}\r\n"
+    if max(map(len, pieces)) > mime_parts.LINE_MAX - len(name):
+        raise ValueError(f"the header {name} has a word that is too long for a line")
+    return f"{name}: {_folded(pieces, len(name) + 2)}\r\n"
 
 
 def _subject(text: str) -> str:
@@ -106,12 +127,12 @@ def _subject(text: str) -> str:
         raise ValueError("the subject must be one line")
     pieces = _PIECE.findall(text)
     plain = _BARE.fullmatch(text) and text == text.strip() and "=?" not in text
-    return _folded(pieces) if plain and max(map(len, pieces), default=0) <= LINE_MAX // 2 else _encoded(text)
+    return _folded(pieces) if plain and max(map(len, pieces), default=0) <= mime_parts.LINE_MAX // 2 else _encoded(text)
 
 
-def _folded(pieces: list[str]) -> str:
-    """Folded into lines, each beginning with the blanks before a word (RFC 5322, 2.2.3)."""
-    lines, width = [""], HEAD_MAX - len("Subject: ")
+def _folded(pieces: list[str], before: int = len("Subject: ")) -> str:
+    """Folded into lines, each beginning with the blanks before a word (RFC 5322, 2.2.3). before: characters."""
+    lines, width = [""], HEAD_MAX - before
     for piece in pieces:
         if lines[-1] and len(lines[-1]) + len(piece) > width:
             lines.append("")
@@ -120,28 +141,14 @@ def _folded(pieces: list[str]) -> str:
     return "\r\n".join(lines)
 
 
-def _encoded(text: str) -> str:
+def _encoded(text: str, most: int = WORD_MAX) -> str:
     """Encoded words of whole characters, one a line (RFC 2047). Raises ValueError for a lone surrogate."""
     pieces, current = [], b""
     for sign in text:
         more = sign.encode()
-        if len(current) + len(more) > WORD_MAX:
+        if len(current) + len(more) > most:
             pieces.append(current)
             current = b""
         current += more
     pieces.append(current)
     return "\r\n ".join(f"=?utf-8?b?{base64.b64encode(word).decode('ascii')}?=" for word in pieces)
-
-
-def _body(text: str) -> tuple[bytes, str]:
-    """The body with stuffed dots and END, and its Content-Transfer-Encoding."""
-    content = _LINE_END.sub("\r\n", text).encode()
-    if not content.endswith(b"\r\n"):
-        content += b"\r\n"
-    encoding = "7bit"
-    if content.translate(None, _PLAIN) or max(map(len, content.split(b"\r\n"))) > LINE_MAX:
-        content, encoding = binascii.b2a_qp(content, istext=True), "quoted-printable"
-    stuffed = content.replace(b"\r\n.", b"\r\n..")
-    if stuffed.startswith(b"."):
-        stuffed = b"." + stuffed
-    return stuffed[:-2] + END, encoding

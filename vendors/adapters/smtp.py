@@ -21,7 +21,7 @@ from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_erro
 
 log = logging.getLogger(__name__)
 
-Mail = tuple[str, bytes]  # recipient, and the composed mail
+ReadyMail = tuple[str, mime.Mail]  # recipient, and the composed mail
 IDLE_MAX = 60.0
 """Seconds that a connection waits for its next mail; relays wait for five minutes (RFC 5321, 4.5.3.2.7)."""
 
@@ -82,6 +82,10 @@ class Smtp(Adapter):
         self.concurrency = self._known["concurrency"]
         self.capabilities = Capabilities(batch_max=self._known["batch"])
 
+    @classmethod
+    def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        return frozenset({"text", "headers", "attachments"})
+
     async def open(self) -> None:
         secure = self._known["tls"] != "none"
         self._tls = ssl.create_default_context(cafile=self._known["ca_file"] or None) if secure else None
@@ -95,14 +99,14 @@ class Smtp(Adapter):
         outcomes = iter(await self._call([mail for mail in ready if not isinstance(mail, Refused)]))
         return [mail if isinstance(mail, Refused) else next(outcomes) for mail in ready]
 
-    def _ready(self, letter: Letter) -> Mail | Refused:
+    def _ready(self, letter: Letter) -> ReadyMail | Refused:
         try:
             recipient = mime.address(letter.recipient)
             return recipient, mime.compose(self._sender, recipient, letter)
         except ValueError as error:
             return Refused("unsendable", str(error)[:255])
 
-    async def _call(self, mails: list[Mail]) -> list[Outcome]:
+    async def _call(self, mails: list[ReadyMail]) -> list[Outcome]:
         """One outcome a mail; mails that were not begun are NotSent."""
         outcomes: list[Outcome] = []
         try:
@@ -114,7 +118,7 @@ class Smtp(Adapter):
         unsent = NotSent("its round broke off before it", retry_after=0.0)
         return outcomes + [unsent] * (len(mails) - len(outcomes))
 
-    async def _round(self, mails: list[Mail], outcomes: list[Outcome]) -> None:
+    async def _round(self, mails: list[ReadyMail], outcomes: list[Outcome]) -> None:
         """Send the mails one after the other, over one connection while it lasts; appends an outcome for each."""
         conversation: Conversation | None = None
         last = asyncio.get_running_loop().time() + self._connect_timeout
@@ -138,7 +142,7 @@ class Smtp(Adapter):
     async def _converse(
         self,
         conversation: Conversation,
-        mails: list[Mail],
+        mails: list[ReadyMail],
         outcomes: list[Outcome],
         limit: asyncio.Timeout,
         last: float,

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import ssl
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from vendors.adapters.transport import TLS_FAREWELL, Wire, is_wrong_vendor
 from vendors.outcomes import CallError, Outcome, Refused, SmtpPhase, classify_smtp
@@ -91,9 +91,9 @@ class Conversation(Wire):
         await self._ask("login", _base64(password), 235)
 
     async def deliver(
-        self, sender: str, recipient: str, mail: bytes, handed_over: Callable[[], None], following: str = ""
+        self, sender: str, recipient: str, mail: Sequence[bytes], handed_over: Callable[[], None], following: str = ""
     ) -> Outcome:
-        """Send one mail. `mail` ends with END; `handed_over` is called just before that is written.
+        """Send one mail. Its last piece ends with END; `handed_over` is called just before that is written.
 
         following: the recipient of the next mail, if one follows at once: with PIPELINING (RFC 2920) its envelope is
         written together with the end of this mail. Raises CallError.
@@ -112,7 +112,7 @@ class Conversation(Wire):
             return rejected
         handed_over()
         self.written = True
-        self._transport.write(mail[-AT_ONCE:] + (_in_one(_commands(sender, following)) if self._ahead else b""))
+        self._transport.write(mail[-1][-AT_ONCE:] + (_in_one(_commands(sender, following)) if self._ahead else b""))
         code, text = await self._reply()
         self._reusable = code != 421
         return self._classify("dot", code, text)
@@ -175,11 +175,10 @@ class Conversation(Wire):
         self._reusable = self._stale = rejected is not None
         return rejected
 
-    async def _content(self, mail: bytes) -> Outcome | None:
+    async def _content(self, mail: Sequence[bytes]) -> Outcome | None:
         """Send all but the last piece; returns an outcome if the relay refuses it before the end. Raises CallError."""
-        last = len(mail) - AT_ONCE
-        for begin in range(0, last, AT_ONCE):
-            self._transport.write(mail[begin : min(begin + AT_ONCE, last)])
+        for piece in _before_the_last(mail):
+            self._transport.write(piece)
             await self._flowing.wait()
             if self._replies or self.closed:
                 break
@@ -284,6 +283,14 @@ def _commands(sender: str, recipient: str) -> list[tuple[SmtpPhase, str, int]]:
     """The commands of an envelope: phase, line, and the first digit of a good reply."""
     utf8 = "" if recipient.isascii() else " SMTPUTF8"
     return [("mail", f"MAIL FROM:<{sender}>{utf8}", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
+
+
+def _before_the_last(mail: Sequence[bytes]) -> Iterator[bytes]:
+    """What is written at once, one after the other, but for the last."""
+    for number, piece in enumerate(mail, start=1):
+        end = len(piece) - (AT_ONCE if number == len(mail) else 0)
+        for begin in range(0, end, AT_ONCE):
+            yield piece[begin : min(begin + AT_ONCE, end)]
 
 
 def _in_one(commands: list[tuple[SmtpPhase, str, int]]) -> bytes:

@@ -1,0 +1,112 @@
+"""The content of a mail as MIME: its texts, its files, and what holds them together (RFC 2045 to 2047, 2387).
+
+A file is encoded once and shared by all mails that carry it; a mail of its own has only texts and boundaries.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import secrets
+from email.message import EmailMessage
+from email.policy import SMTP
+
+from vendors.adapters.base import Attachment, Letter
+
+LINE_MAX = 990
+"""Bytes in a line of a body that is not encoded; RFC 5322 allows 998, including a stuffed dot."""
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_PLAIN = bytes([9, 10, 13, *range(32, 127)])
+_ENCODED_LINE = 76
+_AT_ONCE = 57 * 10_000
+"""Bytes that are encoded at once: 10,000 lines."""
+_SHARED_FROM = 16_384
+"""Bytes from which on a piece is shared; a smaller one costs less copied than written by itself."""
+
+
+def text(plain: str, kind: str) -> bytes:
+    """A text as a part, with its header and stuffed dots; it ends with a line's end. kind: plain or html."""
+    content = _LINE_END.sub("\r\n", plain).encode()
+    if not content.endswith(b"\r\n"):
+        content += b"\r\n"
+    encoding = b"7bit"
+    if content.translate(None, _PLAIN) or max(map(len, content.split(b"\r\n"))) > LINE_MAX:
+        content, encoding = binascii.b2a_qp(content, istext=True), b"quoted-printable"
+    stuffed = content.replace(b"\r\n.", b"\r\n..")
+    if stuffed.startswith(b"."):
+        stuffed = b"." + stuffed
+    return b"Content-Type: text/%b; charset=utf-8\r\nContent-Transfer-Encoding: %b\r\n\r\n%b" % (
+        kind.encode(),
+        encoding,
+        stuffed,
+    )
+
+
+def several(letter: Letter) -> list[bytes]:
+    """The parts of a letter with a text beside its HTML, or with files, as pieces of a mail; large ones are shared."""
+    token = secrets.token_hex(12)  # nobody who writes a field can know it
+    parts = [[text(letter.body, "html" if letter.html else "plain")]]
+    inline = [[encoded(file)] for file in letter.attachments if file.cid]
+    if inline:
+        parts = [_joined("related", f"=_r{token}", [*parts, *inline])]
+    if letter.text:
+        parts = [_joined("alternative", f"=_a{token}", [[text(letter.text, "plain")], *parts])]
+    files = [[encoded(file)] for file in letter.attachments if not file.cid]
+    if files:
+        parts = [_joined("mixed", f"=_m{token}", [*parts, *files])]
+    return _merged(parts[0])
+
+
+def encoded(file: Attachment) -> bytes:
+    """The file as a part, with its header; made at the first use and kept with it."""
+    if not file.part:
+        file.part = _head(file) + _base64(file.content)
+    return file.part
+
+
+def _head(file: Attachment) -> bytes:
+    main, _, sub = file.content_type.partition("/")
+    if main in ("message", "multipart"):  # they may not be encoded (RFC 2045, 6.4)
+        main, sub = "application", "octet-stream"
+    made = EmailMessage(policy=SMTP)
+    made.set_content(
+        b"",
+        main,
+        sub,
+        disposition="inline" if file.cid else "attachment",
+        filename=file.name,
+        cid=f"<{file.cid}>" if file.cid else None,
+    )
+    del made["MIME-Version"]
+    return made.as_bytes()
+
+
+def _base64(content: bytes) -> bytes:
+    lines = bytearray()
+    for start in range(0, len(content), _AT_ONCE):
+        plain = binascii.b2a_base64(content[start : start + _AT_ONCE], newline=False)
+        lines += b"\r\n".join([plain[at : at + _ENCODED_LINE] for at in range(0, len(plain), _ENCODED_LINE)])
+        lines += b"\r\n"
+    return bytes(lines)
+
+
+def _joined(kind: str, boundary: str, parts: list[list[bytes]]) -> list[bytes]:
+    """A multipart. The line's end before a boundary belongs to the boundary."""
+    pieces = [f'Content-Type: multipart/{kind};\r\n boundary="{boundary}"\r\n'.encode()]
+    for part in parts:
+        pieces += [f"\r\n--{boundary}\r\n".encode(), *part]
+    return [*pieces, f"\r\n--{boundary}--\r\n".encode()]
+
+
+def _merged(pieces: list[bytes]) -> list[bytes]:
+    """The same bytes in fewer pieces: small ones are put together, large ones stay the objects that they are."""
+    merged: list[bytes] = []
+    small: list[bytes] = []
+    for piece in pieces:
+        if len(piece) < _SHARED_FROM:
+            small.append(piece)
+            continue
+        merged += [b"".join(small), piece]
+        small = []
+    return [*merged, b"".join(small)]
