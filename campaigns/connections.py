@@ -26,6 +26,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
+from campaigns.attachments import AttachmentCache
 from campaigns.failover import guard
 from vendors import redis_clients
 from vendors.adapters.base import Adapter
@@ -35,6 +36,7 @@ from vendors.limits.throttle import AsyncThrottle
 T = TypeVar("T")
 
 KEPT = 60.0  # seconds that they are kept without use
+READING = 1  # connection for files
 CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process, however many streams share them
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
@@ -104,11 +106,14 @@ class KeptAdapter(NamedTuple):
 class Connections:
     """The connections of one process, used in one event loop by all its streams.
 
-    claims: for what a stream reads and claims; results: for results, which must not wait behind claims.
+    claims: for what a stream reads and claims; results: for results, which must not wait behind claims; attachments:
+    what letters carry, over a connection that is opened for the first one.
     """
 
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING), SharedRows(RECORDING)
+        self._contents = SharedRows(READING)
+        self.attachments = AttachmentCache(self._contents)
         self._adapters: list[KeptAdapter] = []  # the last used is last
         self._redis: Any = None
         self._expiry: asyncio.Task[None] | None = None
@@ -173,6 +178,7 @@ class Connections:
             await kept.adapter.close()
         await self.claims.close(unused_since)
         await self.results.close(unused_since)
+        await self._contents.close(unused_since)
 
 
 def is_clean(rows: Any) -> bool:

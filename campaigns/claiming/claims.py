@@ -82,11 +82,13 @@ class LeasedJob:
     def letter(self, message: ClaimedMessage) -> Letter | Refused:
         """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
         try:
-            subject, body = self.content.render(message.recipient, message.params)
+            subject, body, text = self.content.render(message.recipient, message.params)
         except templates.TemplateError as error:
             return Refused("template", str(error))
-        html = self.campaign.html
-        return Letter(message.reference, message.recipient, subject, body, message.params, html)
+        of_all = self.campaign
+        return Letter(
+            message.reference, message.recipient, subject, body, message.params, of_all.html, text, of_all.header_pairs
+        )
 
 
 class PermittedCall(NamedTuple):
@@ -123,11 +125,14 @@ def load(lease: Lease) -> LeasedJob:
     """The job with its content and adapter. Raises what one of them says if it cannot be made ready."""
     job: Any = Job.objects.select_related("campaign", "vendor", "credential").get(pk=lease.job_id)
     adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
-    content = templates.compile(job.campaign.subject, job.campaign.body, html=job.campaign.html)
+    campaign = job.campaign
+    if campaign.needs and (missing := campaign.needs - adapter.carries(job.vendor.settings)):
+        raise LookupError(f"{job.vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
+    content = templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text)
     vendor, login = job.vendor, job.credential
     key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
     begin = job.next_message or job.first_message
-    return LeasedJob(lease, job.first_message, job.end, begin, vendor.pk, login.pk, job.campaign, content, adapter, key)
+    return LeasedJob(lease, job.first_message, job.end, begin, vendor.pk, login.pk, campaign, content, adapter, key)
 
 
 def start(lease: Lease) -> bool:

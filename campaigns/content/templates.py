@@ -100,11 +100,12 @@ class TemplateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A campaign's compiled subject and body.
+    """A campaign's compiled subject, body and text beside the body.
 
     fields: names that each recipient's params must have; required: those of them that must not be empty, because they
     are always shown as they are; subject_fields: those of the subject. safe: if no required field is empty, printable
-    fields with at most so many characters together are certain to be rendered; -1 unless both templates are plain.
+    fields with at most so many characters together are certain to be rendered; -1 unless all templates are plain.
+    further: says what else is wrong with a recipient's fields, in sentences.
     """
 
     fields: frozenset[str]
@@ -113,42 +114,51 @@ class Content:
     safe: int
     _subject: Render
     _body: Render
+    _text: Render | None = None
+    further: Callable[[Values], Iterator[str]] | None = None
 
     @property
     def plain(self) -> bool:
-        """Both templates only show fields, which takes hardly a step."""
+        """The templates only show fields, which takes hardly a step."""
         return self.safe >= 0
 
-    def render(self, recipient: str, params: Values, budget: Budget | None = None) -> tuple[str, str]:
-        """Subject and body for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
+    def render(self, recipient: str, params: Values, budget: Budget | None = None) -> tuple[str, str, str]:
+        """Subject, body and text for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
         values = {**params, RECIPIENT: recipient}
         meter = StepMeter(values, budget or ENDLESS)
         try:
             subject, body = self._subject(values, meter), self._body(values, meter)
+            text = self._text(values, meter) if self._text else ""
         except KeyError as error:
             raise TemplateError(f"the field {error.args[0]!r} is missing") from error
         except TooManySteps as error:
             raise TemplateError(str(error)) from error
         if not subject.isprintable() and LINE_BREAK.search(subject):
             raise TemplateError("the subject has a line break in it")
-        return subject, body
+        return subject, body, text
 
 
-def compile(subject: str, body: str, html: bool, budget: Budget | None = None) -> Content:
-    """Compiles once for many renderings. html: fields are escaped in the body. Raises as `render` does."""
+def compile(subject: str, body: str, html: bool, budget: Budget | None = None, text: str = "") -> Content:
+    """Compiles once for many renderings. html: fields are escaped in the body. text: beside an HTML body.
+
+    Raises as `render` does.
+    """
     if LINE_BREAK.search(subject):
         raise TemplateError("the subject has a line break in it")
-    parts = _Part("subject", subject, autoescape=False), _Part("body", body, autoescape=html)
+    parts = [_Part("subject", subject, autoescape=False), _Part("body", body, autoescape=html)]
+    if text:
+        parts.append(_Part("text", text, autoescape=False))
     if budget:
         budget.spend(TOKEN * sum(part.tokens for part in parts))
-    fields = parts[0].fields | parts[1].fields
+    fields = frozenset().union(*(part.fields for part in parts))
     return Content(
         fields=fields - {RECIPIENT},
-        required=(parts[0].shown | parts[1].shown) - {RECIPIENT},
+        required=frozenset().union(*(part.shown for part in parts)) - {RECIPIENT},
         subject_fields=parts[0].fields - {RECIPIENT},
         safe=min(part.safe for part in parts),
         _subject=parts[0].renderer(),
         _body=parts[1].renderer(),
+        _text=parts[2].renderer() if text else None,
     )
 
 

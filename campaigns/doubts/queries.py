@@ -72,7 +72,8 @@ async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -
     )
 
 
-NEEDED = ("subject", "body", "html", "deadline", "send_at", "hours_from", "hours_to", "time_zone")
+CONTENT = ("subject", "body", "html", "text", "headers", "file_fields", "has_files")
+NEEDED = (*CONTENT, "deadline", "send_at", "hours_from", "hours_to", "time_zone")
 
 
 async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:

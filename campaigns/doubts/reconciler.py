@@ -13,7 +13,8 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from campaigns import failpoints, ground_truth, sending_hours
-from campaigns.connections import connect
+from campaigns.attachments import AttachmentCache, LetterFiles
+from campaigns.connections import SharedRows, connect
 from campaigns.content import templates
 from campaigns.doubts import queries
 from campaigns.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
@@ -41,6 +42,7 @@ class Case:
     adapter: Adapter
     calls: SingleCalls
     rows: Any
+    attachments: AttachmentCache
 
     @property
     def known_after(self) -> float:
@@ -72,11 +74,13 @@ async def _credential(login: Credential) -> int:
     redis = redis_clients.connect_async(settings.REDIS_URL)
     adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
     calls = SingleCalls(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
+    contents = SharedRows(1)  # opened for the first letter with a file
     try:
         await adapter.open()
-        return await _run(Case(adapter, calls, rows), login)
+        return await _run(Case(adapter, calls, rows, AttachmentCache(contents)), login)
     finally:
         await adapter.close()
+        await contents.close(float("inf"))
         await redis.aclose()
         await rows.close()
 
@@ -142,7 +146,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     campaign, now = await queries.campaign(case.rows, doubt)
     if opening := sending_hours.opens_at(campaign, now):
         return await queries.later(case.rows, doubt, (opening - now).total_seconds(), None)
-    letter = _letter(campaign, doubt)
+    letter = await _letter(case, campaign, doubt)
     if letter is None:
         return await _later(case, doubt, None)
     cost, closes = max(1, case.adapter.capabilities.cost(letter)), sending_hours.closes_at(campaign, now)
@@ -172,13 +176,19 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     return None
 
 
-def _letter(campaign: Campaign, doubt: Doubt) -> Letter | None:
-    content = templates.compile(campaign.subject, campaign.body, html=campaign.html)
+async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None:
+    content = templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text)
     try:
-        subject, body = content.render(doubt.recipient, doubt.params)
+        subject, body, text = content.render(doubt.recipient, doubt.params)
     except templates.TemplateError:
         return None
-    return Letter(doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html)
+    made = Letter(
+        doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html, text, campaign.header_pairs
+    )
+    if not campaign.has_files:
+        return made
+    [enclosed] = await LetterFiles(campaign, case.attachments).enclose([made])
+    return enclosed if isinstance(enclosed, Letter) else None
 
 
 async def _unsettled(case: Case, doubt: Doubt, answer: SingleOutcome, what: str) -> None:

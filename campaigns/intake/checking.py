@@ -246,6 +246,8 @@ def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: 
     """What is wrong with one recipient's fields, as sentences. May raise OverBudget if a budget is given."""
     if not _sound(recipient, fields, content):
         yield from _looked_closely(recipient, fields, content, budget)
+    if content.further:
+        yield from content.further(fields)
 
 
 def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:

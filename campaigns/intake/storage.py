@@ -4,7 +4,7 @@ Every function raises BadInput for values that it cannot take.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Any, Literal, Protocol
@@ -15,6 +15,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns.intake.checking import BadInput
+from campaigns.intake.files import CampaignFiles
+from campaigns.intake.files import store as store_files
 from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.jobs import new_uuids
@@ -111,6 +113,9 @@ def accept(
     subject: str,
     body: str,
     html: bool,
+    text: str = "",
+    headers: Sequence[tuple[str, str]] = (),
+    files: CampaignFiles | None = None,
     recipients: Recipients,
     at: At = "nightly",
     hours: Hours | None = None,
@@ -120,11 +125,12 @@ def accept(
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
 
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
-    Recipients, subject and body must have been checked (checking.check, templates.compile). Raises BadInput for
-    impossible times, texts or sizes; then, and after any other error, nothing is stored.
+    Recipients, templates, headers and files must have been checked (checking.check, templates.compile,
+    contents.check). Raises BadInput for impossible times, texts or sizes; then, and after any other error, nothing is
+    stored.
     """
     check_times(at, deadline, timezone.now())
-    _check_texts(name, subject, body)
+    _check_texts(name, subject, body, text)
     size = len(recipients)
     first = allocate(size)
     with transaction.atomic():
@@ -137,6 +143,10 @@ def accept(
             subject=subject,
             body=body,
             html=html,
+            text=text,
+            headers=[list(one) for one in headers] or None,
+            file_fields=list(files.fields) or None if files else None,
+            has_files=bool(files),
             first_message=first,
             size=size,
             send_at=at if isinstance(at, datetime) else None,
@@ -146,6 +156,8 @@ def accept(
             deadline=deadline,
         )
         _copy(campaign, recipients, progress)
+        if files:
+            store_files(campaign.pk, files)
         return Job.objects.create(
             campaign=campaign,
             sponsor=sponsor,
@@ -172,11 +184,11 @@ def allocate(size: int) -> int:
         return cursor.fetchone()[0] - size + 1
 
 
-def _check_texts(name: str, subject: str, body: str) -> None:
+def _check_texts(name: str, subject: str, body: str, beside: str) -> None:
     longest = Campaign._meta.get_field("name").max_length or 0
     if not name or len(name) > longest:
         raise BadInput(f"the campaign's name must have 1 to {longest} characters")
-    for what, text in (("name", name), ("subject", subject), ("body", body)):
+    for what, text in (("name", name), ("subject", subject), ("body", body), ("text", beside)):
         if "\0" in text:
             raise BadInput(f"the {what} has a NUL character in it")
 

@@ -1,13 +1,13 @@
 """The tables of campaigns.
 
-campaigns: sponsors, campaigns, whose rows a user may see. jobs: messages, the jobs that send them, their
-calls and answers. api_clients:
-sessions, which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the
-store, the last audit.
+campaigns: sponsors, campaigns, whose rows a user may see. files: what letters carry. jobs: messages, the jobs that send
+them, their calls and answers. api_clients: sessions, which the HTTP API gives for a send request, and webhooks.
+operations: nights, decisions about doubts, the store, the last audit.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
 from campaigns.models.campaigns import Campaign, Sponsor
+from campaigns.models.files import CampaignFile, StoredFile
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
 from campaigns.models.operations import Audited, DispatchRun, Resolution, Store
 
@@ -16,6 +16,7 @@ __all__ = [
     "AnswerBatch",
     "Audited",
     "Campaign",
+    "CampaignFile",
     "Claim",
     "DispatchRun",
     "Job",
@@ -25,6 +26,7 @@ __all__ = [
     "Session",
     "Sponsor",
     "Store",
+    "StoredFile",
     "Webhook",
     "WebhookCall",
 ]

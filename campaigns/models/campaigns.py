@@ -80,6 +80,10 @@ class Campaign(models.Model):
     subject = models.TextField(blank=True)
     body = models.TextField(blank=True)
     html = models.BooleanField(default=False, help_text="The body is HTML: fields are escaped in it.")
+    text = models.TextField(blank=True, default="", db_default="", help_text="Beside an HTML body; a template, too.")
+    headers = models.JSONField(null=True, blank=True, help_text="Further headers of e-mail: names with values")
+    file_fields = models.JSONField(null=True, blank=True, help_text="Fields that name a recipient's own files")
+    has_files = models.BooleanField(default=False, db_default=False, editable=False)
     first_message = models.BigIntegerField(editable=False)
     size = models.PositiveIntegerField(editable=False, help_text="Recipients")
     send_at = models.DateTimeField(null=True, blank=True, help_text="Not before this time; empty: by the job's mode.")
@@ -97,3 +101,14 @@ class Campaign(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def header_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The further headers, as a letter has them."""
+        return tuple((name, value) for name, value in self.headers) if self.headers else ()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What an adapter must carry for this campaign (vendors.adapters.base.Adapter.carries)."""
+        parts = {"text": self.text, "headers": self.headers, "attachments": self.has_files}
+        return frozenset(name for name, part in parts.items() if part)

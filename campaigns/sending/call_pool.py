@@ -19,6 +19,7 @@ from typing import Any
 from django.conf import settings
 
 from campaigns import failpoints
+from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.claims import LeasedJob, PermittedCall, letters_in_turn
 from campaigns.sending.recording import CallResult
 from vendors.adapters.base import Letter
@@ -105,12 +106,12 @@ def heavier(one: Said | None, other: Said) -> Said:
 
 
 class CallPool:
-    """Makes the calls. `write(answers, permits)` stores results in batches.
+    """Makes the calls. `write(answers, permits)` stores results in batches. cache: of files that letters carry.
 
     A permit whose letter was not called after all counts as used, as it does in the ledger.
     """
 
-    def __init__(self, job: LeasedJob, write: Write) -> None:
+    def __init__(self, job: LeasedJob, write: Write, cache: AttachmentCache | None = None) -> None:
         self.size = job.adapter.concurrency * job.adapter.capabilities.batch_max
         self.in_flight = 0
         self._busy = 0  # connections in a call
@@ -122,6 +123,7 @@ class CallPool:
         self.well = self.ill = 0  # answers for and against the vendor's health that are not reported yet
         self.trouble = ""  # the text of the last bad answer, without the recipient
         self._job, self._write = job, write
+        self._files = LetterFiles(job.campaign, cache) if cache and job.campaign.has_files else None
         self._deadlines = Deadlines(job.adapter.deadline)
         self._waiting: deque[PermittedCall] = deque()
         self._callers = 0  # tasks, each of which uses a connection
@@ -186,10 +188,12 @@ class CallPool:
     async def _call(self, batch: list[PermittedCall]) -> None:
         letters: list[Letter] = []
         called: list[PermittedCall] = []
-        made = [one.letter for one in batch if one.letter]  # all are, or none
+        made: list[Letter | Outcome] = [one.letter for one in batch if one.letter]  # all are, or none
         if not made and len(batch) == 1:  # as most; there is none after it that could keep others from their turn
             made = [self._job.letter(batch[0].message)]
-        made = made or await letters_in_turn(self._job, [one.message for one in batch])
+        made = made or [*await letters_in_turn(self._job, [one.message for one in batch])]
+        if self._files is not None:
+            made = await self._files.enclose(made)
         now = time.monotonic()
         for call, letter in zip(batch, made, strict=True):
             if isinstance(letter, Letter) and now <= call.latest:

@@ -74,7 +74,7 @@ class Stream:
         self._claimer: limits.Claimer = ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
         self._hold = job.adapter.deadline + SLACK
         self._permits = limits.Permits(throttle, job, self._hold)
-        self._pool = CallPool(job, self._write)
+        self._pool = CallPool(job, self._write, connections.attachments)
         self._closes: datetime | None = None
         self._backoff = 0.0
         self._health_noted = self._beaten = time.monotonic()

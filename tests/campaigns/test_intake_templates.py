@@ -57,7 +57,7 @@ def test_subject_and_body_are_rendered_for_one_recipient():
     content = templates.compile("Hello {{ name }}", "Dear {{ name }} in {{ city }},\n{{ recipient }}\n", html=False)
     assert content.fields == {"name", "city"}
     assert content.subject_fields == {"name"}
-    assert content.render("a@b.example", {"name": "Anna", "city": "Rome", "other": 1}) == (
+    assert content.render("a@b.example", {"name": "Anna", "city": "Rome", "other": 1})[:2] == (
         "Hello Anna",
         "Dear Anna in Rome,\na@b.example\n",
     )
@@ -66,7 +66,7 @@ def test_subject_and_body_are_rendered_for_one_recipient():
 @pytest.mark.parametrize("body", ["<p>{{ name }}</p>", "<p>{{ name|trim }}</p>"])
 def test_html_bodies_escape_fields_and_subjects_do_not(body):
     content = templates.compile("{{ name }}", body, html=True)
-    assert content.render("r", {"name": "<Bob & co>"}) == ("<Bob & co>", "<p>&lt;Bob &amp; co&gt;</p>")
+    assert content.render("r", {"name": "<Bob & co>"})[:2] == ("<Bob & co>", "<p>&lt;Bob &amp; co&gt;</p>")
 
 
 @pytest.mark.parametrize("body", ["{{ name }}", "{{ name|trim }}"])

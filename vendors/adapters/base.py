@@ -148,6 +148,9 @@ def statuses(value: Any) -> tuple[int, ...]:
     return found
 
 
+PARTS = ("text", "headers", "attachments")
+"""What a letter may have beside subject and body, if its adapter carries it; see Letter."""
+
 WIND_UP = 1.0
 """Seconds between an adapter's own time limit, after which it still knows what was written, and its `deadline`."""
 
@@ -158,8 +161,8 @@ LookUp = Literal["none", "weak", "strong"]
 class Attachment:
     """A file that letters carry; one object serves all of them. content_type: as image/png.
 
-    cid: of an image within the HTML, which shows it as `cid:...`; empty: a file beside it. part: as MIME, once it has
-    been made.
+    cid: of an image within the HTML, which shows it as `cid:...`; empty: a file beside it. part: as the adapter sends
+    it, once it has been made.
     """
 
     name: str
@@ -244,7 +247,7 @@ class Adapter(ABC):
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        """Which of text, headers and attachments a letter may have, by these settings; see Letter.
+        """Which of PARTS a letter may have, by these settings.
 
         Asked without a secret, when a campaign is accepted: one that needs more is refused. Raises InvalidSettings.
         """

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,17 @@ import orjson
 
 from vendors.adapters import base as options
 from vendors.adapters import reports
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
+from vendors.adapters.base import (
+    PARTS,
+    WIND_UP,
+    Adapter,
+    Attachment,
+    Capabilities,
+    InvalidSettings,
+    Letter,
+    Option,
+    one_unit,
+)
 from vendors.adapters.http_client import Client, header
 from vendors.outcomes import (
     WRONG_ADDRESS,
@@ -78,6 +89,15 @@ def url(value: Any) -> str:
     return value.rstrip("/")
 
 
+def parts(value: Any) -> tuple[str, ...]:
+    """Some of PARTS, separated by commas."""
+    chosen = value.split(",") if isinstance(value, str) else value
+    found = tuple(sorted({str(word).strip() for word in chosen})) if isinstance(chosen, list | tuple) else ("",)
+    if not set(found) <= set(PARTS):
+        raise ValueError(f"must be some of {', '.join(PARTS)}, separated by commas")
+    return found
+
+
 def secret_headers(secret: Mapping[str, str]) -> bytes:
     """The credential's secret as header lines. Raises InvalidSettings, which never shows a value."""
     errors = [f"the secret must not set the header {name}" for name in secret if name.lower() in _OURS]
@@ -95,6 +115,8 @@ def secret_headers(secret: Mapping[str, str]) -> bytes:
 class Http(Adapter):
     """POST {"reference", "recipient", "subject", "body", "params"} with the reference as Idempotency-Key.
 
+    `carries`: which of text, headers and attachments the vendor takes as further members.
+
     Answers: 2xx {"id"} accepted; 409 {"id"} accepted before, with `dedupe`; 4xx {"code", "sub_type"} refused, except
     those about the login or the address; 429 with Retry-After not sent; the rest as in vendors/outcomes.py. Look-up:
     GET <url>/<reference> → 200 {"id"} or 404. `timeout` (seconds) should be a little longer than the vendor's own: a
@@ -111,6 +133,7 @@ class Http(Adapter):
         "settle_delay": Option(options.seconds, 5.0),
         "receipts": Option(options.flag, False),
         "unit": Option(options.choice("message", "segment"), "message"),
+        "carries": Option(parts, ()),
         "safe_statuses": Option(options.statuses, ()),
         "ca_file": Option(options.certificates, "", destination=True),
     }
@@ -138,6 +161,10 @@ class Http(Adapter):
             receipts=known["receipts"],
             cost=_segments if known["unit"] == "segment" else one_unit,
         )
+
+    @classmethod
+    def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        return frozenset(cls.validate(settings)["carries"])
 
     @classmethod
     def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[reports.Reported]:
@@ -205,16 +232,26 @@ def _segments(letter: Letter) -> int:
 
 
 def _packed(letter: Letter) -> bytes:
-    return orjson.dumps(
-        {
-            "reference": letter.reference,
-            "recipient": letter.recipient,
-            "subject": letter.subject,
-            "body": letter.body,
-            "params": letter.params,
-        },
-        default=dict,  # of a mapping that is none
-    )
+    content: dict[str, Any] = {
+        "reference": letter.reference,
+        "recipient": letter.recipient,
+        "subject": letter.subject,
+        "body": letter.body,
+        "params": letter.params,
+    }
+    if letter.text:
+        content["text"] = letter.text
+    if letter.headers:
+        content["headers"] = [{"name": name, "value": value} for name, value in letter.headers]
+    if letter.attachments:
+        content["attachments"] = [_file(one) for one in letter.attachments]
+    return orjson.dumps(content, default=dict)  # of a mapping that is none
+
+
+def _file(one: Attachment) -> dict[str, str]:
+    if not one.part:
+        one.part = base64.b64encode(one.content)
+    return {"name": one.name, "type": one.content_type, "cid": one.cid, "content": one.part.decode()}
 
 
 def _unanswered(found: Outcome, status: int) -> NotSent:

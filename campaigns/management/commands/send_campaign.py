@@ -24,6 +24,7 @@ from campaigns.intake import At, Hours
 from campaigns.intake.storage import check_times, parse_at, parse_hours, parse_moment
 from campaigns.lifecycle import Status
 from campaigns.management import following
+from campaigns.management.content_options import add_content_options, read_content
 from campaigns.models import Job, Sponsor
 from campaigns.sending_hours import describe_opening, opens_at
 from vendors.models import Credential, Vendor
@@ -37,6 +38,10 @@ FILE is CSV in UTF-8 with a header, delimited by commas, semicolons or tabs; - r
 column is the recipient (e-mail address, phone number with country code, or print address); the others are fields of
 the templates: {{ city }} shows the column city, {{ recipient }} the recipient. A field that is shown as it is must not
 be empty; {{ name|default("friend", true) }} and {% if name %}...{% endif %} allow it.
+
+Beside an HTML body goes a text: the one of --text, which may show fields, too, or one made from the HTML. A column
+named by --file-column has the name of a file within the folder or ZIP archive of --files, for this recipient alone; an
+empty cell means none. The files of a letter may have 20 MB together.
 
 exit codes:
   0  accepted; with --wait: and every message was accepted by the vendor
@@ -66,9 +71,7 @@ class Command(BaseCommand):
         add("--new-sponsor", action="store_true", help="the sponsor is new, although another one has a similar name")
         add("--vendor", required=True, metavar="SLUG", help="who delivers it")
         add("--credential", metavar="NAME", help="login at the vendor; default: its only one, or 'default'")
-        add("--subject", default="", metavar="TEXT", help="template of the subject")
-        add("--body", required=True, metavar="TEMPLATE_FILE", help="template of the body, UTF-8")
-        add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
+        add_content_options(parser)
         add("--name", metavar="TEXT", help="of the campaign; default: the file's name")
         add("--at", default="nightly", metavar="WHEN", help="nightly (default), now, or a time: ISO 8601 with zone")
         add("--hours", metavar="HH:MM-HH:MM", help="calls start only within these hours, local time")
@@ -112,20 +115,22 @@ def _accept(file: BinaryIO, size: int, options: dict[str, Any], add: following.A
     vendor = _vendor(options["vendor"])
     credential = _credential(vendor, options["credential"])
     sponsor = _sponsor(options["sponsor"], options["new_sponsor"])
-    subject, body = options["subject"], _body(options["body"])
-    if vendor.channel == Vendor.Channel.EMAIL and not subject.strip():
-        raise CommandError("an e-mail needs a --subject")
+    content = read_content(options, vendor)
     at, hours, deadline = _times(options, vendor)
-    content = templates.compile(subject, body, options["html"])
     checked = add("Checking", size)
-    recipients = intake.check_table(intake.Table(file), vendor.channel, content, lambda: checked(file.tell()))
+    table = intake.Table(file)
+    content.check_columns(table)
+    recipients = intake.check_table(table, vendor.channel, content.compiled, lambda: checked(file.tell()))
     return intake.accept(
         sponsor=sponsor,
         credential=credential,
         name=options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem),
-        subject=subject,
-        body=body,
-        html=options["html"],
+        subject=content.subject,
+        body=content.body,
+        html=content.html,
+        text=content.text,
+        headers=content.headers,
+        files=content.files,
         recipients=recipients,
         at=at,
         hours=hours,
@@ -149,15 +154,6 @@ def _spool(name: str, spool: BinaryIO) -> int:
     except OSError as error:
         raise CommandError(f"cannot read {name}: {error.strerror}") from error
     return spool.tell()
-
-
-def _body(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise CommandError(f"cannot read {name}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{name} is not UTF-8 (byte {error.start:,})") from error
 
 
 def _times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, datetime | None]:

@@ -1,0 +1,90 @@
+"""What letters carry, for those who send them: each file is read once a process, and shared by all letters with it."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import psycopg
+
+from campaigns.models import Campaign
+from campaigns.models.files import file_names, shown_name
+from vendors.adapters.base import Attachment, Letter
+from vendors.outcomes import NotSent, Outcome
+
+KEPT = 50_000_000  # bytes of files that stay in memory although no letter carries them just now
+AGAIN = 1.0  # seconds after which a letter is tried again whose file could not be read
+
+TO_ALL = "SELECT id FROM campaigns_campaignfile WHERE campaign_id = %s AND to_all ORDER BY id"
+NAMED = "SELECT name, id FROM campaigns_campaignfile WHERE campaign_id = %s AND name = ANY(%s)"
+CONTENT = """
+SELECT f.name, f.content_type, s.content, f.cid
+FROM campaigns_campaignfile f JOIN campaigns_storedfile s ON s.sha256 = f.file_id WHERE f.id = %s
+"""
+
+
+class AttachmentCache:
+    """The attachments of a process, used in one event loop. rows: has `one`, a connection for a block (SharedRows)."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+        self._known: WeakValueDictionary[int, Attachment] = WeakValueDictionary()
+        self._last: OrderedDict[int, Attachment] = OrderedDict()
+        self._reading: dict[int, asyncio.Lock] = {}
+
+    async def get(self, file: int) -> Attachment:
+        """The attachment of this campaign's file (its id). Raises psycopg.Error."""
+        found = self._known.get(file)
+        if found is None:
+            async with self._reading.setdefault(file, asyncio.Lock()):  # many streams may begin at once
+                found = self._known.get(file) or await self._read(file)
+            self._reading.pop(file, None)
+        self._keep(file, found)
+        return found
+
+    async def _read(self, file: int) -> Attachment:
+        async with self.rows.one() as connection:
+            # In binary, because as text a file takes twice its size.
+            cursor = await connection.cursor(binary=True).execute(CONTENT, [file])
+            name, content_type, content, cid = await cursor.fetchone()
+        self._known[file] = made = Attachment(shown_name(name), content_type, bytes(content), cid)
+        return made
+
+    def _keep(self, file: int, attachment: Attachment) -> None:
+        self._last[file] = attachment
+        self._last.move_to_end(file)
+        size = sum(len(one.content) + len(one.part) for one in self._last.values())
+        while size > KEPT and len(self._last) > 1:
+            _, gone = self._last.popitem(last=False)
+            size -= len(gone.content) + len(gone.part)
+
+
+class LetterFiles:
+    """Gives the letters of one campaign their files."""
+
+    def __init__(self, campaign: Campaign, cache: AttachmentCache) -> None:
+        self._campaign, self._cache = campaign, cache
+        self._fields: Sequence[str] = campaign.file_fields or ()
+        self._to_all: tuple[Attachment, ...] | None = None
+
+    async def enclose(self, letters: Sequence[Letter | Outcome]) -> list[Letter | Outcome]:
+        """The letters with their files; NotSent instead of one whose file cannot be read now. Never raises."""
+        return [await self._enclosed(one) if isinstance(one, Letter) else one for one in letters]
+
+    async def _enclosed(self, letter: Letter) -> Letter | Outcome:
+        try:
+            if self._to_all is None:
+                self._to_all = tuple([await self._cache.get(file) for (file,) in await self._ids(TO_ALL)])
+            names = file_names(letter.params, self._fields)
+            found = dict(await self._ids(NAMED, names)) if names else {}
+            own = [await self._cache.get(found[name]) for name in names]
+        except (psycopg.Error, OSError) as error:
+            await asyncio.sleep(AGAIN)
+            return NotSent(f"its files cannot be read: {error}")
+        return letter._replace(attachments=(*self._to_all, *own))
+
+    async def _ids(self, statement: str, *more: Any) -> list[Any]:
+        async with self._cache.rows.one() as connection:
+            result = await connection.execute(statement, [self._campaign.pk, *more])
+            return await result.fetchall()

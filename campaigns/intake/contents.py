@@ -1,0 +1,80 @@
+"""What a campaign's letters have beside subject and body: checked for every door by the same functions.
+
+Each returns or raises sentences for the user; nothing is stored by them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from campaigns.content import plain_text
+from campaigns.intake.checking import BadInput
+from vendors import adapters
+from vendors.adapters import mime
+from vendors.adapters.base import InvalidSettings
+
+MOST_HEADERS = 20
+LONGEST_HEADER = 1_000  # characters of a value
+PARTS = {"text": "a text beside the HTML", "headers": "further headers", "attachments": "files"}
+# Who it is from, to whom it goes and how it came are not for a campaign to say, nor what mailhub signs and links.
+RESERVED = mime.OURS | {
+    *("sender", "reply-to", "cc", "bcc", "return-path", "received", "delivered-to", "authentication-results"),
+    *("dkim-signature", "list-unsubscribe", "list-unsubscribe-post", "errors-to", "apparently-to", "envelope-to"),
+}
+RESERVED_BEGINNINGS = ("content-", "resent-", "arc-", "x-mailhub-")
+
+
+def carried_by(adapter: str, settings: Any) -> frozenset[str]:
+    """Which of vendors.adapters.base.PARTS a vendor with this adapter and these settings carries."""
+    try:
+        return adapters.load(adapter).carries(settings)
+    except (LookupError, ImportError, InvalidSettings):
+        return frozenset()  # what else it says is told where its adapter is used
+
+
+def check_carried(needs: Iterable[str], carried: frozenset[str], vendor: str) -> None:
+    """Raises BadInput if a campaign needs what its vendor does not carry. vendor: its slug."""
+    missing = [PARTS[name] for name in PARTS if name in set(needs) - carried]
+    if missing:
+        raise BadInput(f"the vendor {vendor} does not carry {' or '.join(missing)}: its adapter or settings say so")
+
+
+def text_beside(body: str, html: bool, given: str, carried: frozenset[str]) -> str:
+    """The text beside an HTML body, as a template: the one given, else one made from the HTML if it can be carried.
+
+    Raises BadInput for a text beside a body that is a text itself, and TemplateError if none can be made.
+    """
+    if given.strip():
+        if not html:
+            raise BadInput("a text goes beside an HTML body, and this body is a text itself")
+        return given
+    return plain_text.made_from(body) if html and "text" in carried else ""
+
+
+def header_faults(headers: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str]]:
+    """What is wrong with headers, each with its index."""
+    seen: set[str] = set()
+    for index, (name, value) in enumerate(headers):
+        known = name.strip().lower()
+        if index >= MOST_HEADERS:
+            yield index, f"a campaign may have {MOST_HEADERS} headers"
+            return
+        if known in RESERVED or known.startswith(RESERVED_BEGINNINGS):
+            yield index, f"the header {name} is mailhub's own"
+        elif known in seen:
+            yield index, f"the header {name} is there twice"
+        elif len(value) > LONGEST_HEADER:
+            yield index, f"the header {name} has more than {LONGEST_HEADER:,} characters"
+        else:
+            try:
+                mime.header_line(name, value)
+            except ValueError as error:
+                yield index, str(error)
+        seen.add(known)
+
+
+def parse_header(line: str) -> tuple[str, str]:
+    """Reads `Name: value`. Raises BadInput."""
+    name, colon, value = line.partition(":")
+    if not colon:
+        raise BadInput(f"{line[:80]!r} is no header; write it like 'Precedence: bulk'")
+    return name.strip(), value.strip()

@@ -1,0 +1,238 @@
+"""The files of a campaign: found where they were named, checked before anything is stored, stored one at a time.
+
+A recipient's own files come from one folder or ZIP archive. What a row names is looked up there and nowhere else; of an
+archive nothing is unpacked to a disk, and no more of a file is read than it may have.
+"""
+
+import mimetypes
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import psycopg
+from django.db import connection
+
+from campaigns.intake.checking import BadInput
+from campaigns.models.files import LARGEST_MAIL, file_names, shown_name
+
+LONGEST_NAME = 200
+MOST_FILES = 100_000  # of one campaign
+MOST_BYTES = 2_000_000_000  # of all files of one campaign
+TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,48}/[a-z0-9][a-z0-9!#$&^_.+-]{0,48}", re.IGNORECASE)
+CID = re.compile(r"""["'(=]\s*cid:([^"')\s>{]+)""", re.IGNORECASE)
+UNREADABLE = OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file to store. read: its content, whole. cid: of an image within the HTML. to_all: every letter carries it."""
+
+    name: str
+    size: int
+    read: Callable[[], bytes]
+    content_type: str = ""
+    cid: str = ""
+    to_all: bool = True
+
+    @property
+    def kind(self) -> str:
+        return self.content_type or mimetypes.guess_type(self.name)[0] or "application/octet-stream"
+
+
+class FileSource(Protocol):
+    """Where recipients' own files are."""
+
+    def size(self, name: str) -> int:
+        """Bytes. Raises ValueError with a sentence: there is no such file, or it is none that may be sent."""
+
+    def read(self, name: str) -> bytes:
+        """The content. Raises one of UNREADABLE."""
+
+
+class Folder:
+    """Files of a folder, and of folders in it; links that lead out of it are none of its files."""
+
+    def __init__(self, path: Path) -> None:
+        self._root = path.resolve()
+
+    def size(self, name: str) -> int:
+        path = (self._root / name).resolve()
+        if not path.is_relative_to(self._root):
+            raise ValueError(f"{name!r} is outside the folder")
+        if not path.is_file():
+            raise ValueError(f"there is no file {name!r}")
+        return path.stat().st_size
+
+    def read(self, name: str) -> bytes:
+        with (self._root / name).resolve().open("rb") as file:
+            return file.read(LARGEST_MAIL + 1)
+
+
+class Archive:
+    """Files of a ZIP archive. Raises BadInput if it is none."""
+
+    def __init__(self, file: IO[bytes] | Path) -> None:
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except UNREADABLE as error:
+            raise BadInput(f"the archive cannot be read: {error}") from error
+        self._entries = {entry.filename: entry for entry in self._zip.infolist() if not entry.is_dir()}
+
+    def size(self, name: str) -> int:
+        entry = self._entries.get(name)
+        if entry is None:
+            raise ValueError(f"there is no file {name!r}")
+        if entry.flag_bits & 1:
+            raise ValueError(f"{name!r} is encrypted")
+        return entry.file_size
+
+    def read(self, name: str) -> bytes:
+        with self._zip.open(self._entries[name]) as file:
+            return file.read(LARGEST_MAIL + 1)  # whatever the archive says of its size
+
+
+def source(path: Path) -> FileSource:
+    """The folder or archive at this path. Raises BadInput."""
+    if path.is_dir():
+        return Folder(path)
+    if not path.is_file():
+        raise BadInput(f"there is no folder or archive {path}")
+    return Archive(path)
+
+
+@dataclass(slots=True)
+class CampaignFiles:
+    """All files of a campaign. to_all: in every letter; own: each recipient's, whose `fields` name them in `found_in`.
+
+    Raises BadInput for files that no letter can carry.
+    """
+
+    to_all: Sequence[NewFile] = ()
+    fields: Sequence[str] = ()
+    found_in: FileSource | None = None
+    own: dict[str, int] = field(default_factory=dict)  # names that recipients have, and sizes
+    _bytes: int = 0
+
+    def __post_init__(self) -> None:
+        names: set[str] = set()
+        for file in self.to_all:
+            if file.name in names:
+                raise BadInput(f"two files are called {file.name!r}")
+            names.add(file.name)
+            if problem := _unfit(file.name, file.size) or _untyped(file):
+                raise BadInput(problem)
+        self._bytes = sum(file.size for file in self.to_all)
+        if self._bytes > LARGEST_MAIL:
+            raise BadInput(f"the files of each letter have {self._bytes:,} bytes; {LARGEST_MAIL:,} are the most")
+
+    def __bool__(self) -> bool:
+        return bool(self.to_all or self.fields)
+
+    def faults(self, fields: Mapping[str, Any]) -> Iterator[str]:
+        """What is wrong with the files that a recipient's fields name, as sentences; those that are right are kept."""
+        if not self.fields:
+            return
+        size = sum(file.size for file in self.to_all)
+        for name in file_names(fields, self.fields):
+            try:
+                size += self._known(name)
+            except ValueError as error:
+                yield str(error)
+        if size > LARGEST_MAIL:
+            yield f"its files have {size:,} bytes together; {LARGEST_MAIL:,} are the most"
+
+    def _known(self, name: str) -> int:
+        if name in self.own:
+            return self.own[name]
+        assert self.found_in is not None, "fields name files of a folder"
+        if problem := _unfit(name, 0):
+            raise ValueError(problem)
+        if any(file.name == name for file in self.to_all):
+            raise ValueError(f"{name!r} is the name of a file that all get")
+        size = self.found_in.size(name)
+        if problem := _unfit(name, size):
+            raise ValueError(problem)
+        self._bytes += size
+        if len(self.own) >= MOST_FILES or self._bytes > MOST_BYTES:
+            raise BadInput(f"a campaign may have {MOST_FILES:,} files, and {MOST_BYTES:,} bytes of them")
+        self.own[name] = size
+        return size
+
+    def all(self) -> Iterator[NewFile]:
+        """Every file that a letter carries. Raises BadInput if one is not as it was when it was checked."""
+        yield from self.to_all
+        for name, size in self.own.items():
+            yield NewFile(name, size, lambda name=name: self._read(name), to_all=False)  # type: ignore[misc]
+
+    def _read(self, name: str) -> bytes:
+        assert self.found_in is not None
+        return self.found_in.read(name)
+
+
+def _unfit(name: str, size: int) -> str:
+    """Why no letter can carry such a file; empty: it can."""
+    parts = name.split("/")
+    if not name.isprintable() or len(name) > LONGEST_NAME or "\\" in name or not shown_name(name):
+        return f"{name[:LONGEST_NAME]!r} cannot be the name of a file: up to {LONGEST_NAME} signs on a line, without \\"
+    if any(part in ("", ".", "..") for part in parts) or re.match("[A-Za-z]:", name):
+        return f"{name!r} does not name a file within the folder"
+    return f"{name!r} has {size:,} bytes; {LARGEST_MAIL:,} are the most" if size > LARGEST_MAIL else ""
+
+
+def _untyped(file: NewFile) -> str:
+    if not TYPE.fullmatch(file.kind):
+        return f"{file.kind!r} is not the type of a file, like application/pdf"
+    if file.cid and not re.fullmatch(r"[A-Za-z0-9!#$%&'*+=?^_`{|}~.@-]{1,100}", file.cid):
+        return f"{file.cid!r} cannot name an image within HTML: letters, digits and dots"
+    return ""
+
+
+def image_faults(body: str, html: bool, files: Iterable[NewFile]) -> Iterator[str]:
+    """Images that are not shown, and those shown that are not there, as sentences."""
+    given = {file.cid for file in files if file.cid}
+    shown = set(CID.findall(body)) if html else set()
+    if given and not html:
+        yield "only an HTML body can show images"
+        return
+    for cid in sorted(given - shown):
+        yield f"the HTML shows no cid:{cid}"
+    for cid in sorted(shown - given):
+        yield f"the HTML shows cid:{cid}, and there is no such image"
+
+
+KEEP = """
+INSERT INTO campaigns_storedfile (sha256, size, content, asked_at) VALUES (%s, %s, %s, clock_timestamp())
+ON CONFLICT (sha256) DO UPDATE SET asked_at = clock_timestamp()
+"""
+KNOWN = "UPDATE campaigns_storedfile SET asked_at = clock_timestamp() WHERE sha256 = %s"
+NAME = """
+INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
+VALUES (%s, %s, %s, %s, %s, %s)
+"""
+
+
+def keep(content: bytes, rows: Any) -> bytes:
+    """Stores a content that is not stored yet; returns its SHA-256. rows: a psycopg connection."""
+    digest = sha256(content).digest()
+    with psycopg.Cursor(rows) as cursor:  # Django's own would write the content into the statement as text
+        if not cursor.execute(KNOWN, [digest]).rowcount:
+            cursor.execute(KEEP, [digest, len(content), content])
+    return digest
+
+
+def store(campaign_id: int, files: CampaignFiles) -> None:
+    """Stores the files, one at a time, in the transaction of their campaign. Raises BadInput."""
+    for file in files.all():
+        try:
+            content = file.read()
+        except UNREADABLE as error:
+            raise BadInput(f"{file.name!r} cannot be read: {error}") from error
+        if len(content) != file.size:
+            raise BadInput(f"{file.name!r} had {file.size:,} bytes when it was checked, and others after")
+        digest = keep(content, connection.connection)
+        with psycopg.Cursor(connection.connection) as cursor:
+            cursor.execute(NAME, [campaign_id, digest, file.name, file.kind, file.cid, file.to_all])

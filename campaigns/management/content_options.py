@@ -1,0 +1,98 @@
+"""The options of send_campaign that say what its letters consist of."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from django.core.management import CommandError
+
+from campaigns.content import templates
+from campaigns.content.templates import Content
+from campaigns.intake import BadInput, RowError, Table
+from campaigns.intake.contents import carried_by, check_carried, header_faults, parse_header, text_beside
+from campaigns.intake.files import CampaignFiles, NewFile, image_faults, source
+from vendors.models import Vendor
+
+
+def add_content_options(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--subject", default="", metavar="TEXT", help="template of the subject")
+    add("--body", required=True, metavar="TEMPLATE_FILE", help="template of the body, UTF-8")
+    add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
+    add("--text", metavar="TEMPLATE_FILE", help="text beside an HTML body; default: made from the HTML")
+    add("--header", action="append", metavar="NAME:VALUE", help="a further header of each mail; may be repeated")
+    add("--attach", action="append", metavar="FILE", help="a file in each letter; may be repeated")
+    add("--image", action="append", metavar="FILE", help="an image that the HTML shows as cid:NAME; may be repeated")
+    add("--files", metavar="FOLDER_OR_ZIP", help="where the files of --file-column are")
+    add("--file-column", action="append", metavar="COLUMN", help="names each recipient's own file; may be repeated")
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignContent:
+    """The content of a campaign, checked but for the recipients' fields. text: made, or as given."""
+
+    subject: str
+    body: str
+    html: bool
+    text: str
+    headers: Sequence[tuple[str, str]]
+    files: CampaignFiles
+    compiled: Content
+
+    def check_columns(self, table: Table) -> None:
+        """Raises BadInput if the list lacks a column that names files."""
+        missing = [repr(name) for name in self.files.fields if name not in table.header[1:]]
+        if missing:
+            columns = ", ".join(table.header[1:]) or "none"
+            text = f"there is no column {', '.join(missing)} for files; the columns after the first are {columns}"
+            raise BadInput([RowError(1, text)])
+
+
+def read_content(options: dict[str, Any], vendor: Vendor) -> CampaignContent:
+    """Raises CommandError, BadInput, TemplateError."""
+    subject, body, html = options["subject"], _template(options["body"]), options["html"]
+    if vendor.channel == Vendor.Channel.EMAIL and not subject.strip():
+        raise CommandError("an e-mail needs a --subject")
+    headers = [parse_header(line) for line in options["header"] or ()]
+    faults = [text for _, text in header_faults(headers)]
+    files = _files(options)
+    faults.extend(image_faults(body, html, files.to_all))
+    if faults:
+        raise BadInput([RowError(0, text) for text in faults])
+    carried = carried_by(vendor.adapter, vendor.settings)
+    given = _template(options["text"]) if options["text"] else ""
+    needs = {"text": given, "headers": headers, "attachments": files}
+    check_carried([name for name, part in needs.items() if part], carried, vendor.slug)
+    text = text_beside(body, html, given, carried)
+    compiled = templates.compile(subject, body, html, text=text)
+    if files.fields:
+        compiled = replace(compiled, further=files.faults)
+    return CampaignContent(subject, body, html, text, headers, files, compiled)
+
+
+def _files(options: dict[str, Any]) -> CampaignFiles:
+    folder, columns = options["files"], options["file_column"] or []
+    if bool(folder) != bool(columns):
+        raise CommandError("--files and --file-column go together", returncode=2)
+    to_all = [_file(name) for name in options["attach"] or ()]
+    to_all += [replace(_file(name), cid=Path(name).name) for name in options["image"] or ()]
+    return CampaignFiles(to_all, columns, source(Path(folder)) if folder else None)
+
+
+def _file(name: str) -> NewFile:
+    path = Path(name)
+    try:
+        return NewFile(path.name, path.stat().st_size, path.read_bytes)
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+
+
+def _template(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{name} is not UTF-8 (byte {error.start:,})") from error

@@ -1,0 +1,62 @@
+"""Files that letters carry: each content once, whoever sends it, and the names under which campaigns carry it.
+
+They are in the database, because every machine that sends needs them, they are stored with their campaign or not at
+all, and one backup holds both.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import models
+
+from campaigns.models.campaigns import Campaign, OfSponsors
+
+LARGEST_MAIL = 20_000_000  # bytes of the files of one letter; as base64 a third more, and many relays take 30 MB
+
+
+class StoredFile(models.Model):
+    """The content of a file. asked_at: when it was last stored; without a campaign it is deleted a day later."""
+
+    sha256 = models.BinaryField(primary_key=True, max_length=32)
+    size = models.PositiveIntegerField(help_text="Bytes")
+    content = models.BinaryField()
+    asked_at = models.DateTimeField()
+
+
+class CampaignFile(models.Model):
+    """A file of a campaign. to_all: every letter carries it; else those whose fields name it (Campaign.file_fields).
+
+    name: as the fields have it, perhaps with folders. cid: of an image within the HTML.
+    """
+
+    SPONSOR = "campaign__sponsor"
+    campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="files", db_index=False)
+    file = models.ForeignKey(StoredFile, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(max_length=200)
+    content_type = models.CharField(max_length=100)
+    cid = models.CharField(max_length=200, blank=True)
+    to_all = models.BooleanField(help_text="Every letter carries it")
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["campaign", "name"], name="one_file_of_a_name"),
+        ]
+        indexes = [
+            models.Index(fields=["campaign"], condition=models.Q(to_all=True), name="campaign_file_to_all"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def file_names(fields: Mapping[str, Any], file_fields: Sequence[str]) -> list[str]:
+    """The names of a recipient's own files, by the fields that name one."""
+    named = (str(fields.get(field) or "").strip() for field in file_fields)
+    return list(dict.fromkeys(name for name in named if name))
+
+
+def shown_name(name: str) -> str:
+    """As the recipient sees it: without folders."""
+    return name.rpartition("/")[2]
