@@ -31,6 +31,7 @@ from campaigns.dispatch.dispatcher import notify_vendors, shown
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
+from campaigns.intake import files
 from campaigns.models import Job
 from campaigns.results import writer
 from campaigns.webhooks import delivery
@@ -240,6 +241,12 @@ def audit() -> None:
     for check in promises.run_and_keep():
         if not check.ok:
             log.error("%s is broken: %s: %s (%s)", check.promise, check.question, check.breaches, check.examples)
+
+
+@shared_task
+def delete_files() -> None:
+    """Deletes what was stored for requests that were refused afterwards."""
+    files.delete_unused()
 
 
 def _stop(*_: Any) -> None:

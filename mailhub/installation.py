@@ -109,6 +109,7 @@ def _rows() -> Iterator[BeatEntry]:
     yield BeatEntry("release parked tasks", "waiter.release", settings.WAITER_SWEEP)
     night = {"minute": "30", "hour": "3", "day_of_week": "*", "timezone": settings.TIME_ZONE}
     yield BeatEntry("clear expired sessions", "mailhub.tasks.clear_sessions", crontab=tuple(night.items()))
+    yield BeatEntry("delete unused files", "campaigns.tasks.delete_files", crontab=tuple(night.items()))
     for vendor in Vendor.objects.only("id", *SHAPING):
         if vendor.weekdays:
             yield _night(vendor)

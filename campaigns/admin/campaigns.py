@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -62,7 +63,7 @@ class CampaignAdmin(Scoped):
     list_select_related = ["sponsor", "credential__vendor"]
     list_per_page = 50
     search_fields = ["name", "sponsor__name"]
-    readonly_fields = ["state", "look"]
+    readonly_fields = ["state", "files_carried", "look"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Campaign]:
         return super().get_queryset(request).defer("credential__secret")
@@ -75,6 +76,18 @@ class CampaignAdmin(Scoped):
         known = hasattr(campaign, "sums")
         sums = campaign.sums if known else progress.of_campaigns([campaign.pk])[campaign.pk]
         return labels.of_sum(sums) + labels.reported(sums)
+
+    @admin.display(description="files")
+    def files_carried(self, campaign: Campaign) -> str:
+        """Those of each letter with their sizes, and how many are of single recipients."""
+        if not campaign.has_files:
+            return "none"
+        to_all = campaign.files.filter(to_all=True).order_by("id").values_list("name", "file__size")
+        carried = [f"{name} ({filesizeformat(size)})" for name, size in to_all]
+        own = campaign.files.filter(to_all=False).count()
+        if own:
+            carried.append(f"{own:,} of single recipients, by {', '.join(campaign.file_fields or [])}")
+        return ", ".join(carried)
 
     @admin.display(description="look at")
     def look(self, campaign: Campaign) -> SafeString:

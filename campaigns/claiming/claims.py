@@ -87,7 +87,7 @@ class LeasedJob:
             return Refused("template", str(error))
         of_all = self.campaign
         return Letter(
-            message.reference, message.recipient, subject, body, message.params, of_all.html, text, of_all.header_pairs
+            message.reference, message.recipient, subject, body, message.params, of_all.html, text, of_all.headers or ()
         )
 
 
@@ -126,7 +126,8 @@ def load(lease: Lease) -> LeasedJob:
     job: Any = Job.objects.select_related("campaign", "vendor", "credential").get(pk=lease.job_id)
     adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
     campaign = job.campaign
-    if campaign.needs and (missing := campaign.needs - adapter.carries(job.vendor.settings)):
+    parted = campaign.text or campaign.headers or campaign.has_files
+    if parted and (missing := campaign.needs - adapter.carries(job.vendor.settings)):
         raise LookupError(f"{job.vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
     content = templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text)
     vendor, login = job.vendor, job.credential

@@ -183,7 +183,7 @@ async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None
     except templates.TemplateError:
         return None
     made = Letter(
-        doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html, text, campaign.header_pairs
+        doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html, text, campaign.headers or ()
     )
     if not campaign.has_files:
         return made

@@ -7,7 +7,7 @@ archive nothing is unpacked to a disk, and no more of a file is read than it may
 import mimetypes
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +23,6 @@ LONGEST_NAME = 200
 MOST_FILES = 100_000  # of one campaign
 MOST_BYTES = 2_000_000_000  # of all files of one campaign
 TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,48}/[a-z0-9][a-z0-9!#$&^_.+-]{0,48}", re.IGNORECASE)
-CID = re.compile(r"""["'(=]\s*cid:([^"')\s>{]+)""", re.IGNORECASE)
 UNREADABLE = OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError
 
 
@@ -129,9 +128,6 @@ class CampaignFiles:
         if self._bytes > LARGEST_MAIL:
             raise BadInput(f"the files of each letter have {self._bytes:,} bytes; {LARGEST_MAIL:,} are the most")
 
-    def __bool__(self) -> bool:
-        return bool(self.to_all or self.fields)
-
     def faults(self, fields: Mapping[str, Any]) -> Iterator[str]:
         """What is wrong with the files that a recipient's fields name, as sentences; those that are right are kept."""
         if not self.fields:
@@ -191,24 +187,15 @@ def _untyped(file: NewFile) -> str:
     return ""
 
 
-def image_faults(body: str, html: bool, files: Iterable[NewFile]) -> Iterator[str]:
-    """Images that are not shown, and those shown that are not there, as sentences."""
-    given = {file.cid for file in files if file.cid}
-    shown = set(CID.findall(body)) if html else set()
-    if given and not html:
-        yield "only an HTML body can show images"
-        return
-    for cid in sorted(given - shown):
-        yield f"the HTML shows no cid:{cid}"
-    for cid in sorted(shown - given):
-        yield f"the HTML shows cid:{cid}, and there is no such image"
-
-
 KEEP = """
 INSERT INTO campaigns_storedfile (sha256, size, content, asked_at) VALUES (%s, %s, %s, clock_timestamp())
 ON CONFLICT (sha256) DO UPDATE SET asked_at = clock_timestamp()
 """
 KNOWN = "UPDATE campaigns_storedfile SET asked_at = clock_timestamp() WHERE sha256 = %s"
+UNUSED = """
+DELETE FROM campaigns_storedfile s WHERE asked_at < clock_timestamp() - interval '1 day'
+    AND NOT EXISTS (SELECT FROM campaigns_campaignfile f WHERE f.file_id = s.sha256)
+"""
 NAME = """
 INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
 VALUES (%s, %s, %s, %s, %s, %s)
@@ -236,3 +223,10 @@ def store(campaign_id: int, files: CampaignFiles) -> None:
         digest = keep(content, connection.connection)
         with psycopg.Cursor(connection.connection) as cursor:
             cursor.execute(NAME, [campaign_id, digest, file.name, file.kind, file.cid, file.to_all])
+
+
+def delete_unused() -> int:
+    """Deletes contents that no campaign has a day after they were stored; returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNUSED)
+        return cursor.rowcount

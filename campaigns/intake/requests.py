@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
+from campaigns.intake.files import CampaignFiles, keep
 from campaigns.lifecycle import Status
 from campaigns.models.jobs import new_uuids
 
@@ -98,6 +100,9 @@ class Request:
     metadata: dict[str, str] = field(default_factory=dict)
     send_at: datetime | None = None
     deadline: datetime | None = None
+    text: str = ""
+    headers: Sequence[tuple[str, str]] = ()
+    files: CampaignFiles | None = None
 
     @property
     def status(self) -> str:
@@ -120,7 +125,7 @@ WITH asked AS (
     SELECT * FROM json_to_recordset(%s::json) AS a (n int, session uuid, sponsor bigint, test bool, prefix text,
         idempotency_key text, fingerprint text, answer text, vendor bigint, credential bigint, status text, name text,
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
-        deadline timestamptz)
+        deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb)
 ), numbered AS (
     SELECT *, nextval('campaigns_campaign_id_seq') AS campaign, nextval('campaigns_job_id_seq') AS job,
         pg_try_advisory_xact_lock(hashtextextended(sponsor || ' ' || test || ' ' || idempotency_key, 0)) AS free
@@ -134,10 +139,15 @@ WITH asked AS (
     ON CONFLICT DO NOTHING RETURNING job_id
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, name, subject, body, html, first_message, size,
-        send_at, deadline, time_zone, created_at)
+        send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files)
     SELECT campaign, sponsor, credential, name, subject, body, html, first, size, send_at, deadline, '',
-        clock_timestamp()
+        clock_timestamp(), text, headers, file_fields, files IS NOT NULL
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
+), named AS (
+    INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
+    SELECT campaign, decode(f.sha256, 'hex'), f.name, f.content_type, f.cid, f.to_all
+    FROM numbered JOIN kept ON kept.job_id = job CROSS JOIN LATERAL jsonb_to_recordset(files)
+        AS f (sha256 text, name text, content_type text, cid text, to_all bool)
 ), jobs AS (
     INSERT INTO campaigns_job (id, campaign_id, sponsor_id, vendor_id, credential_id, status, first_message, size,
         remaining, fence, revision, not_before, waits_for, stopped_by, accepted, refused, in_doubt, expired,
@@ -159,23 +169,27 @@ SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job O
 def store(requests: Sequence[Request]) -> list[Stored]:
     """Stores the requests and returns what came of each, in order. Raises psycopg's errors; then nothing is stored.
 
+    Contents of files are stored before, each once; without a request they are deleted a day later.
     If the connection is dead it tries a new one, once: what the lost one may have stored is found by its key.
     """
     parameters = [_requests(requests), _messages(requests)]
+    contents = [file.read() for request in requests if request.files for file in request.files.all()]
     try:
-        rows = _execute(parameters)
+        rows = _execute(parameters, contents)
     except (psycopg.OperationalError, psycopg.InterfaceError):
         if connection.in_atomic_block:
             raise
         connection_pool.close()
-        rows = _execute(parameters)
+        rows = _execute(parameters, contents)
     return [Stored(job_id, busy) for job_id, busy in rows]
 
 
-def _execute(parameters: list[str]) -> list[Any]:
+def _execute(parameters: list[str], contents: list[bytes]) -> list[Any]:
     # Parsed and planned once a connection. Django's own cursors put values into the text, so they prepare nothing.
     with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
         pooled.prepare_threshold = 0
+        for content in contents:
+            keep(content, pooled)
         return cursor.execute(STORE, parameters, prepare=True).fetchall()
 
 
@@ -203,10 +217,27 @@ def _requests(requests: Sequence[Request]) -> str:
             "metadata": r.metadata,
             "send_at": r.send_at,
             "deadline": r.deadline,
+            "text": r.text,
+            "headers": r.headers or None,
+            "file_fields": r.files.fields or None if r.files else None,
+            "files": _files(r.files) if r.files else None,
         }
         for number, r in enumerate(requests)
     ]
     return orjson.dumps(rows).decode()
+
+
+def _files(files: CampaignFiles) -> list[dict[str, Any]]:
+    return [
+        {
+            "sha256": sha256(file.read()).hexdigest(),
+            "name": file.name,
+            "content_type": file.kind,
+            "cid": file.cid,
+            "to_all": file.to_all,
+        }
+        for file in files.all()
+    ]
 
 
 def _messages(requests: Sequence[Request]) -> str:

@@ -126,7 +126,7 @@ def accept(
 
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
     Recipients, templates, headers and files must have been checked (checking.check, templates.compile,
-    contents.check). Raises BadInput for impossible times, texts or sizes; then, and after any other error, nothing is
+    content.parts). Raises BadInput for impossible times, texts or sizes; then, and after any other error, nothing is
     stored.
     """
     check_times(at, deadline, timezone.now())
@@ -146,7 +146,7 @@ def accept(
             text=text,
             headers=[list(one) for one in headers] or None,
             file_fields=list(files.fields) or None if files else None,
-            has_files=bool(files),
+            has_files=files is not None,
             first_message=first,
             size=size,
             send_at=at if isinstance(at, datetime) else None,

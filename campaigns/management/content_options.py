@@ -9,10 +9,10 @@ from typing import Any
 from django.core.management import CommandError
 
 from campaigns.content import templates
+from campaigns.content.parts import carried_by, check_carried, header_faults, image_faults, parse_header, text_beside
 from campaigns.content.templates import Content
 from campaigns.intake import BadInput, RowError, Table
-from campaigns.intake.contents import carried_by, check_carried, header_faults, parse_header, text_beside
-from campaigns.intake.files import CampaignFiles, NewFile, image_faults, source
+from campaigns.intake.files import CampaignFiles, NewFile, source
 from vendors.models import Vendor
 
 
@@ -38,12 +38,13 @@ class CampaignContent:
     html: bool
     text: str
     headers: Sequence[tuple[str, str]]
-    files: CampaignFiles
+    files: CampaignFiles | None
     compiled: Content
 
     def check_columns(self, table: Table) -> None:
         """Raises BadInput if the list lacks a column that names files."""
-        missing = [repr(name) for name in self.files.fields if name not in table.header[1:]]
+        fields = self.files.fields if self.files else ()
+        missing = [repr(name) for name in fields if name not in table.header[1:]]
         if missing:
             columns = ", ".join(table.header[1:]) or "none"
             text = f"there is no column {', '.join(missing)} for files; the columns after the first are {columns}"
@@ -56,28 +57,37 @@ def read_content(options: dict[str, Any], vendor: Vendor) -> CampaignContent:
     if vendor.channel == Vendor.Channel.EMAIL and not subject.strip():
         raise CommandError("an e-mail needs a --subject")
     headers = [parse_header(line) for line in options["header"] or ()]
-    faults = [text for _, text in header_faults(headers)]
-    files = _files(options)
-    faults.extend(image_faults(body, html, files.to_all))
-    if faults:
-        raise BadInput([RowError(0, text) for text in faults])
-    carried = carried_by(vendor.adapter, vendor.settings)
     given = _template(options["text"]) if options["text"] else ""
-    needs = {"text": given, "headers": headers, "attachments": files}
-    check_carried([name for name, part in needs.items() if part], carried, vendor.slug)
-    text = text_beside(body, html, given, carried)
+    files = _files(options)
+    text = _beside(body, html, given, headers, files, vendor) if html or given or headers or files else ""
     compiled = templates.compile(subject, body, html, text=text)
-    if files.fields:
+    if files and files.fields:
         compiled = replace(compiled, further=files.faults)
     return CampaignContent(subject, body, html, text, headers, files, compiled)
 
 
-def _files(options: dict[str, Any]) -> CampaignFiles:
+def _beside(
+    body: str, html: bool, given: str, headers: Sequence[tuple[str, str]], files: CampaignFiles | None, vendor: Vendor
+) -> str:
+    """The text beside the body, when everything else beside it is right. Raises BadInput, TemplateError."""
+    faults = [text for _, text in header_faults(headers)]
+    faults.extend(image_faults(body, html, [file.cid for file in files.to_all] if files else ()))
+    if faults:
+        raise BadInput([RowError(0, text) for text in faults])
+    carried = carried_by(vendor.adapter, vendor.settings)
+    needs = {"text": given, "headers": headers, "attachments": files}
+    check_carried([name for name, part in needs.items() if part], carried, vendor.slug)
+    return text_beside(body, html, given, carried)
+
+
+def _files(options: dict[str, Any]) -> CampaignFiles | None:
     folder, columns = options["files"], options["file_column"] or []
     if bool(folder) != bool(columns):
         raise CommandError("--files and --file-column go together", returncode=2)
     to_all = [_file(name) for name in options["attach"] or ()]
     to_all += [replace(_file(name), cid=Path(name).name) for name in options["image"] or ()]
+    if not (to_all or folder):
+        return None
     return CampaignFiles(to_all, columns, source(Path(folder)) if folder else None)
 
 

@@ -103,11 +103,6 @@ class Campaign(models.Model):
         return self.name
 
     @property
-    def header_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The further headers, as a letter has them."""
-        return tuple((name, value) for name, value in self.headers) if self.headers else ()
-
-    @property
     def needs(self) -> frozenset[str]:
         """What an adapter must carry for this campaign (vendors.adapters.base.Adapter.carries)."""
         parts = {"text": self.text, "headers": self.headers, "attachments": self.has_files}

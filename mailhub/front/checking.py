@@ -1,6 +1,7 @@
 """Validates a request to send: returns a SendOrder, or raises a Problem with all errors and their pointers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -12,6 +13,7 @@ from campaigns.content.templates import Budget, Content, OverBudget, TemplateErr
 from campaigns.intake import BadInput, address_reader
 from campaigns.intake.checking import faults
 from campaigns.intake.storage import FARTHEST, check_moment
+from mailhub.front import contents
 from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.rate_limits import RenderBudget, over_budget
@@ -27,9 +29,12 @@ Error = dict[str, str]
 
 def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
     """Raises Problem: validation (up to MOST_ERRORS errors), forbidden, rate-limited."""
-    vendors = _vendors(asked, caller)
+    beside = contents.read(asked)
+    vendors = contents.carrying(asked, beside, _vendors(asked, caller))
     budget = RenderBudget(caller.sponsor_id)
-    content = _content(asked, vendors[0].channel, budget)
+    content, text = _content(asked, vendors, budget)
+    if beside.files:
+        content = replace(content, further=beside.files.faults)
     errors = [*_texts(asked), *_times(asked)]
     recipients, more = _recipients(asked.recipients, vendors[0].channel, content, budget)
     if errors or more:
@@ -44,6 +49,8 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         subject=asked.subject,
         body=asked.body,
         html=asked.html,
+        text=text,
+        beside=beside,
         recipients=recipients,
         references=references if any(references) else None,
         metadata=asked.metadata,
@@ -71,31 +78,35 @@ def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
     return [vendor]
 
 
-def _content(asked: SendRequest, channel: str, budget: RenderBudget) -> Content:
-    if channel == "email" and not asked.subject.strip():
+def _content(asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBudget) -> tuple[Content, str]:
+    """The compiled templates, and the text beside an HTML body."""
+    if vendors[0].channel == "email" and not asked.subject.strip():
         raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
-    short = len(asked.subject) + len(asked.body) <= SHORT
-    known = _remembered(asked.subject, asked.body, asked.html) if short else []
+    short = len(asked.subject) + len(asked.body) + len(asked.text) <= SHORT
+    carried = contents.carried_by_all(vendors) if asked.html else frozenset()
+    known = _remembered(asked.subject, asked.body, asked.html, asked.text, "text" in carried) if short else []
     try:
         if not known:
-            known.append(templates.compile(asked.subject, asked.body, asked.html, budget))
+            text = contents.text_of(asked, carried, budget) if asked.html or asked.text else ""
+            known.append((templates.compile(asked.subject, asked.body, asked.html, budget, text), text))
         return known[0]
     except OverBudget as why:
         raise over_budget(why, "/body") from why
     except TemplateError as why:
-        where = "/subject" if str(why).startswith("the subject") else "/body"
+        begins = str(why).startswith
+        where = "/subject" if begins("the subject") else "/text" if begins(("the text", "a text")) else "/body"
         raise invalid([error(where, "template", str(why))]) from why
 
 
 @lru_cache(maxsize=256)
-def _remembered(subject: str, body: str, html: bool) -> list[Content]:
-    """A cache entry: empty until the compiled template is appended."""
+def _remembered(subject: str, body: str, html: bool, text: str, made: bool) -> list[tuple[Content, str]]:
+    """A cache entry: empty until the compiled templates are appended. made: a text is made if none is given."""
     return []
 
 
 def _texts(asked: SendRequest) -> Iterator[Error]:
     """NUL characters, which PostgreSQL cannot store."""
-    for name in ("subject", "body", "name"):
+    for name in ("subject", "body", "text", "name"):
         if "\0" in (getattr(asked, name) or ""):
             yield error(f"/{name}", "nul", "there is a NUL character in it")
     for key, value in asked.metadata.items():

@@ -28,6 +28,21 @@ class Recipient(Strict):
     reference: str | None = Field(default=None, min_length=1, max_length=100, description="Your own name for it")
 
 
+class HeaderIn(Strict):
+    name: str = Field(min_length=1, max_length=76)
+    value: str = Field(min_length=1, max_length=1000)
+
+
+class FileIn(Strict):
+    name: str = Field(min_length=1, max_length=200, description="As the recipient sees it")
+    content: str = Field(min_length=1, description="In base64")
+    type: str | None = Field(default=None, max_length=100, description="Like application/pdf; default: by the name")
+
+
+class ImageIn(FileIn):
+    cid: str | None = Field(default=None, max_length=100, description="Of an image that the HTML shows as cid:...")
+
+
 class SendRequest(Strict):
     """1 to 1,000 messages over one vendor, or over the first vendor of a channel that takes work."""
 
@@ -36,6 +51,13 @@ class SendRequest(Strict):
     subject: str = Field(default="", max_length=10_000, description="A template; e-mail must have one")
     body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
+    text: str = Field(default="", max_length=1_000_000, description="Beside HTML, a template; default: made from it")
+    headers: list[HeaderIn] = Field(default=[], max_length=20, description="Further headers of e-mail")
+    attachments: list[ImageIn] = Field(default=[], max_length=100, description="Files in each letter")
+    files: list[FileIn] = Field(
+        default=[], max_length=MOST_RECIPIENTS, description="Files of which a recipient gets those that its fields name"
+    )
+    file_fields: list[ShortText] = Field(default=[], max_length=10, description="The fields that name them")
     recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
     name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")
     send_at: AwareDatetime | None = Field(default=None, description="Not before then; a time in the past means now")

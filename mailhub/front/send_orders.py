@@ -14,6 +14,7 @@ import orjson
 
 from campaigns.intake import allocate
 from campaigns.intake.requests import Request
+from mailhub.front.contents import BesideBody
 from mailhub.front.forecasts import Forecast
 from mailhub.front.keys import Caller
 from mailhub.front.vendor_cache import VendorSnapshot
@@ -34,6 +35,8 @@ class SendOrder:
     subject: str
     body: str
     html: bool
+    text: str
+    beside: BesideBody
     recipients: Sequence[tuple[str, dict[str, Any]]]
     references: Sequence[str | None] | None
     metadata: dict[str, str]
@@ -80,6 +83,9 @@ class SendOrder:
             subject=self.subject,
             body=self.body,
             html=self.html,
+            text=self.text,
+            headers=self.beside.headers,
+            files=self.beside.files,
             first_message=message_ids.take(self.size),
             recipients=self.recipients,
             references=self.references,

@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from campaigns.content.parts import carried_by
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
 from vendors.models import Credential, Vendor
@@ -13,7 +14,10 @@ FRESH = 0.8  # seconds; an edit takes effect within one second
 
 @dataclass(frozen=True, slots=True)
 class VendorSnapshot:
-    """A vendor with the credential that the API uses. paused: the reason, if no work is accepted."""
+    """A vendor with the credential that the API uses. paused: the reason, if no work is accepted.
+
+    carries: what its letters may have beside subject and body (vendors.adapters.base.PARTS).
+    """
 
     id: int
     slug: str
@@ -25,6 +29,7 @@ class VendorSnapshot:
     limits: tuple[Limit, ...]
     credential_id: int | None
     paused: str | None
+    carries: frozenset[str] = frozenset()
 
 
 class VendorCache:
@@ -76,6 +81,7 @@ def _snapshot(vendor: Vendor) -> VendorSnapshot:
         limits=tuple(Limit(limit.units, limit.seconds) for limit in limits),
         credential_id=login.pk if login else None,
         paused=_paused(vendor, login),
+        carries=carried_by(vendor.adapter, vendor.settings),
     )
 
 

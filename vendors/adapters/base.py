@@ -175,8 +175,8 @@ class Attachment:
 class Letter(NamedTuple):
     """One rendered message. reference: its idempotency key, the same for every attempt.
 
-    text: beside an HTML body. headers: further ones, names with values. Those two and attachments are given only to an
-    adapter that `carries` them.
+    text: beside an HTML body. headers: further ones, each a name and a value. Those two and attachments are given only
+    to an adapter that `carries` them.
     """
 
     reference: str
@@ -186,7 +186,7 @@ class Letter(NamedTuple):
     params: Mapping[str, Any] = MappingProxyType({})
     html: bool = False
     text: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Sequence[Sequence[str]] = ()
     attachments: tuple[Attachment, ...] = ()
 
 

@@ -3,15 +3,17 @@
 Each returns or raises sentences for the user; nothing is stored by them.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from campaigns.content import plain_text
-from campaigns.intake.checking import BadInput
+from campaigns.content.templates import TemplateError
 from vendors import adapters
 from vendors.adapters import mime
 from vendors.adapters.base import InvalidSettings
 
+IMAGE = re.compile(r"""["'(=]\s*cid:([^"')\s>{]+)""", re.IGNORECASE)
 MOST_HEADERS = 20
 LONGEST_HEADER = 1_000  # characters of a value
 PARTS = {"text": "a text beside the HTML", "headers": "further headers", "attachments": "files"}
@@ -32,20 +34,22 @@ def carried_by(adapter: str, settings: Any) -> frozenset[str]:
 
 
 def check_carried(needs: Iterable[str], carried: frozenset[str], vendor: str) -> None:
-    """Raises BadInput if a campaign needs what its vendor does not carry. vendor: its slug."""
+    """Raises TemplateError if a campaign needs what its vendor does not carry. vendor: its slug."""
     missing = [PARTS[name] for name in PARTS if name in set(needs) - carried]
     if missing:
-        raise BadInput(f"the vendor {vendor} does not carry {' or '.join(missing)}: its adapter or settings say so")
+        raise TemplateError(
+            f"the vendor {vendor} does not carry {' or '.join(missing)}: its adapter or settings say so"
+        )
 
 
 def text_beside(body: str, html: bool, given: str, carried: frozenset[str]) -> str:
     """The text beside an HTML body, as a template: the one given, else one made from the HTML if it can be carried.
 
-    Raises BadInput for a text beside a body that is a text itself, and TemplateError if none can be made.
+    Raises TemplateError for a text beside a body that is a text itself, or if none can be made.
     """
     if given.strip():
         if not html:
-            raise BadInput("a text goes beside an HTML body, and this body is a text itself")
+            raise TemplateError("a text goes beside an HTML body, and this body is a text itself")
         return given
     return plain_text.made_from(body) if html and "text" in carried else ""
 
@@ -73,8 +77,21 @@ def header_faults(headers: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str
 
 
 def parse_header(line: str) -> tuple[str, str]:
-    """Reads `Name: value`. Raises BadInput."""
+    """Reads `Name: value`. Raises TemplateError."""
     name, colon, value = line.partition(":")
     if not colon:
-        raise BadInput(f"{line[:80]!r} is no header; write it like 'Precedence: bulk'")
+        raise TemplateError(f"{line[:80]!r} is no header; write it like 'Precedence: bulk'")
     return name.strip(), value.strip()
+
+
+def image_faults(body: str, html: bool, cids: Iterable[str]) -> Iterator[str]:
+    """Images that are not shown, and those shown that are not there. cids: of the images that are given."""
+    given = set(filter(None, cids))
+    shown = set(IMAGE.findall(body)) if html else set()
+    if given and not html:
+        yield "only an HTML body can show images"
+        return
+    for cid in sorted(given - shown):
+        yield f"the HTML shows no cid:{cid}"
+    for cid in sorted(shown - given):
+        yield f"the HTML shows cid:{cid}, and there is no such image"
