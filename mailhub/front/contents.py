@@ -14,7 +14,6 @@ from mailhub.front.schemas import FileIn, ImageIn, SendRequest
 from mailhub.front.vendor_cache import VendorSnapshot
 
 READ = 2  # characters of HTML that are read in a step (campaigns/content/cost.py)
-Error = dict[str, str]
 
 
 class RequestFiles:
@@ -70,7 +69,7 @@ def read(asked: SendRequest) -> BesideBody:
         raise invalid([error("/attachments", "files", str(why))]) from why
 
 
-def _content(one: FileIn, pointer: str, errors: list[Error]) -> bytes:
+def _content(one: FileIn, pointer: str, errors: list[dict[str, str]]) -> bytes:
     try:
         return base64.b64decode(one.content, validate=True)
     except (binascii.Error, ValueError):
