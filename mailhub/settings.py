@@ -140,6 +140,7 @@ if is_rabbitmq(BROKER_URL):
     CELERY_TASK_DEFAULT_EXCHANGE_TYPE = CELERY_TASK_CREATE_MISSING_QUEUE_EXCHANGE_TYPE = "topic"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"confirm_publish": True}
     CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # else a worker ends when a message waited in it for too long
+    CELERY_EVENT_QUEUE_TTL = 60.0  # seconds; after the default, 5, a Flower that is held up never hears of a task
 else:
     CELERY_WORKER_DISABLE_PREFETCH = True  # takes what it can begin, also while it runs what it has acknowledged
 CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
