@@ -31,6 +31,7 @@ class AttachmentCache:
         self.rows = rows
         self._known: WeakValueDictionary[int, Attachment] = WeakValueDictionary()
         self._last: OrderedDict[int, Attachment] = OrderedDict()
+        self._size = 0  # of those in memory
         self._reading: dict[int, asyncio.Lock] = {}
 
     async def get(self, file: int) -> Attachment:
@@ -52,12 +53,18 @@ class AttachmentCache:
         return made
 
     def _keep(self, file: int, attachment: Attachment) -> None:
+        if file in self._last:
+            self._last.move_to_end(file)
+            return
         self._last[file] = attachment
-        self._last.move_to_end(file)
-        size = sum(len(one.content) + len(one.part) for one in self._last.values())
-        while size > KEPT and len(self._last) > 1:
-            _, gone = self._last.popitem(last=False)
-            size -= len(gone.content) + len(gone.part)
+        self._size += _size(attachment)
+        while self._size > KEPT and len(self._last) > 1:
+            self._size -= _size(self._last.popitem(last=False)[1])
+
+
+def _size(attachment: Attachment) -> int:
+    """Bytes of memory: as it is, and as base64 once it has been sent."""
+    return int(len(attachment.content) * 2.4)
 
 
 class LetterFiles:

@@ -11,7 +11,6 @@ from campaigns.content import plain_text
 from campaigns.content.templates import TemplateError
 from vendors import adapters
 from vendors.adapters import mime
-from vendors.adapters.base import InvalidSettings
 
 IMAGE = re.compile(r"""["'(=]\s*cid:([^"')\s>{]+)""", re.IGNORECASE)
 MOST_HEADERS = 20
@@ -29,7 +28,7 @@ def carried_by(adapter: str, settings: Any) -> frozenset[str]:
     """Which of vendors.adapters.base.PARTS a vendor with this adapter and these settings carries."""
     try:
         return adapters.load(adapter).carries(settings)
-    except (LookupError, ImportError, InvalidSettings):
+    except (LookupError, ImportError, ValueError):
         return frozenset()  # what else it says is told where its adapter is used
 
 

@@ -11,14 +11,14 @@ from campaigns.content.templates import TemplateError
 TOKEN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 ESCAPING = re.compile(r"\|\s*(?:e|escape)\b(?!\s*\()")  # for HTML; a text shows a field as it is
 FIRST = 0xF0000  # characters of private use stand for the tokens while the HTML is read
-LAST = 0xFFFFD
+SIGN = re.compile("[\U000f0000-\U000ffffd]")
 # Layout is made of tables: a row is a line and cells stand beside each other, but no columns are drawn.
 ROW = re.compile(r"(</?)(?:table|tbody|thead|tfoot|tr|caption)\b", re.IGNORECASE)
 CELL = re.compile(r"(<)t[dh]\b", re.IGNORECASE)
 CELL_END = re.compile(r"</t[dh]\s*>", re.IGNORECASE)
-OWN_LINE = re.compile(r"[ \t]*\n[ \t]*((?:[\U000F0000-\U000FFFFD][ \t]*)+)(?=\n|\Z)")
+BLANKS = re.compile(r"[ \t]+")
 EMPTY_LINES = re.compile(r"\n{3,}")
-LINE_END_BLANKS = re.compile(r"[ \t]+$", re.MULTILINE)
+OUTER_BLANKS = re.compile(r"[ \t]+$|^ (?=\S)", re.MULTILINE)
 
 
 def made_from(html: str) -> str:
@@ -28,25 +28,35 @@ def made_from(html: str) -> str:
     def stand_in(found: re.Match[str]) -> str:
         if found[0].startswith("{#"):
             return ""
+        if len(tokens) == templates.MAX_TOKENS:
+            raise TemplateError(f"the body has more than {templates.MAX_TOKENS:,} parts")
         tokens.append(ESCAPING.sub("", found[0]))
         return chr(FIRST + len(tokens) - 1)
 
-    marked = TOKEN.sub(stand_in, html)
-    if len(tokens) > LAST - FIRST:
-        raise TemplateError("the body has too many parts")
-    text = _read(CELL_END.sub("</span>&#160; ", CELL.sub(r"\1span", ROW.sub(r"\1div", marked))))
-    statements = {chr(FIRST + number) for number, token in enumerate(tokens) if token.startswith("{%")}
-
-    def joined(found: re.Match[str]) -> str:
-        """A line with nothing but statements would be an empty line in each letter: they end the line before it."""
-        signs = found[1].replace(" ", "").replace("\t", "")
-        return signs if statements.issuperset(signs) else found[0]
-
-    text = OWN_LINE.sub(joined, text.replace("\u00a0", " "))
-    text = EMPTY_LINES.sub("\n\n", LINE_END_BLANKS.sub("", text)).strip()
-    text = re.sub("[\U000f0000-\U000ffffd]", lambda sign: tokens[ord(sign[0]) - FIRST], text)
+    marked = TOKEN.sub(stand_in, SIGN.sub("", html))
+    text = _read(CELL_END.sub("</span>&#160; ", CELL.sub(r"\1span", ROW.sub(r"\1div", marked)))).replace("\u00a0", " ")
+    by_sign = {chr(FIRST + number): token for number, token in enumerate(tokens)}
+    statements = "".join(sign for sign, token in by_sign.items() if token.startswith("{%"))
+    if statements:
+        text = _without_their_lines(text, statements)
+    text = EMPTY_LINES.sub("\n\n", OUTER_BLANKS.sub("", text)).strip()
+    text = SIGN.sub(lambda sign: by_sign.get(sign[0], ""), text)  # others come of the HTML, as &#983040;
     _check(text, html)
     return f"{text}\n" if text else ""
+
+
+def _without_their_lines(text: str, statements: str) -> str:
+    """A line with nothing but statements would be an empty line in each letter: they end the line before it.
+
+    Nor does a line begin with the blanks behind a statement.
+    """
+    some = f"((?:[{statements}][ \\t]*)+)"
+
+    def bare(found: re.Match[str]) -> str:
+        return BLANKS.sub("", found[1])
+
+    text = re.sub(rf"[ \t]*\n[ \t]*{some}(?=\n|\Z)", bare, text)
+    return re.sub(rf"^[ \t]?{some}", bare, text, flags=re.MULTILINE)
 
 
 def _read(html: str) -> str:

@@ -1,10 +1,12 @@
 """What letters have beside subject and body, from the command to the relay that gets them."""
 
 import asyncio
+import base64
 import io
 import json
 import zipfile
 from collections.abc import Iterator
+from datetime import timedelta
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
@@ -14,13 +16,21 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from django.core.management import CommandError, call_command
+from django.test import Client
 from django.utils import timezone
 
 from campaigns import sending
+from campaigns.attachments import AttachmentCache, LetterFiles
+from campaigns.connections import SharedRows
+from campaigns.doubts import reconciler
+from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
-from campaigns.models import Campaign, CampaignFile, Job, StoredFile
+from campaigns.models import Campaign, CampaignFile, Job, Message, StoredFile
 from tests import factories
+from tests.campaigns.test_rounds_of_mails import relay as serving
+from tests.contracts.wild_http import WildHttp
 from tests.ports import free_port
+from vendors.adapters.base import Letter
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200)
@@ -256,10 +266,6 @@ def test_a_vendor_that_cannot_carry_it_is_told_before_anything_is_stored(folder:
 
 
 def test_a_file_of_each_recipient_is_read_for_its_call_and_one_of_all_once(folder: Path) -> None:
-    from campaigns.attachments import AttachmentCache, LetterFiles
-    from campaigns.connections import SharedRows
-    from vendors.adapters.base import Letter
-
     vendor()
     campaign = send(folder, *with_files(folder)).campaign
 
@@ -275,3 +281,37 @@ def test_a_file_of_each_recipient_is_read_for_its_call_and_one_of_all_once(folde
     found = asyncio.run(enclose())
     assert [[file.name for file in files] for files in found] == [["terms.pdf", "logo.png", "ann.pdf"]] * 4
     assert len({id(file) for files in found for file in files}) == 3
+
+
+def test_a_repeat_for_a_doubt_is_word_for_word_the_letter_that_was_sent(folder: Path) -> None:
+    books = WildHttp()
+    with serving(books) as port:
+        made = vendor()
+        known = {"url": f"http://127.0.0.1:{port}/letters", "dedupe": True, "dedupe_ttl": 86_400}
+        made.adapter, made.settings = "http", {**known, "carries": "text,headers,attachments"}
+        made.save()
+        job = send(folder, *with_files(folder), "--header", "X-A: 1")
+        deliver(job)
+        assert finalizer.finalise(job.pk)
+        past = timezone.now() - timedelta(hours=1)
+        lost = {"dequeued_at": past, "sent_at": past, "in_doubt_at": past, "settle_at": past}
+        Message.objects.update(**lost, message_id=None, delivered_at=None)
+        Job.objects.filter(pk=job.pk).update(accepted=0, in_doubt=3)
+        reconciler.reconcile()
+    letters = [json.loads(content) for _, _, content in books.requests]
+    assert len(letters) == 6 and sorted(map(json.dumps, letters[:3])) == sorted(map(json.dumps, letters[3:]))
+    [ann, _] = (letter for letter in letters if letter["recipient"] == "ann@example.org")
+    assert [file["name"] for file in ann["attachments"]] == ["terms.pdf", "logo.png", "ann.pdf"]
+    assert base64.b64decode(ann["attachments"][1]["content"]) == PNG and ann["attachments"][1]["cid"] == "logo.png"
+    assert (ann["headers"], ann["text"][:10]) == ([{"name": "X-A", "value": "1"}], "Dear Ann,\n")
+    assert not Message.objects.filter(in_doubt_at__isnull=False).exists()
+
+
+def test_the_admin_shows_texts_headers_and_files_and_no_names_of_recipients_files(
+    folder: Path, admin_client: Client
+) -> None:
+    vendor()
+    campaign = send(folder, *with_files(folder), "--header", "X-A: 1").campaign
+    page = admin_client.get(f"/admin/campaigns/campaign/{campaign.pk}/change/").content.decode()
+    assert "terms.pdf (10\xa0bytes), logo.png (208\xa0bytes), 2 of single recipients, by invoice" in page
+    assert "X-A" in page and "Read](https://example.org/" in page and "ann.pdf" not in page

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from tests.contracts.test_smtp import opened, settings
 from tests.contracts.wild import LOOPS, run
 from tests.private_postfix import PrivatePostfix
 from tests.waiting import wait_until
-from vendors.adapters.base import Letter
+from vendors.adapters.base import Attachment, Letter
 from vendors.adapters.mime_parts import LINE_MAX
 from vendors.outcomes import Accepted, NotSent
 
@@ -47,8 +50,8 @@ def text(size: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def delivered(relay: PrivatePostfix, number: int) -> dict[str, bytes]:
-    """The bodies of so many mails that arrived, by reference."""
+def arrived(relay: PrivatePostfix, number: int) -> dict[str, bytes]:
+    """So many mails that arrived, by reference."""
     found: dict[str, bytes] = {}
 
     def all_of_them() -> bool:
@@ -56,7 +59,12 @@ def delivered(relay: PrivatePostfix, number: int) -> dict[str, bytes]:
         return len(found) == number
 
     wait_until(all_of_them, f"{number} mails are delivered", log=relay.log)
-    return {reference: mail.partition(b"\n\n")[2] for reference, mail in found.items()}
+    return found
+
+
+def delivered(relay: PrivatePostfix, number: int) -> dict[str, bytes]:
+    """The bodies of so many mails that arrived, by reference."""
+    return {reference: mail.partition(b"\n\n")[2] for reference, mail in arrived(relay, number).items()}
 
 
 @pytest.mark.parametrize("size", [30_000, 70_000, 160_000, 5_000_000])
@@ -88,6 +96,27 @@ def test_long_and_short_mails_of_one_round_arrive_whole(loop: str, tls: str, pos
 
     run(loop, story)
     assert delivered(postfix, len(sizes)) == {letter.reference: letter.body.encode() for letter in letters}
+
+
+@pytest.mark.parametrize("tls", TLS_KINDS)
+def test_files_that_mails_share_arrive_whole_with_each(loop: str, tls: str, postfix: PrivatePostfix) -> None:
+    files = tuple(
+        Attachment(f"{size}.bin", "application/octet-stream", random.Random(size).randbytes(size))
+        for size in (10, 48_000, 70_000, 3_000_000)
+    )
+    news = Letter("", "you@example.org", "Hello", "<p>Hello</p>", html=True, text="Hello", attachments=files)
+    letters = [news._replace(reference=f"{tls}-files-{number}") for number in range(3)]
+
+    async def story() -> None:
+        async with opened(settings_for(postfix, tls, batch=len(letters))) as adapter:
+            outcomes = await adapter.send(letters)
+            assert all(isinstance(outcome, Accepted) for outcome in outcomes), (outcomes, postfix.log()[-2000:])
+
+    run(loop, story)
+    for mail in arrived(postfix, len(letters)).values():
+        found = message_from_bytes(mail, policy=default)
+        assert isinstance(found, EmailMessage)
+        assert [part.get_content() for part in found.iter_attachments()] == [one.content for one in files]
 
 
 @pytest.mark.parametrize("tls", TLS_KINDS)

@@ -249,7 +249,7 @@ class Adapter(ABC):
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
         """Which of PARTS a letter may have, by these settings.
 
-        Asked without a secret, when a campaign is accepted: one that needs more is refused. Raises InvalidSettings.
+        Asked without a secret, when a campaign is accepted: one that needs more is refused. Raises ValueError.
         """
         return frozenset()
 

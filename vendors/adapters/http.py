@@ -164,7 +164,7 @@ class Http(Adapter):
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        return frozenset(cls.validate(settings)["carries"])
+        return frozenset(parts(settings.get("carries", ())))
 
     @classmethod
     def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[reports.Reported]:
