@@ -1,8 +1,8 @@
 """Checks a whole list of recipients before the first one is stored: addresses, duplicates, fields.
 
-Memory hardly grows with the list: duplicates are found by 8 bytes a recipient. Problems name the row as a spreadsheet
-counts rows. Addresses are brought into the one form in which they are stored and compared; the functions that do so
-return that form, or raise ValueError with a sentence for the user.
+Memory hardly grows with the list: duplicates are found by 8 bytes a recipient, and a row that is left out costs 8.
+Problems name the row as a spreadsheet counts rows. Addresses are brought into the one form in which they are stored:
+the functions that do so return it, or raise ValueError with a sentence for the user.
 """
 
 import re
@@ -15,11 +15,12 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NoReturn
 
-import orjson
 import phonenumbers
 from email_validator import EmailNotValidError, validate_email
 
-from campaigns.content.templates import LINE_BREAK, Budget, Content, TemplateError
+from campaigns.content.templates import Budget, Content
+from campaigns.intake.fields import MAX_CELL, looked_closely
+from campaigns.intake.left_out import LeftOut
 
 # Accepts only what is certainly an address. Most are, and need not go through the slower library; the rest do.
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
@@ -62,20 +63,32 @@ def print_address(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-BY_CHANNEL: dict[str, Normal] = {"email": email, "sms": phone, "print": print_address}
+class AddressReader:
+    """Reads the addresses of a channel (of vendors.models.Vendor.Channel); call it with an address as written.
 
+    same: what the stored addresses of one recipient have in common. An e-mail goes out as it was written, only its
+    domain in lower case; but no provider gives Ann@ and ann@ to two people, so these are one recipient. Dots and +tags
+    are left alone, because at some providers they do tell people apart. A print address may be a key: as it is written.
+    """
 
-def address_reader(channel: str) -> Normal:
-    """The function that reads addresses of a channel (of vendors.models.Vendor.Channel); it strips spaces."""
-    read = BY_CHANNEL[channel]
+    __slots__ = ("_read", "same")
 
-    def normal(text: str) -> str:
+    def __init__(self, channel: str) -> None:
+        self._read, self.same = _BY_CHANNEL[channel]
+
+    def __call__(self, text: str) -> str:
+        """The form that is stored; spaces around it are stripped. Raises ValueError."""
         text = text.strip()
         if not text:
             raise ValueError("there is no recipient")
-        return read(text)
+        return self._read(text)
 
-    return normal
+
+_BY_CHANNEL: dict[str, tuple[Normal, Normal]] = {
+    "email": (email, str.lower),
+    "sms": (phone, str),
+    "print": (print_address, str),
+}
 
 
 def _quoted(text: str) -> str:
@@ -160,7 +173,7 @@ class DuplicateFinder:
 
 
 def report_duplicates(
-    suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: RowErrors, digest: Digest
+    suspects: "array[int]", recipients: Iterable[tuple[int, str]], problems: RowErrors | LeftOut, digest: Digest
 ) -> None:
     """The second pass: adds a problem for each recipient (row number, key) that occurred in an earlier row.
 
@@ -182,7 +195,6 @@ def report_duplicates(
             problems.add(number, f"the same recipient as in row {first}: {key}")
 
 
-MAX_CELL = 100_000  # characters
 STEP = 5_000  # rows between two calls of `progress`
 
 InputRow = tuple[int, str, Mapping[str, Any]]  # number, recipient as written, fields
@@ -191,17 +203,24 @@ OnProgress = Callable[[], None]
 
 
 def check(
-    rows: InputRows, normal: Normal, content: Content, progress: OnProgress = lambda: None, digest: Digest = hash
+    rows: InputRows,
+    normal: AddressReader,
+    content: Content,
+    progress: OnProgress = lambda: None,
+    digest: Digest = hash,
+    left_out: LeftOut | None = None,
 ) -> int:
     """Counts the recipients, all of which are good; else raises BadInput, which says what is wrong in which row.
 
-    rows: iterated a second time if two recipients have the same digest. normal: see address_reader.
+    rows: iterated a second time if two recipients have the same digest. left_out: takes the bad rows instead, and those
+    that are not the first of their recipient; then only the others are counted.
     """
     problems, seen = RowErrors(), DuplicateFinder(digest)
+    found = problems if left_out is None else left_out
     count = 0
     try:
         for count, row in enumerate(rows, start=1):
-            _look(row, normal, content, seen, problems)
+            _look(row, normal, content, seen, found)
             if count % STEP == 0:
                 progress()
     except BadInput as broken:  # the file cannot be read on from here
@@ -209,35 +228,57 @@ def check(
         problems.fail()
     if not count:
         problems.add(0, "there are no recipients")
+    if left_out is not None:
+        left_out.end_pass()
+        rows = left_out.without(rows, number_of)
     suspects = seen.twice()
     if suspects:
-        report_duplicates(suspects, _keys(rows, normal), problems, digest)
+        report_duplicates(suspects, _keys(rows, normal), found, digest)
     problems.check()
-    return count
+    return count if left_out is None else _count_kept(count, left_out)
+
+
+def _count_kept(count: int, left_out: LeftOut) -> int:
+    left_out.end_pass()
+    if len(left_out) == count:
+        raise BadInput("there are no recipients: every row would be left out")
+    return count - len(left_out)
+
+
+def number_of(row: InputRow | RowError) -> int:
+    """The row's number, as a spreadsheet counts."""
+    return row.row if isinstance(row, RowError) else row[0]
 
 
 def _look(
-    row: InputRow | RowError, normal: Normal, content: Content, seen: DuplicateFinder, problems: RowErrors
+    row: InputRow | RowError,
+    normal: AddressReader,
+    content: Content,
+    seen: DuplicateFinder,
+    problems: RowErrors | LeftOut,
 ) -> None:
     if isinstance(row, RowError):
         problems.add(row.row, row.text)
         return
     number, recipient, fields = row
     try:
-        key = normal(recipient)
-        seen.add(key)
+        address = normal(recipient)
     except ValueError as error:
-        key = ""
+        address = ""
         problems.add(number, str(error))
-    for text in faults(key, fields, content):
+    good = True
+    for text in faults(address, fields, content):
         problems.add(number, text)
+        good = False
+    if address and (good or isinstance(problems, RowErrors)):  # what is left out is nobody's first
+        seen.add(normal.same(address))
 
 
-def _keys(rows: InputRows, normal: Normal) -> Iterator[tuple[int, str]]:
+def _keys(rows: InputRows, normal: AddressReader) -> Iterator[tuple[int, str]]:
     for row in rows:
         if not isinstance(row, RowError):
             try:
-                yield row[0], normal(row[1])
+                yield row[0], normal.same(normal(row[1]))
             except ValueError:
                 continue  # the first pass has reported it
 
@@ -245,7 +286,7 @@ def _keys(rows: InputRows, normal: Normal) -> Iterator[tuple[int, str]]:
 def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None) -> Iterator[str]:
     """What is wrong with one recipient's fields, as sentences. May raise OverBudget if a budget is given."""
     if not _sound(recipient, fields, content):
-        yield from _looked_closely(recipient, fields, content, budget)
+        yield from looked_closely(recipient, fields, content, budget)
     if content.further:
         yield from content.further(fields)
 
@@ -258,50 +299,3 @@ def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:
         return False
     short = len(text) <= content.safe and len(text) <= MAX_CELL
     return short and text.isprintable() and all(map(fields.get, content.required))
-
-
-def _looked_closely(
-    recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None
-) -> Iterator[str]:
-    try:
-        text = "".join(fields.values())
-    except TypeError:
-        text = _json(fields)
-    if len(text) > MAX_CELL or "\0" in text or "\0" in recipient:
-        yield from _cell_faults(fields, recipient)
-    for name in content.required:
-        if fields.get(name) in ("", None):
-            yield f"{name!r} is empty, and the template shows it"
-    missing = content.fields - fields.keys()
-    if missing:
-        yield f"the template needs {_listed(missing)}"
-    else:
-        yield from _rendering_faults(recipient, fields, content, budget)
-
-
-def _json(fields: Mapping[str, Any]) -> str:
-    """Fields that are not all text, as JSON, with NUL as the character that the database would see."""
-    return orjson.dumps(fields).decode().replace("\\u0000", "\0")
-
-
-def _cell_faults(fields: Mapping[str, Any], recipient: str) -> Iterator[str]:
-    for name, value in (("recipient", recipient), *fields.items()):
-        text = value if isinstance(value, str) else _json({name: value})
-        if len(text) > MAX_CELL:
-            yield f"{name!r} is larger than {MAX_CELL:,} characters"
-        if "\0" in text:
-            yield f"{name!r} has a NUL character in it"
-
-
-def _rendering_faults(
-    recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None
-) -> Iterator[str]:
-    try:
-        content.render(recipient, fields, budget)
-    except TemplateError as error:
-        broken = [name for name in content.subject_fields if LINE_BREAK.search(str(fields[name]))]
-        yield f"{_listed(broken)} has a line break, and the subject shows it" if broken else str(error)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names))

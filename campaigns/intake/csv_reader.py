@@ -1,44 +1,69 @@
-"""Reads a CSV file of recipients row by row: a header, then in the first column the recipient, in the others fields.
+"""Reads a list of recipients row by row: a header, then in the first column the recipient, in the others fields.
 
-Table reads the file, TableRows makes rows to check of it, CheckedTable recipients to store.
+Table reads the file, TableRows makes rows to check of it, CheckedTable recipients to store. Of a spreadsheet a CSV file
+is made first (xlsx_reader), so that there is one way from here on.
 """
 
 import codecs
 import csv
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from io import TextIOWrapper
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TextIO
 
 from campaigns.content.templates import RECIPIENT, Content
-from campaigns.intake.checking import BadInput, Normal, RowError, address_reader, check
+from campaigns.intake import text_encoding, xlsx_reader
+from campaigns.intake.checking import AddressReader, BadInput, RowError, RowErrors, check, number_of
+from campaigns.intake.left_out import LeftOut
 
 MAX_LINE = 10_000_000  # characters
+BLOCK = 1 << 20  # bytes
 DELIMITERS = ",;\t"
+SEPARATOR = re.compile(r'"?sep=([^"\s]|\t)"?[\r\n]*', re.IGNORECASE)  # Excel's own first line
 UNDECODED = re.compile("[\udc80-\udcff]")
-NOT_CSV = {
-    b"PK\x03\x04": "a zip or spreadsheet file, not CSV",
-    b"\x1f\x8b": "a gzip file, not CSV",
-    b"\xff\xfe": "UTF-16, not UTF-8",
-    b"\xfe\xff": "UTF-16, not UTF-8",
+ADVICE = "save it as XLSX or as 'CSV UTF-8'"
+NOT_A_LIST = {
+    b"\x1f\x8b": "a gzip file",
+    b"\xd0\xcf\x11\xe0": "an old Excel file, or one with a password",
+    b"%PDF": "a PDF",
 }
-ADVICE = "save it as 'CSV UTF-8'"
+NAMED = 20  # columns that an error names
 
 
 class Table:
-    """A CSV file with its header. file: seekable, binary. Raises BadInput if it is no CSV or the header is bad."""
+    """A file with its header. file: seekable, binary. Raises BadInput if it is no list or the header is bad.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.delimiter = ","
-        self._look_at_the_start()
+    encoding: of a CSV file, if it is not to be found; afterwards the one that it is read in, None for a spreadsheet.
+    fields: the names under which templates know the columns. A row that a spreadsheet shows as blank is left out.
+    """
+
+    def __init__(self, file: BinaryIO, encoding: str | None = None) -> None:
+        self.file, self.encoding, self.delimiter = file, encoding, ","
+        self._preamble = False
+        file.seek(0)
+        if file.read(4) == xlsx_reader.MAGIC:
+            self.file, self.encoding = xlsx_reader.to_csv(file), None
+            weakref.finalize(self, self.file.close)
+            self._codec = text_encoding.UTF8
+        else:
+            self._look_at_the_start()
         number, header = next(self._records(), (0, []))
         if not number:
             raise BadInput("the file is empty")
         self.header = [name.strip() for name in header]
-        problems = [RowError(1, text) for text in _header_problems(self.header)]
-        if problems:
-            raise BadInput(problems)
+        while self.header and not self.header[-1]:
+            self.header.pop()  # a comma at the end of each row
+        self.fields = [field_name(name) for name in self.header]
+        problems = RowErrors()
+        for text in _header_problems(self.header, self.fields):
+            problems.add(1, text)
+        problems.check()
+
+    @property
+    def size(self) -> int:
+        """Of the file that is read, in bytes."""
+        return self.file.seek(0, 2)
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """(row number as a spreadsheet counts, cells); blank rows are counted and left out. Raises BadInput."""
@@ -50,48 +75,94 @@ class Table:
 
     def _look_at_the_start(self) -> None:
         self.file.seek(0)
-        line = self.file.readline(MAX_LINE)
-        for magic, what in NOT_CSV.items():
-            if line.startswith(magic):
-                raise BadInput(f"the file is {what}: {ADVICE}")
-        unquoted = re.sub(rb'"[^"]*"?', b"", line)
-        self.delimiter = max(DELIMITERS, key=lambda sign: unquoted.count(sign.encode()))
+        start = self.file.read(4)
+        for magic, what in NOT_A_LIST.items():
+            if start.startswith(magic):
+                raise BadInput(f"the file is {what}, not CSV: {ADVICE}")
+        try:
+            if self.encoding:
+                self._codec = text_encoding.known(self.encoding)
+            else:
+                self._codec = text_encoding.UTF8 if _is_utf8(self.file) else text_encoding.find(self.file)
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+        self.encoding = self._codec
+        self.file.seek(0)
+        text = TextIOWrapper(self.file, encoding=self._codec, errors="replace", newline="")
+        line = text.readline(MAX_LINE)
+        if said := SEPARATOR.fullmatch(line):
+            self._preamble, self.delimiter = True, said[1]
+        else:
+            unquoted = re.sub(r'"[^"]*"?', "", line)
+            self.delimiter = max(DELIMITERS, key=unquoted.count)
+        text.detach()
 
     def _records(self, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
         self.file.seek(0)
-        text = TextIOWrapper(self.file, encoding="utf-8-sig", errors=errors, newline="")
+        text = TextIOWrapper(self.file, encoding=self._codec, errors=errors, newline="")
         number = 0
         try:
+            if self._preamble:
+                text.readline(MAX_LINE)
             for number, cells in enumerate(csv.reader(_lines(text), delimiter=self.delimiter, strict=True), start=1):
                 yield number, cells
-        except UnicodeDecodeError:
-            self._not_utf8()
+        except UnicodeError as error:
+            self._undecodable(error)
         except csv.Error as error:
             raise BadInput([RowError(number + 1, _reason(error))]) from error
         finally:
             if not self.file.closed:
                 text.detach()
 
-    def _not_utf8(self) -> NoReturn:
-        position, byte = _first_bad_byte(self.file)
+    def _undecodable(self, error: UnicodeError) -> NoReturn:
+        advice = f"{ADVICE}, or name its encoding, like cp1252 or cp1250"
+        if self._codec != text_encoding.UTF8:
+            raise BadInput(f"the file is not in the encoding {self._codec}; {advice}") from error
+        position, byte = text_encoding.first_bad_byte(self.file)
         for number, cells in self._records(errors="surrogateescape"):
             for column, cell in enumerate(cells, start=1):
                 if UNDECODED.search(cell):
                     where = f"column {column}: byte 0x{byte:02x} at position {position:,} of the file is not UTF-8"
-                    raise BadInput([RowError(number, f"{where}; {ADVICE}")])
-        raise BadInput(f"byte 0x{byte:02x} at position {position:,} of the file is not UTF-8; {ADVICE}")
+                    raise BadInput([RowError(number, f"{where}; {advice}")])
+        raise BadInput(f"byte 0x{byte:02x} at position {position:,} of the file is not UTF-8; {advice}")
 
 
-def _header_problems(header: list[str]) -> Iterator[str]:
-    if not any(header):
+def _is_utf8(file: BinaryIO) -> bool:
+    """Whether the whole file is UTF-8, but for a last character that may be cut off; UTF-16 has a NUL at its start."""
+    file.seek(0)
+    if b"\0" in file.read(4):
+        return False
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    file.seek(0)
+    try:
+        while block := file.read(BLOCK):
+            decoder.decode(block)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def field_name(column: str) -> str:
+    """The name under which templates know a column: `First name` is First_name, as names have no blanks or signs."""
+    if column.isidentifier():
+        return column
+    name = re.sub(r"\W+", "_", column).strip("_")
+    return name if name.isidentifier() else column
+
+
+def _header_problems(header: list[str], fields: list[str]) -> Iterator[str]:
+    if not header:
         yield "there is no header: the first row must name the columns"
         return
-    for column, name in enumerate(header, start=1):
-        if not name:
-            yield f"column {column} has no name in the header"
-        elif name in header[: column - 1]:
-            yield f"column {column} has the same name as column {header.index(name) + 1}: {name!r}"
-        elif name == RECIPIENT and column > 1:
+    if not header[0]:
+        yield "column 1 has no name in the header"
+    first: dict[str, int] = {}
+    for column, (name, field) in enumerate(zip(header, fields, strict=True), start=1):
+        before = first.setdefault(field, column)
+        if name and before < column:
+            of = repr(name) if header[before - 1] == name else f"{header[before - 1]!r} and {name!r} are both {field}"
+            yield f"column {column} has the same name as column {before}: {of}"
+        elif field == RECIPIENT and column > 1:
             yield f"column {column} is called {RECIPIENT!r}: that is the name of the first column in every template"
 
 
@@ -111,32 +182,20 @@ def _reason(error: csv.Error) -> str:
     return f"it cannot be read as CSV: {text}"
 
 
-def _first_bad_byte(file: BinaryIO) -> tuple[int, int]:
-    """(position from the start of the file, byte) of the first one that is not UTF-8; there must be one."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    file.seek(0)
-    while True:
-        start = file.tell() - len(decoder.getstate()[0])
-        block = file.read(1 << 16)
-        try:
-            decoder.decode(block, final=not block)
-        except UnicodeDecodeError as error:
-            return start + error.start, error.object[error.start]
-
-
 class CheckedTable:
     """Checked recipients with their fields, read from the file again at each iteration; len() is their number."""
 
-    def __init__(self, rows: "TableRows", size: int) -> None:
+    def __init__(self, rows: "TableRows", size: int, left_out: LeftOut | None) -> None:
         self._rows = rows
         self._size = size
+        self._left_out = left_out
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         normal = self._rows.normal
-        for row in self._rows:
+        for row in self._left_out.without(self._rows, number_of) if self._left_out else self._rows:
             if isinstance(row, RowError):
                 raise BadInput([row])  # somebody wrote to the file since the check
             yield normal(row[1]), row[2]
@@ -145,28 +204,62 @@ class CheckedTable:
 class TableRows:
     """The rows of a table to check. The first column is also a field if the template uses its name in the header."""
 
-    def __init__(self, table: Table, content: Content, normal: Normal) -> None:
+    def __init__(self, table: Table, content: Content, normal: AddressReader) -> None:
         self.table = table
         self.normal = normal
-        called = table.header[0] in content.fields and table.header[0] != RECIPIENT
-        self.columns = list(enumerate(table.header))[0 if called else 1 :]
+        called = table.fields[0] in content.fields and table.fields[0] != RECIPIENT
+        columns = list(enumerate(table.fields))[0 if called else 1 :]
+        self.columns = [(column, name) for column, name in columns if name]
+        self.unnamed = [column for column, name in columns if not name]
 
     def __iter__(self) -> Iterator[tuple[int, str, dict[str, Any]] | RowError]:
-        columns, width = self.columns, len(self.table.header)
+        columns, width, unnamed = self.columns, len(self.table.header), self.unnamed
         for number, cells in self.table.rows():
-            if len(cells) == width:
-                yield number, cells[0], {name: cells[column] for column, name in columns}
+            if (len(cells) != width or unnamed) and (fault := self._misfit(cells)):
+                yield RowError(number, fault)
             else:
-                yield RowError(number, f"{_cells(len(cells))}, but the header has {width}")
+                yield number, cells[0], {name: cells[column] for column, name in columns}
+
+    def _misfit(self, cells: list[str]) -> str:
+        """What is wrong with a row that has not a cell for each column, or ''. Blank cells after the last may be."""
+        width = len(self.table.header)
+        if len(cells) < width and self.table.encoding is None:
+            cells.extend([""] * (width - len(cells)))  # a spreadsheet ends a row with its last cell
+        if len(cells) < width or any(cells[width:]):
+            return f"{_cells(len(cells))}, but the header has {width}"
+        for column in self.unnamed:
+            if cells[column]:
+                return f"column {column + 1} is not blank, and has no name in the header"
+        return ""
+
+
+def write_left_out(table: Table, left_out: LeftOut, file: TextIO) -> None:
+    """Writes the rows that are left out as CSV: their cells as they were, their number, and what is wrong."""
+    reasons = left_out.reasons()
+    writer = csv.writer(file, delimiter=table.delimiter)
+    writer.writerow([*table.header, "row in the list", "left out because"])
+    following, reason = next(reasons, (0, ""))
+    for number, cells in table.rows():
+        if number == following:
+            blank = [""] * (len(table.header) - len(cells))
+            writer.writerow([*cells, *blank, number, reason])
+            following, reason = next(reasons, (0, ""))
 
 
 def check_table(
-    table: Table, channel: str, content: Content, progress: Callable[[], None] = lambda: None
+    table: Table,
+    channel: str,
+    content: Content,
+    progress: Callable[[], None] = lambda: None,
+    left_out: LeftOut | None = None,
 ) -> CheckedTable:
-    """Checks header and rows; raises BadInput with all that is wrong. channel: of vendors.models.Vendor.Channel."""
-    rows = TableRows(table, content, address_reader(channel))
+    """Checks header and rows; raises BadInput with all that is wrong. channel: of vendors.models.Vendor.Channel.
+
+    left_out: takes bad rows, which are then left out; the header must be good all the same.
+    """
+    rows = TableRows(table, content, AddressReader(channel))
     _check_header(table, channel, content, rows)
-    return CheckedTable(rows, check(rows, rows.normal, content, progress))
+    return CheckedTable(rows, check(rows, rows.normal, content, progress, left_out=left_out), left_out)
 
 
 def _check_header(table: Table, channel: str, content: Content, rows: TableRows) -> None:
@@ -175,11 +268,13 @@ def _check_header(table: Table, channel: str, content: Content, rows: TableRows)
         raise BadInput([RowError(1, f"there is no header: the first row holds the recipient {first!r}")])
     missing = sorted(content.fields - {name for _, name in rows.columns})
     if missing:
-        columns = ", ".join(map(repr, missing))
-        raise BadInput([RowError(1, f"the template needs {columns}; the columns are {', '.join(table.header)}")])
+        known = [name for name in table.fields if name]
+        more = f" and {len(known) - NAMED:,} more" if len(known) > NAMED else ""
+        columns = ", ".join(map(repr, missing[:NAMED]))
+        raise BadInput([RowError(1, f"the template needs {columns}; the columns are {', '.join(known[:NAMED])}{more}")])
 
 
-def _is_recipient(text: str, normal: Normal) -> bool:
+def _is_recipient(text: str, normal: AddressReader) -> bool:
     try:
         return bool(normal(text))
     except ValueError:

@@ -12,6 +12,7 @@ from campaigns.content import templates
 from campaigns.content.parts import carried_by, check_carried, header_faults, image_faults, parse_header, text_beside
 from campaigns.content.templates import Content
 from campaigns.intake import BadInput, RowError, Table
+from campaigns.intake.csv_reader import field_name
 from campaigns.intake.files import CampaignFiles, NewFile, source
 from vendors.models import Vendor
 
@@ -44,9 +45,9 @@ class CampaignContent:
     def check_columns(self, table: Table) -> None:
         """Raises BadInput if the list lacks a column that names files."""
         fields = self.files.fields if self.files else ()
-        missing = [repr(name) for name in fields if name not in table.header[1:]]
+        missing = [repr(name) for name in fields if name not in table.fields[1:]]
         if missing:
-            columns = ", ".join(table.header[1:]) or "none"
+            columns = ", ".join(filter(None, table.fields[1:])) or "none"
             text = f"there is no column {', '.join(missing)} for files; the columns after the first are {columns}"
             raise BadInput([RowError(1, text)])
 
@@ -81,7 +82,7 @@ def _beside(
 
 
 def _files(options: dict[str, Any]) -> CampaignFiles | None:
-    folder, columns = options["files"], options["file_column"] or []
+    folder, columns = options["files"], [field_name(name) for name in options["file_column"] or ()]
     if bool(folder) != bool(columns):
         raise CommandError("--files and --file-column go together", returncode=2)
     to_all = [_file(name) for name in options["attach"] or ()]

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
 
 from django.utils import timezone
 
 from campaigns.content import templates
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
-from campaigns.intake import BadInput, address_reader
+from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.checking import faults
 from campaigns.intake.storage import FARTHEST, check_moment
 from mailhub.front import contents
@@ -36,10 +35,10 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     if beside.files:
         content = replace(content, further=beside.files.faults)
     errors = [*_texts(asked), *_times(asked)]
-    recipients, more = _recipients(asked.recipients, vendors[0].channel, content, budget)
-    if errors or more:
+    good, more = _recipients(asked.recipients, vendors[0].channel, content, budget)
+    if errors or (more and not (good and asked.skip_bad_recipients)):
         raise invalid([*errors, *more][:MOST_ERRORS])
-    references = [one.reference for one in asked.recipients]
+    references = [asked.recipients[number].reference for number in good]
     return SendOrder(
         caller=caller,
         vendors=vendors,
@@ -51,7 +50,8 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         html=asked.html,
         text=text,
         beside=beside,
-        recipients=recipients,
+        recipients=[(address, asked.recipients[number].fields) for number, address in good.items()],
+        left_out=_first_of_each(more),
         references=references if any(references) else None,
         metadata=asked.metadata,
         send_at=asked.send_at if asked.send_at and asked.send_at > timezone.now() else None,
@@ -131,14 +131,12 @@ def _expiry(expires_at: datetime, send_at: datetime | None, now: datetime) -> It
         yield error("/expires_at", "time", "it is not after send_at")
 
 
-Pairs = list[tuple[str, dict[str, Any]]]
-
-
 def _recipients(
     asked: list[Recipient], channel: str, content: Content, budget: RenderBudget
-) -> tuple[Pairs, list[Error]]:
-    normal = address_reader(channel)
-    pairs: Pairs = []
+) -> tuple[dict[int, str], list[Error]]:
+    """The good recipients' addresses by their number, and what is wrong with the others."""
+    normal = AddressReader(channel)
+    good: dict[int, str] = {}
     errors: list[Error] = []
     seen: dict[tuple[str, str | None], int] = {}
     for number, one in enumerate(asked):
@@ -147,17 +145,31 @@ def _recipients(
         except ValueError as why:
             errors.append(error(f"/recipients/{number}/to", "address", str(why)))
             continue
-        first = seen.setdefault((address, one.reference), number)
-        if first != number:
-            detail = f"the same recipient as /recipients/{first}; two messages to one need a reference each"
-            errors.append(error(f"/recipients/{number}/to", "duplicate", detail))
         try:
-            for name, code, detail in _faults(address, one, content, budget):
-                errors.append(error(f"/recipients/{number}/{name}", code, detail))
+            found = [
+                error(f"/recipients/{number}/{name}", code, detail)
+                for name, code, detail in _faults(address, one, content, budget)
+            ]
         except OverBudget as why:
             raise over_budget(why, f"/recipients/{number}") from why
-        pairs.append((address, one.fields))
-    return pairs, errors
+        key = normal.same(address), one.reference
+        if key in seen:
+            detail = f"the same recipient as /recipients/{seen[key]}; two messages to one need a reference each"
+            found.insert(0, error(f"/recipients/{number}/to", "duplicate", detail))
+        if found:
+            errors.extend(found)
+        else:
+            seen[key] = number
+            good[number] = address
+    return good, errors
+
+
+def _first_of_each(errors: list[Error]) -> list[Error]:
+    """One error for each recipient."""
+    first: dict[str, Error] = {}
+    for one in errors:
+        first.setdefault(one["pointer"].split("/")[2], one)
+    return list(first.values())
 
 
 def _faults(address: str, one: Recipient, content: Content, budget: Budget) -> Iterator[tuple[str, str, str]]:

@@ -59,6 +59,7 @@ class SendRequest(Strict):
     )
     file_fields: list[ShortText] = Field(default=[], max_length=10, description="The fields that name them")
     recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
+    skip_bad_recipients: bool = Field(default=False, description="Leave them out, instead of refusing all")
     name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")
     send_at: AwareDatetime | None = Field(default=None, description="Not before then; a time in the past means now")
     expires_at: AwareDatetime | None = Field(default=None, description="Messages that are not sent by then expire")
@@ -82,6 +83,7 @@ class AcceptedOut(BaseModel):
     id: str | None = Field(description="Of the session; null for a dry run")
     status: Literal["waiting", "scheduled", "valid"]
     accepted: int = Field(description="Messages")
+    left_out: list[dict[str, str]] = Field(description="Bad recipients, if asked to skip them: pointer, code, detail")
     vendor: str
     mode: Literal["live", "test"]
     forecast: ForecastOut

@@ -38,6 +38,7 @@ class SendOrder:
     text: str
     beside: BesideBody
     recipients: Sequence[tuple[str, dict[str, Any]]]
+    left_out: Sequence[dict[str, str]]
     references: Sequence[str | None] | None
     metadata: dict[str, str]
     send_at: datetime | None
@@ -57,6 +58,7 @@ class SendOrder:
             "id": session and session_name(session),
             "status": "valid" if session is None else "scheduled" if self.send_at else "waiting",
             "accepted": self.size,
+            "left_out": self.left_out,
             "vendor": vendor.slug,
             "mode": self.mode,
             "forecast": forecast,

@@ -5,7 +5,7 @@ from email_validator import validate_email
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.intake.checking import PLAIN_EMAIL, address_reader, email
+from campaigns.intake.checking import PLAIN_EMAIL, AddressReader, email
 
 atoms = st.from_regex(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.\-]{1,70}", fullmatch=True)
 labels = st.from_regex(r"[A-Za-z0-9\-]{1,8}|[A-Za-z0-9\-]{60,65}", fullmatch=True)
@@ -38,7 +38,7 @@ def test_usual_addresses_take_the_fast_way(address: str) -> None:
     ],
 )
 def test_an_address_is_stored_in_one_form(typed: str, stored: str) -> None:
-    assert address_reader("email")(typed) == stored
+    assert AddressReader("email")(typed) == stored
 
 
 @pytest.mark.parametrize(
@@ -51,25 +51,25 @@ def test_an_address_is_stored_in_one_form(typed: str, stored: str) -> None:
 )
 def test_what_is_no_address_is_said_so(typed: str) -> None:
     with pytest.raises(ValueError, match="is not an e-mail address"):
-        address_reader("email")(typed)
+        AddressReader("email")(typed)
 
 
 @pytest.mark.parametrize("typed", ["+44 7700 900123", "+44 (0)7700 900-123", "+447700900123"])
 def test_a_phone_number_is_stored_as_e164(typed: str) -> None:
-    assert address_reader("sms")(typed) == "+447700900123"
+    assert AddressReader("sms")(typed) == "+447700900123"
 
 
 @pytest.mark.parametrize("typed", ["07700 900123", "+44 7700", "+999 1234567", "ann", "+447700900123 ext 5"])
 def test_what_gets_no_text_message_is_said_so(typed: str) -> None:
     with pytest.raises(ValueError, match="is not a phone number"):
-        address_reader("sms")(typed)
+        AddressReader("sms")(typed)
 
 
 def test_a_print_address_may_be_anything_but_nothing() -> None:
-    assert address_reader("print")(" 1 High Street\nNewtown ") == "1 High Street\nNewtown"
+    assert AddressReader("print")(" 1 High Street\nNewtown ") == "1 High Street\nNewtown"
 
 
 @pytest.mark.parametrize("channel", ["email", "sms", "print"])
 def test_no_recipient_is_no_recipient(channel: str) -> None:
     with pytest.raises(ValueError, match="there is no recipient"):
-        address_reader(channel)("  ")
+        AddressReader(channel)("  ")

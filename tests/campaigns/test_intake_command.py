@@ -61,7 +61,7 @@ def test_a_file_becomes_a_campaign_that_waits_for_the_night(vendor: Vendor, file
     make.sponsor("Velma")
     facts = json.loads(send(files, "--json"))
     job = Job.objects.get(pk=facts["job"])
-    assert facts == {"job": job.pk, "campaign": job.campaign_id, "recipients": 2, "status": "RENDERED"}
+    assert facts == {"job": job.pk, "campaign": job.campaign_id, "recipients": 2, "left_out": 0, "status": S.RENDERED}
     assert job.campaign.name == "people"
     assert (job.vendor, job.campaign.sponsor.name) == (vendor, "Velma")
     messages = Message.objects.order_by("id").values_list("recipient", "params")
@@ -120,9 +120,58 @@ def test_bad_rows_are_listed_and_nothing_is_stored(vendor: Vendor, files: Path) 
     assert nothing_is_stored()
 
 
+MIXED = "email,name\nann@sandbox.example,Ann\nnobody,Bob\nANN@sandbox.example,Ann\n"
+
+
+def test_bad_rows_are_left_out_if_asked_and_written_to_a_new_file(vendor: Vendor, files: Path) -> None:
+    make.sponsor("Velma")
+    (files / "people.csv").write_text(MIXED, encoding="utf-8")
+    target = files / "left out.csv"
+    assert f"2 rows are left out: {target} says which, and why" in send(files, "--skip-bad-rows", str(target))
+    lines = target.read_text(encoding="utf-8-sig").splitlines()
+    assert [line.split(",")[:3] for line in lines] == [
+        ["email", "name", "row in the list"],
+        ["nobody", "Bob", "3"],
+        ["ANN@sandbox.example", "Ann", "4"],
+    ]
+    assert list(Message.objects.values_list("recipient", flat=True)) == ["ann@sandbox.example"]
+    with pytest.raises(CommandError, match="is there already: name a new file"):
+        send(files, "--skip-bad-rows", str(target))
+    (files / "people.csv").write_text(GOOD, encoding="utf-8")
+    facts = json.loads(send(files, "--json", "--skip-bad-rows", str(files / "none.csv")))
+    assert (facts["recipients"], facts["left_out"], (files / "none.csv").exists()) == (2, 0, False)
+
+
+def test_if_every_row_is_bad_nothing_is_stored_and_the_file_says_why(vendor: Vendor, files: Path) -> None:
+    make.sponsor("Velma")
+    (files / "people.csv").write_text("email,name\nnobody,Bob\n", encoding="utf-8")
+    with pytest.raises(CommandError, match="every row would be left out"):
+        send(files, "--skip-bad-rows", str(files / "left out.csv"))
+    assert nothing_is_stored() and "'nobody' is not an e-mail" in (files / "left out.csv").read_text(encoding="utf-8")
+    with pytest.raises(CommandError, match="cannot write"):
+        send(files, "--skip-bad-rows", str(files / "no folder" / "left out.csv"))
+
+
+def test_a_list_that_is_read_as_cp1252_is_told_and_another_encoding_can_be_named(
+    vendor: Vendor, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make.sponsor("Velma")
+    (files / "people.csv").write_bytes("email,name\nann@sandbox.example,José\n".encode("cp1252"))
+    send(files)
+    assert "people.csv is read as CP1252; if names look wrong, say --encoding" in capsys.readouterr().err
+    (files / "people.csv").write_bytes("email,name\nann@sandbox.example,Wałęsa\n".encode("cp1250"))
+    send(files, "--encoding", "cp1250")
+    assert capsys.readouterr().err == ""
+    assert list(Message.objects.order_by("id").values_list("params", flat=True)) == [
+        {"name": "José"},
+        {"name": "Wałęsa"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--encoding", "klingon"], "'klingon' is no encoding"),
         (["--at", "2001-01-01T00:00:00Z"], "is past"),
         (["--at", LATER.replace(tzinfo=None).isoformat()], "has no time zone"),
         (["--at", "9999-01-01T00:00:00Z"], "more than ten years ahead"),
@@ -221,9 +270,9 @@ def test_standard_input_is_read_and_exit_codes_are_kept(files: Path) -> None:
     assert done.returncode == 0, done.stderr
     facts: dict[str, Any] = json.loads(done.stdout)
     assert (facts["recipients"], facts["status"]) == (2, "RENDERED")
-    refused = manage("-", *basics(files), "--json", stdin=b"email,name\nno\xe9,Ann\n")
+    refused = manage("-", *basics(files), "--json", stdin=b"email,name\nno\x8e,Ann\n")
     assert refused.returncode == 1
-    assert b"row 2: column 1: byte 0xe9 at position 13 of the file is not UTF-8" in refused.stderr
+    assert b"row 2: column 1: byte 0x8e at position 13 of the file is not UTF-8" in refused.stderr
     assert refused.stdout == b""
     assert manage("-").returncode == 2
     assert Campaign.objects.count() == 1

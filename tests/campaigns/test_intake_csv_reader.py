@@ -65,14 +65,23 @@ def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() 
     [
         (b"", "the file is empty"),
         (b"\xef\xbb\xbf", "the file is empty"),
-        (b"PK\x03\x04rest", "the file is a zip or spreadsheet file, not CSV: save it as 'CSV UTF-8'"),
-        ("email,name\n".encode("utf-16"), "the file is UTF-16, not UTF-8: save it as 'CSV UTF-8'"),
+        (b"PK\x03\x04rest", "the spreadsheet cannot be read: File is not a zip file"),
+        (b"\x1f\x8brest", "the file is a gzip file, not CSV: save it as XLSX or as 'CSV UTF-8'"),
+        (b"\xd0\xcf\x11\xe0rest", "the file is an old Excel file, or one with a password, not CSV: save it as"),
+        ("email,name\n".encode("utf-16"), "there are no recipients"),
+        ("email,name\nann@sandbox.example,A".encode("utf-16")[:-1], "the file is not in the encoding utf-16; save"),
         (b"email,name\n", "there are no recipients"),
         (b"email,name\n\n,\n", "there are no recipients"),
         (b"\nann@sandbox.example\n", "row 1: there is no header: the first row must name the columns"),
         (b"ann@sandbox.example,Ann\n", "row 1: there is no header: the first row holds the recipient"),
         (b"email,name,name\n", "row 1: column 3 has the same name as column 2: 'name'"),
-        (b"email,name,\n", "row 1: column 3 has no name in the header"),
+        (b"email,name,Name *,name_2\n", "there are no recipients"),
+        (
+            b"email,First name,First-name\n",
+            "row 1: column 3 has the same name as column 2: 'First name' and 'First-name'",
+        ),
+        (b",name\n", "row 1: column 1 has no name in the header"),
+        (b"email,,name\nann@sandbox.example,x,Ann\n", "row 2: column 2 is not blank, and has no name in the header"),
         (b"email,name,recipient\n", "row 1: column 3 is called 'recipient'"),
         (b"email,nom\nann@sandbox.example,Ann\n", "row 1: the template needs 'name'; the columns are email, nom"),
         (b"email,name\nann@sandbox.example\n", "row 2: 1 cell, but the header has 2"),
@@ -87,9 +96,9 @@ def test_the_first_column_is_a_field_too_if_the_template_calls_it_by_its_name() 
             "row 3: a quote is opened here and never closed",
         ),
         (b'email,name\na@sandbox.example,"A"nn\n', "row 2: it cannot be read as CSV"),
-        (b"email,name\na@sandbox.example,A\nb@sandbox.example,Jos\xe9\n", "row 3: column 2: byte 0xe9 at position 52"),
+        (b"email,name\na@sandbox.example,A\nb@sandbox.example,Jos\x8e\n", "row 3: column 2: byte 0x8e at position 52"),
         (b"email,name\na@sandbox.example,\xc3", "row 2: column 2: byte 0xc3 at position 29"),
-        (b"email,\xe9\n", "row 1: column 2: byte 0xe9 at position 6 of the file is not UTF-8; save it as"),
+        (b"email,\x8e\n", "row 1: column 2: byte 0x8e at position 6 of the file is not UTF-8; save it as"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_row(data: bytes, message: str) -> None:
@@ -139,9 +148,12 @@ def test_the_first_fifty_problems_are_shown_by_row_and_all_are_counted() -> None
 def test_the_same_recipient_in_other_letters_is_a_duplicate() -> None:
     data = "email,name\nann@sandbox.example,A\nAnn@sandbox.example,A\nann@SANDBOX.example,A\n ann@sandbox.example,A\n"
     assert [str(problem) for problem in problems(data)] == [
+        "row 3: the same recipient as in row 2: ann@sandbox.example",
         "row 4: the same recipient as in row 2: ann@sandbox.example",
         "row 5: the same recipient as in row 2: ann@sandbox.example",
     ]
+    assert stored("email\nann@sandbox.example\na.nn@sandbox.example\nann+x@sandbox.example\n", BARE)[2:]
+    assert len(stored("key\nA1\na1\n", BARE, "print")) == 2, "a key may tell capitals from small letters"
     assert len(problems("phone,name\n+44 7700 900123,A\n+447700900123,A\n", channel="sms")) == 1
 
 

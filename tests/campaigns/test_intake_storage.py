@@ -119,7 +119,7 @@ def test_two_recipients_with_the_same_digest_are_not_taken_for_one() -> None:
     def same(key: str) -> int:
         return -1
 
-    normal = intake.address_reader("email")
+    normal = intake.AddressReader("email")
     different = rows(*(f"{n}@sandbox.example" for n in range(5)))
     assert intake.check(different, normal, BARE, digest=same) == 5
     with pytest.raises(intake.BadInput) as error:
@@ -132,7 +132,7 @@ def test_two_recipients_with_the_same_digest_are_not_taken_for_one() -> None:
 def test_fields_that_are_not_text_are_checked_too() -> None:
     rows = [(1, "a@sandbox.example", {"n": 1, "list": ["x\0"]}), (2, "b@sandbox.example", {"n": ["y" * 100_000]})]
     with pytest.raises(intake.BadInput) as error:
-        intake.check(rows, intake.address_reader("email"), BARE)
+        intake.check(rows, intake.AddressReader("email"), BARE)
     assert [str(problem) for problem in error.value.problems] == [
         "row 1: 'list' has a NUL character in it",
         "row 2: 'n' is larger than 100,000 characters",

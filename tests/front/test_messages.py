@@ -269,3 +269,38 @@ def test_the_factories_of_other_tests_never_get_an_id_of_the_front():
     factories.campaign_with_job(50)
     program.send(letter(vendor, [f"p{number}@sandbox.example" for number in range(50)]))
     assert Message.objects.count() == 101
+
+
+MIXED = [
+    {"to": "ann@sandbox.example", "reference": "a", "fields": {"name": "Ann"}},
+    {"to": "nobody", "reference": "b", "fields": {"name": "Bob"}},
+    {"to": "eve@sandbox.example", "reference": "c", "fields": {}},
+    {"to": "eve@sandbox.example", "reference": "c", "fields": {"name": "Eve"}},
+    {"to": "ANN@sandbox.example", "reference": "a", "fields": {"name": "Again"}},
+]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/messages", "/api/v1/messages?dry_run=true"])
+def test_bad_recipients_are_left_out_if_asked_and_named(path):
+    program, vendor = Program(), api_vendor()
+    body = letter(vendor, body="Dear {{ name }}", recipients=MIXED, skip_bad_recipients=True)
+    answer = program.send(body, path=path).json()
+    assert [(one["pointer"], one["code"]) for one in answer["left_out"]] == [
+        ("/recipients/1/to", "address"),
+        ("/recipients/2/fields", "fields"),
+        ("/recipients/4/to", "duplicate"),
+    ]
+    assert answer["left_out"][2]["detail"].startswith("the same recipient as /recipients/0")
+    assert answer["accepted"] == 2
+    kept = [("ann@sandbox.example", {"name": "Ann"}), ("eve@sandbox.example", {"name": "Eve"})]
+    assert list(Message.objects.order_by("id").values_list("recipient", "params")) == ([] if "?" in path else kept)
+    assert "?" in path or Session.objects.get().references == ["a", "c"]
+
+
+def test_if_all_are_bad_or_nobody_asked_to_skip_them_all_is_refused():
+    program, vendor = Program(), api_vendor()
+    body = letter(vendor, body="Dear {{ name }}", recipients=MIXED)
+    assert len(pointers(program.send(body))) == 3
+    skipping = {**body, "recipients": MIXED[1:3], "skip_bad_recipients": True}
+    assert pointers(program.send(skipping)) == {"/recipients/1/fields": "fields", "/recipients/0/to": "address"}
+    assert stored() == [0, 0, 0, 0]

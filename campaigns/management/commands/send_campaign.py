@@ -22,9 +22,10 @@ from campaigns.content import templates
 from campaigns.dispatch import dispatcher
 from campaigns.intake import At, Hours
 from campaigns.intake.storage import check_times, parse_at, parse_hours, parse_moment
+from campaigns.intake.text_encoding import WESTERN
 from campaigns.lifecycle import Status
 from campaigns.management import following
-from campaigns.management.content_options import add_content_options, read_content
+from campaigns.management.content_options import CampaignContent, add_content_options, read_content
 from campaigns.models import Job, Sponsor
 from campaigns.sending_hours import describe_opening, opens_at
 from vendors.models import Credential, Vendor
@@ -34,10 +35,12 @@ LONG = 1_000_000  # bytes of a list that is worth a bar
 HELP = """\
 Checks every row of FILE, then stores campaign, messages and job together, or nothing at all.
 
-FILE is CSV in UTF-8 with a header, delimited by commas, semicolons or tabs; - reads it from standard input. The first
-column is the recipient (e-mail address, phone number with country code, or print address); the others are fields of
-the templates: {{ city }} shows the column city, {{ recipient }} the recipient. A field that is shown as it is must not
-be empty; {{ name|default("friend", true) }} and {% if name %}...{% endif %} allow it.
+FILE is an XLSX spreadsheet (its first sheet) or CSV, with a header; - reads it from standard input. CSV may be UTF-8,
+UTF-16 or what Windows writes in Western Europe (CP1252), delimited by commas, semicolons, tabs, or what a first line
+like sep=; says. The first column is the recipient (e-mail address, phone number with country code, or print address);
+the others are fields of the templates: {{ city }} shows the column city, {{ First_name }} the column First name,
+{{ recipient }} the recipient. A field that is shown as it is must not be empty; {{ name|default("friend", true) }} and
+{% if name %}...{% endif %} allow it.
 
 Beside an HTML body goes a text: the one of --text, which may show fields, too, or one made from the HTML. A column
 named by --file-column has the name of a file within the folder or ZIP archive of --files, for this recipient alone; an
@@ -66,7 +69,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("file", metavar="FILE", help="CSV of recipients; - for standard input")
+        add("file", metavar="FILE", help="recipients, as XLSX or CSV; - for standard input")
+        add("--encoding", metavar="NAME", help="of a CSV file, like cp1250; default: found by what is in the file")
+        add("--skip-bad-rows", metavar="NEW_FILE", help="leave bad rows out, and write them to this CSV file with why")
         add("--sponsor", required=True, metavar="NAME", help="on whose behalf it goes out")
         add("--new-sponsor", action="store_true", help="the sponsor is new, although another one has a similar name")
         add("--vendor", required=True, metavar="SLUG", help="who delivers it")
@@ -78,49 +83,50 @@ class Command(BaseCommand):
         add("--time-zone", metavar="ZONE", help="of --hours, like Europe/London; default: the vendor's")
         add("--deadline", metavar="WHEN", help="what was not called by then expires: ISO 8601 with zone")
         add("--wait", action="store_true", help="wait until the job is finished or stopped")
-        add("--json", action="store_true", help="print one object: job, campaign, recipients, status")
+        add("--json", action="store_true", help="print one object: job, campaign, recipients, left_out, status")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["time_zone"] and not options["hours"]:
             raise CommandError("--time-zone goes with --hours", returncode=2)
+        left_out = intake.LeftOut() if options["skip_bad_rows"] else None
         try:
             with tempfile.TemporaryFile() as spool:
                 size = _spool(options["file"], spool)
                 with following.bars() if size > LONG else nullcontext(_no_bar) as add:
-                    job = _accept(spool, size, options, add)
+                    job = _accept(spool, options, add, left_out)
         except (intake.BadInput, templates.TemplateError) as error:
             raise CommandError(f"nothing was stored\n{error}") from error
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
             dispatcher.notify_vendors([job.vendor_id])
             job.refresh_from_db()
-        self._tell(job, options)
+        self._tell(job, options, len(left_out or ()))
 
-    def _tell(self, job: Job, options: dict[str, Any]) -> None:
+    def _tell(self, job: Job, options: dict[str, Any], left_out: int) -> None:
         if not options["json"]:
+            if left_out:
+                rows = "1 row is" if left_out == 1 else f"{left_out:,} rows are"
+                self.stdout.write(f"{rows} left out: {options['skip_bad_rows']} says which, and why")
             self.stdout.write(_sentence(job))
         sums = following.follow([job.pk]) if options["wait"] else None
         job.refresh_from_db()
         if options["json"]:
-            facts = {"job": job.pk, "campaign": job.campaign_id, "recipients": job.size, "status": job.status}
-            self.stdout.write(json.dumps(facts))
+            facts = {"job": job.pk, "campaign": job.campaign_id, "recipients": job.size, "left_out": left_out}
+            self.stdout.write(json.dumps({**facts, "status": job.status}))
         elif sums:
             self.stdout.write(f"{job.status}: {following.ending(sums)}")
         if sums and (code := following.code(sums)):
             raise SystemExit(code)
 
 
-def _accept(file: BinaryIO, size: int, options: dict[str, Any], add: following.AddBar) -> Job:
+def _accept(file: BinaryIO, options: dict[str, Any], add: following.AddBar, left_out: intake.LeftOut | None) -> Job:
     """Checks and stores the campaign. Raises CommandError, BadInput, TemplateError; then nothing is stored."""
     vendor = _vendor(options["vendor"])
     credential = _credential(vendor, options["credential"])
     sponsor = _sponsor(options["sponsor"], options["new_sponsor"])
     content = read_content(options, vendor)
     at, hours, deadline = _times(options, vendor)
-    checked = add("Checking", size)
-    table = intake.Table(file)
-    content.check_columns(table)
-    recipients = intake.check_table(table, vendor.channel, content.compiled, lambda: checked(file.tell()))
+    recipients = _recipients(file, vendor, content, options, add, left_out)
     return intake.accept(
         sponsor=sponsor,
         credential=credential,
@@ -137,6 +143,38 @@ def _accept(file: BinaryIO, size: int, options: dict[str, Any], add: following.A
         deadline=deadline,
         progress=add("Storing", len(recipients)),
     )
+
+
+def _recipients(
+    file: BinaryIO,
+    vendor: Vendor,
+    content: CampaignContent,
+    options: dict[str, Any],
+    add: following.AddBar,
+    left_out: intake.LeftOut | None,
+) -> intake.CheckedTable:
+    """Checks the list, and writes the rows that are left out of it."""
+    target = Path(options["skip_bad_rows"]) if left_out is not None else None
+    if target and target.exists():
+        raise CommandError(f"{target} is there already: name a new file for the rows that are left out")
+    table = intake.Table(file, options["encoding"])
+    if table.encoding == WESTERN and not options["encoding"]:
+        sys.stderr.write(f"{options['file']} is read as CP1252; if names look wrong, say --encoding\n")
+    content.check_columns(table)
+    checked = add("Checking", table.size)
+    try:
+        return intake.check_table(table, vendor.channel, content.compiled, lambda: checked(table.file.tell()), left_out)
+    finally:
+        if target and left_out:
+            _write(table, left_out, target)
+
+
+def _write(table: intake.Table, left_out: intake.LeftOut, target: Path) -> None:
+    try:
+        with target.open("x", encoding="utf-8-sig", newline="") as file:  # spreadsheets know UTF-8 by its mark
+            intake.write_left_out(table, left_out, file)
+    except OSError as error:
+        raise CommandError(f"cannot write {target}: {error.strerror}") from error
 
 
 def _no_bar(label: str, total: int) -> following.Bar:

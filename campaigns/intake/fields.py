@@ -1,0 +1,63 @@
+"""A closer look at the fields of one recipient: what is wrong with them, as sentences.
+
+It is taken only at rows that are not certainly good (checking.faults), and renders them as the sender will.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from campaigns.content.templates import LINE_BREAK, Budget, Content, TemplateError
+
+MAX_CELL = 100_000  # characters
+
+
+def looked_closely(
+    recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None = None
+) -> Iterator[str]:
+    """What is wrong. May raise OverBudget if a budget is given."""
+    try:
+        text = "".join(fields.values())
+    except TypeError:
+        text = _json(fields)
+    if len(text) > MAX_CELL or "\0" in text or "\0" in recipient:
+        yield from _cell_faults(fields, recipient)
+    for name in content.required:
+        if fields.get(name) in ("", None):
+            yield f"{name!r} is empty, and the template shows it"
+    missing = content.fields - fields.keys()
+    if missing:
+        yield f"the template needs {_listed(missing)}"
+    else:
+        yield from _rendering_faults(recipient, fields, content, budget)
+
+
+def _json(fields: Mapping[str, Any]) -> str:
+    """Fields that are not all text, as JSON, with NUL as the character that the database would see."""
+    return orjson.dumps(fields).decode().replace("\\u0000", "\0")
+
+
+def _cell_faults(fields: Mapping[str, Any], recipient: str) -> Iterator[str]:
+    for name, value in (("recipient", recipient), *fields.items()):
+        text = value if isinstance(value, str) else _json({name: value})
+        if len(text) > MAX_CELL:
+            yield f"{name!r} is larger than {MAX_CELL:,} characters"
+        if text.startswith("\0#"):
+            yield f"{name!r} holds the error {text[1:40]} of a spreadsheet's formula"
+        elif "\0" in text:
+            yield f"{name!r} has a NUL character in it"
+
+
+def _rendering_faults(
+    recipient: str, fields: Mapping[str, Any], content: Content, budget: Budget | None
+) -> Iterator[str]:
+    try:
+        content.render(recipient, fields, budget)
+    except TemplateError as error:
+        broken = [name for name in content.subject_fields if LINE_BREAK.search(str(fields[name]))]
+        yield f"{_listed(broken)} has a line break, and the subject shows it" if broken else str(error)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names))

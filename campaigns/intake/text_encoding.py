@@ -1,0 +1,71 @@
+"""Finds the encoding of a text file that is not UTF-8: UTF-16, or Windows' Western European CP1252.
+
+Nothing in a file says that it is CP1252, and a guess that is wrong prints wrong names. So a file is taken for CP1252
+only if what is not ASCII can hardly be anything else: letters of Western Europe, and none of the bytes that stand for
+other letters in the encodings of Central Europe, Turkey, Russia or a Mac. All other files need their encoding named.
+"""
+
+import codecs
+import re
+from typing import BinaryIO
+
+BLOCK = 1 << 20  # bytes
+UTF8 = "utf-8-sig"  # with or without the mark
+WESTERN = "cp1252"
+# Two or three bytes that are a character in UTF-8: the file is UTF-8 that was damaged somewhere.
+_UTF8_LETTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
+_LETTERS = rb"\xc0-\xcf\xd1-\xd4\xd6\xd8-\xda\xdc\xdf-\xef\xf1-\xf4\xf6\xf8-\xfa\xfc\xff"
+_SIGNS = rb"\xa0\xa7\xa9\xab\xae\xb0\xb7\xbb"  # nbsp § © « ® ° · »
+_ORDINALS = rb"\xaa\xba"  # ª º, letters of other languages if a letter follows
+_OTHER = re.compile(
+    rb"[^\x00-\x7f" + _LETTERS + _SIGNS + _ORDINALS + rb"]"
+    rb"|[" + _ORDINALS + rb"][A-Za-z" + _LETTERS + rb"]"
+    rb"|[\x80-\xff]{3}"  # a word in another alphabet
+)
+
+
+def find(file: BinaryIO) -> str:
+    """The encoding of a file that is not UTF-8, as Python's codecs call it; UTF8 if it is not to be found."""
+    file.seek(0)
+    start = file.read(4)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if len(start) == 4 and start[1::2] == b"\0\0" and start[0]:
+        return "utf-16-le"
+    if len(start) == 4 and start[::2] == b"\0\0" and start[1]:
+        return "utf-16-be"
+    return WESTERN if _is_western(file) else UTF8
+
+
+def _is_western(file: BinaryIO) -> bool:
+    before = b""
+    file.seek(0)
+    while block := file.read(BLOCK):
+        part = before + block
+        if _UTF8_LETTER.search(part) or _OTHER.search(part):
+            return False
+        before = part[-2:]
+    return True
+
+
+def first_bad_byte(file: BinaryIO) -> tuple[int, int]:
+    """(position from the start of the file, byte) of the first one that is not UTF-8; there must be one."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    file.seek(0)
+    while True:
+        start = file.tell() - len(decoder.getstate()[0])
+        block = file.read(1 << 16)
+        try:
+            decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            return start + error.start, error.object[error.start]
+
+
+def known(name: str) -> str:
+    """The codec's name. Raises ValueError with a sentence if Python has no text encoding of this name."""
+    try:
+        found = codecs.lookup(name)
+        "".encode(found.name)
+    except (LookupError, UnicodeError, ValueError):
+        raise ValueError(f"{name!r} is no encoding; name one like utf-8, utf-16, cp1252 or cp1250") from None
+    return UTF8 if found.name == "utf-8" else found.name

@@ -1,0 +1,98 @@
+"""What all parts of an XLSX file have in common: XML that is read in bounded memory, whatever it says.
+
+An element may be so deep and its text so long, tags end within a megabyte, there are so many kinds of elements, and
+there is no document type, which could make much of little.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import IO, Any
+from xml.parsers import expat
+
+from campaigns.intake.checking import MAX_CELL, BadInput
+
+LONGEST_TAG = 1_000_000  # bytes, with its attributes
+DEEPEST, MOST_NAMES = 50, 1_000
+BLOCK = 1 << 16
+ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
+
+
+class XmlPart:
+    """Reads a part; its subclass is told of elements, without their prefixes. Raises BadInput, expat.ExpatError."""
+
+    def __init__(self) -> None:
+        self._depth, self._tags, self._names = 0, dict[str, str](), set[str]()
+        self._texts: list[str] | None = None  # of the element whose text is wanted
+        self._length = 0
+
+    def read(self, source: IO[bytes]) -> Iterator[int]:
+        """Reads block by block; yields the size of each."""
+        parser = self._parser()
+        fed = 0
+        while block := source.read(BLOCK):
+            fed += len(block)
+            parser.Parse(block, False)
+            if fed - parser.CurrentByteIndex > LONGEST_TAG:
+                raise BadInput("the spreadsheet is damaged: a tag does not end")
+            yield len(block)
+        parser.Parse(b"", True)
+        yield 0
+
+    def _parser(self) -> Any:
+        made = expat.ParserCreate()
+        made.buffer_text = True
+        made.StartDoctypeDeclHandler = self._refuse
+        made.StartElementHandler, made.EndElementHandler = self._opened, self._closed
+        made.CharacterDataHandler = self._text
+        return made
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None: ...
+
+    def end(self, tag: str) -> None: ...
+
+    def text(self) -> str:
+        """Of the element that ends."""
+        found = "".join(self._texts or ())
+        self._texts = None
+        return found
+
+    def want_text(self) -> None:
+        self._texts, self._length = [], 0
+
+    def _opened(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if name not in self._tags or not self._names.issuperset(attributes):
+            self._tags[name] = name.rpartition(":")[2]
+            self._names.update(attributes)
+        if self._depth > DEEPEST or len(self._tags) + len(self._names) > MOST_NAMES:
+            raise BadInput("the spreadsheet is damaged: it is nested too deeply, or has too many kinds of elements")
+        self.start(self._tags[name], attributes)
+
+    def _closed(self, name: str) -> None:
+        self._depth -= 1
+        self.end(self._tags[name])
+
+    def _text(self, text: str) -> None:
+        if self._texts is not None:
+            self._length += len(text)
+            if self._length > 2 * MAX_CELL:
+                self.too_long()
+            self._texts.append(text)
+
+    def too_long(self) -> None:
+        raise BadInput(f"a cell of the spreadsheet is larger than {MAX_CELL:,} characters")
+
+    def _refuse(self, *_: Any) -> None:
+        raise BadInput("the spreadsheet is damaged: it has a document type")
+
+
+def unescape(text: str) -> str:
+    """`_x000D_` is how a spreadsheet writes a character that XML cannot have."""
+    return ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
+
+
+def whole(text: str) -> int:
+    """A number that the file must have here. Raises BadInput."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadInput(f"the spreadsheet is damaged: {text[:20]!r} should be a number")
+    return int(text)
