@@ -11,7 +11,7 @@ import psycopg
 from campaigns.models import Campaign
 from campaigns.models.files import file_names, shown_name
 from vendors.adapters.base import Attachment, Letter
-from vendors.outcomes import NotSent, Outcome
+from vendors.outcomes import NotSent, Outcome, Refused
 
 KEPT = 50_000_000  # bytes of files that stay in memory although no letter carries them just now
 AGAIN = 1.0  # seconds after which a letter is tried again whose file could not be read
@@ -35,7 +35,7 @@ class AttachmentCache:
         self._reading: dict[int, asyncio.Lock] = {}
 
     async def get(self, file: int) -> Attachment:
-        """The attachment of this campaign's file (its id). Raises psycopg.Error."""
+        """The attachment of this campaign's file (its id). Raises psycopg.Error, LookupError."""
         found = self._known.get(file)
         if found is None:
             async with self._reading.setdefault(file, asyncio.Lock()):  # many streams may begin at once
@@ -48,7 +48,10 @@ class AttachmentCache:
         async with self.rows.one() as connection:
             # In binary, because as text a file takes twice its size.
             cursor = await connection.cursor(binary=True).execute(CONTENT, [file])
-            name, content_type, content, cid = await cursor.fetchone()
+            row = await cursor.fetchone()
+        if row is None:
+            raise LookupError(file)
+        name, content_type, content, cid = row
         self._known[file] = made = Attachment(shown_name(name), content_type, bytes(content), cid)
         return made
 
@@ -76,7 +79,7 @@ class LetterFiles:
         self._to_all: tuple[Attachment, ...] | None = None
 
     async def enclose(self, letters: Sequence[Letter | Outcome]) -> list[Letter | Outcome]:
-        """The letters with their files; NotSent instead of one whose file cannot be read now. Never raises."""
+        """The letters with their files; NotSent instead of one whose file cannot be read now, Refused if it is gone."""
         return [await self._enclosed(one) if isinstance(one, Letter) else one for one in letters]
 
     async def _enclosed(self, letter: Letter) -> Letter | Outcome:
@@ -86,6 +89,8 @@ class LetterFiles:
             names = file_names(letter.params, self._fields)
             found = dict(await self._ids(NAMED, names)) if names else {}
             own = [await self._cache.get(found[name]) for name in names]
+        except LookupError:
+            return Refused("unsendable", "one of its files is gone")
         except (psycopg.Error, OSError) as error:
             await asyncio.sleep(AGAIN)
             return NotSent(f"its files cannot be read: {error}")

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import threading
 import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -315,3 +317,37 @@ def test_the_admin_shows_texts_headers_and_files_and_no_names_of_recipients_file
     page = admin_client.get(f"/admin/campaigns/campaign/{campaign.pk}/change/").content.decode()
     assert "terms.pdf (10\xa0bytes), logo.png (208\xa0bytes), 2 of single recipients, by invoice" in page
     assert "X-A" in page and "Read](https://example.org/" in page and "ann.pdf" not in page
+
+
+def test_a_letter_whose_file_is_gone_is_refused_and_the_others_go(folder: Path, relay: tuple[Relay, int]) -> None:
+    taken, port = relay
+    vendor(port)
+    job = send(folder, *with_files(folder))
+    CampaignFile.objects.filter(name="ann.pdf").delete()
+    deliver(job)
+    assert sorted(taken.mails) == ["bob@example.org", "cho@example.org"]
+    assert Message.objects.get(recipient="ann@example.org").error_code == "unsendable"
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_holds_up_its_letter_and_loses_nothing(
+    folder: Path, relay: tuple[Relay, int]
+) -> None:
+    taken, port = relay
+    vendor(port)
+    job = send(folder, *with_files(folder))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE campaigns_campaignfile RENAME TO elsewhere")
+    try:
+        back = threading.Timer(1.5, rename_back)
+        back.start()
+        deliver(job)
+    finally:
+        back.join()
+    assert sorted(taken.mails) == ["ann@example.org", "bob@example.org", "cho@example.org"]
+    assert names(taken.mails["ann@example.org"]) == ["terms.pdf", "ann.pdf"]
+
+
+def rename_back() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE elsewhere RENAME TO campaigns_campaignfile")
+    connection.close()
