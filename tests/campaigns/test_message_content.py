@@ -351,3 +351,10 @@ def rename_back() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE elsewhere RENAME TO campaigns_campaignfile")
     connection.close()
+
+
+def test_a_column_with_blanks_names_files_as_well(folder: Path) -> None:
+    vendor()
+    (folder / "list.csv").write_text(LIST.replace("invoice", "Invoice no."), encoding="utf-8")
+    own = with_files(folder)[:-1]
+    assert send(folder, *own, "Invoice no.").campaign.files.filter(to_all=False).count() == 2
