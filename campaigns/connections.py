@@ -28,6 +28,7 @@ from psycopg.rows import TupleRow
 
 from campaigns.attachments import AttachmentCache
 from campaigns.failover import guard
+from campaigns.suppression.recent import RecentSuppressions
 from vendors import redis_clients
 from vendors.adapters.base import Adapter
 from vendors.health import AsyncHealth
@@ -107,13 +108,14 @@ class Connections:
     """The connections of one process, used in one event loop by all its streams.
 
     claims: for what a stream reads and claims; results: for results, which must not wait behind claims; attachments:
-    what letters carry, over a connection that is opened for the first one.
+    what letters carry, over a connection opened for the first one; suppressions: newer than the imports of the jobs.
     """
 
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING), SharedRows(RECORDING)
         self._contents = SharedRows(READING)
         self.attachments = AttachmentCache(self._contents)
+        self.suppressions = RecentSuppressions()
         self._adapters: list[KeptAdapter] = []  # the last used is last
         self._redis: Any = None
         self._expiry: asyncio.Task[None] | None = None

@@ -16,10 +16,14 @@ GIVE_UP = 86_400.0  # seconds after its call from which only an operator can set
 COUNTED = """
 UPDATE campaigns_job j SET accepted = j.accepted + s.accepted, refused = greatest(0, j.refused + s.refused),
     in_doubt = greatest(0, j.in_doubt - s.settled), expired = greatest(0, j.expired - s.expired),
+    suppressed = greatest(0, j.suppressed + s.suppressed),
     learned = j.learned + 1
 FROM (
     SELECT o.id, count(*) FILTER (WHERE written.message_id IS NOT NULL) AS accepted,
-        count(written.error_code) - count(*) FILTER (WHERE before.error <> 'expired') AS refused,
+        count(*) FILTER (WHERE written.error_code <> 'suppressed')
+            - count(*) FILTER (WHERE before.error <> ALL(ARRAY['expired', 'suppressed'])) AS refused,
+        count(*) FILTER (WHERE written.error_code = 'suppressed')
+            - count(*) FILTER (WHERE before.error = 'suppressed') AS suppressed,
         count(*) FILTER (WHERE before.doubted) AS settled, count(*) FILTER (WHERE before.error = 'expired') AS expired
     FROM written JOIN before USING (id) JOIN campaigns_job o ON o.campaign_id = written.campaign_id
         AND written.id >= o.first_message AND written.id < o.first_message + o.size
@@ -46,6 +50,12 @@ REFUSE = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,
         in_doubt_at = NULL, settle_at = NULL
     FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL
+    RETURNING m.id, m.campaign_id, m.message_id, m.error_code
+) {COUNTED}"""
+SUPPRESS = f"""{BEFORE}written AS (
+    UPDATE campaigns_message m SET sent_at = NULL, error_code = 'suppressed', error_sub_type = a.note,
+        in_doubt_at = NULL, settle_at = NULL
+    FROM answer a WHERE m.id = a.id AND m.in_doubt_at IS NOT NULL AND m.disproved = m.sent_at
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code
 ) {COUNTED}"""
 
@@ -79,6 +89,11 @@ def accept_late(job_ids: Sequence[int]) -> None:
 async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, str, str]]) -> None:
     """Stores refusals, (message, code, sub type), of messages in doubt of which every attempt was refused."""
     await _tell(connection, REFUSE, answers)
+
+
+async def suppress(connection: AsyncConnection[Any], message_id: int, reason: str) -> None:
+    """Ends a message in doubt that the vendor does not have, as a look-up proved: its recipient is suppressed."""
+    await _tell(connection, SUPPRESS, [(message_id, None, reason)])
 
 
 async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any]]) -> None:

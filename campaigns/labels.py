@@ -1,7 +1,8 @@
 """The labels that users see for the state of a message, a job or a campaign, in admin, API, commands and reports.
 
 The state of a message is which of its columns are set (document 001), and a label names it in plain English. "Sent"
-needs evidence (promise P3): a job or a campaign is Sent only when every recipient was accepted.
+needs evidence (promise P3): a job or a campaign is Sent only when every recipient was accepted, but for those that are
+suppressed.
 """
 
 from typing import Any
@@ -11,7 +12,9 @@ from campaigns.progress import Progress
 
 WAITING, SENDING, SENT, PARTLY_SENT = "Waiting", "Sending", "Sent", "Partly sent"
 DELIVERED, BOUNCED = "Delivered", "Bounced"
-FAILED, ATTENTION, STOPPED, EXPIRED = "Failed", "Needs attention", "Stopped", "Expired"
+FAILED, ATTENTION, STOPPED = "Failed", "Needs attention", "Stopped"
+EXPIRED, SUPPRESSED = "Expired", "Suppressed"
+OWN = {"expired": EXPIRED, "suppressed": SUPPRESSED}
 
 
 def of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) -> str:
@@ -21,7 +24,7 @@ def of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) 
     if row.message_id is not None:
         return SENT
     if row.error_code is not None:
-        return EXPIRED if row.error_code == "expired" else FAILED
+        return OWN.get(row.error_code, FAILED)
     if row.in_doubt_at:
         return ATTENTION
     if in_flight:
@@ -39,11 +42,14 @@ def of_sum(sums: Progress) -> str:
         return ATTENTION
     if sums.open:
         return STOPPED
-    if sums.accepted == sums.size:
-        return DELIVERED if sums.delivered == sums.size else SENT
+    wanted = sums.size - sums.suppressed
+    if not wanted:
+        return SUPPRESSED
+    if sums.accepted == wanted:
+        return DELIVERED if sums.delivered == wanted else SENT
     if sums.accepted:
         return PARTLY_SENT
-    return EXPIRED if sums.expired == sums.size else FAILED
+    return EXPIRED if sums.expired == wanted else FAILED
 
 
 def reported(sums: Progress) -> str:

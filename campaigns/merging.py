@@ -6,7 +6,8 @@ under a job's lock sees what was answered before.
 """
 
 # Letters of AnswerBatch.kinds.
-ACCEPTED, REFUSED, NOT_SENT, IN_DOUBT = "a", "r", "n", "d"
+ACCEPTED, REFUSED, NOT_SENT, IN_DOUBT, SUPPRESSED = "a", "r", "n", "d", "s"
+OWN_ENDS = ("expired", "suppressed")  # error codes of messages that were not called; no vendor's code is like them
 
 WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = ANY(%(jobs)s))"
 
@@ -15,17 +16,18 @@ WAITING_ANSWERS = "SELECT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id
 # doubt because of that very call (`late`). A message that the vendor puts off again waits for as long as it has waited
 # since the first time, from a minute to an hour, and up to half as long more, so that not all come back at once. What
 # was certainly not called leaves its claim (`uncalled`): it is not in doubt if the sender is lost in another call.
+# Nor was one called whose recipient is suppressed, but that is an end.
 # Answers for a LOGGED job are left for `ground_truth.accept_late`. By ANY(ARRAY[]) a row can only be looked up by its
 # key; with = the planner may read all of a table.
 WRITE = """
         dequeued_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.dequeued_at, a.called_at) END,
-        sent_at = CASE WHEN a.kind <> 'n' THEN coalesce(m.sent_at, a.called_at) END,
+        sent_at = CASE WHEN a.kind NOT IN ('n', 's') THEN coalesce(m.sent_at, a.called_at) END,
         delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN a.at END,
         in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(m.in_doubt_at, a.at) END,
         settle_at = CASE WHEN a.kind = 'd' THEN coalesce(m.settle_at, a.at) END,
         message_id = CASE WHEN a.kind = 'a' THEN a.code END,
-        error_code = CASE WHEN a.kind = 'r' THEN a.code END,
-        error_sub_type = CASE WHEN a.kind IN ('r', 'd') THEN a.note END,
+        error_code = CASE a.kind WHEN 'r' THEN a.code WHEN 's' THEN 'suppressed' END,
+        error_sub_type = CASE WHEN a.kind IN ('r', 'd', 's') THEN a.note END,
         put_off_at = CASE WHEN a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
         call_after = CASE WHEN a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait, least(3600,
             (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
@@ -64,19 +66,22 @@ WITH job AS (
 ), sums AS (
     SELECT job_id, date_trunc('minute', at) AS minute, count(*) FILTER (WHERE kind = 'a') AS accepted,
         count(*) FILTER (WHERE kind = 'r') AS refused,
-        count(*) FILTER (WHERE error_code <> 'expired') AS unrefused,
+        count(*) FILTER (WHERE error_code <> ALL(ARRAY['expired', 'suppressed'])) AS unrefused,
         count(*) FILTER (WHERE error_code = 'expired') AS unexpired,
+        count(*) FILTER (WHERE kind = 's') - count(*) FILTER (WHERE error_code = 'suppressed') AS suppressed,
         count(*) FILTER (WHERE kind = 'd' AND NOT doubted) - count(*) FILTER (WHERE kind <> 'd' AND doubted) AS doubts,
-        coalesce(sum(units) FILTER (WHERE kind <> 'n' AND NOT doubted AND error_code IS NULL), 0) AS units,
+        coalesce(sum(units) FILTER (WHERE kind NOT IN ('n', 's') AND NOT doubted AND error_code IS NULL), 0) AS units,
         count(*) FILTER (WHERE late) AS late
     FROM (SELECT * FROM called UNION ALL SELECT * FROM late) written GROUP BY 1, 2
 ), counted AS (
     UPDATE campaigns_job j SET accepted = j.accepted + s.accepted,
         refused = greatest(0, j.refused + s.refused - s.unrefused), expired = greatest(0, j.expired - s.unexpired),
+        suppressed = greatest(0, j.suppressed + s.suppressed),
         in_doubt = greatest(0, j.in_doubt + s.doubts), units = j.units + s.units, learned = j.learned + s.late
     FROM (
         SELECT job_id, sum(accepted) AS accepted, sum(refused) AS refused, sum(unrefused) AS unrefused,
-            sum(unexpired) AS unexpired, sum(doubts) AS doubts, sum(units) AS units, sum(late) AS late
+            sum(unexpired) AS unexpired, sum(suppressed) AS suppressed, sum(doubts) AS doubts, sum(units) AS units,
+            sum(late) AS late
         FROM sums GROUP BY 1
     ) s WHERE j.id = s.job_id
 ), plotted AS (

@@ -14,7 +14,7 @@ from campaigns.models import Job
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Counts of messages by state; waiting to in_doubt add up to the size (promise P2).
+    """Counts of messages by state; waiting to in_doubt, suppressed among them, add up to the size (promise P2).
 
     delivered, bounced: accepted messages with such a delivery report. units: the cost of all calls. moving: one of
     the jobs may still start calls. begun: a call was made, or a sender has a job. parts: the children cut from
@@ -27,6 +27,7 @@ class Progress:
     accepted: int = 0
     refused: int = 0
     expired: int = 0
+    suppressed: int = 0
     in_doubt: int = 0
     delivered: int = 0
     bounced: int = 0
@@ -49,12 +50,12 @@ class Progress:
 # One statement, so that all counts are of one moment.
 SUMS = f"""
 SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
-    sum(expired), sum(in_doubt), sum(delivered), sum(bounced), sum(units),
+    sum(expired), sum(suppressed), sum(in_doubt), sum(delivered), sum(bounced), sum(units),
     bool_or(NOT status = ANY(%(still)s)),
     bool_or(answered + flying > 0 OR status = ANY(%(begun)s)), sum(part),
     sum(part) FILTER (WHERE status = ANY(%(done)s))
 FROM (
-    SELECT j.*, j.accepted + j.refused + j.expired + j.in_doubt AS answered,
+    SELECT j.*, j.accepted + j.refused + j.expired + j.suppressed + j.in_doubt AS answered,
         CASE WHEN j.status = ANY(%(done)s) THEN 0 ELSE (
             SELECT count(*) FROM {IN_FLIGHT}
         ) END AS flying
@@ -110,7 +111,8 @@ def _uncut(job: Job) -> Progress:
     """The part of a parent that is not cut yet; its children are added to this."""
     return Progress(
         size=job.remaining,
-        waiting=job.remaining,
+        waiting=job.remaining - job.remaining_suppressed,
+        suppressed=job.remaining_suppressed,
         moving=job.status not in STILL,
         begun=job.status in GROUPS["Sending"],
     )

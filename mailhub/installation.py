@@ -24,7 +24,14 @@ from django_celery_beat.models import CrontabSchedule, IntervalSchedule, Periodi
 from vendors.models import Vendor
 
 LOOK = ["campaigns.view_*", "waiter.view_parkedtask"]
-OPERATE = ["campaigns.change_job", "campaigns.add_resolution", "campaigns.see_recipients", "waiter.change_parkedtask"]
+OPERATE = [
+    "campaigns.change_job",
+    "campaigns.add_resolution",
+    "campaigns.see_recipients",
+    "campaigns.add_suppression",
+    "campaigns.change_suppression",
+    "waiter.change_parkedtask",
+]
 VENDORS = ["vendors.*"]
 APPS = ("campaigns", "vendors", "mailhub", "waiter", "admin")
 ROLES: dict[str, list[str]] = {
@@ -32,7 +39,7 @@ ROLES: dict[str, list[str]] = {
     "operator": [*LOOK, *OPERATE, "vendors.view_*"],
     "vendor admin": [*LOOK, *VENDORS],
     "auditor": [*LOOK, "campaigns.see_recipients", "vendors.view_*", "admin.view_logentry"],
-    "all sponsors": ["campaigns.all_sponsors"],
+    "all sponsors": ["campaigns.all_sponsors", "campaigns.suppress_for_all"],
 }
 
 

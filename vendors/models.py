@@ -122,6 +122,9 @@ class Vendor(models.Model):
     limits_since = models.DateTimeField(
         db_default=Now(), editable=False, help_text="Every call after it was allowed under the limits of today."
     )
+    suppressions = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text="Position of the last change of its channel's suppressions."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,5 +1,5 @@
-"""The admin's pages about campaigns, jobs and messages: look-ups, progress, and the decisions of operators."""
+"""The admin's pages about campaigns, jobs, messages and suppressions: look-ups, progress, decisions."""
 
-from campaigns.admin import campaigns, jobs, messages
+from campaigns.admin import campaigns, jobs, messages, suppressions
 
-__all__ = ["campaigns", "jobs", "messages"]
+__all__ = ["campaigns", "jobs", "messages", "suppressions"]

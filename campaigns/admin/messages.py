@@ -14,6 +14,7 @@ from campaigns import labels, progress
 from campaigns.admin import doubts
 from campaigns.admin.base import Scoped
 from campaigns.lifecycle import PARENTS, Status
+from campaigns.merging import OWN_ENDS
 from campaigns.models import Campaign, Claim, Job, Message, ReportKind, Resolution
 from campaigns.models.campaigns import sponsors_of
 from vendors.listing import CappedPaginator
@@ -24,8 +25,9 @@ SHAPES = {
     labels.SENT: Q(message_id__isnull=False, report=None),
     labels.DELIVERED: Q(report=ReportKind.DELIVERED),
     labels.BOUNCED: Q(report=ReportKind.BOUNCED),
-    labels.FAILED: Q(error_code__isnull=False) & ~Q(error_code="expired"),
+    labels.FAILED: Q(error_code__isnull=False) & ~Q(error_code__in=OWN_ENDS),
     labels.EXPIRED: Q(error_code="expired"),
+    labels.SUPPRESSED: Q(error_code="suppressed"),
     labels.ATTENTION: Q(in_doubt_at__isnull=False),
     "Without an end": Q(message_id=None, error_code=None, in_doubt_at=None),
 }

@@ -92,7 +92,7 @@ P2 = [
         "P2",
         "no job counts more messages than it has",
         f"""SELECT format('job %%s', j.id) FROM campaigns_job j
-        WHERE {FRESH} AND j.accepted + j.refused + j.expired + j.in_doubt > j.size""",
+        WHERE {FRESH} AND j.accepted + j.refused + j.expired + j.suppressed + j.in_doubt > j.size""",
     ),
     Question(
         "P2",
@@ -189,21 +189,23 @@ P7 = [
         f"""SELECT format('job %%s', j.id) FROM campaigns_job j CROSS JOIN LATERAL (
             SELECT count(m.message_id) AS accepted, count(m.in_doubt_at) AS in_doubt,
                 count(*) FILTER (WHERE m.error_code = 'expired') AS expired,
-                count(*) FILTER (WHERE m.error_code <> 'expired') AS refused,
+                count(*) FILTER (WHERE m.error_code = 'suppressed') AS suppressed,
+                count(*) FILTER (WHERE m.error_code <> ALL(ARRAY['expired', 'suppressed'])) AS refused,
                 count(*) FILTER (WHERE m.report = 'delivered') AS delivered,
                 count(*) FILTER (WHERE m.report = 'bounced') AS bounced
             FROM campaigns_message m WHERE {SLICE}
         ) s WHERE j.status = 'LOGGED' AND {FRESH}
-            AND (s.accepted, s.refused, s.expired, s.in_doubt, s.delivered, s.bounced)
-                <> (j.accepted, j.refused, j.expired, j.in_doubt, j.delivered, j.bounced)""",
+            AND (s.accepted, s.refused, s.expired, s.suppressed, s.in_doubt, s.delivered, s.bounced)
+                <> (j.accepted, j.refused, j.expired, j.suppressed, j.in_doubt, j.delivered, j.bounced)""",
     ),
     Question(
         "P7",
         "the counters of a finished parent are those of its children",
         f"""SELECT format('parent %%s', j.id) FROM campaigns_job j JOIN campaigns_job k ON k.parent_id = j.id
         WHERE j.status = 'P_FINISHED' AND {FRESH} GROUP BY j.id
-        HAVING (sum(k.accepted), sum(k.refused), sum(k.expired), sum(k.in_doubt), sum(k.delivered), sum(k.bounced))
-            <> (j.accepted, j.refused, j.expired, j.in_doubt, j.delivered, j.bounced)""",
+        HAVING (sum(k.accepted), sum(k.refused), sum(k.expired), sum(k.suppressed), sum(k.in_doubt), sum(k.delivered),
+            sum(k.bounced))
+            <> (j.accepted, j.refused, j.expired, j.suppressed, j.in_doubt, j.delivered, j.bounced)""",
     ),
 ]
 ORDER = [

@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce, Now
 from campaigns import failpoints
 from campaigns.failover import guard
 from campaigns.lifecycle import PARENTS, RUNNING, S, Status, move
-from campaigns.models import HOLDING, Campaign, Job
+from campaigns.models import HOLDING, Campaign, Job, Message
 from campaigns.sending_hours import describe_opening, opens_at
 from vendors.models import Credential, Mailcaster
 
@@ -182,6 +182,9 @@ def take(job: Job, caster: Mailcaster, now: datetime) -> int:
 
 def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
     """Cuts the next `size` messages of a locked parent into a child that the mailcaster has taken (fence 1)."""
+    first, suppressed = parent.end - parent.remaining, 0
+    if parent.remaining_suppressed:
+        suppressed = Message.objects.filter(id__gte=first, id__lt=first + size, error_code="suppressed").count()
     child = Job.objects.create(
         campaign_id=parent.campaign_id,
         sponsor_id=parent.sponsor_id,
@@ -190,18 +193,19 @@ def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
         parent=parent,
         mailcaster=caster,
         status=S.ENQUEUED,
-        first_message=parent.end - parent.remaining,
+        first_message=first,
         size=size,
+        suppressed=suppressed,
+        suppressions=parent.suppressions,
         fence=1,
         heartbeat_at=Now(),
-        created_at=now,
-        dispatched_at=now,
-        started_at=now,
+        **dict.fromkeys(("created_at", "dispatched_at", "started_at"), now),
     )
     mine = Job.objects.filter(pk=parent.pk)
     if parent.status == S.P_QUEUED:
         move(mine, "assign", started_at=now)
-    mine.update(remaining=parent.remaining - size, not_before=None, waits_for="")
+    left = parent.remaining_suppressed - suppressed
+    mine.update(remaining=parent.remaining - size, remaining_suppressed=left, not_before=None, waits_for="")
     if size == parent.remaining:
         move(mine, "assigned")
     failpoints.here("after_cut")
@@ -312,6 +316,5 @@ def _first(caster: Mailcaster, found: PickedJob | None, now: datetime) -> Claime
 def _have(caster: Mailcaster, job: Job, now: datetime) -> ClaimedJob:
     if job.status not in PARENTS:
         return ClaimedJob(job.pk, take(job, caster, now), job.parent_id, job.size)
-    size = child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage)
-    child = cut(job, caster, size, now)
-    return ClaimedJob(child.pk, child.fence, job.pk, size)
+    child = cut(job, caster, child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage), now)
+    return ClaimedJob(child.pk, child.fence, job.pk, child.size)

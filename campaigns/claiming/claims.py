@@ -24,6 +24,7 @@ from campaigns.content import templates
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, move
 from campaigns.models import Campaign, Job
+from campaigns.suppression.recent import Asker
 from vendors import adapters
 from vendors.adapters.base import Adapter, Letter
 from vendors.outcomes import Refused
@@ -74,6 +75,7 @@ class LeasedJob:
     content: templates.Content
     adapter: Adapter
     connection_key: bytes  # what the adapter was made from: connections are shared where it is equal
+    asker: Asker
 
     @property
     def deadline(self) -> datetime | None:
@@ -133,7 +135,10 @@ def load(lease: Lease) -> LeasedJob:
     vendor, login = job.vendor, job.credential
     key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
     begin = job.next_message or job.first_message
-    return LeasedJob(lease, job.first_message, job.end, begin, vendor.pk, login.pk, campaign, content, adapter, key)
+    asker = Asker(job.sponsor_id, vendor.channel, job.suppressions)
+    return LeasedJob(
+        lease, job.first_message, job.end, begin, vendor.pk, login.pk, campaign, content, adapter, key, asker
+    )
 
 
 def start(lease: Lease) -> bool:
@@ -144,9 +149,10 @@ def start(lease: Lease) -> bool:
 
 
 # Nothing is claimed from a store that was taken over or has the tables of another version, nor by a sender that began
-# before the last adoption. The vendor's row is locked: a rebuild of the window under a new generation, or an edit of
-# the limits, waits for the claims before it and is seen by all after it. So is the job's row: once a stop has committed
-# nothing is claimed any more. The time is read after these locks, and no call is allowed once the campaign has closed.
+# before the last adoption. The vendor's row is locked: a rebuild of the window under a new generation, an edit of the
+# limits, or a new suppression, waits for the claims before it and is seen by all after it. So is the job's row: once a
+# stop has committed nothing is claimed any more. The time is read after these locks, and no call is allowed once the
+# campaign has closed.
 #
 # The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
 # or a late answer: nothing is claimed if one was learned during the wait for the lock, nor while answers of an earlier
@@ -155,7 +161,7 @@ CLAIMING = """
 WITH holder AS (
     SELECT learned FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
 ), gate AS (
-    SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
+    SELECT v.suppressions FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
         AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
         AND (SELECT learned FROM holder) = (SELECT learned FROM campaigns_job WHERE id = %(job)s)
@@ -163,7 +169,7 @@ WITH holder AS (
         AND EXISTS ({known} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v
 ), moment AS (
-    SELECT at FROM (SELECT clock_timestamp() AS at FROM gate) now
+    SELECT at, suppressions FROM (SELECT clock_timestamp() AS at, suppressions FROM gate) now
     WHERE at < coalesce(%(closes)s::timestamptz, 'infinity')
 ), picked AS (
     SELECT m.id, m.uuid, m.resend_no, m.recipient, m.params FROM campaigns_message m
@@ -180,7 +186,7 @@ WITH holder AS (
         {sum}, %(grant)s::text
     FROM picked HAVING {sum} > 0
 )
-SELECT (SELECT id FROM claim), moment.at, p.id, p.uuid || '-' || p.resend_no, p.recipient, p.params
+SELECT (SELECT id FROM claim), moment.at, moment.suppressions, p.id, p.uuid || '-' || p.resend_no, p.recipient, p.params
 FROM moment LEFT JOIN picked p ON true ORDER BY p.id
 """
 CLAIM = CLAIMING.format(
@@ -203,11 +209,15 @@ CLAIM_THESE = CLAIMING.format(
 
 
 class Claimed(NamedTuple):
-    """What a claim came to. claim: None if it was not allowed, or nothing waits. nothing_waits: from the cursor on."""
+    """What a claim came to. claim: None if it was not allowed, or nothing waits. nothing_waits: from the cursor on.
+
+    suppressions: the position of the last one that was stored before this claim.
+    """
 
     messages: list[ClaimedMessage]
     claim: OpenClaim | None = None
     nothing_waits: bool = False
+    suppressions: int = 0
 
 
 async def claim(connection: AsyncConnection[TupleRow], params: dict[str, Any], statement: str = "") -> Claimed:
@@ -220,7 +230,8 @@ async def claim(connection: AsyncConnection[TupleRow], params: dict[str, Any], s
     failpoints.here("after_claim")
     if not rows or rows[0][0] is None:
         return Claimed([], nothing_waits=bool(rows))
-    return Claimed([ClaimedMessage(*row[2:]) for row in rows], OpenClaim(rows[0][0], rows[0][1], len(rows)))
+    claim = OpenClaim(rows[0][0], rows[0][1], len(rows))
+    return Claimed([ClaimedMessage(*row[3:]) for row in rows], claim, suppressions=rows[0][2])
 
 
 async def claim_these(

@@ -31,7 +31,8 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.retry_after_until,
     (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
      FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
-    j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired, coalesce(j.next_message, j.first_message),
+    j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired - j.suppressed,
+    coalesce(j.next_message, j.first_message),
     (SELECT array[s.adoptions, ({guard.SAME})::int, ({guard.FITS})::int, (s.tables = '')::int]
      FROM campaigns_store s WHERE s.id = 1) AS store,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after

@@ -119,10 +119,14 @@ class Permits:
 
 
 class PermittedCalls(NamedTuple):
-    """Calls that may start. nothing_waits: there are none, because nothing waits from the cursor on."""
+    """Calls that may start. nothing_waits: there are none, because nothing waits from the cursor on.
+
+    suppressions: as in Claimed; who was suppressed since the import must not be called.
+    """
 
     calls: list[PermittedCall]
     nothing_waits: bool = False
+    suppressions: int = 0
 
 
 class Claimer(Protocol):
@@ -142,8 +146,9 @@ class ByCount:
         return Need(most, 1)
 
     async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
-        messages, claim, nothing_waits = await claims.claim(connection, params | {"most": grant.units})
+        messages, claim, nothing_waits, suppressions = await claims.claim(connection, params | {"most": grant.units})
         if claim is None:
             return PermittedCalls([], nothing_waits)
         permits = zip(messages, grant.places(), strict=False)
-        return PermittedCalls([PermittedCall(one, claim, (permit,), latest) for one, permit in permits])
+        calls = [PermittedCall(one, claim, (permit,), latest) for one, permit in permits]
+        return PermittedCalls(calls, suppressions=suppressions)

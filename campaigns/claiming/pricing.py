@@ -41,7 +41,8 @@ class ByCost:
     async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
         fitting = {priced.message.id: priced for priced in _prefix(self._next, grant.units)}
         units = [priced.units for priced in fitting.values()]
-        messages, claim, nothing_waits = await claims.claim_these(connection, params, list(fitting), units)
+        claimed = await claims.claim_these(connection, params, list(fitting), units)
+        messages, claim, nothing_waits, suppressions = claimed
         if claim is None:
             self._ahead.clear()  # an end of one of them may have been learned otherwise: they are read anew
             return PermittedCalls([], nothing_waits and not fitting)
@@ -50,7 +51,7 @@ class ByCost:
         for message in messages:
             _, letter, cost = fitting[message.id]
             calls.append(PermittedCall(message, claim, tuple(next(permits) for _ in range(cost)), latest, letter))
-        return PermittedCalls(calls)
+        return PermittedCalls(calls, suppressions=suppressions)
 
     async def _look_ahead(self, connection: Any, cursor: int, most: int) -> None:
         if cursor < self._cursor:  # the stream begins again from the start

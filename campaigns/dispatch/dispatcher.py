@@ -77,7 +77,7 @@ def _dispatch(jobs: "QuerySet[Job]", vendor: Vendor, now: datetime, run: Dispatc
         sets = {"dispatched_at": now, "started_at": None} | ({"run": run} if run else {})
         leaves = move(mine.filter(leaf(vendor.small_audience_threshold)), "dispatch", **sets)
         failpoints.here("mid_dispatch")
-        parents = move(mine, "queue", remaining=F("size"), **sets)
+        parents = move(mine, "queue", remaining=F("size"), remaining_suppressed=F("suppressed"), **sets)
         if run:
             DispatchRun.objects.filter(pk=run.pk).update(dispatched=F("dispatched") + leaves + parents)
     failpoints.here("after_dispatch")

@@ -4,7 +4,7 @@ campaigns.ground_truth writes what settles a doubt.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,7 @@ from psycopg import AsyncConnection
 from campaigns.failover import guard
 from campaigns.lifecycle import holding
 from campaigns.models import Campaign
+from campaigns.suppression import lists
 from vendors.limits.values import Scope
 
 
@@ -22,7 +23,8 @@ class Doubt:
     """A message in doubt that this process settles.
 
     age: seconds since its first call was allowed; disproved: a look-up has proved that the vendor does not have that
-    call; repeatable: its job was not stopped and its deadline has not passed.
+    call; repeatable: its job was not stopped and its deadline has not passed. digest: finds its recipient among the
+    suppressed, None: nobody is; suppressed: why nobody may write to it.
     """
 
     id: int
@@ -35,12 +37,16 @@ class Doubt:
     age: float
     disproved: bool
     repeatable: bool
+    sponsor_id: int
+    digest: int | None = None
+    suppressed: str | None = None
 
     @property
     def reference(self) -> str:
         return f"{self.uuid}-{self.resend_no}"
 
 
+HOLDS = lists.HOLDS.format(sponsor="%(sponsor)s")
 # The jobs that contain a message: its leaf, and its parent.
 AROUND = "j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size"
 DUE = f"""
@@ -54,14 +60,21 @@ FROM due JOIN campaigns_message USING (id) JOIN campaigns_campaign c ON c.id = c
 RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sent_at,
     extract(epoch FROM clock_timestamp() - m.sent_at)::float8, m.disproved IS NOT DISTINCT FROM m.sent_at,
     coalesce(c.deadline > clock_timestamp(), true)
-        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE {AROUND} AND j.stopped_at IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE {AROUND} AND j.stopped_at IS NOT NULL), c.sponsor_id
 """
+REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(digest)s AND {HOLDS}"
 
 
 async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
     """Takes doubts that are due; no other process gets them for `lease` seconds."""
     cursor = await connection.execute(DUE, {"credential": credential_id, "most": most, "lease": lease})
     return [Doubt(*row) for row in await cursor.fetchall()]
+
+
+async def compared(connection: AsyncConnection[Any], doubt: Doubt, digest: int) -> Doubt:
+    """The doubt with what is known of its recipient among the suppressed."""
+    [(reason,)] = await (await connection.execute(REASON, {"digest": digest, "sponsor": doubt.sponsor_id})).fetchall()
+    return replace(doubt, digest=digest, suppressed=reason)
 
 
 async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -> None:
@@ -88,7 +101,8 @@ async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Camp
 # A call for a doubt is checked and counted like any other: generation, limits, and the ledger before it starts.
 CALL = """
 WITH {jobs}gate AS (
-    SELECT v.id FROM vendors_vendor v JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
+    SELECT v.suppressions FROM vendors_vendor v
+        JOIN vendors_credential c ON c.vendor_id = v.id AND c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s
         AND NOT v.paused AND NOT c.paused
         AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp()) AND EXISTS ({known})
@@ -112,18 +126,22 @@ LOOK_UP = CALL.format(
 # the first call; the proof holds for the call that was asked about, so of two processes with a proof one repeats. Each
 # repeat changes sent_at, be it by a microsecond: a late refusal of the first call says nothing of the repeat. For a
 # stopped job nothing is called, not even a repeat (promise P5), nor after the deadline or outside the sending hours.
-# The jobs around the message are locked.
+# The jobs around the message are locked. Nobody who is suppressed is called; who was suppressed while the statement
+# waited for the vendor's row is not seen yet, so nothing is called then.
 REPEAT = CALL.format(
     known=guard.KNOWN,
     jobs=f"""jobs AS (
     SELECT j.* FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
 ), """,
-    ours="""UPDATE campaigns_message m SET
+    ours=f"""UPDATE campaigns_message m SET
         sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at - interval '1 microsecond' END
     WHERE clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
-        AND (SELECT count(stopped_at) FROM jobs) = 0""",
+        AND (SELECT count(stopped_at) FROM jobs) = 0
+        AND (SELECT suppressions FROM gate) = (SELECT suppressions FROM vendors_vendor WHERE id = %(vendor)s)
+        AND NOT EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = %(digest)s::bigint AND {HOLDS})
+        AND (%(digest)s::bigint IS NOT NULL OR NOT EXISTS (SELECT FROM campaigns_suppressionkey))""",
     returning="RETURNING m.id",
     counted=""", counted AS (
     UPDATE campaigns_job j SET units = j.units + %(units)s FROM jobs, ours WHERE j.id = jobs.id
@@ -174,7 +192,7 @@ async def _call(
     params = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
         "limits_version": scope.limits_version, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no,
-        "sent_at": doubt.sent_at,
+        "sent_at": doubt.sent_at, "sponsor": doubt.sponsor_id, "digest": doubt.digest,
         **more,
     }  # fmt: skip
     row = await (await holding(connection, statement, params, messages=held)).fetchone()

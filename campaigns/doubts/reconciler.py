@@ -21,6 +21,7 @@ from campaigns.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
 from campaigns.doubts.queries import Doubt
 from campaigns.ground_truth import GIVE_UP
 from campaigns.models import Campaign, Message
+from campaigns.suppression.digests import digest, key
 from vendors import adapters, redis_clients
 from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle
@@ -62,13 +63,13 @@ def reconcile() -> int:
 def _one(login: Credential) -> int:
     """Reconciles one credential; an error does not affect the others."""
     try:
-        return uvloop.run(_credential(login))
+        return uvloop.run(_credential(login, key()))
     except Exception:
         log.exception("doubts of credential %s cannot be settled", login)
         return 0
 
 
-async def _credential(login: Credential) -> int:
+async def _credential(login: Credential, secret: bytes | None) -> int:
     vendor: Any = login.vendor
     rows = await connect()
     redis = redis_clients.connect_async(settings.REDIS_URL)
@@ -77,7 +78,7 @@ async def _credential(login: Credential) -> int:
     contents = SharedRows(1)  # opened for the first letter with a file
     try:
         await adapter.open()
-        return await _run(Case(adapter, calls, rows, AttachmentCache(contents)), login)
+        return await _run(Case(adapter, calls, rows, AttachmentCache(contents)), login, vendor.channel, secret)
     finally:
         await adapter.close()
         await contents.close(float("inf"))
@@ -85,9 +86,11 @@ async def _credential(login: Credential) -> int:
         await rows.close()
 
 
-async def _run(case: Case, login: Credential) -> int:
-    """Settles doubts until the credential may not be used any more; the others stay due."""
+async def _run(case: Case, login: Credential, channel: str, secret: bytes | None) -> int:
+    """Settles doubts until the credential may not be used any more; the others stay due. secret: of the digests."""
     doubts = await queries.due(case.rows, login.pk, MOST, LEASE + case.known_after)
+    if secret:
+        doubts = [await queries.compared(case.rows, one, digest(secret, channel, one.recipient)) for one in doubts]
     failpoints.here("after_due")
     for number, doubt in enumerate(doubts):
         try:
@@ -108,14 +111,34 @@ async def _settle(case: Case, doubt: Doubt) -> None:
     over = case.known_after - doubt.age  # until then the first call may still be running
     if over > 0:
         await queries.later(case.rows, doubt, over + 1, None)
+    elif doubt.suppressed:
+        await _settle_suppressed(case, doubt)
     elif can.dedupe and _young(can.dedupe_ttl) > doubt.age and (doubt.repeatable or can.lookup == "none"):
         await _repeat(case, doubt, young=_young(can.dedupe_ttl))
     elif can.lookup == "strong" and doubt.disproved:
-        await _repeat(case, doubt, young=None)
+        await _call_again(case, doubt)
     elif can.lookup != "none":
         await _look_up(case, doubt)
     else:
         await queries.later(case.rows, doubt, None, None)
+
+
+async def _call_again(case: Case, doubt: Doubt) -> None:
+    """The vendor does not have it: it is called again, unless nobody may write to its recipient any more."""
+    if doubt.suppressed:
+        await ground_truth.suppress(case.rows, doubt.id, doubt.suppressed)
+    else:
+        await _repeat(case, doubt, young=None)
+
+
+async def _settle_suppressed(case: Case, doubt: Doubt) -> None:
+    """Nobody may write to its recipient: it is looked up, never repeated."""
+    if doubt.disproved:
+        await _call_again(case, doubt)
+    elif case.adapter.capabilities.lookup == "none":
+        await queries.later(case.rows, doubt, None, None)
+    else:
+        await _look_up(case, doubt)
 
 
 def _young(ttl: float | None) -> float:
@@ -134,7 +157,7 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
             await ground_truth.accept(case.rows, [(doubt.id, vendor_id)])
         case None if case.adapter.capabilities.lookup == "strong":
             await queries.disprove(case.rows, doubt)
-            await _repeat(case, doubt, young=None)  # the vendor does not have it: the call may be made again
+            await _call_again(case, doubt)
         case None:
             await _later(case, doubt, "look-up: not found, which proves nothing")
         case _:

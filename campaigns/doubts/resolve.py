@@ -220,7 +220,7 @@ def _count(jobs: dict[int, int], decision: str) -> Resolved:
     complete: list[int] = []
     held: list[int] = []
     for job in Job.objects.filter(pk__in=numbers).order_by("pk"):
-        open_messages = job.size - job.accepted - job.refused - job.expired - job.in_doubt
+        open_messages = job.size - job.accepted - job.refused - job.expired - job.suppressed - job.in_doubt
         (complete if open_messages == numbers[job.pk] else held).append(job.pk)
     decisions.reopen_leaves(Job.objects.filter(pk__in=complete))
     return Resolved(len(jobs), tuple(complete), tuple(held))

@@ -31,9 +31,11 @@ WITH picked AS ({picked}), doubted AS (
     RETURNING m.id, m.campaign_id, picked.error
 ), counted AS (
     UPDATE campaigns_job j SET in_doubt = j.in_doubt + s.doubts, refused = greatest(0, j.refused - s.refused),
-        expired = greatest(0, j.expired - s.expired), learned = j.learned + 1
+        expired = greatest(0, j.expired - s.expired), suppressed = greatest(0, j.suppressed - s.suppressed),
+        learned = j.learned + 1
     FROM (
-        SELECT k.id, count(*) AS doubts, count(*) FILTER (WHERE d.error <> 'expired') AS refused,
+        SELECT k.id, count(*) AS doubts, count(*) FILTER (WHERE d.error = 'suppressed') AS suppressed,
+            count(*) FILTER (WHERE d.error <> ALL(ARRAY['expired', 'suppressed'])) AS refused,
             count(*) FILTER (WHERE d.error = 'expired') AS expired
         FROM doubted d JOIN campaigns_job k ON k.campaign_id = d.campaign_id AND d.id >= k.first_message
             AND d.id < k.first_message + k.size

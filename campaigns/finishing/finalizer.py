@@ -22,11 +22,12 @@ ENDED = (
     "SELECT first_message, first_message + size FROM campaigns_job WHERE id = %(job)s AND status IN ('SENT', 'STOPPED')"
 )
 OPEN = f"SELECT EXISTS (SELECT FROM campaigns_job j, LATERAL (SELECT FROM {IN_FLIGHT}) open WHERE j.id = %(job)s)"
-COUNTERS = ("accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
+COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
 COUNT = """
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
-    count(*) FILTER (WHERE error_code IS NOT NULL AND error_code <> 'expired'),
+    count(*) FILTER (WHERE error_code <> ALL(ARRAY['expired', 'suppressed'])),
     count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired'),
+    count(*) FILTER (WHERE error_code = 'suppressed'),
     count(*) FILTER (WHERE report = 'delivered'), count(*) FILTER (WHERE report = 'bounced'),
     count(*) FILTER (WHERE dequeued_at IS NULL)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s

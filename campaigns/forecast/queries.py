@@ -11,8 +11,8 @@ FEW = 20  # streams
 SEEN = f"""
 SELECT j.*, c.at, c.closes,
     (coalesce(j.not_before <= %(now)s, true) AND NOT c.put_off) OR j.status = ANY(%(running)s) AS queued,
-    greatest(0, CASE WHEN j.status = ANY(%(parents)s) THEN j.remaining
-        ELSE j.size - j.accepted - j.refused - j.expired - j.in_doubt END
+    greatest(0, CASE WHEN j.status = ANY(%(parents)s) THEN j.remaining - j.remaining_suppressed
+        ELSE j.size - j.accepted - j.refused - j.expired - j.suppressed - j.in_doubt END
         - CASE WHEN j.status <> 'SENDING' OR NOT (SELECT count(*) <= %(few)s FROM (
             SELECT FROM campaigns_job WHERE status = 'SENDING' LIMIT %(few)s + 1) running) THEN 0 ELSE (
             SELECT count(*) FROM {IN_FLIGHT}

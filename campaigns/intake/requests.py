@@ -27,6 +27,8 @@ from psycopg.pq import TransactionStatus
 from campaigns.intake.files import CampaignFiles, keep
 from campaigns.lifecycle import Status
 from campaigns.models.jobs import new_uuids
+from campaigns.suppression.digests import digest, key
+from campaigns.suppression.lists import HOLDS
 
 
 class ConnectionPool:
@@ -88,6 +90,7 @@ class Request:
     fingerprint: bytes
     answer: str
     vendor_id: int
+    channel: str
     credential_id: int
     small: bool
     name: str
@@ -119,13 +122,20 @@ class Stored:
     busy: bool = False
 
 
+OF_SPONSOR = HOLDS.format(sponsor="a.sponsor")
+OF_SPONSOR = HOLDS.format(sponsor="a.sponsor")
 # All rows are one JSON parameter: one for each column would cost the client more than the statement costs the server.
-STORE = """
+STORE = f"""
 WITH asked AS (
     SELECT * FROM json_to_recordset(%s::json) AS a (n int, session uuid, sponsor bigint, test bool, prefix text,
         idempotency_key text, fingerprint text, answer text, vendor bigint, credential bigint, status text, name text,
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
         deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb)
+), suppressed AS (
+    SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
+    JOIN asked a USING (n) CROSS JOIN LATERAL (
+        SELECT min(s.reason) AS reason FROM campaigns_suppression s WHERE s.digest = d.digest AND {OF_SPONSOR}) s
+    WHERE s.reason IS NOT NULL
 ), numbered AS (
     SELECT *, nextval('campaigns_campaign_id_seq') AS campaign, nextval('campaigns_job_id_seq') AS job,
         pg_try_advisory_xact_lock(hashtextextended(sponsor || ' ' || test || ' ' || idempotency_key, 0)) AS free
@@ -151,16 +161,20 @@ WITH asked AS (
 ), jobs AS (
     INSERT INTO campaigns_job (id, campaign_id, sponsor_id, vendor_id, credential_id, status, first_message, size,
         remaining, fence, revision, not_before, waits_for, stopped_by, accepted, refused, in_doubt, expired,
-        created_at, dispatched_at)
+        suppressed, remaining_suppressed, suppressions, created_at, dispatched_at)
     SELECT job, campaign, sponsor, vendor, credential, status, first, size,
         CASE WHEN status = 'P_QUEUED' THEN size ELSE 0 END, 0, 0, send_at, '', '', 0, 0, 0, 0,
+        s.count, CASE WHEN status = 'P_QUEUED' THEN s.count ELSE 0 END,
+        CASE WHEN %s THEN (SELECT coalesce(max(position), 0) FROM campaigns_suppression) ELSE 0 END,
         clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END
-    FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
+    FROM numbered JOIN kept ON kept.job_id = job
+        CROSS JOIN LATERAL (SELECT count(*) FROM suppressed WHERE suppressed.n = numbered.n) s ORDER BY n
 ), messages AS (
-    INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params)
-    SELECT m.id, m.uuid, campaign, m.recipient, m.params
+    INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params, dequeued_at, error_code, error_sub_type)
+    SELECT m.id, m.uuid, campaign, m.recipient, m.params, CASE WHEN s.id IS NOT NULL THEN clock_timestamp() END,
+        CASE WHEN s.id IS NOT NULL THEN 'suppressed' END, s.reason
     FROM json_to_recordset(%s::json) AS m (n int, id bigint, uuid uuid, recipient text, params jsonb)
-    JOIN numbered USING (n) JOIN kept ON kept.job_id = job ORDER BY m.id
+    JOIN numbered USING (n) JOIN kept ON kept.job_id = job LEFT JOIN suppressed s ON s.id = m.id ORDER BY m.id
 )
 SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job ORDER BY n
 """
@@ -172,7 +186,8 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     Contents of files are stored before, each once; without a request they are deleted a day later.
     If the connection is dead it tries a new one, once: what the lost one may have stored is found by its key.
     """
-    parameters = [_requests(requests), _messages(requests)]
+    secret = key()
+    parameters = [_requests(requests), _digests(requests, secret), secret is not None, _messages(requests)]
     contents = [file.read() for request in requests if request.files for file in request.files.all()]
     try:
         rows = _execute(parameters, contents)
@@ -184,7 +199,7 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     return [Stored(job_id, busy) for job_id, busy in rows]
 
 
-def _execute(parameters: list[str], contents: list[bytes]) -> list[Any]:
+def _execute(parameters: list[Any], contents: list[bytes]) -> list[Any]:
     # Parsed and planned once a connection. Django's own cursors put values into the text, so they prepare nothing.
     with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
         pooled.prepare_threshold = 0
@@ -238,6 +253,18 @@ def _files(files: CampaignFiles) -> list[dict[str, Any]]:
         }
         for file in files.all()
     ]
+
+
+def _digests(requests: Sequence[Request], secret: bytes | None) -> str:
+    """By which suppressions are found; nothing while there are none."""
+    if secret is None:
+        return "[]"
+    rows = [
+        {"n": number, "id": id, "digest": digest(secret, request.channel, recipient)}
+        for number, request in enumerate(requests)
+        for id, (recipient, _) in enumerate(request.recipients, request.first_message)
+    ]
+    return orjson.dumps(rows).decode()
 
 
 def _messages(requests: Sequence[Request]) -> str:

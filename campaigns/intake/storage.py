@@ -20,6 +20,7 @@ from campaigns.intake.files import store as store_files
 from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.jobs import new_uuids
+from campaigns.suppression.comparing import end_suppressed
 from vendors.models import Credential, known_zone
 
 FARTHEST = timedelta(days=3653)  # ten years
@@ -124,6 +125,7 @@ def accept(
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
 
+    Messages to suppressed recipients are stored with that end, and the job counts them (`suppressed`).
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
     Recipients, templates, headers and files must have been checked (checking.check, templates.compile,
     content.parts). Raises BadInput for impossible times, texts or sizes; then, and after any other error, nothing is
@@ -158,7 +160,7 @@ def accept(
         _copy(campaign, recipients, progress)
         if files:
             store_files(campaign.pk, files)
-        return Job.objects.create(
+        job = Job.objects.create(
             campaign=campaign,
             sponsor=sponsor,
             vendor_id=credential.vendor_id,
@@ -168,6 +170,8 @@ def accept(
             first_message=first,
             size=size,
         )
+        end_suppressed(job)
+        return job
 
 
 def allocate(size: int) -> int:

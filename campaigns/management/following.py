@@ -70,6 +70,7 @@ def ending(sums: Progress) -> str:
         "accepted": sums.accepted,
         "refused": sums.refused,
         "expired": sums.expired,
+        "suppressed": sums.suppressed,
         "in doubt": sums.in_doubt,
         "not sent": sums.open,
     }
@@ -78,15 +79,17 @@ def ending(sums: Progress) -> str:
 
 def facts(sums: Progress) -> dict[str, int]:
     """The same for --json."""
-    names = ("size", "accepted", "refused", "expired", "in_doubt", "waiting", "units")
+    names = ("size", "accepted", "refused", "expired", "suppressed", "in_doubt", "waiting", "units")
     return {name: getattr(sums, name) for name in names}
 
 
 def code(sums: Progress) -> int:
-    """The exit code. 0: all accepted; IN_DOUBT: some need attention; FAILED: some failed, expired or were not sent."""
+    """The exit code. 0: all are accepted that are not suppressed; IN_DOUBT: some need attention; FAILED: some failed,
+    expired or were not sent.
+    """
     if sums.in_doubt:
         return IN_DOUBT
-    return FAILED if sums.accepted < sums.size else 0
+    return FAILED if sums.accepted < sums.size - sums.suppressed else 0
 
 
 def _sums(ids: list[int]) -> Progress:

@@ -2,7 +2,7 @@
 
 campaigns: sponsors, campaigns, whose rows a user may see. files: what letters carry. jobs: messages, the jobs that send
 them, their calls and answers. api_clients: sessions, which the HTTP API gives for a send request, and webhooks.
-operations: nights, decisions about doubts, the store, the last audit.
+operations: nights, decisions about doubts, the store, the last audit. suppressions: whom nobody writes to again.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
@@ -10,6 +10,7 @@ from campaigns.models.campaigns import Campaign, Sponsor
 from campaigns.models.files import CampaignFile, StoredFile
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
 from campaigns.models.operations import Audited, DispatchRun, Resolution, Store
+from campaigns.models.suppressions import Suppression, SuppressionKey
 
 __all__ = [
     "HOLDING",
@@ -27,6 +28,8 @@ __all__ = [
     "Sponsor",
     "Store",
     "StoredFile",
+    "Suppression",
+    "SuppressionKey",
     "Webhook",
     "WebhookCall",
 ]

@@ -19,6 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from campaigns.lifecycle import PARENTS, RUNNING, Status
+from campaigns.merging import OWN_ENDS
 from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 from vendors.models import Credential, Mailcaster, Vendor
 
@@ -61,7 +62,7 @@ AN_END = Q(message_id__isnull=False) | Q(error_code__isnull=False) | Q(in_doubt_
 ENDED = Q(dequeued_at=None, sent_at=None, error_code=None) | Q(dequeued_at__isnull=False) & AN_END
 ANSWERED = Q(delivered_at=None) | (Q(sent_at__isnull=False) & (Q(message_id=None) ^ Q(error_code=None)))
 ACCEPTED = Q(message_id=None) | Q(delivered_at__isnull=False, in_doubt_at=None)
-REFUSED = Q(error_code=None) | Q(delivered_at__isnull=False) | Q(error_code="expired", sent_at=None)
+REFUSED = Q(error_code=None) | Q(delivered_at__isnull=False) | Q(error_code__in=OWN_ENDS, sent_at=None)
 IN_DOUBT = Q(in_doubt_at=None) | Q(sent_at__isnull=False, delivered_at=None, error_code=None)
 
 
@@ -82,9 +83,9 @@ class Message(models.Model):
     set (document 001; docs/states.md), none of them while it waits or is in a call (`Claim`). dequeued_at: it has an
     end; sent_at: its call was allowed to start; delivered_at: the vendor answered: with message_id it accepted, with
     error_code it refused; in_doubt_at: the answer is lost, and error_sub_type says what was seen; error_code 'expired':
-    the deadline passed before a call. put_off_at: when the vendor first put this message off; call_after: no call
-    before then. report: the last delivery report; report_at: when that happened by the vendor's clock; report_no: of
-    which sending; report_note: its text.
+    the deadline passed before a call; 'suppressed': nobody may write to the recipient, error_sub_type says why.
+    put_off_at: when the vendor first put this message off; call_after: no call before then. report: the last delivery
+    report; report_at: when that happened by the vendor's clock; report_no: of which sending; report_note: its text.
     """
 
     SPONSOR = "campaign__sponsor"
@@ -236,6 +237,13 @@ class Job(models.Model):
     refused = models.PositiveIntegerField(default=0, editable=False)
     in_doubt = models.PositiveIntegerField(default=0, editable=False)
     expired = models.PositiveIntegerField(default=0, editable=False)
+    suppressed = models.PositiveIntegerField(default=0, db_default=0, editable=False)
+    remaining_suppressed = models.PositiveIntegerField(
+        default=0, db_default=0, editable=False, help_text="Of a parent: how many of those not yet cut are suppressed"
+    )
+    suppressions = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text="Up to this position its import has asked suppressions."
+    )
     delivered = models.PositiveIntegerField(default=0, db_default=0, editable=False, help_text="Of those accepted")
     bounced = models.PositiveIntegerField(default=0, db_default=0, editable=False, help_text="Of those accepted")
     units = models.PositiveBigIntegerField(

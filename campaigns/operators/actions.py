@@ -10,7 +10,7 @@ A mailcaster cuts under the lock of the parent's row, so no child is cut after a
 from collections.abc import Iterable
 
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from campaigns import decisions
@@ -19,6 +19,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.doubts import resolve
 from campaigns.lifecycle import MOVES, Status, move
 from campaigns.models import Job, Message, Resolution
+from campaigns.suppression.comparing import free_lifted
 from campaigns.tasks import reconcile_soon
 from vendors import history
 from vendors.history import Actor
@@ -81,8 +82,10 @@ def retry(
 ) -> list[JobDecision]:
     """Sends again what was refused or never called (document 001; to resume is the same).
 
-    Never what is accepted or in doubt; what expired only if `expired`. BUSY until the job is logged. A refused message
-    gets a new reference, because a vendor that deduplicates would only repeat its refusal. revision: as in `stop`.
+    Never what is accepted or in doubt, nor to whom the vendor refused as unknown or because of a STOP, nor to whom is
+    suppressed, until a person lifts that; what expired only if `expired`. BUSY until the job is logged. A refused
+    message gets a new reference, because a vendor that deduplicates would only repeat its refusal. revision: as in
+    `stop`.
     """
     return [_retry(job_id, revision, expired, by, reason) for job_id in dict.fromkeys(job_ids)]
 
@@ -97,6 +100,7 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
         return JobDecision(job_id, Verdict.BUSY, why)
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
+    free_lifted(leaves)
     freed = _free([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
     rest = job.remaining if job.is_parent else 0
@@ -104,7 +108,7 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(leaves)}")
     if job.is_parent:
         decisions.retry_parent(job_id)
-    decisions.reopen_leaves(Job.objects.filter(pk__in=ready), refused=0, expired=0 if expired else F("expired"))
+    decisions.reopen_leaves(Job.objects.filter(pk__in=ready))
     messages = sum(freed.values()) + rest
     message = f"job {job_id} sends {decisions.count(messages, 'message')}"
     answer = _recorded(JobDecision(job_id, Verdict.DONE, message, messages, ready), by, reason)
@@ -112,6 +116,12 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     return answer
 
 
+# What a vendor says of a recipient that does not exist or wants nothing, as its code or its sub type.
+WHO = "(recipient|user|address|number|mailbox|subscriber)"
+NEVER = (
+    rf"^(stop|21610|opt(ed)?[-_ ]?out|unsubscribed?|(unknown|invalid|no[-_ ]such)[-_ ]{WHO}"
+    rf"|{WHO}[-_ ](unknown|not[-_ ]found)|5\.1\.([1236]|10)|5\.2\.1)$"
+)
 # What is sent again: refused messages, under a new reference, and those never called; not accepted ones or doubts.
 FREE = """
 WITH freed AS (
@@ -122,7 +132,8 @@ WITH freed AS (
     WHERE j.id = ANY(%(jobs)s) AND m.id >= j.first_message AND m.id < j.first_message + j.size
         AND m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.dequeued_at IS NOT NULL
         AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)
-        AND (m.error_code IS DISTINCT FROM 'expired' OR %(expired)s)
+        AND (m.error_code IS DISTINCT FROM 'expired' OR %(expired)s) AND m.error_code IS DISTINCT FROM 'suppressed'
+        AND NOT coalesce(m.error_code ~* %(never)s OR m.error_sub_type ~* %(never)s, false)
     RETURNING j.id
 )
 SELECT j.id, (SELECT count(*) FROM freed WHERE freed.id = j.id) + (
@@ -131,17 +142,29 @@ SELECT j.id, (SELECT count(*) FROM freed WHERE freed.id = j.id) + (
 )
 FROM campaigns_job j WHERE j.id = ANY(%(jobs)s) ORDER BY j.id
 """
+RECOUNT = """
+UPDATE campaigns_job j SET refused = s.refused, expired = s.expired, suppressed = s.suppressed FROM (
+    SELECT o.id, count(*) FILTER (WHERE m.error_code <> ALL(ARRAY['expired', 'suppressed'])) AS refused,
+        count(*) FILTER (WHERE m.error_code = 'expired') AS expired,
+        count(*) FILTER (WHERE m.error_code = 'suppressed') AS suppressed
+    FROM campaigns_job o JOIN campaigns_message m ON m.id >= o.first_message AND m.id < o.first_message + o.size
+    WHERE o.id = ANY(%(jobs)s) GROUP BY o.id
+) s WHERE j.id = s.id
+"""
 
 
 def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
     """Makes the messages that may be sent again wait; returns how many wait then, by job."""
     with connection.cursor() as cursor:
-        cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired})
-        return dict(cursor.fetchall())
+        cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired, "never": NEVER})
+        freed = dict(cursor.fetchall())
+        cursor.execute(RECOUNT, {"jobs": [leaf_id for leaf_id, count in freed.items() if count]})
+        return freed
 
 
 def _sums(leaves: list[Job]) -> str:
-    counts = ((sum(getattr(leaf, name) for leaf in leaves), name) for name in ("accepted", "in_doubt", "expired"))
+    names = ("accepted", "in_doubt", "expired", "suppressed")
+    counts = ((sum(getattr(leaf, name) for leaf in leaves), name) for name in names)
     return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in counts if count) or "nothing was in it"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from campaigns import labels, progress
-from campaigns.models import Job, Message, ReportKind, Session
+from campaigns.models import Job, Message, ReportKind, Session, Suppression
 from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
 
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 # Why a message failed, where the code is ours and not the vendor's.
 REASONS = {"expired": "it was not sent before its expiry", "template": "its template could not be filled"}
+COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
+WHY_SUPPRESSED = dict(Suppression.Reason.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
 
 def changed(look: SessionView) -> bool:
     """Whether the job has moved, has ended or counts otherwise since; a long poll asks this."""
-    names = ("status", "finished_at", "accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
+    names = ("status", "finished_at", *COUNTERS)
     now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
     return now != tuple(getattr(look.job, name) for name in names)
 
@@ -91,8 +93,7 @@ def message(message_id: int, sponsor_id: int, test: bool) -> dict[str, Any] | No
 
 def tag(job: Job) -> list[Any]:
     """The counters that a result is made from; if they differ later, the result is stale."""
-    counts = (job.accepted, job.refused, job.in_doubt, job.expired, job.delivered, job.bounced)
-    return [_iso(job.finished_at), *counts]
+    return [_iso(job.finished_at), *(getattr(job, name) for name in COUNTERS)]
 
 
 def _stored(look: SessionView) -> list[dict[str, Any]] | None:
@@ -135,6 +136,9 @@ def _reported(message: Message) -> dict[str, str | None] | None:
 
 
 def _reason(row: Message) -> dict[str, str | None] | None:
+    if row.error_code == "suppressed":
+        why = WHY_SUPPRESSED.get(row.error_sub_type or "", "By hand")
+        return {"code": "suppressed", "text": f"nobody may write to this recipient: {why}"}
     if row.error_code is not None:
         return {"code": row.error_code, "text": REASONS.get(row.error_code, row.error_sub_type)}
     return {"code": "in_doubt", "text": row.error_sub_type} if row.in_doubt_at else None

@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -22,6 +22,7 @@ from campaigns import failpoints
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.claims import LeasedJob, PermittedCall, letters_in_turn
 from campaigns.sending.recording import CallResult
+from campaigns.suppression.recent import SuppressedRecipient
 from vendors.adapters.base import Letter
 from vendors.adapters.transport import Deadlines
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -146,9 +147,12 @@ class CallPool:
         patience = min(PATIENCE_MOST, PATIENCE * self._took)
         return patience if patience > PATIENCE_LEAST else 0.0
 
-    def submit(self, calls: list[PermittedCall]) -> None:
+    def submit(self, calls: list[PermittedCall], suppressed: Mapping[int, str]) -> None:
+        """suppressed: reasons by index, of those that must not be called."""
         self.in_flight += len(calls)
-        self._waiting.extend(calls)
+        for number, reason in suppressed.items():
+            self._finish(calls[number], SuppressedRecipient(reason), called=False)
+        self._waiting.extend(call for number, call in enumerate(calls) if number not in suppressed)
         if self._group is not None:
             self._call_those_that_wait(self._group)
 
@@ -224,10 +228,10 @@ class CallPool:
             log.exception("the adapter failed in a call")
             return [InDoubt(f"{type(error).__name__} in the adapter")] * len(letters)
 
-    def _finish(self, call: PermittedCall, outcome: Outcome, *, called: bool) -> None:
+    def _finish(self, call: PermittedCall, outcome: Outcome | SuppressedRecipient, *, called: bool) -> None:
         self._permits.extend(call.permits)
         self._answers.append(CallResult(call, outcome))
-        if called:
+        if called and not isinstance(outcome, SuppressedRecipient):
             self._count(outcome, call.message.recipient)
         if isinstance(outcome, NotSent):
             self._not_sent(outcome, called=called)

@@ -18,12 +18,14 @@ from psycopg import AsyncConnection, InterfaceError, InternalError, OperationalE
 from psycopg import Error as RowsError
 from psycopg.rows import TupleRow
 
-from campaigns import failpoints, merging
+from campaigns import failpoints
 from campaigns.claiming.claims import NEW_PASS, UNCALLED, Lease, PermittedCall
 from campaigns.connections import SharedRows
 from campaigns.failover import guard
 from campaigns.lifecycle import hold, holding, merge, move
+from campaigns.merging import OWN_ENDS
 from campaigns.models import Job
+from campaigns.suppression.recent import SuppressedRecipient
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
 
 log = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ class CallResult(NamedTuple):
     """What the call of a claimed message came to."""
 
     call: PermittedCall
-    outcome: Outcome
+    outcome: Outcome | SuppressedRecipient
 
 
 class JobResults(NamedTuple):
@@ -54,12 +56,9 @@ INSERT INTO campaigns_answerbatch
 SELECT * FROM json_to_recordset(%(batches)s::json) AS a(job bigint, fence int, claim bigint, called_at timestamptz,
     last boolean, messages bigint[], kinds text, codes text[], notes text[], waits float8[], units int[])
 """
-KINDS = {
-    Accepted: merging.ACCEPTED,
-    Refused: merging.REFUSED,
-    NotSent: merging.NOT_SENT,
-    InDoubt: merging.IN_DOUBT,
-}
+KINDS: dict[type, str] = dict(
+    zip((Accepted, Refused, NotSent, InDoubt, SuppressedRecipient), ("a", "r", "n", "d", "s"), strict=True)
+)
 
 
 async def append(connection: AsyncConnection[TupleRow], answers: Iterable[JobResults]) -> None:
@@ -97,14 +96,14 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
         }
 
 
-def _columns(outcome: Outcome) -> tuple[str | None, str | None, float | None]:
+def _columns(outcome: Outcome | SuppressedRecipient) -> tuple[str | None, str | None, float | None]:
     """(code, note, seconds for which the vendor puts off this message) of an outcome."""
     match outcome:
         case Accepted(vendor_id):
             return _stored(vendor_id), None, None
         case Refused(code, sub_type):
-            return _stored(code), _stored(sub_type) or None, None
-        case InDoubt(reason):
+            return _stored(f"vendor: {code}" if code in OWN_ENDS else code), _stored(sub_type) or None, None
+        case InDoubt(reason) | SuppressedRecipient(reason):
             return None, _stored(reason), None
         case NotSent(puts_off=True, retry_after=wait):
             return None, None, min(wait or 0.0, RETRY_MAX)

@@ -68,7 +68,7 @@ class Stream:
         stopping: Callable[[], bool],
     ) -> None:
         self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
-        self._refusals = recorder.refusals
+        self._refusals, self._suppressions = recorder.refusals, connections.suppressions
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
         self._claimer: limits.Claimer = ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
@@ -296,8 +296,9 @@ class Stream:
         claimed = PermittedCalls([])
         if self._recorder.refusals == self._refusals:
             claimed = await self._claimer.claim(self._claims, params, grant, latest)
-        calls, nothing_waits = claimed
-        self._pool.submit(calls)
+        calls, nothing_waits, newest = claimed
+        recipients = (call.message.recipient for call in calls)
+        self._pool.submit(calls, await self._suppressions.find(self._claims, job.asker, newest, recipients))
         if calls or nothing_waits:
             self._cursor = calls[-1].message.id + 1 if calls else job.end
         unused = grant.places()[sum(len(call.permits) for call in calls) :]

@@ -31,7 +31,7 @@ OVERLAP = timedelta(days=1)  # for which both secrets sign
 # What was delivered or bounced had been sent, which is the event here; a delivery report has an event of its own.
 EVENTS = {
     **dict.fromkeys(("sent", "delivered", "bounced"), Event.MESSAGE_SENT),
-    **dict.fromkeys(("failed", "expired"), Event.MESSAGE_FAILED),
+    **dict.fromkeys(("failed", "expired", "suppressed"), Event.MESSAGE_FAILED),
     "needs_attention": Event.MESSAGE_NEEDS_ATTENTION,
 }
 REPORTS = {ReportKind.DELIVERED.value: Event.MESSAGE_DELIVERED, ReportKind.BOUNCED.value: Event.MESSAGE_BOUNCED}

@@ -6,8 +6,8 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
-from mailhub.front import messages, problems, sessions, vendors, webhooks
-from mailhub.front.schemas import SendRequest, WebhookIn
+from mailhub.front import messages, problems, sessions, suppressions, vendors, webhooks
+from mailhub.front.schemas import AddressesIn, SendRequest, SuppressionsIn, WebhookIn
 from vendors.adapters.reports import ReceiptsIn
 
 
@@ -32,9 +32,9 @@ class Api(NinjaAPI):
         return self._schemas[asked]
 
     def _described(self, schema: OpenAPISchema) -> OpenAPISchema:
-        for model in (SendRequest, ReceiptsIn, WebhookIn):
+        for model in (SendRequest, ReceiptsIn, WebhookIn, SuppressionsIn, AddressesIn):
             body = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schema["components"]["schemas"] |= body.pop("$defs") | {model.__name__: body}
+            schema["components"]["schemas"] |= body.pop("$defs", {}) | {model.__name__: body}
         for methods in schema["paths"].values():
             for operation in methods.values():
                 for status, response in operation["responses"].items():
@@ -52,5 +52,5 @@ api = Api(
     openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
 problems.install(api)
-for router in (messages.router, sessions.router, vendors.router, webhooks.router):
+for router in (messages.router, sessions.router, suppressions.router, vendors.router, webhooks.router):
     api.add_router("", router)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
+from campaigns.models import Suppression
 from campaigns.models.api_clients import Event
 from vendors.models import Vendor
 
@@ -14,6 +15,8 @@ MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 MetadataValue = Annotated[str, StringConstraints(max_length=500)]
 Channel = Literal["print", "email", "sms"]
 assert set(Vendor.Channel.values) == {"print", "email", "sms"}
+WhySuppressed = Literal["unsubscribed", "bounced", "complained", "stop", "by_hand"]
+assert list(Suppression.Reason.values) == ["unsubscribed", "bounced", "complained", "stop", "by_hand"]
 
 
 class Strict(BaseModel):
@@ -202,6 +205,51 @@ class WebhookSecretOut(WebhookOut):
 
 class WebhooksOut(BaseModel):
     data: list[WebhookOut]
+
+
+class SuppressionIn(Strict):
+    address: str = Field(min_length=1, max_length=2000)
+    reason: WhySuppressed
+    source: str = Field(
+        default="", max_length=200, pattern=r"^[^\x00]*$", description="Where it comes from; else your key's prefix"
+    )
+    since: AwareDatetime | None = Field(default=None, description="When the reason arose; else now")
+    until: AwareDatetime | None = Field(default=None, description="Else for good")
+
+
+class SuppressionsIn(Strict):
+    """Up to 1,000 addresses that are not written to any more on your behalf."""
+
+    channel: Channel
+    suppressions: list[SuppressionIn] = Field(min_length=1, max_length=MOST_RECIPIENTS)
+
+
+class AddressesIn(Strict):
+    """Up to 1,000 addresses whose suppressions are to be lifted or erased."""
+
+    channel: Channel
+    addresses: list[Annotated[str, StringConstraints(min_length=1, max_length=2000)]] = Field(
+        min_length=1, max_length=MOST_RECIPIENTS
+    )
+
+
+class SuppressionChangeOut(BaseModel):
+    changed: int = Field(description="Suppressions that are different now")
+
+
+class SuppressionOut(BaseModel):
+    id: str
+    channel: Channel
+    address: str | None = Field(description="Null after its erasure")
+    reason: WhySuppressed
+    source: str
+    since: datetime
+    until: datetime | None
+
+
+class SuppressionsOut(BaseModel):
+    data: list[SuppressionOut]
+    links: PageLinks
 
 
 class CallOut(BaseModel):

@@ -79,6 +79,7 @@ class SendOrder:
             fingerprint=self.fingerprint,
             answer=self.answer(session, vendor, forecast),
             vendor_id=vendor.id,
+            channel=vendor.channel,
             credential_id=vendor.credential_id,
             small=self.size < vendor.small_below,
             name=self.name,

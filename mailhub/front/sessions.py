@@ -124,6 +124,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "bounced": sums.bounced,
         "failed": sums.refused,
         "expired": sums.expired,
+        "suppressed": sums.suppressed,
         "needs_attention": sums.in_doubt,
     }
     return {

@@ -20,6 +20,7 @@ from campaigns import audit
 from campaigns.failover import guard
 from campaigns.forecast import obstacles, queues, streams
 from campaigns.forecast.queues import VendorQueue
+from campaigns.lifecycle import PARENTS
 from campaigns.tasks import WEBHOOKS
 from mailhub.monitoring import probes
 from mailhub.operations import dashboard
@@ -129,6 +130,9 @@ def _of_rows() -> Iterator[Metric]:
     there = queues.of_vendors([one.vendor_id for one in found], timezone.now())
     yield from _of_queues(by, there)
     yield _outcomes(by)
+    yield by.gauge(
+        "mailhub_messages_suppressed", "Messages that were kept back, of jobs created since midnight.", _suppressed()
+    )
     yield from _counted()
     yield GaugeMetricFamily("mailhub_halted", "Whether no call may start at any vendor.", float(bool(guard.halted())))
     if sent_at := probes.beat_sent_at():
@@ -172,6 +176,19 @@ def _outcomes(by: _ByVendor) -> Metric:
     for labels, count in sums.items():
         family.add_metric(labels, count)
     return family
+
+
+SUPPRESSED = """
+SELECT vendor_id, sum(CASE WHEN status = ANY(%s) THEN remaining_suppressed ELSE suppressed END)::bigint
+FROM campaigns_job WHERE created_at >= %s GROUP BY 1
+"""
+
+
+def _suppressed() -> list[tuple[int, float]]:
+    midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
+    with connection.cursor() as cursor:
+        cursor.execute(SUPPRESSED, [list(PARENTS), midnight])
+        return cursor.fetchall()
 
 
 def _counted() -> Iterator[Metric]:

@@ -23,6 +23,7 @@ LOOKS = {
     labels.FAILED: "bad",
     labels.BOUNCED: "bad",
     labels.EXPIRED: "bad",
+    labels.SUPPRESSED: "idle",
 }
 
 
@@ -52,7 +53,7 @@ def halt(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.inclusion_tag("admin/campaigns/bar.html")
 def bar(sums: Progress) -> dict[str, Any]:
-    """A bar of messages: accepted, in flight, in doubt, refused or expired; the rest waits."""
+    """A bar of messages: accepted, in flight, in doubt, refused or expired; the rest waits or is suppressed."""
     failed = sums.refused + sums.expired
     parts = [("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed)]
     counts = {
@@ -62,6 +63,7 @@ def bar(sums: Progress) -> dict[str, Any]:
         "in flight": sums.in_flight,
         "need attention": sums.in_doubt,
         "failed": failed,
+        "suppressed": sums.suppressed,
     }
     title = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing sent yet"
     done = sums.size - sums.open

@@ -29,6 +29,7 @@ ALLOWED = {
     "campaigns/doubts/resolve.py:DOUBTS": "messages, after their jobs",
     "campaigns/failover/queries.py:hold": "the store, after all jobs",
     "campaigns/claiming/rebuild.py:rebuild": "a vendor",
+    "campaigns/suppression/lists.py:TELL_VENDORS": "vendors, by id; it waits for claims, which wait for nothing of its",
     "campaigns/webhook": "webhooks, their calls and sponsors",
     "waiter/parking.py": "parked tasks",
     "vendors/": "vendors and credentials: this package knows no jobs",

@@ -31,6 +31,10 @@ def expired() -> dict[str, Any]:
     return {"error_code": "expired"}
 
 
+def suppressed() -> dict[str, Any]:
+    return {"error_code": "suppressed", "error_sub_type": "unsubscribed"}
+
+
 def logged(recipients: int, shapes: list[dict[str, Any]], **fields: Any) -> Job:
     """A LOGGED job; its first messages have these shapes, the others were never called."""
     fields = {"fence": 1, "finished_at": timezone.now(), **fields}
@@ -45,7 +49,8 @@ def recount(job: Job) -> Job:
     rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end)
     job.accepted = rows.filter(message_id__isnull=False).count()
     job.expired = rows.filter(error_code="expired").count()
-    job.refused = rows.filter(error_code__isnull=False).count() - job.expired
+    job.suppressed = rows.filter(error_code="suppressed").count()
+    job.refused = rows.filter(error_code__isnull=False).count() - job.expired - job.suppressed
     job.delivered, job.bounced = (rows.filter(report=kind).count() for kind in ("delivered", "bounced"))
     job.in_doubt = rows.filter(in_doubt_at__isnull=False).count()
     job.save()

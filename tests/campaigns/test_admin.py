@@ -57,8 +57,8 @@ def confirm(client: Client, action: str, *jobs: Job, **data: Any) -> list[str]:
     "model",
     [
         "campaigns/sponsor", "campaigns/campaign", "campaigns/message", "campaigns/claim", "campaigns/job",
-        "campaigns/dispatchrun", "campaigns/resolution", "vendors/vendor", "vendors/credential",
-        "vendors/ratelimit", "vendors/mailcaster", "vendors/usage",
+        "campaigns/dispatchrun", "campaigns/resolution", "campaigns/suppression", "vendors/vendor",
+        "vendors/credential", "vendors/ratelimit", "vendors/mailcaster", "vendors/usage",
     ],
 )  # fmt: skip
 def test_every_model_has_its_page(admin_client: Client, model: str) -> None:

@@ -56,12 +56,12 @@ async def beside_a_round_that_is_not_full() -> None:
     pool = CallPool(job, write)
     assert pool.free == pool.size == 10
     serving = asyncio.create_task(pool.run())
-    pool.submit([ticket(0)])
+    pool.submit([ticket(0)], {})
     assert pool.free == 9, "nobody has begun"
     async with asyncio.timeout(60):
         await slow.began.wait()
     assert slow.rounds == [1] and pool.free == 5, "only the other connection can call at once"
-    pool.submit([ticket(number) for number in range(1, 6)])
+    pool.submit([ticket(number) for number in range(1, 6)], {})
     assert pool.free == 0
     slow.over.set()
     async with asyncio.timeout(60):

@@ -54,7 +54,7 @@ def answered(of: Claim, kinds: str, numbers: list[int] | None = None, **fields: 
 
 
 def merged(job: Job) -> str:
-    """Merges; returns a letter for each message: waits, Flies, accepted, refused, expired, doubt."""
+    """Merges; returns a letter for each message: waits, Flies, accepted, refused, expired, suppressed, doubt."""
     with transaction.atomic():
         lifecycle.hold([job.pk])
     return shape(job)
@@ -68,7 +68,7 @@ def shape(job: Job) -> str:
         if m.message_id or m.in_doubt_at:
             return "a" if m.message_id else "d"
         if m.error_code:
-            return "e" if m.error_code == "expired" else "r"
+            return {"expired": "e", "suppressed": "s"}.get(m.error_code, "r")
         return "F" if m.pk in flying else "w"
 
     return "".join(map(letter, messages(job)))
@@ -77,9 +77,9 @@ def shape(job: Job) -> str:
 def counted(job: Job) -> bool:
     """Whether the job's counters are those of its messages."""
     job.refresh_from_db()
-    before = (job.accepted, job.refused, job.expired, job.in_doubt)
+    before = (job.accepted, job.refused, job.expired, job.suppressed, job.in_doubt)
     recount(job)
-    return before == (job.accepted, job.refused, job.expired, job.in_doubt)
+    return before == (job.accepted, job.refused, job.expired, job.suppressed, job.in_doubt)
 
 
 def recovered(job: Job) -> None:

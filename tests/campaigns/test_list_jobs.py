@@ -50,6 +50,7 @@ class TestNumbers:
             "accepted": 2,
             "refused": 1,
             "expired": 1,
+            "suppressed": 0,
             "in_doubt": 1,
             "delivered": 0,
             "bounced": 0,

@@ -14,7 +14,7 @@ from campaigns.management.commands.states import COLUMNS, SHAPES, label_of, row_
 from campaigns.models import Message
 from tests import factories
 
-LABELS = ["Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired"]
+LABELS = ["Waiting", "Sending", "Sent", "Delivered", "Failed", "Needs attention", "Expired", "Suppressed"]
 STATES = Path(settings.BASE_DIR) / "docs" / "states.md"
 
 

@@ -46,7 +46,7 @@ class Row:
         if self.message_id is not None:
             return "accepted"
         if self.error_code is not None:
-            return "expired" if self.error_code == "expired" else "refused"
+            return self.error_code if self.error_code in ("expired", "suppressed") else "refused"
         return "in doubt" if self.in_doubt else "in flight" if self.sent_at else "waiting"
 
 
@@ -133,7 +133,7 @@ def _untrue(found: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[
         by_person = (row.message_id or "").startswith("person:") or row.error_code == "person"
         if row.state == "accepted" and row.message_id not in ids | reported and not by_person:
             yield f"P3: message {row.id} is sent as {row.message_id}, the vendor has {ids or 'nothing'}"
-        if row.state in ("refused", "expired", "waiting") and ids and not by_person:
+        if row.state in ("refused", "expired", "suppressed", "waiting") and ids and not by_person:
             yield f"P3: message {row.id} is {row.state}, the vendor accepted it as {ids}"
 
 

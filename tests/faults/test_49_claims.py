@@ -108,7 +108,7 @@ def test_what_is_not_claimed_by_the_deadline_expires_and_nothing_is_called_meanw
 
 
 def test_what_was_sent_before_a_retry_is_passed_over(sandbox: Sandbox) -> None:
-    odd = {0: "bounce", MANY // 2: "bounce", MANY - 1: "bounce"}
+    odd = {0: "reject", MANY // 2: "reject", MANY - 1: "reject"}
     job = taken([f"{odd.get(n, 'ann')}+{n}@sandbox.example" for n in range(MANY)], login(sandbox.url))
     send_the_rest(job)
     for _ in range(2):

@@ -94,7 +94,7 @@ def test_49_a_stop_just_before_the_rest_expires_wins_and_waits_for_no_message_of
 
 @pytest.mark.parametrize("status", ["LOGGED", "READY"])
 def test_51_of_a_stop_and_a_resume_on_one_revision_of_a_job_exactly_one_wins(status: str, sandbox: Sandbox) -> None:
-    job = taken(["bounce@sandbox.example", "ann@x.example"], login(sandbox.url))
+    job = taken(["reject@sandbox.example", "ann@x.example"], login(sandbox.url))
     sent(job)
     for _ in range(10):
         Job.objects.filter(pk=job.pk).update(status=status)
@@ -117,7 +117,7 @@ def pressed_at_once(job: Job) -> list[Verdict]:
 
 
 def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
-    job = sent(taken(["bounce@sandbox.example"], login(sandbox.url)))
+    job = sent(taken(["reject@sandbox.example"], login(sandbox.url)))
 
     def resume(_: int) -> Verdict:
         try:
@@ -131,7 +131,7 @@ def test_51_two_who_resume_at_once_send_once(sandbox: Sandbox) -> None:
 
 
 def test_52_doubts_are_not_sent_again_by_a_retry(sandbox: Sandbox) -> None:
-    job = sent(taken(["lost@sandbox.example", "bounce@sandbox.example"], login(sandbox.url)))
+    job = sent(taken(["lost@sandbox.example", "reject@sandbox.example"], login(sandbox.url)))
     (answer,) = actions.retry([job.pk])
     assert (answer.verdict, answer.messages) == (Verdict.DONE, 1)
     sent(take_again(job))

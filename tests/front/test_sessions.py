@@ -62,6 +62,7 @@ def test_a_finished_one_says_what_became_of_each_message():
         "needs_attention": 1,
         "sending": 0,
         "expired": 0,
+        "suppressed": 0,
         "stopped": 0,
     }
     assert session["counts"] == wanted

@@ -11,7 +11,13 @@ from tests.front.program import Program, api_vendor, fresh, letter, problem
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
-BODIES = {"/api/v1/webhooks": {"url": "https://other.example/hook"}}
+ADDRESSES = {"channel": "email", "addresses": ["ann@example.com"]}
+BODIES = {
+    "/api/v1/webhooks": {"url": "https://other.example/hook"},
+    "/api/v1/suppressions": {"channel": "email", "suppressions": [{"address": "ann@example.com", "reason": "stop"}]},
+    "/api/v1/suppressions/lift": ADDRESSES,
+    "/api/v1/suppressions/erase": ADDRESSES,
+}
 NOTHING = {
     "session_id": "ses_" + "0" * 32,
     "message_id": "msg_999999999",

@@ -13,7 +13,7 @@ from tests.faults.checker import judge
 from tests.interleaving.starts import State
 from tests.interleaving.verbs import Verb
 
-COUNTERS = ("accepted", "refused", "in_doubt", "expired", "delivered", "bounced")
+COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
 QUIET = (Status.LOGGED, Status.STOPPED, Status.SENT)  # leaves that call nobody
 
 
@@ -65,8 +65,9 @@ def rows_of(job: Job) -> dict[str, int]:
     found = dict.fromkeys(COUNTERS, 0)
     for row in Message.objects.filter(id__gte=job.first_message, id__lt=job.end):
         found["accepted"] += row.message_id is not None
-        found["refused"] += row.error_code not in (None, "expired")
+        found["refused"] += row.error_code not in (None, "expired", "suppressed")
         found["expired"] += row.error_code == "expired"
+        found["suppressed"] += row.error_code == "suppressed"
         found["in_doubt"] += row.in_doubt_at is not None
         found["delivered"] += row.report == "delivered"
         found["bounced"] += row.report == "bounced"

@@ -152,7 +152,7 @@ def _send(state: State, thread: VerbThread, job: Job) -> None:
     lease = claims.take(job.pk, job.fence)
     if lease is None or not claims.start(lease):
         return
-    messages, claim, _ = claim_all(state, lease, thread)
+    messages, claim, *_ = claim_all(state, lease, thread)
     answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in messages]
     if claim:
         thread.run(lambda rows: calling.answer(rows, lease, claim, answers))

@@ -14,7 +14,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from campaigns.admin.base import Scoped
-from campaigns.models import Message, Resolution, Sponsor
+from campaigns.models import Message, Resolution, Sponsor, Suppression
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
 from mailhub import installation
 from tests import factories
 from tests.campaigns.rows import accepted, in_doubt, logged
@@ -47,7 +49,8 @@ def marked() -> dict[type[Model], Any]:
     Message.objects.update(recipient=f"{MARK}@a.example", params={"name": MARK})
     row = Message.objects.get(pk=job.first_message)
     settled = Resolution.objects.create(message=row, decision="sent", reason="seen", evidence=f"<{MARK}@a.example>")
-    return {Message: row, Resolution: settled, Credential: login}
+    lists.add(None, "email", [NewSuppression(f"{MARK}@a.example", "by_hand")])
+    return {Message: row, Resolution: settled, Credential: login, Suppression: Suppression.objects.get()}
 
 
 def masked(model: type[Model]) -> Iterator[Field]:

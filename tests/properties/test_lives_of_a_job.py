@@ -104,7 +104,7 @@ class Lives(RuleBasedStateMachine):
         """Claims forward; from the first message again if all calls are answered."""
         if sender.idle:
             sender.cursor = await claims.new_pass(self.rows, sender.lease, self.job.first_message, self.job.end)
-        messages, claim, _ = await calling.claim(self.rows, self.job, sender.lease, most, cursor=sender.cursor)
+        messages, claim, *_ = await calling.claim(self.rows, self.job, sender.lease, most, cursor=sender.cursor)
         for one in messages:
             sender.cursor = one.id + 1
             sender.claims[one.id] = claim

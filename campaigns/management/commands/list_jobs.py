@@ -17,11 +17,12 @@ from vendors.management.output import write_rows
 
 SHOWN = 50
 CHUNK = 500  # jobs whose messages are summed up in one statement
-NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "in_doubt")
+NUMBERS = ("waiting", "in_flight", "accepted", "refused", "expired", "suppressed", "in_doubt")
 REPORTED = ("delivered", "bounced")  # of those accepted
 COLUMNS = ("id", "parent", "sponsor", "campaign", "vendor", "status", "in_words", "size", *NUMBERS, "created", "next")
 # What jobs are looked up by (document 000: sponsor, status, date) stays on the narrowest terminal.
-SPARE = ("in_flight", "expired", "refused", "in_doubt", "waiting", "accepted", "next", "in_words", "vendor", "size")
+ENDS = ("suppressed", "expired", "refused", "in_doubt")
+SPARE = ("in_flight", *ENDS, "waiting", "accepted", "next", "in_words", "vendor", "size")
 
 
 class Command(BaseCommand):

@@ -47,7 +47,7 @@ named by --file-column has the name of a file within the folder or ZIP archive o
 empty cell means none. The files of a letter may have 20 MB together.
 
 exit codes:
-  0  accepted; with --wait: and every message was accepted by the vendor
+  0  accepted; with --wait: and every message was accepted by the vendor, but for suppressed recipients
   1  bad input, nothing was stored (each problem with its row, as a spreadsheet counts rows)
   2  usage
   4  with --wait: finished, but some messages were refused or expired, or the job was stopped
@@ -83,7 +83,7 @@ class Command(BaseCommand):
         add("--time-zone", metavar="ZONE", help="of --hours, like Europe/London; default: the vendor's")
         add("--deadline", metavar="WHEN", help="what was not called by then expires: ISO 8601 with zone")
         add("--wait", action="store_true", help="wait until the job is finished or stopped")
-        add("--json", action="store_true", help="print one object: job, campaign, recipients, left_out, status")
+        add("--json", action="store_true", help="one object: job, campaign, recipients, left_out, suppressed, status")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["time_zone"] and not options["hours"]:
@@ -111,8 +111,9 @@ class Command(BaseCommand):
         sums = following.follow([job.pk]) if options["wait"] else None
         job.refresh_from_db()
         if options["json"]:
-            facts = {"job": job.pk, "campaign": job.campaign_id, "recipients": job.size, "left_out": left_out}
-            self.stdout.write(json.dumps({**facts, "status": job.status}))
+            counts = {"recipients": job.size, "left_out": left_out, "suppressed": job.suppressed}
+            facts = {"job": job.pk, "campaign": job.campaign_id, **counts, "status": job.status}
+            self.stdout.write(json.dumps(facts))
         elif sums:
             self.stdout.write(f"{job.status}: {following.ending(sums)}")
         if sums and (code := following.code(sums)):
@@ -248,4 +249,6 @@ def _sentence(job: Job) -> str:
     going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"
     state = waits.get(Status(job.status), going)
     recipients = "1 recipient" if job.size == 1 else f"{job.size:,} recipients"
+    if job.suppressed:
+        recipients += f", {job.suppressed:,} of them suppressed: suppression recipients {job.pk} lists them"
     return f"Job {job.pk} of campaign {job.campaign_id} ({recipients}) {state}: {job.status}"

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from campaigns import labels
 from campaigns.lifecycle import GROUPS, MOVES, PARENTS, Move
+from campaigns.merging import OWN_ENDS
 from campaigns.models import Message, ReportKind
 
 # A message's state is which of these are set; the CHECK constraints of the model admit no other shape.
@@ -21,6 +22,7 @@ SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("refused by the vendor", ("dequeued_at", "sent_at", "delivered_at", "error_code")),
     ("in doubt: the answer is lost", ("dequeued_at", "sent_at", "in_doubt_at")),
     ("expired before a call (error_code is 'expired')", ("dequeued_at", "error_code")),
+    ("suppressed: nobody may write to its recipient (error_code is 'suppressed')", ("dequeued_at", "error_code")),
 )
 HEAD = """# States
 
@@ -84,7 +86,7 @@ def label_of(shape: tuple[str, tuple[str, ...]], *, stopped: bool = False) -> st
 def row_of(shape: tuple[str, tuple[str, ...]]) -> Message:
     """A message of that shape, which is not stored."""
     name, columns = shape
-    code = "expired" if name.startswith("expired") else "bounce"
+    code = next((one for one in OWN_ENDS if name.startswith(one)), "bounce")
     texts = {"message_id": "id-1", "error_code": code, "report": ReportKind.DELIVERED.value}
     values: dict[str, Any] = {column: texts.get(column) or timezone.now() for column in columns}
     if "report" in columns:

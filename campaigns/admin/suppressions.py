@@ -1,0 +1,142 @@
+"""The page about whom nobody writes to again: look up an address, add one, lift, erase."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from campaigns import labels
+from campaigns.admin.base import Scoped
+from campaigns.admin.campaigns import SponsorFilter
+from campaigns.intake import AddressReader
+from campaigns.models import Sponsor, Suppression
+from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
+from campaigns.operators import suppressing
+from campaigns.suppression.digests import digests, key
+from campaigns.suppression.lists import NewSuppression
+from vendors.history import Actor
+from vendors.listing import CappedPaginator
+from vendors.models import Vendor
+
+FOR_ALL = "campaigns.suppress_for_all"
+
+
+class SuppressionForm(forms.ModelForm):
+    address = forms.CharField(max_length=2000)
+
+    class Meta:
+        model = Suppression
+        fields = ["sponsor", "channel", "address", "reason", "source", "until"]
+
+    def clean(self) -> dict[str, Any]:
+        """Brings the address into the form of its channel's lists."""
+        cleaned = super().clean() or {}
+        if cleaned.get("channel") and cleaned.get("address"):
+            try:
+                cleaned["address"] = AddressReader(cleaned["channel"])(cleaned["address"])
+            except ValueError as error:
+                self.add_error("address", str(error))
+        if cleaned.get("until") and cleaned["until"] <= timezone.now():
+            self.add_error("until", "This time is past.")
+        return cleaned
+
+
+@admin.register(Suppression)
+class SuppressionAdmin(Scoped):
+    form = SuppressionForm
+    telling = ("address",)
+    list_display = ["id", "recipient", "channel", "whose", "reason", "source", "since", "until", "holds"]
+    list_filter = ["reason", "channel", SponsorFilter]
+    list_select_related = ["sponsor"]
+    list_per_page = 100
+    paginator = CappedPaginator
+    ordering = ["-id"]
+    sortable_by = ()
+    search_fields = ["address"]
+    search_help_text = "A whole address; also one that was erased"
+    actions = ["lift", "erase"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_add_permission(self, request)
+
+    def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """Who adds an address has typed it."""
+        return super().get_exclude(request, obj) if obj else []
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
+    ) -> tuple[QuerySet[Suppression], bool]:
+        """Finds by digest, so that nobody finds out an address letter by letter."""
+        secret, term = key(), search_term.strip()
+        if not term:
+            return queryset, False
+        if secret is None:
+            return queryset.none(), False
+        wanted = [digest for channel in Vendor.Channel.values for digest in digests(secret, channel, [term])]
+        return queryset.filter(digest__in=wanted), False
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        kwargs["queryset"] = Sponsor.objects.of_sponsors(sponsors_of(request.user))
+        field: Any = super().formfield_for_foreignkey(db_field, request, **kwargs)
+        field.required = not _may_for_all(request)
+        return field
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if obj.sponsor_id is None and not _may_for_all(request):
+            raise PermissionDenied
+        new = NewSuppression(obj.address, obj.reason, obj.source, None, obj.until)
+        suppressing.add(obj.sponsor_id, obj.channel, [new], _actor(request))
+        found = suppressing.lists.of_addresses(obj.channel, [obj.address], obj.sponsor_id)
+        obj.pk = Suppression.objects.get(pk__in=found, reason=obj.reason).pk
+
+    @admin.action(description="Lift: they may be written to again", permissions=["change"])
+    def lift(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
+        number = suppressing.lift(_changeable(request, rows), _actor(request))
+        text = f"{number:,} lifted. What they have kept back is sent if you retry its job."
+        self.message_user(request, text, messages.SUCCESS)
+
+    @admin.action(description="Erase the addresses: they stay suppressed", permissions=["change"])
+    def erase(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:
+        number = suppressing.erase(_changeable(request, rows), _actor(request))
+        self.message_user(request, f"{number:,} addresses erased.", messages.SUCCESS)
+
+    @admin.display(description="address")
+    def recipient(self, row: Suppression) -> str:
+        return row.address or "erased"
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        seen = labels.sees_recipients(request.user)
+
+        @admin.display(description="address")
+        def recipient(row: Suppression) -> str:
+            return labels.recipient(row.address, seen) if row.address else "erased"
+
+        return [recipient if name == "recipient" else name for name in self.list_display]
+
+    @admin.display(description="sponsor")
+    def whose(self, row: Suppression) -> str:
+        return str(row.sponsor) if row.sponsor else "all sponsors"
+
+    @admin.display(boolean=True)
+    def holds(self, row: Suppression) -> bool:
+        return row.until is None or row.until > timezone.now()
+
+
+def _may_for_all(request: HttpRequest) -> bool:
+    user: Any = request.user
+    return bool(user.has_perms([ALL_SPONSORS, FOR_ALL]))
+
+
+def _changeable(request: HttpRequest, rows: QuerySet[Suppression]) -> list[int]:
+    """The chosen ones; those for all sponsors only with the permission."""
+    mine = rows if _may_for_all(request) else rows.filter(~Q(sponsor=None))
+    return list(mine.values_list("pk", flat=True))
+
+
+def _actor(request: HttpRequest) -> Actor:
+    user: Any = request.user
+    return Actor(user.get_username(), user.pk)

@@ -1,0 +1,117 @@
+"""Reads CSV files of addresses that are to be suppressed, lifted or erased; writes those that are suppressed.
+
+The first column is the address; columns called reason, source, since and until are read by their names. A file is
+checked as a whole before the first address is stored.
+"""
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from django.db.models import QuerySet
+
+from campaigns.intake.checking import AddressReader, BadInput, RowErrors
+from campaigns.intake.csv_reader import Table
+from campaigns.models import Suppression
+from campaigns.suppression.lists import NewSuppression
+
+COLUMNS = ("reason", "source", "since", "until")
+WRITTEN = ("address", *COLUMNS)
+AT_ONCE = 2_000  # rows that are read from the database at a time
+
+
+class SuppressionFile:
+    """The addresses of a CSV file, read from it again at each iteration; len() is their number.
+
+    default: what holds where a column is missing or empty; its address is not used. Raises BadInput with all problems.
+    """
+
+    def __init__(self, file: BinaryIO, channel: str, default: NewSuppression) -> None:
+        self._table, self._default = Table(file), default
+        self._normal = AddressReader(channel)
+        self._columns = {name.lower(): column for column, name in enumerate(self._table.header) if column}
+        if unknown := [name for name in self._columns if name not in COLUMNS]:
+            raise BadInput(f"there is no column {unknown[0]!r}: after the address there may be {', '.join(COLUMNS)}")
+        if _passes(self._normal, self._table.header[0]) and channel != "print":
+            raise BadInput(f"there is no header: the first row holds the address {self._table.header[0]!r}")
+        problems, self._size = RowErrors(), 0
+        for number, cells in self._table.rows():
+            self._size += 1
+            try:
+                self._read(cells)
+            except ValueError as error:
+                problems.add(number, str(error))
+        if not self._size:
+            problems.add(0, "there are no addresses")
+        problems.check()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[NewSuppression]:
+        for _, cells in self._table.rows():
+            yield self._read(cells)
+
+    def _read(self, cells: list[str]) -> NewSuppression:
+        while len(cells) > len(self._table.header) and not cells[-1]:  # commas at its end
+            cells = cells[:-1]
+        if self._table.encoding is None:  # a spreadsheet ends a row with its last cell
+            cells = cells + [""] * (len(self._table.header) - len(cells))
+        if len(cells) != len(self._table.header):
+            raise ValueError(f"{len(cells)} cells, but the header has {len(self._table.header)}")
+        found = {name: cells[column].strip() for name, column in self._columns.items()}
+        values: dict[str, Any] = {name: text for name, text in found.items() if text}
+        if values.get("reason", self._default.reason) not in Suppression.Reason.values:
+            raise ValueError(
+                f"there is no reason {values['reason']!r}; there are {', '.join(Suppression.Reason.values)}"
+            )
+        if "\0" in values.get("source", ""):
+            raise ValueError("the source has a NUL character in it")
+        for name in ("since", "until"):
+            if name in values:
+                values[name] = read_time(values[name], name)
+        return replace(self._default, address=self._normal(_plain(cells[0])), **values)
+
+
+def _passes(normal: Callable[[str], str], text: str) -> bool:
+    try:
+        return bool(normal(text))
+    except ValueError:
+        return False
+
+
+def read_time(text: str, what: str) -> datetime:
+    """ISO 8601 with its zone. Raises BadInput, which names `what`."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise BadInput(f"{what} {text!r} is not a time with its zone; write it like 2030-01-31T18:00:00+00:00")
+    return moment
+
+
+def write(rows: "QuerySet[Suppression]", file: Any) -> int:
+    """Writes suppressions with an address as CSV that can be read again; returns how many."""
+    out, number = csv.writer(file), 0
+    out.writerow(WRITTEN)
+    for row in rows.filter(address__isnull=False).order_by("id").iterator(chunk_size=AT_ONCE):
+        out.writerow([safe(row.address or ""), row.reason, safe(row.source), row.since.isoformat(), _text(row.until)])
+        number += 1
+    return number
+
+
+def safe(text: str) -> str:
+    """The text as a spreadsheet takes it for text: one that it would take for a formula begins with an apostrophe."""
+    return f"'{text}" if text[:1] in ("=", "-", "@", "\t", "\r") else text
+
+
+def _plain(text: str) -> str:
+    """The text that `safe` was given."""
+    return text[1:] if text[:1] == "'" and safe(text[1:]) == text else text
+
+
+def _text(moment: datetime | None) -> str:
+    return moment.isoformat() if moment else ""

@@ -1,0 +1,182 @@
+"""`manage.py suppression`: whom nobody writes to again."""
+
+import shutil
+import sys
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from django.core.management.base import BaseCommand, CommandError
+
+from campaigns import intake
+from campaigns.intake.suppression_file import SuppressionFile, read_time, write
+from campaigns.models import Job, Message, Sponsor, Suppression
+from campaigns.operators import suppressing
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
+from vendors.history import Actor
+from vendors.management.facts import person
+from vendors.management.output import tell, write_rows
+from vendors.models import Vendor
+
+SHOWN = ("id", "sponsor", "address", "reason", "source", "since", "until", "holds")
+RECIPIENTS = ("message", "recipient", "reason")
+LIMIT = 1_000_000  # addresses of a file that are lifted or erased at once
+
+
+class Command(BaseCommand):
+    help = (
+        "Add, import, export, check, lift, erase, recipients. A suppressed recipient gets nothing more of the sponsor, "
+        "or of any. Lifting sends nothing: retry_job does. Erasing deletes the address, and it stays suppressed by a "
+        "keyed hash. Exit codes: 0 done (or it was so already), 1 unknown name or bad input, 2 usage."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        reasons = Suppression.Reason.values
+        for verb, about in (
+            ("add", "suppress addresses"),
+            ("import", "suppress the addresses of a CSV file; columns after the first: reason, source, since, until"),
+            ("export", "those that hold, as CSV on standard output"),
+            ("check", "the suppressions of addresses, also those for all sponsors and those that have ended"),
+            ("lift", "end them; what they have kept back is sent only if somebody retries its job"),
+            ("erase", "delete the addresses; they stay suppressed"),
+        ):
+            one = verbs.add_parser(verb, help=about)
+            whose = one.add_mutually_exclusive_group(required=True)
+            whose.add_argument("--sponsor", metavar="NAME", help="of this sponsor")
+            whose.add_argument("--all-sponsors", action="store_true", help="those that hold for all sponsors")
+            one.add_argument("--channel", choices=Vendor.Channel.values, default="email", help="default: email")
+            if verb in ("add", "check", "lift", "erase"):
+                one.add_argument("address", nargs="*", metavar="ADDRESS")
+            if verb == "import":
+                one.add_argument("file", metavar="FILE", help="- for standard input")
+            if verb in ("lift", "erase"):
+                one.add_argument("--file", metavar="FILE", help="CSV, its first column is the address")
+                one.add_argument("--reason", default="", metavar="TEXT", help="for the record")
+            if verb in ("add", "import"):
+                one.add_argument("--reason", choices=reasons, default="by_hand", help="default: by_hand")
+                one.add_argument("--source", default="", metavar="TEXT", help="where it comes from")
+                one.add_argument("--until", metavar="WHEN", help="ISO 8601 with zone; default: for good")
+        recipients = verbs.add_parser("recipients", help="whom a job has not called because they are suppressed")
+        recipients.add_argument("job", type=int)
+        for name, one in verbs.choices.items():
+            if name != "export":
+                one.add_argument("--json", action="store_true", help="one object a line")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            getattr(self, f"do_{options['verb']}")(**options)
+        except (intake.BadInput, ValueError) as error:
+            raise CommandError(f"nothing was changed\n{error}") from error
+
+    def do_add(self, **options: Any) -> None:
+        new = _default(options)
+        normal = intake.AddressReader(options["channel"])
+        rows = [NewSuppression(normal(one), new.reason, new.source, None, new.until) for one in _named(options)]
+        self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
+
+    def do_import(self, **options: Any) -> None:
+        with _copied(options["file"]) as file:
+            rows = SuppressionFile(file, options["channel"], _default(options))
+            self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
+
+    def do_export(self, **options: Any) -> None:
+        write(suppressing.held().filter(sponsor=_whose(options), channel=options["channel"]), self.stdout)
+
+    def do_check(self, **options: Any) -> None:
+        normal, whose = intake.AddressReader(options["channel"]), _whose(options)
+        addresses = [normal(one) for one in _named(options)]
+        ids = [id for one in {whose, None} for id in lists.of_addresses(options["channel"], addresses, one)]
+        holds = set(suppressing.held().filter(pk__in=ids).values_list("pk", flat=True))
+        rows = Suppression.objects.filter(pk__in=ids).select_related("sponsor").order_by("pk")
+        write_rows(self.stdout, [_facts(row, row.pk in holds) for row in rows], options["json"], SHOWN)
+
+    def do_lift(self, **options: Any) -> None:
+        number = suppressing.lift(self._ids(options), Actor(person()), options["reason"])
+        tell(
+            self.stdout, f"{number:,} lifted; retry_job sends what they kept back", {"lifted": number}, options["json"]
+        )
+
+    def do_erase(self, **options: Any) -> None:
+        number = suppressing.erase(self._ids(options), Actor(person()), options["reason"])
+        tell(self.stdout, f"{number:,} addresses erased; they stay suppressed", {"erased": number}, options["json"])
+
+    def do_recipients(self, **options: Any) -> None:
+        job = Job.objects.filter(pk=options["job"]).first()
+        if job is None:
+            raise CommandError(f"there is no job {options['job']}")
+        write_rows(self.stdout, _kept_back(job), options["json"], RECIPIENTS)
+
+    def _added(self, given: int, added: int, options: dict[str, Any]) -> None:
+        sentence = f"{added:,} suppressed; {given - added:,} were so already, were given twice, or have ended"
+        tell(self.stdout, sentence, {"given": given, "added": added}, options["json"])
+
+    def _ids(self, options: dict[str, Any]) -> list[int]:
+        if not options["file"]:
+            normal = intake.AddressReader(options["channel"])
+            return lists.of_addresses(options["channel"], [normal(one) for one in _named(options)], _whose(options))
+        with _copied(options["file"]) as file:
+            rows = SuppressionFile(file, options["channel"], NewSuppression("", "by_hand"))
+            if len(rows) > LIMIT:
+                raise CommandError(f"{len(rows):,} addresses are too many at once; the most are {LIMIT:,}")
+            return suppressing.of_file(_whose(options), options["channel"], rows)
+
+
+def _kept_back(job: Job) -> Iterator[dict[str, Any]]:
+    rows = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, error_code="suppressed").order_by("id")
+    for row in rows.iterator():
+        yield {"message": row.pk, "recipient": row.recipient, "reason": row.error_sub_type}
+
+
+def _named(options: dict[str, Any]) -> list[str]:
+    if not options["address"]:
+        raise CommandError("name at least one ADDRESS", returncode=2)
+    return list(options["address"])
+
+
+def _default(options: dict[str, Any]) -> NewSuppression:
+    until = read_time(options["until"], "--until") if options["until"] else None
+    return NewSuppression("", options["reason"], options["source"], None, until)
+
+
+def _whose(options: dict[str, Any]) -> int | None:
+    if options["all_sponsors"]:
+        return None
+    found = Sponsor.objects.filter(name=options["sponsor"]).first()
+    if found is None:
+        raise CommandError(f"there is no sponsor {options['sponsor']!r}")
+    return found.pk
+
+
+def _copied(name: str) -> BinaryIO:
+    """A copy that can be read twice, unlike a pipe, and that nobody changes in between."""
+    copy: Any = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    try:
+        if name == "-":
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        else:
+            with Path(name).open("rb") as file:
+                shutil.copyfileobj(file, copy)
+    except OSError as error:
+        copy.close()
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+    file_copy: BinaryIO = copy
+    return file_copy
+
+
+def _facts(row: Suppression, holds: bool) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "sponsor": row.sponsor.name if row.sponsor else "all",
+        "channel": row.channel,
+        "address": row.address or "erased",
+        "reason": row.reason,
+        "source": row.source,
+        "since": row.since,
+        "until": row.until,
+        "holds": holds,
+    }

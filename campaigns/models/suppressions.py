@@ -1,0 +1,70 @@
+"""Whom nobody writes to again, and the key of the digests by which they are found."""
+
+from django.db import models
+from django.db.models import F, Index, Q, UniqueConstraint
+from django.db.models.functions import Coalesce, Now
+
+from campaigns.models.campaigns import OfSponsors, Sponsor
+from vendors.models import EncryptedJSONField, Vendor
+
+
+class Suppression(models.Model):
+    """An address that gets nothing more of a sponsor, or of any sponsor, for one reason.
+
+    digest: the keyed hash of channel and address, by which it is found; it remains when the address is erased.
+    position: its place in the order in which suppressions were stored, changed and lifted; a later commit has a higher
+    one. since: when the reason arose; until: from when on it does not hold any more; one that is lifted has ended.
+    source: where it comes from, as a file, a person or a campaign.
+    """
+
+    class Reason(models.TextChoices):
+        UNSUBSCRIBED = "unsubscribed", "Unsubscribed"
+        BOUNCED = "bounced", "Hard bounce"
+        COMPLAINED = "complained", "Complaint"
+        STOP = "stop", "STOP"
+        BY_HAND = "by_hand", "By hand"
+
+    SPONSOR = "sponsor"
+    sponsor = models.ForeignKey(
+        Sponsor,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="suppressions",
+        help_text="Empty: of all sponsors",
+    )
+    channel = models.CharField(max_length=10, choices=Vendor.Channel.choices)
+    digest = models.BigIntegerField(editable=False)
+    address = models.TextField(null=True, blank=True, help_text="Empty: erased")
+    reason = models.CharField(max_length=12, choices=Reason.choices)
+    source = models.CharField(max_length=200, blank=True)
+    since = models.DateTimeField(db_default=Now())
+    until = models.DateTimeField(null=True, blank=True, help_text="Empty: for good")
+    position = models.BigIntegerField(editable=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        permissions = [("suppress_for_all", "Can change the suppressions of all sponsors")]
+        constraints = [UniqueConstraint(F("digest"), Coalesce("sponsor", 0), F("reason"), name="suppressed_once")]
+        indexes = [
+            Index(fields=["position"], name="suppression_position"),
+            Index(fields=["sponsor", "id"], name="suppression_sponsor"),
+        ]
+
+    def __str__(self) -> str:
+        return f"suppression {self.pk}"
+
+
+class SuppressionKey(models.Model):
+    """The key of the digests: one row, made with the first suppression and never changed. `rotate_keys` encrypts it."""
+
+    secret = EncryptedJSONField(editable=False)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_suppression_key")]
+
+    def __str__(self) -> str:
+        return "the key of the suppressions"

@@ -1,0 +1,79 @@
+"""What a person or a program decides about suppressions, from a command, the admin or the API, with its record.
+
+An Actor's decision is recorded in the admin's log: one entry for each suppression, or one for many.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from campaigns.models import Suppression
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
+from vendors import history
+from vendors.history import Actor
+
+EACH = 100  # suppressions; of more there is one entry
+AT_ONCE = 5_000
+
+
+def held(now: datetime | None = None) -> "QuerySet[Suppression]":
+    """The suppressions that hold now."""
+    return Suppression.objects.filter(Q(until=None) | Q(until__gt=now or timezone.now()))
+
+
+def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], by: Actor) -> int:
+    """As lists.add, and records how many were added."""
+    number = lists.add(sponsor_id, channel, new)
+    if number:
+        _record(by, [0], f"{number:,} of {channel} added for {_whom(sponsor_id)}")
+    return number
+
+
+def lift(ids: Sequence[int], by: Actor, reason: str = "") -> int:
+    """As lists.lift, and records it."""
+    return _each(lists.lift, ids, "lifted", by, reason)
+
+
+def erase(ids: Sequence[int], by: Actor, reason: str = "") -> int:
+    """As lists.erase, and records it; the record names no address."""
+    return _each(lists.erase, ids, "address erased", by, reason)
+
+
+def _each(change: Any, ids: Sequence[int], what: str, by: Actor, reason: str) -> int:
+    number = 0
+    for some in _slices(ids):
+        with transaction.atomic():
+            number += change(some)
+            _record(
+                by, some if len(ids) <= EACH else [0], what if len(ids) <= EACH else f"{len(some):,} {what}", reason
+            )
+    return number
+
+
+def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
+
+
+def _record(by: Actor, ids: Sequence[int], what: str, reason: str = "") -> None:
+    history.record(by, Suppression, [(pk, what) for pk in ids], reason)
+
+
+def _whom(sponsor_id: int | None) -> str:
+    return "all sponsors" if sponsor_id is None else f"sponsor {sponsor_id}"
+
+
+def of_file(sponsor_id: int | None, channel: str, addresses: Iterable[NewSuppression]) -> list[int]:
+    """The ids of the suppressions of a file's addresses, in slices of statements."""
+    found: list[int] = []
+    rest: list[str] = []
+    for one in addresses:
+        rest.append(one.address)
+        if len(rest) == AT_ONCE:
+            found += lists.of_addresses(channel, rest, sponsor_id)
+            rest = []
+    return found + lists.of_addresses(channel, rest, sponsor_id)

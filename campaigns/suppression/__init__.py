@@ -1,0 +1,5 @@
+"""Whom nobody writes to again: asked at the import, at each claim, at a retry and before a doubt's repeat.
+
+digests finds an address without knowing it; lists adds, lifts and erases suppressions, in bulk; comparing ends the
+messages of an import whose recipients are suppressed; recent tells a sender what is newer than that.
+"""

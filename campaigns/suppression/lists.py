@@ -1,0 +1,122 @@
+"""Adds, lifts and erases suppressions, thousands in a statement; each change reaches every sender's next claim.
+
+One change at a time is stored, in the order of `position`. Its last statement writes that position into the vendors of
+the channel, whose rows each claim locks: a claim either commits before it, or knows of it. So who is suppressed before
+a claim commits gets nothing from that claim on.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from django.db import connection, transaction
+
+from campaigns.models import Suppression
+from campaigns.suppression.digests import digests, key, made_key
+
+AT_ONCE = 5_000  # suppressions in a transaction
+MOST_TEXT = 200  # characters of a source
+
+ONE_CHANGE = "SELECT pg_advisory_xact_lock(hashtext('campaigns_suppression'))"
+# One that has ended holds again; one that holds is only made longer. Its first source stays.
+ADD = """
+INSERT INTO campaigns_suppression AS was (sponsor_id, channel, digest, address, reason, source, since, until, position)
+SELECT %(sponsor)s, %(channel)s, a.digest, a.address, a.reason, a.source, coalesce(a.since, clock_timestamp()),
+    a.until, nextval('campaigns_suppression_position')
+FROM unnest(%(digests)s::bigint[], %(addresses)s::text[], %(reasons)s::text[], %(sources)s::text[],
+    %(sinces)s::timestamptz[], %(untils)s::timestamptz[]) AS a(digest, address, reason, source, since, until)
+WHERE coalesce(a.until > clock_timestamp(), true)
+ON CONFLICT (digest, (coalesce(sponsor_id, 0)), reason) DO UPDATE SET until = excluded.until,
+    position = excluded.position,
+    since = CASE WHEN was.until <= clock_timestamp() THEN excluded.since ELSE was.since END,
+    source = CASE WHEN was.until <= clock_timestamp() THEN excluded.source ELSE was.source END,
+    address = excluded.address
+WHERE was.until <= clock_timestamp() OR was.until < coalesce(excluded.until, 'infinity')
+RETURNING position
+"""
+LIFT = """
+UPDATE campaigns_suppression SET until = clock_timestamp(), position = nextval('campaigns_suppression_position')
+WHERE id = ANY(%(ids)s) AND coalesce(until > clock_timestamp(), true) RETURNING position
+"""
+TELL_VENDORS = """
+UPDATE vendors_vendor SET suppressions = %(position)s WHERE id IN (
+    SELECT id FROM vendors_vendor WHERE channel = ANY(%(channels)s) ORDER BY id FOR NO KEY UPDATE)
+"""
+# Whether a suppression s holds for a sponsor's message.
+HOLDS = """(s.sponsor_id IS NULL OR s.sponsor_id = {sponsor})
+    AND (s.until IS NULL OR s.until > clock_timestamp())"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSuppression:
+    """An address in the form in which its channel's lists are stored, and why. since: None is now; until: for good."""
+
+    address: str
+    reason: str
+    source: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression]) -> int:
+    """Suppresses addresses for a sponsor, None: for all; returns how many were not, for that reason and as long.
+
+    Idempotent: bounces and complaints may come again. In transactions of 5,000, in constant memory.
+    """
+    secret = made_key()
+    return sum(_add(secret, sponsor_id, channel, some) for some in _slices(new))
+
+
+def _slices(new: Iterable[NewSuppression]) -> Iterator[list[NewSuppression]]:
+    rest = iter(new)
+    while some := list(islice(rest, AT_ONCE)):
+        yield some
+
+
+def _add(secret: bytes, sponsor_id: int | None, channel: str, some: Sequence[NewSuppression]) -> int:
+    found = digests(secret, channel, [one.address for one in some])
+    rows = {(digest, one.reason): one for digest, one in zip(found, some, strict=True)}  # the last of equal ones
+    params = {
+        "sponsor": sponsor_id,
+        "channel": channel,
+        "digests": [digest for digest, _ in rows],
+        "addresses": [one.address for one in rows.values()],
+        "reasons": [one.reason for one in rows.values()],
+        "sources": [one.source[:MOST_TEXT] for one in rows.values()],
+        "sinces": [one.since for one in rows.values()],
+        "untils": [one.until for one in rows.values()],
+    }
+    return _change(ADD, params, [channel])
+
+
+@transaction.atomic
+def _change(statement: str, params: dict[str, Any], channels: list[str]) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(ONE_CHANGE)
+        cursor.execute(statement, params)
+        positions = [position for (position,) in cursor.fetchall()]
+        if positions:
+            cursor.execute(TELL_VENDORS, {"position": max(positions), "channels": channels})
+    return len(positions)
+
+
+def lift(ids: Iterable[int]) -> int:
+    """Ends these suppressions; returns how many held. What they have ended is not called: a retry does that."""
+    rows = dict(Suppression.objects.filter(pk__in=list(ids)).values_list("pk", "channel"))
+    return _change(LIFT, {"ids": list(rows)}, sorted(set(rows.values())))
+
+
+def erase(ids: Iterable[int]) -> int:
+    """Deletes the addresses of these suppressions, which hold as before; returns how many had one."""
+    return Suppression.objects.filter(pk__in=list(ids), address__isnull=False).update(address=None)
+
+
+def of_addresses(channel: str, addresses: Iterable[str], sponsor_id: int | None) -> list[int]:
+    """The ids of these addresses' suppressions for a sponsor, None: for all, held or ended."""
+    secret = key()
+    if secret is None:
+        return []
+    mine = Suppression.objects.filter(sponsor=sponsor_id, digest__in=digests(secret, channel, addresses))
+    return list(mine.order_by("pk").values_list("pk", flat=True))

@@ -1,0 +1,127 @@
+"""What a sending process knows of the suppressions that are newer than its jobs' imports.
+
+The import has asked all older ones, so these are few, and are kept in memory. Each claim says how far the suppressions
+of its channel are; only if that is further than the process has read does it read what is new, once for all its
+streams. A job that is older than what is kept has its claims asked in the table, one statement each.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from campaigns.models import SuppressionKey
+from campaigns.suppression.digests import as_key, digests
+from campaigns.suppression.lists import HOLDS
+
+MOST = 100_000  # suppressions that a process keeps
+
+READ = """
+SELECT digest, id, position, sponsor_id, reason,
+    CASE WHEN until <= clock_timestamp() THEN to_timestamp(0) ELSE until END  -- ended by the database's clock
+FROM campaigns_suppression
+WHERE position > %(after)s AND position <= %(upto)s ORDER BY position LIMIT %(most)s
+"""
+SECRET: Any = SuppressionKey._meta.get_field("secret")
+ASK = f"""
+SELECT DISTINCT ON (s.digest) s.digest, s.reason FROM campaigns_suppression s
+WHERE s.digest = ANY(%(digests)s::bigint[]) AND {HOLDS.format(sponsor="%(sponsor)s")} ORDER BY s.digest, s.reason
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressedRecipient:
+    """The outcome of a message that is not called because nobody may write to its recipient."""
+
+    reason: str
+
+
+class KeptSuppression(NamedTuple):
+    """A suppression in memory. sponsor_id: None is all sponsors."""
+
+    position: int
+    sponsor_id: int | None
+    reason: str
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """For whom a job sends. asked: the position up to which its import has asked."""
+
+    sponsor_id: int
+    channel: str
+    asked: int
+
+
+class RecentSuppressions:
+    """The suppressions with a position in (after, upto], by digest and id."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, dict[int, KeptSuppression]] = {}
+        self._count = 0
+        self._after: int | None = None
+        self._upto = 0
+        self._too_many = -1  # jobs that have asked up to here, or less far, would need more than is kept
+        self._key = b""
+        self._lock = asyncio.Lock()
+
+    async def find(self, rows: Any, job: Asker, upto: int, recipients: Iterable[str]) -> dict[int, str]:
+        """Reasons by index: which of these recipients were suppressed since the job's import.
+
+        upto: the position of the last change that the claim saw. Raises the database's errors.
+        """
+        if upto <= job.asked:
+            return {}
+        async with self._lock:
+            known = await self._read(rows, job.asked, upto)
+        if known and not self._kept:
+            return {}
+        found = digests(self._key, job.channel, recipients)
+        if not known:
+            asked = await rows.execute(ASK, {"digests": found, "sponsor": job.sponsor_id})
+            reasons = dict(await asked.fetchall())
+        else:
+            now = datetime.now(UTC)
+            reasons = {one: reason for one in found if (reason := self._reason(one, job, now))}
+        return {number: reasons[one] for number, one in enumerate(found) if one in reasons}
+
+    def _reason(self, digest: int, job: Asker, now: datetime) -> str:
+        for position, sponsor_id, reason, until in self._kept.get(digest, {}).values():
+            if position > job.asked and sponsor_id in (None, job.sponsor_id) and (until is None or until > now):
+                return reason
+        return ""
+
+    async def _read(self, rows: Any, asked: int, upto: int) -> bool:
+        """Whether all that is newer than `asked` is kept now, as far as `upto`."""
+        if not self._key:
+            [(token,)] = await (await rows.execute("SELECT secret FROM campaigns_suppressionkey")).fetchall()
+            self._key = as_key(SECRET.from_db_value(token, None, None))
+        if self._after is None:
+            self._after = self._upto = asked
+        if upto > self._upto:
+            if not await self._keep(rows, self._upto, upto):
+                self._kept, self._count, self._after, self._too_many = {}, 0, upto, upto - 1
+            self._upto = upto
+        if asked < self._after and asked > self._too_many:
+            if await self._keep(rows, asked, self._after):
+                self._after = asked
+            else:
+                self._too_many = asked
+        return asked >= self._after
+
+    async def _keep(self, rows: Any, after: int, upto: int) -> bool:
+        """Reads these into memory; False: there are too many, and nothing has changed."""
+        most = MOST - self._count
+        answer = await rows.execute(READ, {"after": after, "upto": upto, "most": most + 1})
+        found = await answer.fetchall()
+        if len(found) > most:
+            return False
+        for digest, id, *values in found:
+            of_digest = self._kept.setdefault(digest, {})
+            row = KeptSuppression(*values)
+            if id not in of_digest or of_digest[id].position < row.position:
+                of_digest[id] = row
+        self._count += len(found)
+        return True

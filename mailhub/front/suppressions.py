@@ -1,0 +1,148 @@
+"""The API's suppressions: whom nobody writes to again on behalf of the key's sponsor."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Query, Router
+
+from campaigns.intake import AddressReader
+from campaigns.models import Suppression
+from campaigns.operators import suppressing
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
+from mailhub.front import request_bodies
+from mailhub.front.keys import Caller, Key
+from mailhub.front.problems import Problem, error, invalid
+from mailhub.front.schemas import (
+    AddressesIn,
+    ProblemOut,
+    SuppressionChangeOut,
+    SuppressionsIn,
+    SuppressionsOut,
+)
+from vendors.history import Actor
+
+router = Router(tags=["suppressions"])
+HERE = "/api/v1/suppressions"
+PROBLEMS = dict.fromkeys((400, 401, 403, 413, 422, 429, 503), ProblemOut)
+
+
+@router.get(
+    "/suppressions",
+    auth=Key("read"),
+    response={200: SuppressionsOut, **PROBLEMS},
+    summary="Whom nobody writes to again, page by page",
+)
+def list_suppressions(
+    request: HttpRequest,
+    channel: str = Query("", pattern="^(print|email|sms)?$", description="Needed with an address"),
+    address: str = Query("", max_length=2000, description="Only this one, also after its erasure"),
+    limit: int = Query(100, ge=1, le=1000),
+    cursor: str = Query("", pattern=r"^(sup_\d{1,18})?$", description="From the link to the next page"),
+) -> dict[str, Any]:
+    """Those of your own that hold, the latest first. Those of the installation for all sponsors are not listed."""
+    rows = suppressing.held().filter(sponsor=_caller(request).sponsor_id).order_by("-pk")
+    if channel:
+        rows = rows.filter(channel=channel)
+    if address:
+        if not channel:
+            raise invalid([error("/channel", "missing", "name the channel of the address")])
+        normal = _normal(channel, [address], "/address")
+        rows = rows.filter(pk__in=lists.of_addresses(channel, normal, _caller(request).sponsor_id))
+    page = list((rows.filter(pk__lt=int(cursor[4:])) if cursor else rows)[: limit + 1])
+    here = f"{HERE}?limit={limit}" + (f"&channel={channel}" if channel else "")
+    more = f"{here}&cursor=sup_{page[limit - 1].pk}" if len(page) > limit else None
+    return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}
+
+
+@router.post(
+    "/suppressions",
+    auth=Key("ops"),
+    response={200: SuppressionChangeOut, **PROBLEMS},
+    summary="Suppress up to 1,000 addresses",
+    openapi_extra={"requestBody": request_bodies.described(SuppressionsIn)},
+)
+def add_suppressions(request: HttpRequest) -> dict[str, int]:
+    """From the next claim on nothing is sent to them, also by campaigns that are being sent. Repeats change nothing."""
+    caller = _writer(request)
+    asked, _ = request_bodies.read(request, SuppressionsIn)
+    normal = _normal(asked.channel, [one.address for one in asked.suppressions], "/suppressions/{}/address")
+    _check_until([one.until for one in asked.suppressions])
+    new = [
+        NewSuppression(address, one.reason, one.source or caller.prefix, one.since, one.until)
+        for address, one in zip(normal, asked.suppressions, strict=True)
+    ]
+    return {"changed": suppressing.add(caller.sponsor_id, asked.channel, new, Actor(caller.prefix))}
+
+
+@router.post(
+    "/suppressions/lift",
+    auth=Key("ops"),
+    response={200: SuppressionChangeOut, **PROBLEMS},
+    summary="Lift the suppressions of addresses",
+    openapi_extra={"requestBody": request_bodies.described(AddressesIn)},
+)
+def lift_suppressions(request: HttpRequest) -> dict[str, int]:
+    """They may be written to again. Messages that were suppressed are sent only by a retry."""
+    return {"changed": suppressing.lift(_ids(request), Actor(_caller(request).prefix))}
+
+
+@router.post(
+    "/suppressions/erase",
+    auth=Key("ops"),
+    response={200: SuppressionChangeOut, **PROBLEMS},
+    summary="Erase suppressed addresses",
+    openapi_extra={"requestBody": request_bodies.described(AddressesIn)},
+)
+def erase_suppressions(request: HttpRequest) -> dict[str, int]:
+    """The addresses are deleted and stay suppressed, by a keyed hash."""
+    return {"changed": suppressing.erase(_ids(request), Actor(_caller(request).prefix))}
+
+
+def _ids(request: HttpRequest) -> list[int]:
+    caller = _writer(request)
+    asked, _ = request_bodies.read(request, AddressesIn)
+    return lists.of_addresses(
+        asked.channel, _normal(asked.channel, asked.addresses, "/addresses/{}"), caller.sponsor_id
+    )
+
+
+def _caller(request: HttpRequest) -> Caller:
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    return caller
+
+
+def _writer(request: HttpRequest) -> Caller:
+    """Raises Problem for a test key: suppressions hold for live mail."""
+    caller = _caller(request)
+    if caller.test:
+        raise Problem("forbidden", "Suppressions hold for live mail, so a test key changes none.")
+    return caller
+
+
+def _normal(channel: str, addresses: list[str], pointer: str) -> list[str]:
+    """The addresses as they are stored. Raises Problem with one error for each that is none."""
+    read, found, errors = AddressReader(channel), [], []
+    for number, address in enumerate(addresses):
+        try:
+            if "\0" in address:
+                raise ValueError("it has a NUL character in it")
+            found.append(read(address))
+        except ValueError as why:
+            errors.append(error(pointer.format(number), "address", str(why)))
+    if errors:
+        raise invalid(errors)
+    return found
+
+
+def _check_until(times: list[datetime | None]) -> None:
+    past = [number for number, until in enumerate(times) if until and until <= timezone.now()]
+    if past:
+        raise invalid([error(f"/suppressions/{number}/until", "past", "this time is past") for number in past])
+
+
+def _facts(row: Suppression) -> dict[str, Any]:
+    names = ("channel", "address", "reason", "source", "since", "until")
+    return {"id": f"sup_{row.pk}", **{name: getattr(row, name) for name in names}}

@@ -1,0 +1,115 @@
+"""The API's suppressions: added, listed, lifted and erased by the sponsor's own key; asked by what it sends."""
+
+import json
+
+import pytest
+
+from campaigns.models import Job, Message, Suppression
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
+from tests import factories
+from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
+
+__all__ = ["fresh"]
+pytestmark = pytest.mark.django_db
+HERE = "/api/v1/suppressions"
+
+
+def asked(*addresses, **fields):
+    return {
+        "channel": "email",
+        "suppressions": [{"address": one, "reason": "unsubscribed", **fields} for one in addresses],
+    }
+
+
+def named(*addresses):
+    return {"channel": "email", "addresses": list(addresses)}
+
+
+def listed(program, query=""):
+    return [(row["address"], row["reason"]) for row in program.get(HERE + query).json()["data"]]
+
+
+def test_what_a_key_adds_is_its_sponsors_and_a_repeat_changes_nothing():
+    program, other = Program(), Program()
+    body = asked("Ann@EXAMPLE.com", "bob@example.com")
+    assert program.send(body, None, HERE).json() == {"changed": 2}
+    assert program.send(body, None, HERE).json() == {"changed": 0}
+    assert listed(program) == [("bob@example.com", "unsubscribed"), ("Ann@example.com", "unsubscribed")]
+    assert listed(other) == []
+    assert set(Suppression.objects.values_list("sponsor", "source")) == {(program.sponsor.pk, program.key.prefix)}
+
+
+def test_pages_and_one_address_also_after_its_erasure():
+    program = Program()
+    program.send(asked(*[f"r{n}@example.com" for n in range(5)]), None, HERE)
+    first = program.get(f"{HERE}?limit=3").json()
+    second = program.get(first["links"]["next"]).json()
+    assert [len(first["data"]), len(second["data"]), second["links"]["next"]] == [3, 2, None]
+    assert program.send(named("R1@example.com", "unknown@example.com"), None, f"{HERE}/erase").json() == {"changed": 1}
+    assert listed(program, "?channel=email&address=r1@example.com") == [(None, "unsubscribed")]
+    assert pointers(program.get(f"{HERE}?address=r1@example.com")) == {"/channel": "missing"}
+
+
+def test_lifting_ends_those_of_the_sponsor_only():
+    program = Program()
+    lists.add(None, "email", [NewSuppression("ann@example.com", "stop")])
+    program.send(asked("ann@example.com"), None, HERE)
+    assert program.send(named("ann@example.com"), None, f"{HERE}/lift").json() == {"changed": 1}
+    assert listed(program) == [] and Suppression.objects.filter(until=None).get().sponsor is None
+
+
+def test_bad_values_are_told_by_their_pointers_and_nothing_is_stored():
+    program = Program()
+    body = asked("ann@example.com", "nobody", "x\0y@example.com")
+    assert pointers(program.send(body, None, HERE)) == {
+        "/suppressions/1/address": "address",
+        "/suppressions/2/address": "address",
+    }
+    past = program.send(asked("ann@example.com", until="2020-01-01T00:00:00Z"), None, HERE)
+    assert pointers(past) == {"/suppressions/0/until": "past"}
+    assert program.send(asked(*[f"r{n}@example.com" for n in range(1001)]), None, HERE).status_code == 422
+    assert not Suppression.objects.exists()
+
+
+def test_only_a_live_key_with_the_scope_ops_changes_them():
+    for program in (Program(kind="test"), Program(scopes=("send", "read"))):
+        for path, body in (
+            ("", asked("a@example.com")),
+            ("/lift", named("a@example.com")),
+            ("/erase", named("a@b.example")),
+        ):
+            problem(program.send(body, None, HERE + path), "forbidden", 403)
+
+
+def test_a_request_stores_suppressed_recipients_with_their_end_and_says_so():
+    program = Program()
+    lists.add(None, "email", [NewSuppression("ALL@sandbox.example", "complained")])
+    program.send(asked("ann@sandbox.example"), None, HERE)
+    lists.add(factories.sponsor().pk, "email", [NewSuppression("bob@sandbox.example", "stop")])
+    to = ["all@sandbox.example", "ann@sandbox.example", "bob@sandbox.example"]
+    answer = program.send(letter(api_vendor(), to))
+    session = program.get(answer.json()["links"]["self"]).json()
+    assert (session["counts"]["suppressed"], session["counts"]["waiting"], session["accepted"]) == (2, 1, 3)
+    page = program.get(answer.json()["links"]["messages"]).json()["data"]
+    assert [row["status"] for row in page] == ["suppressed", "suppressed", "waiting"]
+    assert page[0]["reason"] == {"code": "suppressed", "text": "nobody may write to this recipient: Complaint"}
+    job = Job.objects.get()
+    newest = Suppression.objects.order_by("-position").values_list("position", flat=True)[0]
+    assert (job.suppressed, job.remaining_suppressed, job.suppressions) == (2, 0, newest)
+    assert list(Message.objects.order_by("id").values_list("sent_at", flat=True)) == [None] * 3
+
+
+def test_a_large_request_is_a_parent_that_knows_how_many_are_suppressed():
+    program = Program()
+    program.send(asked("r1@sandbox.example"), None, HERE)
+    vendor = api_vendor(small_audience_threshold=2)
+    program.send(letter(vendor, [f"r{n}@sandbox.example" for n in range(4)]))
+    job = Job.objects.get()
+    assert (job.status, job.remaining, job.remaining_suppressed, job.suppressed) == ("P_QUEUED", 4, 1, 1)
+
+
+def test_where_nobody_is_suppressed_no_digest_is_made():
+    Program().send(letter(api_vendor()))
+    assert Job.objects.get().suppressions == 0
+    assert json.dumps(list(Message.objects.values_list("error_code", flat=True))) == "[null]"
