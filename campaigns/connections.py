@@ -37,7 +37,6 @@ from vendors.limits.throttle import AsyncThrottle
 T = TypeVar("T")
 
 KEPT = 60.0  # seconds that they are kept without use
-READING = 1  # connection for files
 CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process, however many streams share them
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
@@ -107,14 +106,13 @@ class KeptAdapter(NamedTuple):
 class Connections:
     """The connections of one process, used in one event loop by all its streams.
 
-    claims: for what a stream reads and claims; results: for results, which must not wait behind claims; attachments:
-    what letters carry, over a connection opened for the first one; suppressions: newer than the imports of the jobs.
+    claims: for what a stream reads and claims, and for the attachments; results: for results, which must not wait
+    behind claims; suppressions: newer than the imports of the jobs.
     """
 
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING), SharedRows(RECORDING)
-        self._contents = SharedRows(READING)
-        self.attachments = AttachmentCache(self._contents)
+        self.attachments = AttachmentCache(self.claims)
         self.suppressions = RecentSuppressions()
         self._adapters: list[KeptAdapter] = []  # the last used is last
         self._redis: Any = None
@@ -180,7 +178,6 @@ class Connections:
             await kept.adapter.close()
         await self.claims.close(unused_since)
         await self.results.close(unused_since)
-        await self._contents.close(unused_since)
 
 
 def is_clean(rows: Any) -> bool:
