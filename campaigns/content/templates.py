@@ -1,7 +1,7 @@
 """Compiles and renders templates: Jinja2 cut down to what a letter needs, with a fast path for plain templates.
 
-A template may show fields, choose and repeat. It can neither calculate, call nor include, so that nothing in it grows
-without bound or reaches outside. Values are never rendered again. `recipient` is defined in every template.
+A template may show fields, choose, repeat and name values. It can neither calculate, call nor include, so that nothing
+in it grows without bound or reaches outside. Values are never rendered again. Every template knows `recipient`.
 """
 
 import re
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
 
-from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, meta, nodes
+from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, Undefined, meta, nodes
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import escape
 
-from campaigns.content import cost
+from campaigns.content import cost, filters
 
 MAX_SIZE = 1_000_000  # characters of a template, and of what it renders to
 ESCAPED = 5  # characters into which HTML escapes one, at most: &#34;
@@ -29,12 +30,11 @@ LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 # fmt: off
 NODES = {
     "Template", "Output", "TemplateData", "If", "For", "Name", "Const", "Tuple", "List", "Keyword", "Getattr",
-    "Getitem", "Slice", "Filter", "Test", "CondExpr", "Compare", "Operand", "And", "Or", "Not", "Concat",
+    "Getitem", "Slice", "Filter", "Test", "CondExpr", "Compare", "Operand", "And", "Or", "Not", "Concat", "Assign",
 }
 FILTERS = (
-    "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "int", "items", "last",
-    "length", "list", "lower", "reverse", "round", "sort", "string", "title", "trim", "truncate", "unique", "upper",
-    "urlencode",
+    "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "int", "last", "length",
+    "list", "lower", "sort", "string", "title", "trim", "truncate", "upper", "urlencode",
 )
 # fmt: on
 Values = Mapping[str, Any]
@@ -102,9 +102,10 @@ class TemplateError(ValueError):
 class Content:
     """A campaign's compiled subject, body and text beside the body.
 
-    fields: names that each recipient's params must have; required: those of them that must not be empty, because they
-    are always shown as they are; subject_fields: those of the subject. safe: if no required field is empty, printable
-    fields with at most so many characters together are certain to be rendered; -1 unless all templates are plain.
+    fields: names that each recipient's params must have; optional: those that they may have, as the templates say what
+    is shown instead; required: those of `fields` that must not be empty, because they are always shown as they are;
+    subject_fields: those of the subject. safe: if no required field is empty, printable fields with at most so many
+    characters together are certain to be rendered; -1 unless all templates are plain.
     further: says what else is wrong with a recipient's fields, in sentences.
     """
 
@@ -116,6 +117,7 @@ class Content:
     _body: Render
     _text: Render | None = None
     further: Callable[[Values], Iterator[str]] | None = None
+    optional: frozenset[str] = frozenset()
 
     @property
     def plain(self) -> bool:
@@ -150,11 +152,12 @@ def compile(subject: str, body: str, html: bool, budget: Budget | None = None, t
         parts.append(_Part("text", text, autoescape=False))
     if budget:
         budget.spend(TOKEN * sum(part.tokens for part in parts))
-    fields = frozenset().union(*(part.fields for part in parts))
+    fields = frozenset().union(*(part.fields for part in parts)) - {RECIPIENT}
     return Content(
-        fields=fields - {RECIPIENT},
+        fields=fields,
+        optional=frozenset().union(*(part.optional for part in parts)) - fields - {RECIPIENT},
         required=frozenset().union(*(part.shown for part in parts)) - {RECIPIENT},
-        subject_fields=parts[0].fields - {RECIPIENT},
+        subject_fields=(parts[0].fields | parts[0].optional) - {RECIPIENT},
         safe=min(part.safe for part in parts),
         _subject=parts[0].renderer(),
         _body=parts[1].renderer(),
@@ -175,11 +178,13 @@ class _Part:
             self.tree = self.environment.parse(source)
             for node in self.tree.find_all(nodes.Node):
                 _permit(node)
-            self.fields = frozenset(meta.find_undeclared_variables(self.tree))
+            found = frozenset(meta.find_undeclared_variables(self.tree))
+        self.optional = found & set(_guarded(self.tree))
+        self.fields = found - self.optional
         outputs = [node for node in self.tree.body if isinstance(node, nodes.Output)]
         pieces = [piece for output in outputs for piece in output.nodes]
         self.pieces = [piece for piece in pieces if isinstance(piece, nodes.TemplateData | nodes.Name)]
-        self.shown = frozenset(piece.name for piece in self.pieces if isinstance(piece, nodes.Name))
+        self.shown = self.fields & {piece.name for piece in self.pieces if isinstance(piece, nodes.Name)}
         self.plain = len(outputs) == len(self.tree.body) and len(self.pieces) == len(pieces)
 
     @property
@@ -235,12 +240,39 @@ class _Part:
         return render
 
 
+LOOP = {"first", "index", "index0", "last", "length", "nextitem", "previtem", "revindex", "revindex0"}
+
+
+class _Environment(SandboxedEnvironment):
+    """A dot shows a member of a field, or what a loop knows; nothing that Python has beside."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, dict):
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        if isinstance(obj, Undefined) or (isinstance(obj, LoopContext) and attribute in LOOP):
+            return getattr(obj, attribute)
+        return self.undefined(obj=obj, name=attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        try:
+            return obj[argument]
+        except (TypeError, LookupError):
+            return self.undefined(obj=obj, name=argument)
+
+
 @cache
 def _environment(autoescape: bool) -> Environment:
-    made = SandboxedEnvironment(undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True)
+    made = _Environment(undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True)
     made.globals.clear()
-    made.filters = {name: made.filters[name] for name in FILTERS} | cost.FILTERS
+    made.filters = {name: made.filters[name] for name in FILTERS} | filters.FILTERS | cost.FILTERS
     return made
+
+
+def _guarded(tree: nodes.Template) -> Iterator[str]:
+    """Names for which the template says what is to be done without them."""
+    for node in tree.find_all((nodes.Filter, nodes.Test)):
+        if node.name in ("d", "default", "defined", "undefined") and isinstance(node.node, nodes.Name):
+            yield node.node.name
 
 
 def _permit(node: nodes.Node) -> None:

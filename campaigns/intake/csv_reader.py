@@ -207,7 +207,7 @@ class TableRows:
     def __init__(self, table: Table, content: Content, normal: AddressReader) -> None:
         self.table = table
         self.normal = normal
-        called = table.fields[0] in content.fields and table.fields[0] != RECIPIENT
+        called = table.fields[0] in content.fields | content.optional and table.fields[0] != RECIPIENT
         columns = list(enumerate(table.fields))[0 if called else 1 :]
         self.columns = [(column, name) for column, name in columns if name]
         self.unnamed = [column for column, name in columns if not name]
@@ -266,7 +266,7 @@ def _check_header(table: Table, channel: str, content: Content, rows: TableRows)
     first = table.header[0]
     if channel != "print" and _is_recipient(first, rows.normal):
         raise BadInput([RowError(1, f"there is no header: the first row holds the recipient {first!r}")])
-    missing = sorted(content.fields - {name for _, name in rows.columns})
+    missing = sorted((content.fields | content.optional) - {name for _, name in rows.columns})
     if missing:
         known = [name for name in table.fields if name]
         more = f" and {len(known) - NAMED:,} more" if len(known) > NAMED else ""

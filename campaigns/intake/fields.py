@@ -55,7 +55,7 @@ def _rendering_faults(
     try:
         content.render(recipient, fields, budget)
     except TemplateError as error:
-        broken = [name for name in content.subject_fields if LINE_BREAK.search(str(fields[name]))]
+        broken = [name for name in content.subject_fields if LINE_BREAK.search(str(fields.get(name)))]
         yield f"{_listed(broken)} has a line break, and the subject shows it" if broken else str(error)
 
 
