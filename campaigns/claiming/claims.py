@@ -83,14 +83,27 @@ class LeasedJob:
 
     def letter(self, message: ClaimedMessage) -> Letter | Refused:
         """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
-        try:
-            subject, body, text = self.content.render(message.recipient, message.params)
-        except templates.TemplateError as error:
-            return Refused("template", str(error))
-        of_all = self.campaign
-        return Letter(
-            message.reference, message.recipient, subject, body, message.params, of_all.html, text, of_all.headers or ()
-        )
+        return letter_of(self.campaign, self.content, message)
+
+
+def letter_of(
+    campaign: Campaign, content: templates.Content, message: ClaimedMessage, budget: templates.Budget | None = None
+) -> Letter | Refused:
+    """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
+    try:
+        subject, body, text = content.render(message.recipient, message.params, budget)
+    except templates.TemplateError as error:
+        return Refused("template", str(error))
+    return Letter(
+        message.reference,
+        message.recipient,
+        subject,
+        body,
+        message.params,
+        campaign.html,
+        text,
+        campaign.headers or (),
+    )
 
 
 class PermittedCall(NamedTuple):

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from django.utils import timezone
 
+from campaigns import previews
 from campaigns.content import templates
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.checking import faults
 from campaigns.intake.storage import FARTHEST, check_moment
+from campaigns.models import Campaign
 from mailhub.front import contents
 from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem, error, invalid
@@ -39,24 +42,57 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     if errors or (more and not (good and asked.skip_bad_recipients)):
         raise invalid([*errors, *more][:MOST_ERRORS])
     references = [asked.recipients[number].reference for number in good]
+    recipients = [(address, asked.recipients[number].fields) for number, address in good.items()]
+    name, send_at = asked.name or f"API {key}"[:200], asked.send_at
+    shown: list[dict[str, Any]] = []
+    if asked.preview:
+        shown = _preview(asked, key, beside, content, recipients, budget)
+    if asked.test_to is not None:
+        recipients = _to_oneself(asked.test_to, recipients, vendors[0].channel, content, budget)
+        name, send_at, references = f"{previews.TEST}{name}"[:200], None, []
     return SendOrder(
         caller=caller,
         vendors=vendors,
         idempotency_key=key,
         fingerprint=fingerprint,
-        name=asked.name or f"API {key}"[:200],
+        name=name,
         subject=asked.subject,
         body=asked.body,
         html=asked.html,
         text=text,
         beside=beside,
-        recipients=[(address, asked.recipients[number].fields) for number, address in good.items()],
+        recipients=recipients,
         left_out=_first_of_each(more),
+        preview=shown,
         references=references if any(references) else None,
         metadata=asked.metadata,
-        send_at=asked.send_at if asked.send_at and asked.send_at > timezone.now() else None,
+        send_at=send_at if send_at and send_at > timezone.now() else None,
         deadline=asked.expires_at,
     )
+
+
+Pairs = list[tuple[str, dict[str, Any]]]
+
+
+def _preview(
+    asked: SendRequest, key: str, beside: contents.BesideBody, content: Content, recipients: Pairs, budget: Budget
+) -> list[dict[str, Any]]:
+    if key:
+        raise invalid([error("/preview", "preview", "only a dry run shows letters: add ?dry_run=true")])
+    campaign = Campaign(html=asked.html, headers=list(beside.headers))
+    try:
+        return [previews.facts(one) for one in previews.letters(campaign, content, recipients, asked.preview, budget)]
+    except OverBudget as why:
+        raise over_budget(why, "/preview") from why
+
+
+def _to_oneself(address: str, recipients: Pairs, channel: str, content: Content, budget: Budget) -> Pairs:
+    try:
+        return previews.to_oneself(address, recipients, channel, content, budget)
+    except BadInput as why:
+        raise invalid([error("/test_to", "address", str(why))]) from why
+    except OverBudget as why:
+        raise over_budget(why, "/test_to") from why
 
 
 def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
+from campaigns import previews
 from campaigns.models import Suppression
 from campaigns.models.api_clients import Event
 from vendors.models import Vendor
@@ -67,6 +68,18 @@ class SendRequest(Strict):
     send_at: AwareDatetime | None = Field(default=None, description="Not before then; a time in the past means now")
     expires_at: AwareDatetime | None = Field(default=None, description="Messages that are not sent by then expire")
     metadata: dict[MetadataKey, MetadataValue] = Field(default={}, max_length=20)
+    preview: int = Field(default=0, ge=0, le=previews.MOST, description="A dry run shows so many letters")
+    test_to: str | None = Field(
+        default=None, min_length=1, max_length=2000, description="Send only the first letter, now, to this address"
+    )
+
+
+class LetterOut(BaseModel):
+    to: str
+    subject: str
+    body: str
+    text: str = Field(description="Beside an HTML body")
+    headers: list[dict[str, str]]
 
 
 class ForecastOut(BaseModel):
@@ -87,6 +100,7 @@ class AcceptedOut(BaseModel):
     status: Literal["waiting", "scheduled", "valid"]
     accepted: int = Field(description="Messages")
     left_out: list[dict[str, str]] = Field(description="Bad recipients, if asked to skip them: pointer, code, detail")
+    preview: list[LetterOut]
     vendor: str
     mode: Literal["live", "test"]
     forecast: ForecastOut

@@ -39,6 +39,7 @@ class SendOrder:
     beside: BesideBody
     recipients: Sequence[tuple[str, dict[str, Any]]]
     left_out: Sequence[dict[str, str]]
+    preview: Sequence[dict[str, Any]]
     references: Sequence[str | None] | None
     metadata: dict[str, str]
     send_at: datetime | None
@@ -59,6 +60,7 @@ class SendOrder:
             "status": "valid" if session is None else "scheduled" if self.send_at else "waiting",
             "accepted": self.size,
             "left_out": self.left_out,
+            "preview": self.preview,
             "vendor": vendor.slug,
             "mode": self.mode,
             "forecast": forecast,

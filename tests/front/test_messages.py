@@ -304,3 +304,30 @@ def test_if_all_are_bad_or_nobody_asked_to_skip_them_all_is_refused():
     skipping = {**body, "recipients": MIXED[1:3], "skip_bad_recipients": True}
     assert pointers(program.send(skipping)) == {"/recipients/1/fields": "fields", "/recipients/0/to": "address"}
     assert stored() == [0, 0, 0, 0]
+
+
+def test_a_dry_run_shows_the_first_letters_as_they_will_be_sent():
+    program, vendor = Program(), api_vendor()
+    recipients = [{"to": f"p{number}@sandbox.example", "fields": {"n": number}} for number in range(5)]
+    body = letter(vendor, subject="No. {{ n }}", body="{{ n|number(1) }}", recipients=recipients, preview=2)
+    answer = program.send(body, path="/api/v1/messages?dry_run=true").json()
+    assert [(one["to"], one["subject"], one["body"]) for one in answer["preview"]] == [
+        ("p0@sandbox.example", "No. 0", "0.0"),
+        ("p1@sandbox.example", "No. 1", "1.0"),
+    ]
+    assert stored() == [0, 0, 0, 0]
+    assert pointers(program.send(body)) == {"/preview": "preview"}
+    assert pointers(program.send({**body, "preview": 21})) == {"/preview": "less_than_equal"}
+
+
+def test_a_test_send_is_a_session_of_one_letter_to_oneself():
+    program, vendor = Program(), api_vendor()
+    recipients = [{"to": f"p{number}@sandbox.example", "fields": {"n": number}} for number in range(5)]
+    body = letter(vendor, body="{{ n }}", recipients=recipients, name="March", test_to="Me@EXAMPLE.com")
+    answer = program.send(body, "one").json()
+    assert (answer["accepted"], answer["status"], stored()) == (1, "waiting", [1, 1, 1, 1])
+    message = Message.objects.select_related("campaign").get()
+    assert (message.recipient, message.params, message.campaign.name) == ("Me@example.com", {"n": 0}, "Test: March")
+    assert program.send(body, "one").headers["Idempotent-Replayed"] == "true"
+    assert program.send({**body, "test_to": None}, "one").status_code == 422, "another body"
+    assert pointers(program.send({**body, "test_to": "me"})) == {"/test_to": "address"}

@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
-from campaigns import intake
+from campaigns import intake, previews
 from campaigns.content import templates
 from campaigns.dispatch import dispatcher
 from campaigns.intake import At, Hours
@@ -26,8 +26,9 @@ from campaigns.intake.text_encoding import WESTERN
 from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.management.content_options import CampaignContent, add_content_options, read_content
-from campaigns.models import Job, Sponsor
+from campaigns.models import Campaign, Job, Sponsor
 from campaigns.sending_hours import describe_opening, opens_at
+from vendors.adapters.base import Letter
 from vendors.models import Credential, Vendor
 
 KNOWN_SHOWN = 20
@@ -82,12 +83,16 @@ class Command(BaseCommand):
         add("--hours", metavar="HH:MM-HH:MM", help="calls start only within these hours, local time")
         add("--time-zone", metavar="ZONE", help="of --hours, like Europe/London; default: the vendor's")
         add("--deadline", metavar="WHEN", help="what was not called by then expires: ISO 8601 with zone")
+        add("--preview", type=int, default=0, metavar="N", help="print the letters of the first rows; store nothing")
+        add("--test-to", metavar="ADDRESS", help="send only the first row's letter, now, to this address of your own")
         add("--wait", action="store_true", help="wait until the job is finished or stopped")
         add("--json", action="store_true", help="one object: job, campaign, recipients, left_out, suppressed, status")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["time_zone"] and not options["hours"]:
             raise CommandError("--time-zone goes with --hours", returncode=2)
+        if not 0 <= options["preview"] <= previews.MOST:
+            raise CommandError(f"--preview shows 1 to {previews.MOST} letters", returncode=2)
         left_out = intake.LeftOut() if options["skip_bad_rows"] else None
         try:
             with tempfile.TemporaryFile() as spool:
@@ -96,11 +101,20 @@ class Command(BaseCommand):
                     job = _accept(spool, options, add, left_out)
         except (intake.BadInput, templates.TemplateError) as error:
             raise CommandError(f"nothing was stored\n{error}") from error
+        if isinstance(job, list):
+            self._show(job, options["json"])
+            return
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
             dispatcher.notify_vendors([job.vendor_id])
             job.refresh_from_db()
         self._tell(job, options, len(left_out or ()))
+
+    def _show(self, letters: list[Letter], as_json: bool) -> None:
+        if as_json:
+            self.stdout.write(json.dumps([previews.facts(letter) for letter in letters]))
+        else:
+            self.stdout.write(f"\n\n{'=' * 72}\n\n".join(map(previews.as_text, letters)))
 
     def _tell(self, job: Job, options: dict[str, Any], left_out: int) -> None:
         if not options["json"]:
@@ -120,18 +134,30 @@ class Command(BaseCommand):
             raise SystemExit(code)
 
 
-def _accept(file: BinaryIO, options: dict[str, Any], add: following.AddBar, left_out: intake.LeftOut | None) -> Job:
-    """Checks and stores the campaign. Raises CommandError, BadInput, TemplateError; then nothing is stored."""
+def _accept(
+    file: BinaryIO, options: dict[str, Any], add: following.AddBar, left_out: intake.LeftOut | None
+) -> Job | list[Letter]:
+    """Checks and stores the campaign, or only makes the letters of a preview.
+
+    Raises CommandError, BadInput, TemplateError; then nothing is stored.
+    """
     vendor = _vendor(options["vendor"])
     credential = _credential(vendor, options["credential"])
     sponsor = _sponsor(options["sponsor"], options["new_sponsor"])
     content = read_content(options, vendor)
     at, hours, deadline = _times(options, vendor)
-    recipients = _recipients(file, vendor, content, options, add, left_out)
+    name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
+    recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out)
+    if options["preview"]:
+        campaign = Campaign(html=content.html, headers=content.headers)
+        return previews.letters(campaign, content.compiled, recipients, options["preview"])
+    if options["test_to"]:
+        recipients = previews.to_oneself(options["test_to"], recipients, vendor.channel, content.compiled)
+        name, at, hours = f"{previews.TEST}{name}", "now", None
     return intake.accept(
         sponsor=sponsor,
         credential=credential,
-        name=options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem),
+        name=name,
         subject=content.subject,
         body=content.body,
         html=content.html,

@@ -1,0 +1,69 @@
+"""What letters of a campaign will look like, and a test-send to one's own address: made by the code that sends.
+
+A test-send is a campaign of its own, with one message: it passes the vendor's throttle and ledger and has an outcome as
+every message does, so that the promises hold for it, too.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from campaigns.claiming.claims import ClaimedMessage, letter_of
+from campaigns.content.templates import Budget, Content
+from campaigns.intake import AddressReader, BadInput
+from campaigns.intake.checking import faults
+from campaigns.models import Campaign
+from vendors.adapters.base import Letter
+
+MOST = 20  # letters of a preview
+TEST = "Test: "  # begins the name of a test-send's campaign
+Pairs = Iterable[tuple[str, Mapping[str, Any]]]  # checked recipients with their fields
+
+
+def letters(
+    campaign: Campaign, content: Content, recipients: Pairs, number: int, budget: Budget | None = None
+) -> list[Letter]:
+    """The letters of the first recipients, without the files that they carry; the campaign need not be stored.
+
+    Raises BadInput, and OverBudget if there is a budget.
+    """
+    made = []
+    for id, (recipient, fields) in enumerate(islice(recipients, number), start=1):
+        letter = letter_of(campaign, content, ClaimedMessage(id, f"preview-{id}", recipient, dict(fields)), budget)
+        if not isinstance(letter, Letter):
+            raise BadInput(f"{recipient}: {letter.sub_type}")
+        made.append(letter)
+    return made
+
+
+def facts(letter: Letter) -> dict[str, Any]:
+    """A letter for programs: to, subject, body, text, headers."""
+    headers = [{"name": name, "value": value} for name, value in letter.headers]
+    shown = {"to": letter.recipient, "subject": letter.subject, "body": letter.body}
+    return {**shown, "text": letter.text, "headers": headers}
+
+
+def as_text(letter: Letter) -> str:
+    """A letter for people."""
+    head = [f"To: {letter.recipient}"]
+    if letter.subject:
+        head.append(f"Subject: {letter.subject}")
+    head.extend(f"{name}: {value}" for name, value in letter.headers)
+    parts = ["\n".join(head), letter.body]
+    if letter.text:
+        parts.extend(("---- the text beside it", letter.text))
+    return "\n\n".join(parts)
+
+
+def to_oneself(
+    address: str, recipients: Pairs, channel: str, content: Content, budget: Budget | None = None
+) -> list[tuple[str, dict[str, Any]]]:
+    """The first recipient's letter, to this address instead. Raises BadInput, and OverBudget if there is a budget."""
+    try:
+        oneself = AddressReader(channel)(address)
+    except ValueError as error:
+        raise BadInput(f"the test-send: {error}") from error
+    fields = dict(next(iter(recipients))[1])
+    for fault in faults(oneself, fields, content, budget):
+        raise BadInput(f"the test-send: {fault}")
+    return [(oneself, fields)]
