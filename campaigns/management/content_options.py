@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management import CommandError
 
-from campaigns.content import templates
+from campaigns.content import mjml, templates
 from campaigns.content.parts import carried_by, check_carried, header_faults, image_faults, parse_header, text_beside
 from campaigns.content.templates import Content
 from campaigns.intake import BadInput, RowError, Table
@@ -22,6 +22,7 @@ def add_content_options(parser: ArgumentParser) -> None:
     add("--subject", default="", metavar="TEXT", help="template of the subject")
     add("--body", required=True, metavar="TEMPLATE_FILE", help="template of the body, UTF-8")
     add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
+    add("--mjml", action="store_true", help="the body is MJML, of which HTML is made")
     add("--text", metavar="TEMPLATE_FILE", help="text beside an HTML body; default: made from the HTML")
     add("--header", action="append", metavar="NAME:VALUE", help="a further header of each mail; may be repeated")
     add("--attach", action="append", metavar="FILE", help="a file in each letter; may be repeated")
@@ -57,6 +58,8 @@ def read_content(options: dict[str, Any], vendor: Vendor) -> CampaignContent:
     subject, body, html = options["subject"], _template(options["body"]), options["html"]
     if vendor.channel == Vendor.Channel.EMAIL and not subject.strip():
         raise CommandError("an e-mail needs a --subject")
+    if options["mjml"]:
+        body, html = mjml.to_html(body), True
     headers = [parse_header(line) for line in options["header"] or ()]
     given = _template(options["text"]) if options["text"] else ""
     files = _files(options)

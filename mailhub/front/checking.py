@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from campaigns import previews
-from campaigns.content import templates
+from campaigns.content import mjml, templates
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.checking import faults
@@ -31,9 +31,11 @@ Error = dict[str, str]
 
 def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
     """Raises Problem: validation (up to MOST_ERRORS errors), forbidden, rate-limited."""
+    vendors, budget = _vendors(asked, caller), RenderBudget(caller.sponsor_id)
+    if asked.mjml:
+        asked = _converted(asked, budget)
     beside = contents.read(asked)
-    vendors = contents.carrying(asked, beside, _vendors(asked, caller))
-    budget = RenderBudget(caller.sponsor_id)
+    vendors = contents.carrying(asked, beside, vendors)
     content, text = _content(asked, vendors, budget)
     if beside.files:
         content = replace(content, further=beside.files.faults)
@@ -69,6 +71,16 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         send_at=send_at if send_at and send_at > timezone.now() else None,
         deadline=asked.expires_at,
     )
+
+
+def _converted(asked: SendRequest, budget: RenderBudget) -> SendRequest:
+    """The request with HTML for its MJML."""
+    try:
+        return asked.model_copy(update={"body": mjml.to_html(asked.body, budget), "html": True})
+    except OverBudget as why:
+        raise over_budget(why, "/body") from why
+    except TemplateError as why:
+        raise invalid([error("/body", "template", str(why))]) from why
 
 
 Pairs = list[tuple[str, dict[str, Any]]]

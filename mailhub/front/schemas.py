@@ -62,6 +62,7 @@ class SendRequest(Strict):
         default=[], max_length=MOST_RECIPIENTS, description="Files of which a recipient gets those that its fields name"
     )
     file_fields: list[ShortText] = Field(default=[], max_length=10, description="The fields that name them")
+    mjml: bool = Field(default=False, description="The body is MJML, of which HTML is made")
     recipients: list[Recipient] = Field(min_length=1, max_length=MOST_RECIPIENTS)
     skip_bad_recipients: bool = Field(default=False, description="Leave them out, instead of refusing all")
     name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")

@@ -331,3 +331,16 @@ def test_a_test_send_is_a_session_of_one_letter_to_oneself():
     assert program.send(body, "one").headers["Idempotent-Replayed"] == "true"
     assert program.send({**body, "test_to": None}, "one").status_code == 422, "another body"
     assert pointers(program.send({**body, "test_to": "me"})) == {"/test_to": "address"}
+
+
+def test_a_body_in_mjml_is_stored_as_html():
+    program, vendor = Program(), api_vendor()
+    inside = "<mj-section><mj-column><mj-text>Dear {{ name }}</mj-text></mj-column></mj-section>"
+    recipients = [{"to": "ann@sandbox.example", "fields": {"name": "<Ann>"}}]
+    body = letter(vendor, body=f"<mjml><mj-body>{inside}</mj-body></mjml>", recipients=recipients, mjml=True, preview=1)
+    shown = program.send(body, path="/api/v1/messages?dry_run=true").json()["preview"][0]
+    assert "Dear &lt;Ann&gt;" in shown["body"]
+    assert program.send({**body, "preview": 0}).status_code == 202
+    campaign = Campaign.objects.get()
+    assert campaign.html and "Dear {{ name }}" in campaign.body
+    assert pointers(program.send({**body, "body": "<mjml>"})) == {"/body": "template"}
