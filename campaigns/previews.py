@@ -17,11 +17,11 @@ from vendors.adapters.base import Letter
 
 MOST = 20  # letters of a preview
 TEST = "Test: "  # begins the name of a test-send's campaign
-Pairs = Iterable[tuple[str, Mapping[str, Any]]]  # checked recipients with their fields
+Previewed = Iterable[tuple[str, Mapping[str, Any]]]  # checked recipients with their fields
 
 
 def letters(
-    campaign: Campaign, content: Content, recipients: Pairs, number: int, budget: Budget | None = None
+    campaign: Campaign, content: Content, recipients: Previewed, number: int, budget: Budget | None = None
 ) -> list[Letter]:
     """The letters of the first recipients, without the files that they carry; the campaign need not be stored.
 
@@ -56,7 +56,7 @@ def as_text(letter: Letter) -> str:
 
 
 def to_oneself(
-    address: str, recipients: Pairs, channel: str, content: Content, budget: Budget | None = None
+    address: str, recipients: Previewed, channel: str, content: Content, budget: Budget | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
     """The first recipient's letter, to this address instead. Raises BadInput, and OverBudget if there is a budget."""
     try:

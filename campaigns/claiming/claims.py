@@ -94,16 +94,8 @@ def letter_of(
         subject, body, text = content.render(message.recipient, message.params, budget)
     except templates.TemplateError as error:
         return Refused("template", str(error))
-    return Letter(
-        message.reference,
-        message.recipient,
-        subject,
-        body,
-        message.params,
-        campaign.html,
-        text,
-        campaign.headers or (),
-    )
+    of_all = campaign.headers or ()
+    return Letter(message.reference, message.recipient, subject, body, message.params, campaign.html, text, of_all)
 
 
 class PermittedCall(NamedTuple):

