@@ -423,7 +423,7 @@ def test_a_message_that_was_counted_late_is_seen_on_the_row() -> None:
 def test_while_mail_goes_out_nothing_is_broken(sandbox: Sandbox) -> None:
     """Also between a claim and its answer, and during finalising, a stop and a retry."""
     login = factories.credential(factories.vendor(settings={"url": sandbox.url, "concurrency": 16}))
-    names = [f"{kind}-{number}" for number in range(60) for kind in ("bounce", "lost", "error", "a", "b", "c", "d")]
+    names = [f"{kind}-{number}" for number in range(60) for kind in ("reject", "lost", "error", "a", "b", "c", "d")]
     addresses = [f"{name.replace('-', '+')}@sandbox.example" for name in names]
     jobs = [factories.campaign_with_job(addresses, of=login, status="DISPATCHED") for _ in range(3)]
 
