@@ -10,7 +10,7 @@ import pytest
 from tests.contracts.wild import LOOPS, run
 from tests.contracts.wild_http import CASES, WildHttp, answer, raw
 from vendors.adapters import load, names
-from vendors.adapters.base import Adapter, InvalidSettings, Letter
+from vendors.adapters.base import Adapter, InvalidSettings, Letter, Origin
 from vendors.adapters.http import Http
 from vendors.adapters.http_client import header
 from vendors.outcomes import Accepted, NotSent
@@ -28,7 +28,8 @@ def test_a_letter_goes_out_as_json_with_its_reference_as_key_and_the_credentials
         async with WildHttp() as vendor:
             adapter = Http(settings(vendor.port), {"Authorization": "Bearer s3cret", "X-Team": "north"})
             await adapter.open()
-            assert await adapter.send([LETTER, LETTER]) == [Accepted("evidence")] * 2
+            branded = LETTER._replace(origin=Origin("ann@example.com", "Ann", "help@example.com"))
+            assert await adapter.send([LETTER, branded]) == [Accepted("evidence")] * 2
             await adapter.close()
             line, headers, body = vendor.requests[0]
             assert line == "POST /v1/letters HTTP/1.1"
@@ -44,6 +45,8 @@ def test_a_letter_goes_out_as_json_with_its_reference_as_key_and_the_credentials
                 "body": "Dear Zoë,\nbye",
                 "params": {"page": 2},
             }
+            more = {"from": {"name": "Ann", "address": "ann@example.com"}, "reply_to": "help@example.com"}
+            assert json.loads(vendor.requests[1][2]) == json.loads(body) | more
 
     run(loop, story)
 

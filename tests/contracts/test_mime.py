@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
@@ -12,8 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from vendors.adapters import mime
-from vendors.adapters.base import Attachment, Letter
-from vendors.adapters.mime import END, FromAddress, address, sender
+from vendors.adapters.base import Attachment, Letter, Origin
+from vendors.adapters.mime import END, FromAddress, address, sender, written
 
 calm = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 ORIGIN = sender("Us <us@example.org>")
@@ -246,3 +247,21 @@ def test_a_header_of_ones_own_comes_back_as_it_was(value: str) -> None:
 def test_a_header_that_could_be_another_is_refused(name: str, value: str) -> None:
     with pytest.raises(ValueError, match="header"):
         with_header(name, value)
+
+
+def test_the_origin_of_a_letter_is_its_from_reply_to_and_return_path() -> None:
+    origin = written(Origin("brand@example.com", "Größe, Inc.", "Help <help@example.com>", "bounces@example.net"))
+    found = read(compose(origin, "you@example.org", letter()))
+    assert found["From"] == '"Größe, Inc." <brand@example.com>'
+    assert found["Reply-To"] == "Help <help@example.com>"
+    assert found["Message-ID"] == "<ref-0@example.com>"
+    assert origin.return_path == "bounces@example.net"
+    assert written(Origin("brand@example.com")).return_path == "brand@example.com"
+
+
+@pytest.mark.parametrize("field", ["name", "address", "reply_to", "return_path"])
+def test_no_part_of_an_origin_can_begin_another_header(field: str) -> None:
+    origin = Origin("a@example.com", "A", "b@example.com", "c@example.com")
+    for end in ("\r\n", "\n", "\r", "\0"):
+        with pytest.raises(ValueError):
+            written(replace(origin, **{field: f"x@example.com{end}Bcc: y@example.com"}))

@@ -9,6 +9,7 @@ import pytest
 from tests.contracts.test_smtp import TAKEN, letter, opened, settings
 from tests.contracts.wild import LOOPS, run
 from tests.contracts.wild_smtp import LATE, Act, WildSmtp, cut, hang, lose, say, waits
+from vendors.adapters.base import Origin
 from vendors.outcomes import InDoubt, NotSent, Refused
 
 pytestmark = [pytest.mark.parametrize("loop", LOOPS), pytest.mark.parametrize("pipelining", [False, True])]
@@ -26,6 +27,38 @@ def test_a_round_goes_over_one_connection_and_each_mail_arrives_once(loop: str, 
             assert [line for line in relay.lines if line.startswith("RCPT")] == [
                 f"RCPT TO:<good-{n}@example.org>" for n in range(10)
             ]
+
+    run(loop, story)
+
+
+def test_the_mails_of_several_identities_share_a_round_and_each_has_its_own_return_path(
+    loop: str, pipelining: bool
+) -> None:
+    brands = [None, Origin("ann@one.example"), Origin("bob@two.example", return_path="bounces@three.example")]
+
+    async def story() -> None:
+        async with WildSmtp(pipelining=pipelining) as relay, opened(settings(relay.port, batch=3)) as adapter:
+            letters = [letter(f"good-{n}")._replace(origin=origin) for n, origin in enumerate(brands)]
+            assert await adapter.send(letters) == TAKEN * 3 and relay.connections == 1
+            return_paths = ["us@example.org", "ann@one.example", "bounces@three.example"]
+            assert [line for line in relay.lines if line.startswith("MAIL")] == [
+                f"MAIL FROM:<{one}>" for one in return_paths
+            ]
+
+    run(loop, story)
+
+
+def test_a_relay_without_a_sender_of_its_own_takes_letters_with_an_origin_only(loop: str, pipelining: bool) -> None:
+    async def story() -> None:
+        async with WildSmtp(pipelining=pipelining) as relay:
+            async with opened(settings(relay.port, batch=2, sender="")) as adapter:
+                named = letter("good-1")._replace(origin=Origin("ann@one.example"))
+                nobody, sent = await adapter.send([letter("good-0"), named])
+            assert isinstance(nobody, NotSent) and nobody.pause and [sent] == TAKEN
+            assert relay.lines[0] == "EHLO [127.0.0.1]" and dict(relay.taken) == {"good-1": 1}
+            async with opened(settings(relay.port, sender="", helo="mail.example.com")) as adapter:
+                assert await adapter.send([named._replace(reference="good-2", recipient="good-2@example.org")]) == TAKEN
+            assert "EHLO mail.example.com" in relay.lines
 
     run(loop, story)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from vendors.adapters.dkim import DkimKey
 from vendors.adapters.reports import NotTheVendor, Reported
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
@@ -172,11 +173,25 @@ class Attachment:
     part: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """As whom an e-mail goes out. reply_to: an address or a name with an address in <>; empty: none.
+
+    return_path: where bounces go; empty: to `address`. dkim: with which its mails are signed.
+    """
+
+    address: str
+    name: str = ""
+    reply_to: str = ""
+    return_path: str = ""
+    dkim: DkimKey | None = None
+
+
 class Letter(NamedTuple):
     """One rendered message. reference: its idempotency key, the same for every attempt.
 
     text: beside an HTML body. headers: further ones, each a name and a value. Those two and attachments are given only
-    to an adapter that `carries` them.
+    to an adapter that `carries` them. origin: of e-mail only.
     """
 
     reference: str
@@ -188,6 +203,7 @@ class Letter(NamedTuple):
     text: str = ""
     headers: Sequence[Sequence[str]] = ()
     attachments: tuple[Attachment, ...] = ()
+    origin: Origin | None = None
 
 
 def one_unit(letter: Letter) -> int:
@@ -220,6 +236,9 @@ class Adapter(ABC):
 
     options: ClassVar[Mapping[str, Option]]
     """The settings that the adapter knows, by name."""
+
+    needs_origin: ClassVar[bool] = False
+    """Whether it writes the mail itself, so that a letter needs an origin."""
 
     capabilities: Capabilities
     concurrency: int

@@ -115,7 +115,8 @@ def secret_headers(secret: Mapping[str, str]) -> bytes:
 class Http(Adapter):
     """POST {"reference", "recipient", "subject", "body", "params"} with the reference as Idempotency-Key.
 
-    `carries`: which of text, headers and attachments the vendor takes as further members.
+    With a sender identity also {"from": {"name", "address"}, "reply_to"}. `carries`: which of text, headers and
+    attachments the vendor takes as further members.
 
     Answers: 2xx {"id"} accepted; 409 {"id"} accepted before, with `dedupe`; 4xx {"code", "sub_type"} refused, except
     those about the login or the address; 429 with Retry-After not sent; the rest as in vendors/outcomes.py. Look-up:
@@ -245,6 +246,9 @@ def _packed(letter: Letter) -> bytes:
         content["headers"] = [{"name": name, "value": value} for name, value in letter.headers]
     if letter.attachments:
         content["attachments"] = [_file(one) for one in letter.attachments]
+    if origin := letter.origin:
+        content["from"] = {"name": origin.name, "address": origin.address}
+        content["reply_to"] = origin.reply_to
     return orjson.dumps(content, default=dict)  # of a mapping that is none
 
 

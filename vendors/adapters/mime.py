@@ -13,8 +13,9 @@ from functools import lru_cache
 
 import idna
 
-from vendors.adapters import mime_parts
-from vendors.adapters.base import Letter
+from vendors.adapters import dkim, mime_parts
+from vendors.adapters.base import Letter, Origin
+from vendors.adapters.dkim import DkimKey
 
 END = b"\r\n.\r\n"
 """The end of every mail; only with these bytes the relay is responsible for it."""
@@ -28,12 +29,12 @@ HEAD_MAX = 76
 Mail = tuple[bytes, ...]
 """A mail in pieces, the last with END. Files are pieces of their own: the same objects in all mails that carry them."""
 
-OURS = frozenset({"date", "from", "to", "subject", "message-id", "mime-version"})
+OURS = frozenset({"date", "from", "reply-to", "to", "subject", "message-id", "mime-version", "dkim-signature"})
 """Headers that `compose` writes by itself; so are all that begin with Content-."""
 
 _LOCAL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]{1,64}")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
+DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _REFERENCE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BARE = re.compile(r"[\x20-\x7e]*")
@@ -43,10 +44,13 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,76}")
 
 @dataclass(frozen=True, slots=True)
 class FromAddress:
-    """The sender's address. header: the encoded value of From."""
+    """The sender's address. header: the encoded value of From; reply_to: of Reply-To. return_path: for SMTP."""
 
     header: str
     address: str
+    return_path: str
+    reply_to: str = ""
+    dkim: DkimKey | None = None
 
     @property
     def domain(self) -> str:
@@ -57,18 +61,32 @@ def sender(value: str) -> FromAddress:
     """Parse "address" or "Name <address>". Raises ValueError."""
     if _CONTROL.search(value):
         raise ValueError("not one line")
-    name, plain = parseaddr(value)
+    return _from(*parseaddr(value))
+
+
+@lru_cache(maxsize=1000)
+def written(origin: Origin) -> FromAddress:
+    """The origin as its mails have it. Raises ValueError."""
+    if _CONTROL.search(origin.name):
+        raise ValueError("the name is not one line")
+    shown = _from(origin.name, origin.address)
+    return_path = sender(origin.return_path).address if origin.return_path else shown.address
+    reply_to = sender(origin.reply_to).header if origin.reply_to else ""
+    return FromAddress(shown.header, shown.address, return_path, reply_to, origin.dkim)
+
+
+def _from(name: str, plain: str) -> FromAddress:
     known = address(plain)
     if not known.isascii():
         raise ValueError("not an address that every relay takes: other letters than ASCII before the @")
     if not name:
-        return FromAddress(known, known)
+        return FromAddress(known, known, known)
     if len(name) > 200:
         raise ValueError("the name is too long")
     quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
     shown = quoted if name.isascii() else _encoded(name)
     fold = "\r\n" if len(shown) + len(known) > 66 else ""
-    return FromAddress(f"{shown}{fold} <{known}>", known)
+    return FromAddress(f"{shown}{fold} <{known}>", known, known)
 
 
 def address(value: str) -> str:
@@ -80,7 +98,7 @@ def address(value: str) -> str:
     if not domain.isascii():
         domain = idna.encode(domain, uts46=True).decode("ascii")
     fits = _LOCAL.fullmatch(local) and local.isprintable() and len(local.encode("utf-8", "replace")) <= 64
-    if not fits or not _DOMAIN.fullmatch(domain):
+    if not fits or not DOMAIN.fullmatch(domain):
         raise ValueError("not an address that SMTP can take")
     return f"{local}@{domain}"
 
@@ -89,9 +107,11 @@ def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
     """The whole mail including END. recipient: from `address`. Raises ValueError for what cannot be a header."""
     if not _REFERENCE.fullmatch(letter.reference):
         raise ValueError("the reference cannot be a Message-ID")
+    reply_to = f"Reply-To: {origin.reply_to}\r\n" if origin.reply_to else ""
     head = (
         f"Date: {formatdate()}\r\n"
         f"From: {origin.header}\r\n"
+        f"{reply_to}"
         f"To: {recipient}\r\n"
         f"Subject: {_subject(letter.subject)}\r\n"
         f"Message-ID: <{letter.reference}@{origin.domain}>\r\n"
@@ -99,10 +119,14 @@ def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
         "MIME-Version: 1.0\r\n"
     ).encode()  # ASCII, except for an address that needs SMTPUTF8 (RFC 6532)
     if not (letter.text or letter.attachments):
-        return (b"%b%b.\r\n" % (head, mime_parts.text(letter.body, "html" if letter.html else "plain")),)
-    first, *others = mime_parts.several(letter)
-    *pieces, last = [head + first, *others]
-    return *pieces, last + b".\r\n"
+        pieces = [head + mime_parts.text(letter.body, "html" if letter.html else "plain")]
+    else:
+        pieces = mime_parts.several(letter)
+        pieces[0] = head + pieces[0]
+    if origin.dkim:
+        pieces[0] = dkim.signature(origin.dkim, pieces) + pieces[0]
+    pieces[-1] += b".\r\n"
+    return tuple(pieces)
 
 
 @lru_cache(maxsize=2000)

@@ -15,18 +15,18 @@ from typing import Any, ClassVar
 from vendors.adapters import base as options
 from vendors.adapters import mime
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
-from vendors.adapters.smtp_conversation import Conversation, Rejected
+from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected
 from vendors.adapters.transport import Pool, connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
 
 log = logging.getLogger(__name__)
 
-ReadyMail = tuple[str, mime.Mail]  # recipient, and the composed mail
+ReadyMail = tuple[Envelope, mime.Mail]  # and the composed mail
 IDLE_MAX = 60.0
 """Seconds that a connection waits for its next mail; relays wait for five minutes (RFC 5321, 4.5.3.2.7)."""
 
 
-def origin(value: Any) -> str:
+def sender(value: Any) -> str:
     """An address, or a name with an address in <>."""
     try:
         mime.sender(options.text(value))
@@ -35,8 +35,17 @@ def origin(value: Any) -> str:
     return str(value).strip()
 
 
+def name(value: Any) -> str:
+    """The name of a host."""
+    if not mime.DOMAIN.fullmatch(options.text(value)):
+        raise ValueError("must be the name of a host, such as mail.example.com")
+    return str(value).strip()
+
+
 class Smtp(Adapter):
-    """Settings: `tls` is starttls (never without), implicit or none; `sender` is "address" or "Name <address>".
+    """Settings: `tls` is starttls (never without), implicit or none. `sender` is "address" or "Name <address>": of it
+    the first sender identity of an installation is made, and only a letter without an origin has it as From. `helo`:
+    our name for the relay; default: the domain of `sender`, else our IP address.
 
     `connect_timeout`: seconds from the start of the call to the end of the mail. `timeout`: seconds to wait for the
     reply to that; RFC 5321 asks for ten minutes, since a shorter wait leaves mails in doubt. `mails`: per connection.
@@ -49,12 +58,14 @@ class Smtp(Adapter):
     discarding: ClassVar[set[tuple[str, int]]] = set()
     """Relays that offer PIPELINING but lose commands that were written ahead; each process learns it once."""
 
+    needs_origin = True
     options = {
         "host": Option(options.text, required=True, destination=True),
         "port": Option(options.whole(1, 65535), 587, destination=True),
         "tls": Option(options.choice("none", "starttls", "implicit"), "starttls", destination=True),
         "plain_login": Option(options.flag, False, destination=True),
-        "sender": Option(origin, required=True),
+        "sender": Option(sender, ""),
+        "helo": Option(name, ""),
         "concurrency": Option(options.whole(1, 1000), 8),
         "batch": Option(options.whole(1, 100), 1),
         "mails": Option(options.whole(1, 1_000_000), 100),
@@ -75,7 +86,7 @@ class Smtp(Adapter):
             )
         self._secret = dict(secret)
         self._relay: tuple[str, int] = (self._known["host"], self._known["port"])
-        self._sender = mime.sender(self._known["sender"])
+        self._sender = mime.sender(self._known["sender"]) if self._known["sender"] else None
         self._connect_timeout: float = self._known["connect_timeout"]
         self._timeout: float = self._known["timeout"]
         self.deadline = self._connect_timeout + self._timeout + WIND_UP
@@ -96,13 +107,16 @@ class Smtp(Adapter):
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         ready = [self._ready(letter) for letter in letters]
-        outcomes = iter(await self._call([mail for mail in ready if not isinstance(mail, Refused)]))
-        return [mail if isinstance(mail, Refused) else next(outcomes) for mail in ready]
+        outcomes = iter(await self._call([mail for mail in ready if not isinstance(mail, Refused | NotSent)]))
+        return [mail if isinstance(mail, Refused | NotSent) else next(outcomes) for mail in ready]
 
-    def _ready(self, letter: Letter) -> ReadyMail | Refused:
+    def _ready(self, letter: Letter) -> ReadyMail | Refused | NotSent:
         try:
+            origin = mime.written(letter.origin) if letter.origin else self._sender
+            if origin is None:
+                return NotSent("the mail has no sender identity", scope="credential", pause=True)
             recipient = mime.address(letter.recipient)
-            return recipient, mime.compose(self._sender, recipient, letter)
+            return Envelope(origin.return_path, recipient), mime.compose(origin, recipient, letter)
         except ValueError as error:
             return Refused("unsendable", str(error)[:255])
 
@@ -153,9 +167,9 @@ class Smtp(Adapter):
         def handed_over() -> None:
             limit.reschedule(loop.time() + self._timeout)
 
-        for recipient, mail in mails[len(outcomes) :]:
-            following = mails[len(outcomes) + 1][0] if len(outcomes) + 1 < len(mails) else ""
-            outcomes.append(await conversation.deliver(self._sender.address, recipient, mail, handed_over, following))
+        for envelope, mail in mails[len(outcomes) :]:
+            following = mails[len(outcomes) + 1][0] if len(outcomes) + 1 < len(mails) else None
+            outcomes.append(await conversation.deliver(envelope, mail, handed_over, following))
             limit.reschedule(last)
             if not conversation.goes_on() or _is_over(outcomes, last):
                 return
@@ -173,11 +187,10 @@ class Smtp(Adapter):
 
         conversation = await connect(make, host, port, self._tls if tls == "implicit" else None)
         try:
-            name = self._sender.domain
-            await conversation.greet(name)
+            await conversation.greet(self._known["helo"] or (self._sender.domain if self._sender else ""))
             if tls == "starttls":
                 assert self._tls is not None
-                await conversation.start_tls(self._tls, host, name)
+                await conversation.start_tls(self._tls, host)
             if self._secret:
                 await conversation.login(self._secret["user"], self._secret["password"])
         except BaseException:

@@ -7,6 +7,7 @@ import base64
 import ssl
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from vendors.adapters.transport import TLS_FAREWELL, Wire, is_wrong_vendor
 from vendors.outcomes import CallError, Outcome, Refused, SmtpPhase, classify_smtp
@@ -26,6 +27,13 @@ class Rejected(Exception):
     def __init__(self, phase: SmtpPhase, code: int, text: str) -> None:
         super().__init__(f"smtp {code} at {phase}")
         self.outcome = classify_smtp(phase, code, text)
+
+
+class Envelope(NamedTuple):
+    """Addresses as SMTP takes them (mime.address)."""
+
+    return_path: str
+    recipient: str
 
 
 class Conversation(Wire):
@@ -59,11 +67,12 @@ class Conversation(Wire):
     # --- for the adapter --------------------------------------------------------------------------
 
     async def greet(self, name: str) -> None:
-        """Wait for the greeting and send EHLO. Raises Rejected, CallError."""
+        """Wait for the greeting and send EHLO. name: ours; empty: this end's IP address. Raises Rejected, CallError."""
+        self._name = name or _literal(self._transport.get_extra_info("sockname")[0])
         await self._expect("connect", 220)
-        await self._hello(name)
+        await self._hello()
 
-    async def start_tls(self, context: ssl.SSLContext, host: str, name: str) -> None:
+    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Switch to TLS. Raises Rejected, CallError; then the connection must not be used."""
         self._transport.write(b"STARTTLS\r\n")
         await self._expect("tls", 220)
@@ -78,7 +87,7 @@ class Conversation(Wire):
         assert transport is not None
         self._transport = transport
         self._transport.set_write_buffer_limits(high=FULL)
-        await self._hello(name)
+        await self._hello()
 
     async def login(self, user: str, password: str) -> None:
         """Log in by AUTH PLAIN or LOGIN. Raises Rejected, CallError."""
@@ -91,28 +100,30 @@ class Conversation(Wire):
         await self._ask("login", _base64(password), 235)
 
     async def deliver(
-        self, sender: str, recipient: str, mail: Sequence[bytes], handed_over: Callable[[], None], following: str = ""
+        self, envelope: Envelope, mail: Sequence[bytes], handed_over: Callable[[], None], following: Envelope | None
     ) -> Outcome:
         """Send one mail. Its last piece ends with END; `handed_over` is called just before that is written.
 
-        following: the recipient of the next mail, if one follows at once: with PIPELINING (RFC 2920) its envelope is
-        written together with the end of this mail. Raises CallError.
+        following: of the next mail, if one follows at once: with PIPELINING (RFC 2920) it is written together with the
+        end of this mail. Raises CallError.
         """
         self.written = False
-        if not self._takes(recipient):
+        if not self._takes(envelope):
             self._reusable = True
             return Refused("unsendable", "the relay takes no address with other letters than ASCII before the @")
         self._reusable = False
         self._mails_left -= 1
-        rejected = await self._envelope(sender, recipient)
+        rejected = await self._begin(envelope)
         if rejected is not None:
             return rejected
-        self._ahead = bool(following) and self._takes(following) and self._mails_left > 0 and self._together
+        goes_on = following is not None and self._takes(following) and self._mails_left > 0
+        self._ahead = goes_on and self._together
         if rejected := await self._content(mail):
             return rejected
         handed_over()
         self.written = True
-        self._transport.write(mail[-1][-AT_ONCE:] + (_in_one(_commands(sender, following)) if self._ahead else b""))
+        ahead = _in_one(_commands(following)) if following and self._ahead else b""
+        self._transport.write(mail[-1][-AT_ONCE:] + ahead)
         code, text = await self._reply()
         self._reusable = code != 421
         return self._classify("dot", code, text)
@@ -142,15 +153,15 @@ class Conversation(Wire):
         """Whether commands may be written before the replies to earlier ones have arrived (RFC 2920)."""
         return "PIPELINING" in self._extensions and self._pipelining()
 
-    def _takes(self, recipient: str) -> bool:
-        return recipient.isascii() or "SMTPUTF8" in self._extensions
+    def _takes(self, envelope: Envelope) -> bool:
+        return envelope.recipient.isascii() or "SMTPUTF8" in self._extensions
 
     def _classify(self, phase: SmtpPhase, code: int, text: str) -> Outcome:
         return classify_smtp(phase, code, text, self._recipient_codes)
 
-    async def _envelope(self, sender: str, recipient: str) -> Outcome | None:
+    async def _begin(self, envelope: Envelope) -> Outcome | None:
         """Send MAIL, RCPT and DATA; returns None if the relay asks for the content, else an outcome."""
-        commands = _commands(sender, recipient)
+        commands = _commands(envelope)
         if self._stale:
             commands.insert(0, ("mail", "RSET", 2))
         together = self._together
@@ -193,8 +204,8 @@ class Conversation(Wire):
 
     # --- question and answer ----------------------------------------------------------------------
 
-    async def _hello(self, name: str) -> None:
-        self._transport.write(f"EHLO {name}\r\n".encode("ascii"))
+    async def _hello(self) -> None:
+        self._transport.write(f"EHLO {self._name}\r\n".encode("ascii"))
         lines = await self._expect("hello", 250)
         offered = (line.upper().partition(" ") for line in lines[1:])
         self._extensions = {keyword: rest for keyword, _, rest in offered}
@@ -279,10 +290,16 @@ class Conversation(Wire):
             self._waiter.set_result(None)
 
 
-def _commands(sender: str, recipient: str) -> list[tuple[SmtpPhase, str, int]]:
+def _commands(envelope: Envelope) -> list[tuple[SmtpPhase, str, int]]:
     """The commands of an envelope: phase, line, and the first digit of a good reply."""
+    return_path, recipient = envelope
     utf8 = "" if recipient.isascii() else " SMTPUTF8"
-    return [("mail", f"MAIL FROM:<{sender}>{utf8}", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
+    return [("mail", f"MAIL FROM:<{return_path}>{utf8}", 2), ("rcpt", f"RCPT TO:<{recipient}>", 2), ("data", "DATA", 3)]
+
+
+def _literal(address: str) -> str:
+    """An IP address in place of a name (RFC 5321, 4.1.3)."""
+    return f"[IPv6:{address.partition('%')[0]}]" if ":" in address else f"[{address}]"
 
 
 def _before_the_last(mail: Sequence[bytes]) -> Iterator[bytes]:

@@ -1,0 +1,119 @@
+"""Signs mails by DKIM (RFC 6376): rsa-sha256 and relaxed/relaxed, with the RSA of OpenSSL.
+
+The library dkimpy computes RSA in Python, twenty times as slow (docs/decisions/0020-we-sign-by-openssl.md); the tests
+let it verify what is signed here.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+BITS_LEAST = 1024  # RFC 8301
+BITS = 2048  # of a new key
+FOLD = 72  # characters of the signature in a line
+
+# Nobody may add a second one of these: they are signed once more than they are there (RFC 6376, 8.15).
+GUARDED = ("from", "reply-to", "subject", "date", "to")
+
+_BLANKS = re.compile(rb"[ \t]+")
+_FIELD = re.compile(rb"([^:\r\n]+):((?:[^\r\n]|\r\n[ \t])*)\r\n")
+_TABS = bytes.maketrans(b"\t", b" ")
+
+
+@dataclass(frozen=True, slots=True)
+class DkimKey:
+    """A private key, in PEM, whose public half is in the DNS at <selector>._domainkey.<domain>."""
+
+    domain: str
+    selector: str
+    private_key: str = field(repr=False)
+
+
+def new_private_key() -> str:
+    """A new RSA key in PEM."""
+    return _pem(rsa.generate_private_key(65537, BITS))
+
+
+def private_key(text: str) -> str:
+    """The key in PEM. Raises ValueError, which never shows it."""
+    try:
+        key = serialization.load_pem_private_key(text.encode(), None)
+    except (ValueError, TypeError):  # TypeError: it has a password
+        raise ValueError("not an RSA private key in PEM without a password") from None
+    if not isinstance(key, rsa.RSAPrivateKey) or key.key_size < BITS_LEAST:
+        raise ValueError(f"not an RSA key of at least {BITS_LEAST} bits")
+    return _pem(key)
+
+
+def record(key: DkimKey) -> str:
+    """The TXT record for <selector>._domainkey.<domain>."""
+    public = _loaded(key.private_key).public_key()
+    bare = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return f"v=DKIM1; k=rsa; p={base64.b64encode(bare).decode('ascii')}"
+
+
+def signature(key: DkimKey, pieces: Sequence[bytes]) -> bytes:
+    """The header line DKIM-Signature of a mail.
+
+    pieces: the mail as SMTP transmits it, each of whole lines, without the dot after it; the first has all headers.
+    """
+    head, _, begin = pieces[0].partition(b"\r\n\r\n")
+    fields = [(name.strip().lower(), value) for name, value in _FIELD.findall(head + b"\r\n")]
+    names = [name.decode("ascii") for name, _ in fields] + list(GUARDED)
+    digest = base64.b64encode(_body_hash([begin, *pieces[1:]])).decode("ascii")
+    listed = ":\r\n ".join(":".join(names[at : at + 6]) for at in range(0, len(names), 6))
+    unsigned = (
+        f" v=1; a=rsa-sha256; c=relaxed/relaxed;\r\n d={key.domain}; s={key.selector};\r\n"
+        f" h={listed};\r\n bh={digest};\r\n b="
+    )
+    signed = b"".join(_relaxed(*one) + b"\r\n" for one in fields) + _relaxed(b"dkim-signature", unsigned.encode())
+    seal = _loaded(key.private_key).sign(signed, padding.PKCS1v15(), hashes.SHA256())
+    text = base64.b64encode(seal).decode("ascii")
+    folded = "\r\n ".join(text[at : at + FOLD] for at in range(0, len(text), FOLD))
+    return f"DKIM-Signature:{unsigned}{folded}\r\n".encode()
+
+
+def _relaxed(name: bytes, value: bytes) -> bytes:
+    return name + b":" + _BLANKS.sub(b" ", value.replace(b"\r\n", b"")).strip()
+
+
+def _body_hash(pieces: Sequence[bytes]) -> bytes:
+    """Of the body without the dots of SMTP, blanks at the ends of lines and empty lines at the end."""
+    digest, last = hashlib.sha256(), len(pieces) - 1
+    for number, piece in enumerate(pieces):
+        plain = _relaxed_lines(piece)
+        if number == last:
+            bare = plain.rstrip(b"\r\n")
+            plain = bare + b"\r\n" if bare else b""
+        digest.update(plain)
+    return digest.digest()
+
+
+def _relaxed_lines(lines: bytes) -> bytes:
+    """Whole lines as they are signed; a file, which has nothing to change, is not copied."""
+    if b"\t" in lines:
+        lines = lines.translate(_TABS)
+    while b"  " in lines:
+        lines = lines.replace(b"  ", b" ")
+    lines = lines.replace(b" \r\n", b"\r\n").replace(b"\r\n..", b"\r\n.")
+    return lines[1:] if lines.startswith(b"..") else lines
+
+
+def _pem(key: rsa.RSAPrivateKey) -> str:
+    kind = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode("ascii")
+
+
+@lru_cache(maxsize=1000)
+def _loaded(pem: str) -> rsa.RSAPrivateKey:
+    key = serialization.load_pem_private_key(pem.encode(), None)
+    assert isinstance(key, rsa.RSAPrivateKey), "it was stored as one"
+    return key
