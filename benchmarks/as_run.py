@@ -236,6 +236,7 @@ def main() -> None:
         if relay:
             login = ["host=127.0.0.1", f"port={relay.port}", "tls=none", f"sender={smtp_sink.ORIGIN}"]
             at.manage("vendor", "add", "mails", "--adapter", "smtp", "--limit", NEVER_BINDS, "--set", *login)
+            at.manage("entitlement", "add", "Velma", "mails")
             mail = {
                 MAILHUB: lambda: mailhub(lists, "mails", mails, relayed, SmtpReceiver(relay)),
                 SOURCE: lambda: smtp_sink.source(relay, mails, smtp.size()),

@@ -147,7 +147,7 @@ def keep(ready: bytes, rows: int) -> tuple[float, float]:
     """Importing those recipients as a campaign: with their check, and the storing alone."""
     from campaigns import intake
     from campaigns.content import templates
-    from campaigns.models import Sponsor
+    from tests import factories
 
     credential = login("http://nobody.invalid")
     content = templates.compile(recipients.SUBJECT, recipients.BODY, html=False)
@@ -155,7 +155,7 @@ def keep(ready: bytes, rows: int) -> tuple[float, float]:
     checked = intake.check_table(intake.Table(io.BytesIO(ready)), credential.vendor.channel, content)
     stored = time.perf_counter()
     job = intake.accept(
-        sponsor=Sponsor.objects.get_or_create(name="Velma")[0],
+        sponsor=factories.sponsor("Velma"),
         credential=credential,
         name="benchmark",
         subject=recipients.SUBJECT,

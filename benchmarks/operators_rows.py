@@ -57,7 +57,7 @@ FROM vendors_vendor v, generate_series(0, 1440) n, generate_series(0, 3) s;
 
 
 def operators() -> None:
-    from campaigns.models import Sponsor
+    from campaigns.models import Entitlement, Sponsor
     from vendors.models import Credential, RateLimit, Vendor
 
     Sponsor.objects.bulk_create(Sponsor(name=f"Sponsor {n}") for n in range(SPONSORS))
@@ -66,3 +66,5 @@ def operators() -> None:
         vendor = Vendor.objects.create(slug=f"vendor-{n}", name=f"Vendor {n}", channel=channel)
         RateLimit.objects.create(vendor=vendor, units=5, seconds=60)
         Credential.objects.create(vendor=vendor, exclusive=n % 2 == 0)
+        may = (Entitlement(sponsor=sponsor, vendor=vendor) for sponsor in Sponsor.objects.all())
+        Entitlement.objects.bulk_create(may, ignore_conflicts=True)

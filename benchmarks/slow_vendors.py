@@ -70,6 +70,7 @@ class Vendors:
         values = [f"{name}={value}" for name, value in {"url": url, **settings}.items()]
         order = ["vendor", "add", slug, "--adapter", "http", "--dispatch-at", far_from_now(), "--set", *values]
         command(*order, *(["--limit", limit] if limit else []))
+        command("entitlement", "add", "Velma", slug, "--new-sponsor")
 
     def pause(self, which: list[str]) -> None:
         for slug in which:

@@ -33,11 +33,12 @@ OPERATE = [
     "waiter.change_parkedtask",
 ]
 VENDORS = ["vendors.*"]
+OFFER = [f"campaigns.{verb}_{what}" for verb in ("add", "change", "delete") for what in ("entitlement", "identity")]
 APPS = ("campaigns", "vendors", "mailhub", "waiter", "admin")
 ROLES: dict[str, list[str]] = {
     "viewer": LOOK,
     "operator": [*LOOK, *OPERATE, "vendors.view_*"],
-    "vendor admin": [*LOOK, *VENDORS],
+    "vendor admin": [*LOOK, *VENDORS, *OFFER],
     "auditor": [*LOOK, "campaigns.see_recipients", "vendors.view_*", "admin.view_logentry"],
     "all sponsors": ["campaigns.all_sponsors", "campaigns.suppress_for_all"],
 }

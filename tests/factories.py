@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns.lifecycle import RUNNING, Status
-from campaigns.models import Campaign, Claim, Job, Message, Sponsor
+from campaigns.models import Campaign, Claim, Entitlement, Job, Message, Sponsor
 from campaigns.models.jobs import new_uuids
 from vendors import redis_clients
 from vendors.configuration import create_default_casters
@@ -30,7 +30,16 @@ def unique(word: str) -> str:
 
 
 def sponsor(name: str = "") -> Sponsor:
-    return Sponsor.objects.get_or_create(name=name or unique("sponsor"))[0]
+    """A sponsor that may use every vendor that there is."""
+    made = Sponsor.objects.get_or_create(name=name or unique("sponsor"))[0]
+    entitle([made], Vendor.objects.all())
+    return made
+
+
+def entitle(sponsors: Iterable[Sponsor], vendors: Iterable[Vendor]) -> None:
+    """They may use all credentials of these vendors."""
+    rows = [Entitlement(sponsor=one, vendor=of) for of in vendors for one in sponsors]
+    Entitlement.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def vendor(
@@ -41,7 +50,10 @@ def vendor(
     casters: Sequence[str] | None = (),
     **fields: Any,
 ) -> Vendor:
-    """A vendor with its limits (units, seconds) and casters MC1, MC2, ... of these kinds; None: the default set."""
+    """A vendor with its limits (units, seconds) and casters MC1, MC2, ... of these kinds; None: the default set.
+
+    Every sponsor that there is may use it.
+    """
     slug = slug or unique("vendor")
     made = Vendor.objects.create(slug=slug, name=slug, adapter=adapter, settings=dict(settings or {}), **fields)
     for units, seconds in limits:
@@ -50,6 +62,7 @@ def vendor(
         create_default_casters(made)
     for number, kind in enumerate(casters or (), start=1):
         caster(made, f"MC{number}", kind)
+    entitle(Sponsor.objects.all(), [made])
     return made
 
 
@@ -87,9 +100,11 @@ def campaign(
     to = range(1, recipients + 1) if isinstance(recipients, int) else recipients
     fields = {"name": unique("campaign"), "subject": "Hello", "body": "Good day", **fields}
     with transaction.atomic():
+        by, of = by or sponsor(), of or credential()
+        entitle([by], [of.vendor])
         made = Campaign.objects.create(
-            sponsor=by or sponsor(),
-            credential=of or credential(),
+            sponsor=by,
+            credential=of,
             first_message=_block(len(to)),
             size=len(to),
             **fields,

@@ -1,5 +1,5 @@
-"""The admin's pages about campaigns, jobs, messages and suppressions: look-ups, progress, decisions."""
+"""The admin's pages about sponsors, campaigns, jobs, messages and suppressions: look-ups, progress, decisions."""
 
-from campaigns.admin import campaigns, jobs, messages, suppressions
+from campaigns.admin import campaigns, identities, jobs, messages, suppressions
 
-__all__ = ["campaigns", "jobs", "messages", "suppressions"]
+__all__ = ["campaigns", "identities", "jobs", "messages", "suppressions"]

@@ -60,13 +60,13 @@ class CampaignList(ChangeList):
 class CampaignAdmin(Scoped):
     list_display = ["id", "name", "sponsor", "credential", "size", "state", "created_at", "look"]
     list_filter = [SponsorFilter, "credential__vendor", CreatedFilter]
-    list_select_related = ["sponsor", "credential__vendor"]
+    list_select_related = ["sponsor", "credential__vendor", "identity__sponsor"]
     list_per_page = 50
     search_fields = ["name", "sponsor__name"]
     readonly_fields = ["state", "files_carried", "look"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Campaign]:
-        return super().get_queryset(request).defer("credential__secret")
+        return super().get_queryset(request).defer("credential__secret", "identity__secret")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CampaignList

@@ -26,7 +26,7 @@ from campaigns.lifecycle import holding, move
 from campaigns.models import Campaign, Job
 from campaigns.suppression.recent import Asker
 from vendors import adapters
-from vendors.adapters.base import Adapter, Letter
+from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.outcomes import Refused
 
 LONG = 0.001  # seconds that it may take to fill a template, before others have their turn
@@ -72,6 +72,7 @@ class LeasedJob:
     vendor_id: int
     credential_id: int
     campaign: Campaign
+    origin: Origin | None
     content: templates.Content
     adapter: Adapter
     connection_key: bytes  # what the adapter was made from: connections are shared where it is equal
@@ -83,19 +84,23 @@ class LeasedJob:
 
     def letter(self, message: ClaimedMessage) -> Letter | Refused:
         """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
-        return letter_of(self.campaign, self.content, message)
+        return letter_of(self.campaign, self.content, message, origin=self.origin)
 
 
 def letter_of(
-    campaign: Campaign, content: templates.Content, message: ClaimedMessage, budget: templates.Budget | None = None
+    campaign: Campaign,
+    content: templates.Content,
+    message: ClaimedMessage,
+    budget: templates.Budget | None = None,
+    origin: Origin | None = None,
 ) -> Letter | Refused:
     """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
     try:
         subject, body, text = content.render(message.recipient, message.params, budget)
     except templates.TemplateError as error:
         return Refused("template", str(error))
-    of_all = campaign.headers or ()
-    return Letter(message.reference, message.recipient, subject, body, message.params, campaign.html, text, of_all)
+    given = (message.reference, message.recipient, subject, body, message.params, campaign.html, text)
+    return Letter(*given, headers=campaign.headers or (), origin=origin)
 
 
 class PermittedCall(NamedTuple):
@@ -130,7 +135,7 @@ def take(job_id: int, fence: int) -> Lease | None:
 
 def load(lease: Lease) -> LeasedJob:
     """The job with its content and adapter. Raises what one of them says if it cannot be made ready."""
-    job: Any = Job.objects.select_related("campaign", "vendor", "credential").get(pk=lease.job_id)
+    job: Any = Job.objects.select_related("campaign__identity", "vendor", "credential").get(pk=lease.job_id)
     adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
     campaign = job.campaign
     parted = campaign.text or campaign.headers or campaign.has_files
@@ -141,8 +146,9 @@ def load(lease: Lease) -> LeasedJob:
     key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
     begin = job.next_message or job.first_message
     asker = Asker(job.sponsor_id, vendor.channel, job.suppressions)
+    origin = campaign.identity.origin if campaign.identity else None
     return LeasedJob(
-        lease, job.first_message, job.end, begin, vendor.pk, login.pk, campaign, content, adapter, key, asker
+        lease, job.first_message, job.end, begin, vendor.pk, login.pk, campaign, origin, content, adapter, key, asker
     )
 
 

@@ -1,7 +1,8 @@
 """Step 2, dispatch: opens waiting jobs to the mailcasters, in batches that are commits (document 000).
 
 A job becomes DISPATCHED, or P_QUEUED if it is to be cut. This module dispatches nightly jobs on demand and jobs whose
-time has come; the nightly run is in nightly.py. Jobs of a paused vendor are dispatched too: they wait on its queue.
+time has come; the nightly run is in nightly.py. Jobs of a paused vendor are dispatched too: they wait on its queue. A
+job whose sponsor may not use its vendor, credential or identity any more stays as it is (entitlements.may_go).
 
 Whoever dispatches notifies their vendors then. That names Celery's tasks (campaigns/tasks.py) as texts, so commands and
 pages load nothing of what only workers do.
@@ -20,7 +21,7 @@ from django.db.models import Count, F, Max, Q, QuerySet
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from campaigns import failpoints
+from campaigns import entitlements, failpoints
 from campaigns.lifecycle import Status, hold, move
 from campaigns.models import DispatchRun, Job
 from vendors.models import Vendor
@@ -58,7 +59,7 @@ def in_batches(
 
     After an interruption the same call goes on with the rest. run: its counter is updated in the batch's commit.
     """
-    mine = waiting.filter(vendor=vendor)
+    mine = waiting.filter(entitlements.may_go(), vendor=vendor)
     after = 0
     while (last := _last_of_batch(mine.filter(id__gt=after), batch)) is not None:
         done = _dispatch(mine.filter(id__gt=after, id__lte=last), vendor, now, run)
@@ -107,7 +108,7 @@ def dispatch_these(job_ids: Iterable[int]) -> Dispatched:
 def pending(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
     """What `dispatch` would do now; changes nothing."""
     small = leaf(F("vendor__small_audience_threshold"))
-    rows = _rendered(jobs).order_by().values("vendor")
+    rows = _rendered(jobs).filter(entitlements.may_go()).order_by().values("vendor")
     counts = rows.annotate(leaves=Count("id", filter=small), parents=Count("id", filter=~small))
     found = (Dispatched(row["leaves"], row["parents"], frozenset([row["vendor"]])) for row in counts)
     return sum(found, start=Dispatched())

@@ -13,9 +13,10 @@ from psycopg import AsyncConnection
 
 from campaigns.failover import guard
 from campaigns.lifecycle import holding
-from campaigns.models import Campaign
+from campaigns.models import Campaign, Identity
 from campaigns.suppression import lists
 from vendors.limits.values import Scope
+from vendors.models import EncryptedJSONField
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -
 
 
 CONTENT = ("subject", "body", "html", "text", "headers", "file_fields", "has_files")
-NEEDED = (*CONTENT, "deadline", "send_at", "hours_from", "hours_to", "time_zone")
+NEEDED = (*CONTENT, "deadline", "send_at", "hours_from", "hours_to", "time_zone", "identity_id")
 
 
 async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:
@@ -95,7 +96,22 @@ async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Camp
     row = await (await connection.execute(statement, [doubt.campaign_id])).fetchone()
     assert row is not None, "campaigns with messages are never deleted"
     *values, now = row
-    return Campaign(pk=doubt.campaign_id, **dict(zip(NEEDED, values, strict=True))), now
+    found = Campaign(pk=doubt.campaign_id, **dict(zip(NEEDED, values, strict=True)))
+    if found.identity_id:
+        found.identity = await _identity(connection, found.identity_id)
+    return found, now
+
+
+ORIGIN = ("from_address", "from_name", "reply_to", "return_path", "dkim_domain", "dkim_selector", "secret")
+
+
+async def _identity(connection: AsyncConnection[Any], identity_id: int) -> Identity:
+    statement = f"SELECT {', '.join(ORIGIN)} FROM campaigns_identity WHERE id = %s"
+    row = await (await connection.execute(statement, [identity_id])).fetchone()
+    assert row is not None, "identities with campaigns are never deleted"
+    known = dict(zip(ORIGIN, row, strict=True))
+    known["secret"] = EncryptedJSONField().from_db_value(known["secret"], None, None)
+    return Identity(pk=identity_id, **known)
 
 
 # A call for a doubt is checked and counted like any other: generation, limits, and the ledger before it starts.

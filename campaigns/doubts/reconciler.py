@@ -206,7 +206,9 @@ async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None
     except templates.TemplateError:
         return None
     made = Letter(
-        doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html, text, campaign.headers or ()
+        *(doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html, text),
+        headers=campaign.headers or (),
+        origin=campaign.identity.origin if campaign.identity else None,
     )
     if not campaign.has_files:
         return made

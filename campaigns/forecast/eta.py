@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db.models import Case, IntegerField, OuterRef, QuerySet, Subquery, When
 from django.utils import timezone
 
+from campaigns import entitlements
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.obstacles import Obstacle, clock
 from campaigns.forecast.queues import LoginQueue, VendorQueue
@@ -79,11 +80,16 @@ class JobForecast:
 
 
 def with_holder(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
-    """Annotates each job with holder: another campaign's job that uses its exclusive credential (document 001)."""
+    """Annotates each job with what keeps it besides its vendor.
+
+    holder: another campaign's job that uses its exclusive credential (document 001); held: why its sponsor may not send
+    it any more, or "".
+    """
     others = Job.objects.filter(HOLDING, credential=OuterRef("credential")).exclude(campaign=OuterRef("campaign"))
     # In the order of the index of holders; by id the planner would walk through all jobs.
     holder = Subquery(others.order_by("campaign_id").values("id")[:1])
-    return jobs.annotate(holder=Case(When(credential__exclusive=True, then=holder), output_field=IntegerField()))
+    exclusive = Case(When(credential__exclusive=True, then=holder), output_field=IntegerField())
+    return jobs.annotate(holder=exclusive, held=entitlements.why_held())
 
 
 def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, JobForecast]:

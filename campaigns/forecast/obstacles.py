@@ -30,12 +30,14 @@ class Obstacle:
 def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
     """The first obstacle to a job's calls; None: there is none but rate limits.
 
-    The job comes with its vendor, credential, campaign and holder (eta.with_holder).
+    The job comes with its vendor, credential, campaign, holder and held (eta.with_holder).
     """
     if job.is_done or job.status in (S.SENT, S.STOPPED, S.P_STOPPED):
         return None
     if queue.halted:
         return Obstacle(queue.halted)
+    if job.status in (S.RENDERED, S.READY) and job.held:
+        return Obstacle(job.held)
     if job.status == S.RENDERED:
         return of_night(job.vendor, queue, now)
     login = queue.logins[job.credential_id]

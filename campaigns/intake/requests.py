@@ -106,6 +106,7 @@ class Request:
     text: str = ""
     headers: Sequence[tuple[str, str]] = ()
     files: CampaignFiles | None = None
+    identity_id: int | None = None
 
     @property
     def status(self) -> str:
@@ -130,7 +131,7 @@ WITH asked AS (
     SELECT * FROM json_to_recordset(%s::json) AS a (n int, session uuid, sponsor bigint, test bool, prefix text,
         idempotency_key text, fingerprint text, answer text, vendor bigint, credential bigint, status text, name text,
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
-        deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb)
+        deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint)
 ), suppressed AS (
     SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
     JOIN asked a USING (n) CROSS JOIN LATERAL (
@@ -148,9 +149,9 @@ WITH asked AS (
     FROM numbered WHERE free ORDER BY n
     ON CONFLICT DO NOTHING RETURNING job_id
 ), campaigns AS (
-    INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, name, subject, body, html, first_message, size,
-        send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files)
-    SELECT campaign, sponsor, credential, name, subject, body, html, first, size, send_at, deadline, '',
+    INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
+        first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files)
+    SELECT campaign, sponsor, credential, identity, name, subject, body, html, first, size, send_at, deadline, '',
         clock_timestamp(), text, headers, file_fields, files IS NOT NULL
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), named AS (
@@ -236,6 +237,7 @@ def _requests(requests: Sequence[Request]) -> str:
             "headers": r.headers or None,
             "file_fields": r.files.fields or None if r.files else None,
             "files": _files(r.files) if r.files else None,
+            "identity": r.identity_id,
         }
         for number, r in enumerate(requests)
     ]

@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.utils import timezone
 
+from campaigns import entitlements
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
 from campaigns.intake.files import store as store_files
@@ -121,15 +122,16 @@ def accept(
     at: At = "nightly",
     hours: Hours | None = None,
     deadline: datetime | None = None,
+    identity: str = "",
     progress: Callable[[int], None] = lambda stored: None,
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
 
     Messages to suppressed recipients are stored with that end, and the job counts them (`suppressed`).
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
-    Recipients, templates, headers and files must have been checked (checking.check, templates.compile,
-    content.parts). Raises BadInput for impossible times, texts or sizes; then, and after any other error, nothing is
-    stored.
+    identity: the name of one of the sponsor's; empty: its default one. Recipients, templates, headers and files must
+    have been checked (checking.check, templates.compile, content.parts). Raises BadInput for impossible times, texts
+    or sizes, and entitlements.NotEntitled; then, and after any other error, nothing is stored.
     """
     check_times(at, deadline, timezone.now())
     _check_texts(name, subject, body, text)
@@ -138,9 +140,11 @@ def accept(
     with transaction.atomic():
         if sponsor.pk is None:
             sponsor.save()
+        entitlements.require(sponsor, credential)
         campaign = Campaign.objects.create(
             sponsor=sponsor,
             credential=credential,
+            identity=entitlements.choose(sponsor, credential.vendor, identity),
             name=name,
             subject=subject,
             body=body,

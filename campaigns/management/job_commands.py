@@ -11,7 +11,8 @@ from django.db.models import Q, QuerySet
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import Status
 from campaigns.management import following
-from campaigns.models import Job, Sponsor
+from campaigns.management.sponsors import named_sponsor
+from campaigns.models import Job
 from campaigns.operators import filters
 from vendors.history import Actor
 from vendors.management import arguments
@@ -38,7 +39,6 @@ def report_decisions(out: OutputWrapper, answers: Iterable[JobDecision], as_json
         raise CommandError("\n".join(a.message for a in bad), returncode=min(CODE_OF[a.verdict] for a in bad))
 
 
-KNOWN = 20  # sponsors that are named if one is misspelt
 NAMES = ("sponsor", "campaign", "vendor", "status", "since", "until")
 
 
@@ -68,11 +68,7 @@ def looked_up_jobs(options: Mapping[str, Any]) -> "QuerySet[Job]":
     """The jobs that the flags name. Raises CommandError for unknown names and bad values."""
     found = Job.objects.all()
     if options["sponsor"]:
-        sponsor = Sponsor.objects.filter(name=options["sponsor"]).first()
-        if sponsor is None:
-            known = ", ".join(Sponsor.objects.values_list("name", flat=True)[:KNOWN]) or "none yet"
-            raise CommandError(f"there is no sponsor {options['sponsor']!r}; there are: {known}")
-        found = found.filter(sponsor=sponsor)
+        found = found.filter(sponsor=named_sponsor(options["sponsor"]))
     if options["vendor"]:
         found = found.filter(vendor=arguments.vendor(options["vendor"]))
     if campaign := options["campaign"]:

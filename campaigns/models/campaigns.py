@@ -76,6 +76,9 @@ class Campaign(models.Model):
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="campaigns")
     credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="campaigns")
+    identity = models.ForeignKey(  # of a sponsor's few; only the removal of one looks for its campaigns
+        "Identity", on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
+    )
     name = models.CharField(max_length=200)
     subject = models.TextField(blank=True)
     body = models.TextField(blank=True)

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from campaigns import decisions
+from campaigns import decisions, entitlements
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import resolve
@@ -100,6 +100,8 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
         return JobDecision(job_id, Verdict.BUSY, why)
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
+    if why := entitlements.held([job_id]):
+        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
     free_lifted(leaves)
     freed = _free([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
@@ -186,7 +188,9 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
         return decisions.stale(job_id)
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
-        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} waits for its time to be sent")
+        why = entitlements.held([job_id])
+        waits = f"job {job_id} is {why}" if why else f"job {job_id} waits for its time to be sent"
+        return JobDecision(job_id, Verdict.BUSY, waits)
     transaction.on_commit(lambda: dispatcher.notify_vendors(gone.vendors))
     return _recorded(JobDecision(job_id, Verdict.DONE, f"job {job_id} dispatched", job.size), by, reason)
 

@@ -117,6 +117,7 @@ def work(running: Demo) -> dict[str, str]:
     url = f"url={post['settings']['url']}"
     terms = ["--limit", "100/1", "--threshold", "1000"]
     running.manage("vendor", "add", "paper-mill", "--name", "Paper Mill", "--adapter", "http", "--set", url, *terms)
+    running.manage("entitlement", "add", "Velma", "paper-mill")
     running.manage("vendor", "set", "amazing-mail", "--threshold", "1000")
     lost = running.send("spring-news.csv", "paper-mill", "Spring news in print", "--at", "now")
     stopped = running.send("members.csv", "amazing-mail", "Members, second letter", "--at", "now")

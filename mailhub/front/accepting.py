@@ -136,7 +136,7 @@ def _notify(vendors: Iterable[VendorSnapshot]) -> None:
 
 
 def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Forecast]) -> Forecast:
-    asked = (vendor.id, order.size, order.send_at)
+    asked = (vendor.id, vendor.credential_id, order.size, order.send_at)
     if asked not in known:
         known[asked] = forecasts.of(vendor, order.size, order.send_at)
     return known[asked]

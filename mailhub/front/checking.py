@@ -22,6 +22,7 @@ from mailhub.front.rate_limits import RenderBudget, over_budget
 from mailhub.front.schemas import Recipient, SendRequest
 from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
+from vendors.models import Vendor
 
 DEEPEST = 4  # levels of lists and objects in a field
 MOST_ERRORS = 50
@@ -35,7 +36,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     if asked.mjml:
         asked = _converted(asked, budget)
     beside = contents.read(asked)
-    vendors = contents.carrying(asked, beside, vendors)
+    vendors, identity_id = _as_whom(asked, caller, contents.carrying(asked, beside, vendors))
     content, text = _content(asked, vendors, budget)
     if beside.files:
         content = replace(content, further=beside.files.faults)
@@ -70,6 +71,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         metadata=asked.metadata,
         send_at=send_at if send_at and send_at > timezone.now() else None,
         deadline=asked.expires_at,
+        identity_id=identity_id,
     )
 
 
@@ -108,22 +110,48 @@ def _to_oneself(address: str, recipients: Pairs, channel: str, content: Content,
 
 
 def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
-    """The vendor with this slug, or all of the channel. A channel never mixes sandboxes and real vendors."""
+    """The vendor with this slug, or all of the channel, of those that the sponsor may use.
+
+    A channel never mixes sandboxes and real vendors.
+    """
     if (asked.vendor is None) == (asked.channel is None):
         raise invalid([error("/vendor", "vendor", "give a vendor or a channel, one of them")])
     if asked.vendor is None:
-        found = [vendor for _, vendor in sorted(vendor_cache.snapshots().items()) if vendor.channel == asked.channel]
+        mine = vendor_cache.offered_to(caller.sponsor_id).vendors.values()
+        found = [vendor for vendor in mine if vendor.channel == asked.channel]
         found = [vendor for vendor in found if vendor.sandbox == caller.test]
         if not found:
             kind = "sandbox vendor" if caller.test else "vendor"
-            raise invalid([error("/channel", "channel", f"there is no {kind} of the channel {asked.channel}")])
+            raise invalid([error("/channel", "channel", f"there is no {kind} of the channel {asked.channel} for you")])
         return found
-    vendor = vendor_cache.find(asked.vendor)
+    vendor = vendor_cache.find(asked.vendor, caller.sponsor_id)
     if vendor is None:
-        raise invalid([error("/vendor", "vendor", f"there is no vendor {asked.vendor!r}")])
+        raise invalid(
+            [error("/vendor", "vendor", f"there is no vendor {asked.vendor!r} for you; /services lists yours")]
+        )
     if caller.test and not vendor.sandbox:
         raise Problem("forbidden", f"A test key cannot use {vendor.slug}: it delivers to real recipients.")
     return [vendor]
+
+
+def _as_whom(
+    asked: SendRequest, caller: Caller, vendors: list[VendorSnapshot]
+) -> tuple[list[VendorSnapshot], int | None]:
+    """Those of the vendors that can be used with the identity that is named, else with the default one; its id."""
+    mine = vendor_cache.offered_to(caller.sponsor_id)
+    if vendors[0].channel != Vendor.Channel.EMAIL:
+        if asked.identity:
+            raise invalid([error("/identity", "identity", "a sender identity is for e-mail")])
+        return vendors, None
+    found = mine.identities.get(asked.identity or mine.default or "")
+    if asked.identity and found is None:
+        detail = f"there is no sender identity {asked.identity!r} for you; /identities lists yours"
+        raise invalid([error("/identity", "identity", detail)])
+    usable = vendors if found else [vendor for vendor in vendors if not vendor.needs_identity]
+    if not usable:
+        detail = f"{vendors[0].slug} needs one, and none of yours is the default"
+        raise invalid([error("/identity", "identity", detail)])
+    return usable, found.pk if found else None
 
 
 def _content(asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBudget) -> tuple[Content, str]:

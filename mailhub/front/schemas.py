@@ -52,6 +52,9 @@ class SendRequest(Strict):
 
     vendor: str | None = Field(default=None, max_length=50, description="Its slug; or give a channel")
     channel: Channel | None = None
+    identity: str | None = Field(
+        default=None, min_length=1, max_length=50, description="As whom e-mail goes out; without it as your default"
+    )
     subject: str = Field(default="", max_length=10_000, description="A template; e-mail must have one")
     body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
@@ -189,6 +192,19 @@ class ServiceOut(BaseModel):
 
 class ServicesOut(BaseModel):
     data: list[ServiceOut]
+
+
+class IdentityOut(BaseModel):
+    name: str = Field(description="By which a request names it")
+    from_name: str
+    from_address: str
+    reply_to: str
+    default: bool = Field(description="Of requests that name none")
+    signed: bool = Field(description="Its mails are signed by DKIM")
+
+
+class IdentitiesOut(BaseModel):
+    data: list[IdentityOut]
 
 
 class ReceiptsOut(BaseModel):

@@ -25,7 +25,7 @@ SESSIONS = "/api/v1/sessions"
 
 @dataclass(frozen=True, slots=True)
 class SendOrder:
-    """desks: the vendors that may be used, in order of preference. send_at: only if it is in the future."""
+    """vendors: those that may be used, in order of preference. send_at: only if it is in the future."""
 
     caller: Caller
     vendors: Sequence[VendorSnapshot]
@@ -44,6 +44,7 @@ class SendOrder:
     metadata: dict[str, str]
     send_at: datetime | None
     deadline: datetime | None
+    identity_id: int | None
 
     @property
     def size(self) -> int:
@@ -97,6 +98,7 @@ class SendOrder:
             metadata=self.metadata,
             send_at=self.send_at,
             deadline=self.deadline,
+            identity_id=self.identity_id,
         )
 
 

@@ -1,15 +1,23 @@
-"""Vendors as the API needs them: read from the database at most about once a second for a whole process."""
+"""Vendors as the API needs them: read from the database at most about once a second for a whole process.
+
+A sponsor sees those that it may use, with a credential that it may use; what it may, and its sender identities, are
+read as often for each sponsor that asks.
+"""
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from campaigns import entitlements
 from campaigns.content.parts import carried_by
+from campaigns.models import Identity
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
 from vendors.models import Credential, Vendor
 
 FRESH = 0.8  # seconds; an edit takes effect within one second
+MOST_KNOWN = 10_000  # sponsors
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,45 +38,79 @@ class VendorSnapshot:
     credential_id: int | None
     paused: str | None
     carries: frozenset[str] = frozenset()
+    needs_identity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTo:
+    """What a sponsor may use. vendors: by slug, in this order; identities: by name; default: the default one's name."""
+
+    vendors: Mapping[str, VendorSnapshot]
+    identities: Mapping[str, Identity]
+    default: str | None
+
+
+NEVER: tuple[float, OfferedTo | None] = (0.0, None)
 
 
 class VendorCache:
-    """Snapshots of all vendors, by slug; safe for threads."""
+    """What each sponsor may use; safe for threads."""
 
     def __init__(self) -> None:
-        self._snapshots: dict[str, VendorSnapshot] = {}
+        self._vendors: list[Vendor] = []
         self._read_at = 0.0
+        self._known: dict[int, tuple[float, OfferedTo | None]] = {}
         self._lock = threading.Lock()
 
-    def snapshots(self) -> dict[str, VendorSnapshot]:
+    def offered_to(self, sponsor_id: int) -> OfferedTo:
         """Read again if older than FRESH. Raises django.db's errors."""
-        if not self._read_at or time.monotonic() - self._read_at > FRESH:
+        read_at, found = self._known.get(sponsor_id, NEVER)
+        if found is None or time.monotonic() - read_at > FRESH:
             with self._lock:
-                if not self._read_at or time.monotonic() - self._read_at > FRESH:
-                    began = time.monotonic()
-                    self._snapshots = {snapshot.slug: snapshot for snapshot in _read()}
-                    self._read_at = began
-        return self._snapshots
-
-    def find(self, slug: str) -> VendorSnapshot | None:
-        """An unknown vendor is looked up in the database at once: it may be new."""
-        found = self.snapshots().get(slug)
-        if found is None:
-            self.forget()
-            found = self.snapshots().get(slug)
+                read_at, found = self._known.get(sponsor_id, NEVER)
+                if found is None or time.monotonic() - read_at > FRESH:
+                    found = self._read(sponsor_id)
         return found
 
-    def forget(self) -> None:
-        """Read the vendors anew at the next request."""
-        self._read_at = 0.0
+    def find(self, slug: str, sponsor_id: int) -> VendorSnapshot | None:
+        """An unknown vendor is looked up in the database at once: it may be new, or newly allowed."""
+        found = self.offered_to(sponsor_id).vendors.get(slug)
+        if found is None:
+            self.forget(sponsor_id)
+            found = self.offered_to(sponsor_id).vendors.get(slug)
+        return found
+
+    def forget(self, sponsor_id: int | None = None) -> None:
+        """Read the vendors anew at the next request, and what this sponsor may use; None: what any may."""
+        with self._lock:
+            self._read_at = 0.0
+            if sponsor_id is None:
+                self._known.clear()
+            else:
+                self._known.pop(sponsor_id, None)
+
+    def _read(self, sponsor_id: int) -> OfferedTo:
+        began = time.monotonic()
+        if not self._read_at or began - self._read_at > FRESH:
+            self._vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
+            self._read_at = began
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        offered = _offered(sponsor_id, self._vendors)
+        self._known[sponsor_id] = (began, offered)
+        return offered
 
 
-def _read() -> list[VendorSnapshot]:
-    return [_snapshot(vendor) for vendor in Vendor.objects.prefetch_related("limits", "credentials")]
+def _offered(sponsor_id: int, vendors: list[Vendor]) -> OfferedTo:
+    allowed = entitlements.allowed(sponsor_id)
+    mine = {vendor.slug: _snapshot(vendor, allowed[vendor.pk]) for vendor in vendors if vendor.pk in allowed}
+    rows = Identity.objects.filter(sponsor=sponsor_id, enabled=True).defer("secret")
+    identities = {row.name: row for row in rows}
+    return OfferedTo(mine, identities, next((row.name for row in identities.values() if row.default), None))
 
 
-def _snapshot(vendor: Vendor) -> VendorSnapshot:
-    login = _login(list(vendor.credentials.all()))
+def _snapshot(vendor: Vendor, allowed: frozenset[int] | None) -> VendorSnapshot:
+    login = _login([one for one in vendor.credentials.all() if allowed is None or one.pk in allowed])
     limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
     return VendorSnapshot(
         id=vendor.pk,
@@ -82,11 +124,12 @@ def _snapshot(vendor: Vendor) -> VendorSnapshot:
         credential_id=login.pk if login else None,
         paused=_paused(vendor, login),
         carries=carried_by(vendor.adapter, vendor.settings),
+        needs_identity=entitlements.needs_identity(vendor),
     )
 
 
 def _login(logins: list[Credential]) -> Credential | None:
-    """The vendor's only credential, or the one called default."""
+    """The only credential, or the one called default."""
     if len(logins) == 1:
         return logins[0]
     return next((login for login in logins if login.name == "default"), None)
@@ -96,7 +139,7 @@ def _paused(vendor: Vendor, login: Credential | None) -> str | None:
     if vendor.paused:
         return vendor.paused_reason or "paused"
     if login is None:
-        return "it has no credential, or several and none of them is called default"
+        return "it has no credential for you, or several and none of them is called default"
     return (login.paused_reason or "its credential is paused") if login.paused else None
 
 

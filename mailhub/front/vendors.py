@@ -1,6 +1,7 @@
 """The API's endpoints about vendors.
 
-GET /services: all vendors, whether each accepts work now, and if not, when to try again. POST /receipts/{vendor}: a
+GET /services: the sponsor's vendors, whether each accepts work now, and if not, when to try again. GET /identities: as
+whom the sponsor may send. POST /receipts/{vendor}: a
 vendor's delivery reports on letters that it had accepted.
 """
 
@@ -13,10 +14,11 @@ from django.utils import timezone
 from ninja import Router, Status
 
 from campaigns import delivery_reports, tasks
+from campaigns.models import Identity
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, invalid, located
-from mailhub.front.schemas import ProblemOut, ReceiptsOut, ServicesOut
+from mailhub.front.schemas import IdentitiesOut, ProblemOut, ReceiptsOut, ServicesOut
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 from vendors import adapters, configuration, health
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported
@@ -37,13 +39,37 @@ BODY = {"content": {"application/json": {"schema": {"$ref": "#/components/schema
     tags=["services"],
     auth=Key("send", "read", "ops"),
     response={200: ServicesOut, **PROBLEMS},
-    summary="All vendors",
+    summary="The vendors that you may use",
 )
 def list_services(request: HttpRequest) -> dict[str, Any]:
     """A test key sees sandbox vendors only."""
     caller: Caller = request.auth  # type: ignore[attr-defined]
-    vendors = [vendor for _, vendor in sorted(vendor_cache.snapshots().items()) if vendor.sandbox or not caller.test]
-    return {"data": [_facts(vendor) for vendor in vendors]}
+    mine = vendor_cache.offered_to(caller.sponsor_id).vendors.values()
+    return {"data": [_facts(vendor) for vendor in mine if vendor.sandbox or not caller.test]}
+
+
+@router.get(
+    "/identities",
+    tags=["services"],
+    auth=Key("send", "read", "ops"),
+    response={200: IdentitiesOut, **PROBLEMS},
+    summary="The sender identities that you may use",
+)
+def list_identities(request: HttpRequest) -> dict[str, Any]:
+    """Operators make them (manage.py identity)."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    return {"data": [_identity(row) for row in vendor_cache.offered_to(caller.sponsor_id).identities.values()]}
+
+
+def _identity(row: Identity) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "from_name": row.from_name,
+        "from_address": row.from_address,
+        "reply_to": row.reply_to,
+        "default": row.default,
+        "signed": bool(row.dkim_selector),
+    }
 
 
 def _facts(vendor: VendorSnapshot) -> dict[str, Any]:

@@ -119,6 +119,7 @@ def _vendor(slug: str, urls: dict[str, str], *more: str) -> None:
         set_up = [f"url={urls[slug]}", "timeout=8", "settle_delay=1", "dedupe=true"]
     options = [f"--name={slug.replace('-', ' ').title()}", "--no-casters", f"--limit={LIMITS[slug].typed}", *more]
     _run("vendor", "add", slug, "--adapter=http", *options, "--set", *set_up)
+    _run("entitlement", "add", SPONSOR, slug, "--new-sponsor")
 
 
 def _caster(slug: str, name: str, kind: str, low: int, high: int) -> None:
@@ -143,7 +144,7 @@ def _send(recipients: str | Sequence[Iterable[Any]], vendor: str, name: str, bod
             csv.writer(made).writerows(recipients)
             made.flush()
             file = made.name
-        options = [f"--vendor={vendor}", f"--sponsor={SPONSOR}", "--new-sponsor", f"--name={name}", f"--at={at}"]
+        options = [f"--vendor={vendor}", f"--sponsor={SPONSOR}", f"--name={name}", f"--at={at}"]
         output = _run("send_campaign", file, *options, f"--subject={name}", f"--body={HERE / body}", "--json")
     return int(json.loads(output)["job"])
 

@@ -100,7 +100,10 @@ def test_a_sponsor_whose_name_is_nearly_a_known_one_is_taken_for_a_slip(vendor: 
         send(files)
     assert error.value.returncode == 1
     assert nothing_is_stored()
-    send(files, "--new-sponsor")
+    with pytest.raises(CommandError, match="entitlement add Velma amazing-mail --new-sponsor"):
+        send(files, "--new-sponsor")
+    call_command("entitlement", "add", "Velma", "amazing-mail", "--new-sponsor", stdout=io.StringIO())
+    send(files)
 
 
 def test_a_new_sponsor_is_stored_with_its_first_campaign_only(vendor: Vendor, files: Path) -> None:

@@ -17,9 +17,10 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
-from campaigns import intake, previews
+from campaigns import entitlements, intake, previews
 from campaigns.content import templates
 from campaigns.dispatch import dispatcher
+from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, Hours
 from campaigns.intake.storage import check_times, parse_at, parse_hours, parse_moment
 from campaigns.intake.text_encoding import WESTERN
@@ -74,6 +75,7 @@ class Command(BaseCommand):
         add("--encoding", metavar="NAME", help="of a CSV file, like cp1250; default: found by what is in the file")
         add("--skip-bad-rows", metavar="NEW_FILE", help="leave bad rows out, and write them to this CSV file with why")
         add("--sponsor", required=True, metavar="NAME", help="on whose behalf it goes out")
+        add("--identity", default="", metavar="NAME", help="the sender identity; default: the sponsor's default one")
         add("--new-sponsor", action="store_true", help="the sponsor is new, although another one has a similar name")
         add("--vendor", required=True, metavar="SLUG", help="who delivers it")
         add("--credential", metavar="NAME", help="login at the vendor; default: its only one, or 'default'")
@@ -99,7 +101,7 @@ class Command(BaseCommand):
                 size = _spool(options["file"], spool)
                 with following.bars() if size > LONG else nullcontext(_no_bar) as add:
                     job = _accept(spool, options, add, left_out)
-        except (intake.BadInput, templates.TemplateError) as error:
+        except (intake.BadInput, templates.TemplateError, NotEntitled) as error:
             raise CommandError(f"nothing was stored\n{error}") from error
         if isinstance(job, list):
             self._show(job, options["json"])
@@ -144,6 +146,9 @@ def _accept(
     vendor = _vendor(options["vendor"])
     credential = _credential(vendor, options["credential"])
     sponsor = _sponsor(options["sponsor"], options["new_sponsor"])
+    entitlements.require(sponsor, credential)
+    if sponsor.pk:  # the first sponsor's identity is made with it
+        entitlements.choose(sponsor, vendor, options["identity"])
     content = read_content(options, vendor)
     at, hours, deadline = _times(options, vendor)
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
@@ -168,6 +173,7 @@ def _accept(
         at=at,
         hours=hours,
         deadline=deadline,
+        identity=options["identity"],
         progress=add("Storing", len(recipients)),
     )
 

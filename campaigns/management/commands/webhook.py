@@ -5,7 +5,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from campaigns.models import Sponsor, Webhook, WebhookCall
+from campaigns.management.sponsors import named_sponsor
+from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.tasks import notify_webhooks
 from campaigns.webhooks import events
@@ -48,7 +49,7 @@ class Command(BaseCommand):
         getattr(self, f"do_{options['verb']}")(**options)
 
     def do_add(self, **options: Any) -> None:
-        sponsor = _sponsor(options["sponsor"])
+        sponsor = named_sponsor(options["sponsor"])
         try:
             row, secret = events.create(sponsor, options["url"], options["event"], options["test"])
         except Forbidden as error:
@@ -59,7 +60,7 @@ class Command(BaseCommand):
     def do_list(self, **options: Any) -> None:
         rows = Webhook.objects.select_related("sponsor")
         if options["sponsor"]:
-            rows = rows.filter(sponsor=_sponsor(options["sponsor"]))
+            rows = rows.filter(sponsor=named_sponsor(options["sponsor"]))
         write_rows(self.stdout, [_facts(row) for row in rows], options["json"], SHOWN)
 
     def do_enable(self, **options: Any) -> None:
@@ -102,13 +103,6 @@ class Command(BaseCommand):
 def _of(row: WebhookCall, name: str) -> Any:
     value = getattr(row, name)
     return f"evt_{value.hex}" if name == "event" else value
-
-
-def _sponsor(name: str) -> Sponsor:
-    found = Sponsor.objects.filter(name=name).first()
-    if found is None:
-        raise CommandError(f"there is no sponsor {name!r}")
-    return found
 
 
 def _hook(id: int) -> Webhook:

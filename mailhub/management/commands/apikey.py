@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from campaigns.models import Sponsor
+from campaigns.management.sponsors import named_sponsor
 from mailhub.front import keys
 from mailhub.models import ApiKey
 from vendors.management.output import tell, write_rows
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         scopes = list(dict.fromkeys(options["scope"].split(",")))
         if unknown := [scope for scope in scopes if scope not in ApiKey.Scope.values]:
             raise CommandError(f"there is no scope {unknown[0]!r}; there are {', '.join(ApiKey.Scope.values)}")
-        sponsor = _sponsor(options["sponsor"], new=options["new_sponsor"])
+        sponsor = named_sponsor(options["sponsor"], new=options["new_sponsor"])
         expires_at = timezone.now() + timedelta(days=options["days"]) if options["days"] else None
         row, token = keys.create(sponsor, options["kind"], scopes, expires_at, options["per_minute"])
         self._show(row, token, options)
@@ -54,7 +54,7 @@ class Command(BaseCommand):
     def do_list(self, **options: Any) -> None:
         rows = ApiKey.objects.select_related("sponsor")
         if options["sponsor"]:
-            rows = rows.filter(sponsor=_sponsor(options["sponsor"]))
+            rows = rows.filter(sponsor=named_sponsor(options["sponsor"]))
         write_rows(self.stdout, [_facts(row) for row in rows], options["json"], SHOWN)
 
     def do_rotate(self, prefix: str, **options: Any) -> None:
@@ -75,13 +75,6 @@ class Command(BaseCommand):
 
     def _show(self, row: ApiKey, token: str, options: dict[str, Any]) -> None:
         tell(self.stdout, f"{token}\nThis is shown once: keep it.", {**_facts(row), "key": token}, options["json"])
-
-
-def _sponsor(name: str, *, new: bool = False) -> Sponsor:
-    found = Sponsor.objects.filter(name=name).first() or (Sponsor.objects.create(name=name) if new else None)
-    if found is None:
-        raise CommandError(f"there is no sponsor {name!r}")
-    return found
 
 
 def _key(prefix: str) -> ApiKey:

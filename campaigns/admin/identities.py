@@ -1,0 +1,108 @@
+"""The pages about sender identities and entitlements. A stored key is never shown."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from campaigns import entitlements
+from campaigns.admin.campaigns import SponsorFilter
+from campaigns.models import Entitlement, Identity, Sponsor
+from campaigns.models.campaigns import sponsors_of
+from vendors.adapters import dkim
+from vendors.admin import OnlyWhatChanged, WriteOnly
+from vendors.models import Credential
+
+
+class OfTheirSponsors(OnlyWhatChanged):
+    """Rows of the user's sponsors, and for no other sponsor can one be added."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        model: Any = self.model
+        return model.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "sponsor":
+            kwargs["queryset"] = Sponsor.objects.of_sponsors(sponsors_of(request.user))
+        if db_field.name == "credential":
+            kwargs["queryset"] = Credential.objects.select_related("vendor").defer("secret")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return ["sponsor"] if obj else []
+
+
+class IdentityForm(forms.ModelForm):
+    secret = forms.CharField(
+        required=False,
+        widget=WriteOnly,
+        label="DKIM private key",
+        help_text="An RSA key in PEM. Never shown; empty keeps what is stored. `manage.py identity dkim` makes one.",
+    )
+
+    class Meta:
+        model = Identity
+        fields = [
+            *("sponsor", "name", "from_name", "from_address", "reply_to", "return_path", "default", "enabled"),
+            *("dkim_domain", "dkim_selector", "secret"),
+        ]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial.pop("secret", None)
+
+    def clean_secret(self) -> dict[str, str]:
+        typed = self.cleaned_data["secret"].strip()
+        if not typed:
+            return self.instance.secret
+        try:
+            return {"private_key": dkim.private_key(typed)}
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from None
+
+    def clean(self) -> dict[str, Any]:
+        """Without domain and selector the key is forgotten; a new default one takes the place of the one before it."""
+        cleaned = super().clean() or {}
+        if not cleaned.get("dkim_domain") and not cleaned.get("dkim_selector") and "secret" not in self.changed_data:
+            cleaned["secret"] = {}
+        self.new_default = bool(cleaned.get("default")) and not self.instance.default
+        if self.new_default:
+            cleaned["default"] = False  # until the one before it is none any more
+        return cleaned
+
+
+@admin.register(Identity)
+class IdentityAdmin(OfTheirSponsors):
+    form = IdentityForm
+    list_display = ["name", "sponsor", "shown", "reply_to", "default", "enabled", "dkim_selector"]
+    list_filter = [SponsorFilter, "enabled"]
+    search_fields = ["name", "from_address", "sponsor__name"]
+
+    def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
+        row: Any = obj
+        if form.new_default:
+            entitlements.free_default(row.sponsor)
+            row.default = form.cleaned_data["default"] = True
+        super().save_model(request, row, form, change)
+
+    def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
+        obj.save(update_fields=[*fields, "default", "secret"])
+
+
+@admin.register(Entitlement)
+class EntitlementAdmin(OfTheirSponsors):
+    list_display = ["sponsor", "vendor", "credential", "created_at"]
+    list_filter = [SponsorFilter, "vendor"]
+    fields = ["sponsor", "vendor", "credential"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("vendor", "credential__vendor").defer("credential__secret")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # one is granted or withdrawn
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        granted, _ = entitlements.grant(obj.sponsor, obj.vendor, obj.credential)
+        obj.pk = granted.pk

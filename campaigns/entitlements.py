@@ -1,0 +1,147 @@
+"""Which sponsor may use which vendor, credential and sender identity. Nothing is allowed that was not granted.
+
+It is decided when work is accepted, and once more when it is dispatched or sent again: what waits for its dispatch is
+held while it may not go. What was dispatched goes on; `stop_job` stops it.
+"""
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Case, CharField, Exists, OuterRef, Q, Value, When
+
+from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor
+from campaigns.models.identities import named_address
+from vendors import adapters
+from vendors.models import Credential, Vendor
+
+FIRST_NAME = "default"  # of an installation's first identity
+
+
+class NotEntitled(ValueError):
+    """A sentence that says what the sponsor may not use, and which command allows it."""
+
+
+def grant(sponsor: Sponsor, vendor: Vendor, credential: Credential | None = None) -> tuple[Entitlement, bool]:
+    """Allows the sponsor all the vendor's credentials, or this one; whether it is new.
+
+    An installation's first sender identity is made from the From address of a relay's settings.
+    """
+    with transaction.atomic():
+        _one_at_a_time()
+        found, new = Entitlement.objects.get_or_create(sponsor=sponsor, vendor=vendor, credential=credential)
+        address = vendor.settings.get("sender")
+        if address and not Identity.objects.exists():
+            Identity.objects.create(sponsor=sponsor, name=FIRST_NAME, default=True, **named_address(address))
+    return found, new
+
+
+def offer_first(sender: Any, created: bool = False, raw: bool = False, **_: Any) -> None:
+    """After a sponsor or a vendor was stored: the first vendor of an installation is for the sponsor made with it."""
+    if not created or raw:
+        return
+    with transaction.atomic():
+        _one_at_a_time()
+        sponsors = list(Sponsor.objects.all()[:2])
+        vendors = list(Vendor.objects.order_by("id")[:2])
+        first = bool(vendors) and (sender is Sponsor or len(vendors) == 1)
+        if first and len(sponsors) == 1 and not Entitlement.objects.exists():
+            grant(sponsors[0], vendors[0])
+
+
+def free_default(of: Sponsor) -> None:
+    """Before another identity becomes the sponsor's default one: of two who do that at once the last has done it."""
+    _one_at_a_time()
+    of.identities.filter(default=True).update(default=False)
+
+
+def _one_at_a_time() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('campaigns.entitlements'))")
+
+
+Allowed = dict[int, frozenset[int] | None]
+
+
+def allowed(sponsor_id: int) -> Allowed:
+    """The sponsor's vendors, each with the credentials that it may use; None: all."""
+    found: dict[int, set[int | None]] = {}
+    for vendor_id, credential_id in Entitlement.objects.filter(sponsor=sponsor_id).values_list("vendor", "credential"):
+        found.setdefault(vendor_id, set()).add(credential_id)
+    return {one: None if None in ids else frozenset(filter(None, ids)) for one, ids in found.items()}
+
+
+def require(sponsor: Sponsor, credential: Credential) -> None:
+    """Raises NotEntitled. A sponsor that is not stored yet may use what it will be offered as the first one."""
+    vendor = credential.vendor
+    if sponsor.pk is None:
+        first = Vendor.objects.order_by("id").first()
+        known = Sponsor.objects.exists() or Entitlement.objects.exists()
+        may = not known and first == vendor
+    else:
+        of = Q(credential=None) | Q(credential=credential)
+        may = Entitlement.objects.filter(of, sponsor=sponsor, vendor=vendor).exists()
+    if not may:
+        new = "" if sponsor.pk else " --new-sponsor"
+        command = f"manage.py entitlement add {shlex.quote(sponsor.name)} {vendor.slug}{new}"
+        raise NotEntitled(f"{sponsor.name} may not use {credential}; to allow it: {command}")
+
+
+def needs_identity(vendor: Vendor) -> bool:
+    """Whether its adapter writes the mails, with their From."""
+    try:
+        return adapters.load(vendor.adapter).needs_origin
+    except LookupError:
+        return False
+
+
+def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
+    """The sponsor's identity of that name, else its default one; None: it has none, and the vendor needs none.
+
+    Raises NotEntitled.
+    """
+    if vendor.channel != Vendor.Channel.EMAIL:
+        if name:
+            raise NotEntitled(f"a sender identity is for e-mail, and {vendor.slug} delivers {vendor.channel}")
+        return None
+    mine = sponsor.identities.filter(enabled=True)
+    found = mine.filter(name=name).first() if name else mine.filter(default=True).first()
+    if found is None and name:
+        known = ", ".join(mine.values_list("name", flat=True)) or "none"
+        raise NotEntitled(f"{sponsor.name} has no sender identity {name!r} that is enabled; there are: {known}")
+    if found is None and needs_identity(vendor):
+        raise NotEntitled(
+            f"{sponsor.name} has no default sender identity, and {vendor.slug} needs one: manage.py identity add"
+        )
+    return found
+
+
+def _may() -> Exists:
+    of = Q(credential=None) | Q(credential=OuterRef("credential"))
+    return Exists(Entitlement.objects.filter(of, sponsor=OuterRef("sponsor"), vendor=OuterRef("vendor")))
+
+
+def _disabled() -> Exists:
+    return Exists(Campaign.objects.filter(pk=OuterRef("campaign"), identity__enabled=False))
+
+
+def may_go() -> Q:
+    """Jobs whose sponsor may use their vendor, credential and identity now."""
+    return Q(_may()) & ~Q(_disabled())
+
+
+def why_held() -> Case:
+    """Why a job may not go, as text; empty: it may."""
+    return Case(
+        When(~Q(_may()), then=Value("held: its sponsor may not use this vendor or credential any more")),
+        When(Q(_disabled()), then=Value("held: its sender identity is disabled")),
+        default=Value(""),
+        output_field=CharField(),
+    )
+
+
+def held(job_ids: Iterable[int]) -> str:
+    """Why one of these jobs may not go; empty: they all may."""
+    found = Job.objects.filter(pk__in=list(job_ids)).annotate(held=why_held()).exclude(held="")
+    return found.values_list("held", flat=True).first() or ""

@@ -1,0 +1,172 @@
+"""`manage.py identity`: as whom sponsors' e-mails go out."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+
+from campaigns import entitlements
+from campaigns.management.sponsors import identity_facts, named_identity, named_sponsor
+from campaigns.models import Identity
+from campaigns.models.identities import named_address
+from vendors.adapters import dkim
+from vendors.management import arguments, facts
+from vendors.management.output import tell, write_rows
+
+SHOWN = ("sponsor", "name", "from", "reply_to", "return_path", "dkim", "default", "enabled")
+FIELDS = ("reply_to", "return_path")
+
+
+class Command(BaseCommand):
+    help = (
+        "Sender identities of sponsors, for e-mail: add, list, set, dkim, enable, disable, remove. A campaign or "
+        "request names one, else it goes out as the sponsor's default. What waits for its dispatch while its identity "
+        "is disabled is held. Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        verbs.add_parser("list", help="all, or those of a sponsor").add_argument("sponsor", nargs="?")
+        abouts = {
+            "add": "a new one; a sponsor's first one is its default",
+            "set": "change it; an empty text takes an option away",
+            "dkim": "sign its mails: makes a key, or takes yours, and prints the record for the DNS",
+            "enable": "it may be used",
+            "disable": "it may not be used any more",
+            "remove": "one without campaigns",
+        }
+        for verb, about in abouts.items():
+            one = verbs.add_parser(verb, help=about)
+            one.add_argument("sponsor")
+            one.add_argument("name")
+        for verb in ("add", "set"):
+            one = verbs.choices[verb]
+            one.add_argument("--from", required=verb == "add", metavar="FROM", help="an address, or Name <address>")
+            one.add_argument("--reply-to", metavar="ADDRESS", help="where answers go; also Name <address>")
+            one.add_argument("--return-path", metavar="ADDRESS", help="where bounces go; default: From's address")
+            one.add_argument("--default", action="store_true", help="of campaigns and requests that name none")
+        verbs.choices["add"].add_argument(
+            "--new-sponsor", action="store_true", help="create the sponsor if there is none"
+        )
+        sign = verbs.choices["dkim"]
+        sign.add_argument("--selector", metavar="NAME", help="needed for a new key, for example mailhub1")
+        sign.add_argument("--domain", help="default: that of From's address")
+        sign.add_argument("--key-file", metavar="PEM", help="an RSA key of your own; default: a new one of 2,048 bits")
+        sign.add_argument("--off", action="store_true", help="forget the key: its mails are not signed any more")
+        for one in verbs.choices.values():
+            one.add_argument("--json", action="store_true", help="one object an identity")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        getattr(self, f"do_{options['verb']}")(**options)
+
+    def do_add(self, sponsor: str, name: str, **options: Any) -> None:
+        wanted = _typed(options)
+        try:
+            with transaction.atomic():
+                who = named_sponsor(sponsor, new=options["new_sponsor"])
+                row = Identity(sponsor=who, name=name, **wanted)
+                row.default = options["default"] or not who.identities.filter(default=True).exists()
+                arguments.check(row)
+                if row.default:
+                    entitlements.free_default(who)
+                row.save()
+                facts.added(row)
+        except IntegrityError:
+            row = named_identity(named_sponsor(sponsor), name)
+            if faults := arguments.differences(row, wanted):
+                raise CommandError(f"{row} is already there, and differs: " + "; ".join(faults)) from None
+            self._tell(row, "already there", options)
+            return
+        self._tell(row, f"added: {row.shown}{', its default' if row.default else ''}", options)
+
+    def do_list(self, sponsor: str | None, **options: Any) -> None:
+        rows = Identity.objects.select_related("sponsor").defer("secret")
+        if sponsor:
+            rows = rows.filter(sponsor=named_sponsor(sponsor))
+        write_rows(self.stdout, map(identity_facts, rows), options["json"], SHOWN)
+
+    def do_set(self, sponsor: str, name: str, **options: Any) -> None:
+        row = named_identity(named_sponsor(sponsor), name)
+        wanted = _typed(options) | ({"default": True} if options["default"] else {})
+        if not wanted:
+            raise CommandError("say what is to be changed: --from, --reply-to and the like", returncode=2)
+        changed = {field: value for field, value in wanted.items() if getattr(row, field) != value}
+        self._change(row, changed, options)
+
+    def do_dkim(self, sponsor: str, name: str, **options: Any) -> None:
+        row = named_identity(named_sponsor(sponsor), name)
+        if options["off"]:
+            self._change(
+                row, {"dkim_domain": "", "dkim_selector": "", "secret": {}} if row.dkim_selector else {}, options
+            )
+            return
+        if options["selector"]:
+            domain = options["domain"] or row.from_address.rpartition("@")[2]
+            key = _read(options["key_file"]) if options["key_file"] else dkim.new_private_key()
+            wanted = {"dkim_domain": domain, "dkim_selector": options["selector"], "secret": {"private_key": key}}
+            self._store(row, wanted)
+        known = row.dkim
+        if known is None:
+            raise CommandError(f"{row} has no key: make one with --selector NAME", returncode=2)
+        where, record = f"{known.selector}._domainkey.{known.domain}", dkim.record(known)
+        entry = identity_facts(row) | {"dns_name": where, "dns_type": "TXT", "dns_text": record}
+        tell(self.stdout, f"{row}: enter this in the DNS\n{where} TXT\n{record}", entry, options["json"])
+
+    def do_enable(self, sponsor: str, name: str, **options: Any) -> None:
+        row = named_identity(named_sponsor(sponsor), name)
+        self._change(row, {} if row.enabled else {"enabled": True}, options)
+
+    def do_disable(self, sponsor: str, name: str, **options: Any) -> None:
+        row = named_identity(named_sponsor(sponsor), name)
+        self._change(row, {"enabled": False} if row.enabled else {}, options)
+
+    def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
+        row = named_identity(named_sponsor(sponsor), name)
+        try:
+            with transaction.atomic():
+                facts.removed(row)
+                row.delete()
+        except ProtectedError:
+            raise CommandError(f"{row} has campaigns and stays, for the record; disable it instead") from None
+        tell(
+            self.stdout,
+            f"{sponsor}/{name}: removed",
+            {"sponsor": sponsor, "name": name, "removed": True},
+            options["json"],
+        )
+
+    def _change(self, row: Identity, changed: dict[str, Any], options: dict[str, Any]) -> None:
+        if changed:
+            self._store(row, changed)
+        self._tell(row, "changed" if changed else "already so", options)
+
+    def _store(self, row: Identity, changed: dict[str, Any]) -> None:
+        for field, value in changed.items():
+            setattr(row, field, value)
+        arguments.check(row)
+        with facts.kept(row, identity_facts):
+            if row.default:
+                entitlements.free_default(row.sponsor)
+            row.save(update_fields=[*changed, "default"])
+
+    def _tell(self, row: Identity, sentence: str, options: dict[str, Any]) -> None:
+        tell(self.stdout, f"{row}: {sentence}", identity_facts(row), options["json"])
+
+
+def _typed(options: dict[str, Any]) -> dict[str, Any]:
+    """The fields that were typed, with the values to store."""
+    wanted = named_address(options["from"]) if options["from"] is not None else {}
+    return wanted | {field: options[field].strip() for field in FIELDS if options[field] is not None}
+
+
+def _read(file: str) -> str:
+    try:
+        return dkim.private_key(Path(file).read_text())
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}") from None
+    except ValueError as error:  # also what is not UTF-8, without its bytes
+        raise CommandError(f"{file}: {error if 'RSA' in str(error) else 'not a text'}") from None

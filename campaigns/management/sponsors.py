@@ -1,0 +1,60 @@
+"""What commands about sponsors share: sponsors and identities by name, and facts, without secrets.
+
+A CommandError says what the right form is.
+"""
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError
+
+from campaigns.models import Entitlement, Identity, Sponsor
+
+KNOWN = 20  # names that are told if one is misspelt
+
+
+def named_sponsor(name: str, *, new: bool = False) -> Sponsor:
+    """The sponsor of that name. new: it is stored if there is none."""
+    found = Sponsor.objects.filter(name=name).first()
+    if found:
+        return found
+    if not new:
+        known = ", ".join(Sponsor.objects.values_list("name", flat=True)[:KNOWN]) or "none yet"
+        raise CommandError(f"there is no sponsor {name!r}; there are: {known}")
+    made = Sponsor(name=name)
+    try:
+        made.full_clean()
+    except ValidationError as error:
+        raise CommandError(f"the sponsor's name: {'; '.join(error.messages)}") from None
+    made.save()
+    return made
+
+
+def named_identity(of: Sponsor, name: str) -> Identity:
+    """The sponsor's identity of that name."""
+    found = Identity.objects.select_related("sponsor").filter(sponsor=of, name=name).first()
+    if found is None:
+        known = ", ".join(of.identities.values_list("name", flat=True)) or "none yet"
+        raise CommandError(f"{of.name} has no sender identity {name!r}; it has: {known}")
+    return found
+
+
+def identity_facts(row: Identity) -> dict[str, Any]:
+    return {
+        "sponsor": row.sponsor.name,
+        "name": row.name,
+        "from": row.shown,
+        "reply_to": row.reply_to,
+        "return_path": row.return_path,
+        "dkim": f"{row.dkim_selector}._domainkey.{row.dkim_domain}" if row.dkim_selector else None,
+        "default": row.default,
+        "enabled": row.enabled,
+    }
+
+
+def entitlement_facts(row: Entitlement) -> dict[str, Any]:
+    return {
+        "sponsor": row.sponsor.name,
+        "vendor": row.vendor.slug,
+        "credential": row.credential.name if row.credential else None,
+    }
