@@ -8,7 +8,9 @@ class CampaignsConfig(AppConfig):
     def ready(self) -> None:
         from campaigns.entitlements import offer_first
         from campaigns.models import Sponsor
+        from campaigns.suppression.lists import vendor_made
         from vendors.models import Vendor
 
         post_save.connect(offer_first, sender=Sponsor)
         post_save.connect(offer_first, sender=Vendor)
+        post_save.connect(vendor_made, sender=Vendor)

@@ -1,9 +1,9 @@
-"""What a sending process keeps open from job to job: connections to the database, Redis and vendors, and a loop.
+"""What a sending process keeps from job to job: connections to the database, Redis and vendors, and a loop.
 
 All streams of a process share its few connections to the database, a statement at a time; an adapter serves one stream
-at a time. Nothing of a job stays in a connection: it is kept only if its use ended without an error, and is not used
-again if anything has arrived on it meanwhile. What is unused for a minute is closed. The event loop has a thread of its
-own, so that open connections are looked after between two jobs.
+at a time. A connection is kept only if its use ended without an error, and is not used again if anything has arrived on
+it meanwhile. What is unused for a minute is closed. The event loop has a thread of its own, so that open connections are
+looked after between two jobs.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from vendors.limits.throttle import AsyncThrottle
 T = TypeVar("T")
 
 KEPT = 60.0  # seconds that they are kept without use
-CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process, however many streams share them
+CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process
 VENDORS_MOST = 64  # idle adapters; each may hold its whole number of connections
 
 
@@ -106,14 +106,13 @@ class KeptAdapter(NamedTuple):
 class Connections:
     """The connections of one process, used in one event loop by all its streams.
 
-    claims: for what a stream reads and claims, and for the attachments; results: for results, which must not wait
-    behind claims; suppressions: newer than the imports of the jobs.
+    claims: for what a stream reads, files too, and claims; results: for results, which must not wait behind claims.
     """
 
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING), SharedRows(RECORDING)
         self.attachments = AttachmentCache(self.claims)
-        self.suppressions = RecentSuppressions()
+        self._suppressions: dict[int, RecentSuppressions] = {}
         self._adapters: list[KeptAdapter] = []  # the last used is last
         self._redis: Any = None
         self._expiry: asyncio.Task[None] | None = None
@@ -145,6 +144,12 @@ class Connections:
             self._redis = redis_clients.connect_async(settings.REDIS_URL)
             self._throttle = AsyncThrottle(self._redis)
         return self._throttle, AsyncHealth(self._redis)
+
+    def suppressions(self, adoptions: int) -> RecentSuppressions:
+        """Those newer than jobs' imports. A store that was taken over since may have lost what was known."""
+        if adoptions not in self._suppressions:
+            self._suppressions = {adoptions: RecentSuppressions()}
+        return self._suppressions[adoptions]
 
     async def close(self) -> None:
         if self._expiry is not None:
@@ -218,8 +223,7 @@ def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     return function(*args)
 
 
-# For a sender's own connections, whose statements all find rows by key. Ops is filled faster than it is analysed, and a
-# planner without statistics read and sorted the rest of the job at each claim, or merged all of it with a few answers.
+# For a sender's own connections: their statements find rows by key, also where a table is fuller than statistics say.
 BY_KEY = """SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
 SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan"""
 

@@ -61,14 +61,15 @@ def busy(job: Job, leaves: list[Job]) -> str:
 def reopen_leaves(leaves: QuerySet[Job], **sets: Any) -> None:
     """LOGGED -> READY, and the parents of these leaves are open again.
 
-    What a stop kept from being cut stays uncut.
+    What a stop kept from being cut stays uncut. Their claims ask for all suppressions, not for those since the import
+    only: who was suppressed then may wait again, by a recovery of the store or a person's word about a doubt.
     """
     above = Job.objects.filter(children__in=list(leaves), status__in=MOVES["reopen_parent"].sources)
     ids = list(above.distinct().values_list("pk", flat=True))
     _reopen_sessions([*ids, *leaves.values_list("pk", flat=True)])
     Job.objects.filter(pk__in=ids, remaining=0).update(**UNDONE)
     move(Job.objects.filter(pk__in=ids), "reopen_parent", finished_at=None)
-    move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, **sets)
+    move(leaves, "retry", **UNDONE, mailcaster=None, not_before=None, suppressions=0, **sets)
 
 
 def retry_parent(parent_id: int) -> None:

@@ -97,16 +97,16 @@ def needs_identity(vendor: Vendor) -> bool:
 
 
 def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
-    """The sponsor's identity of that name, else its default one; None: it has none, and the vendor needs none.
+    """The sponsor's identity of that name; none named: the one called as the vendor, else the default one.
 
-    Raises NotEntitled.
+    None: it has none, and the vendor needs none. Raises NotEntitled.
     """
     if vendor.channel != Vendor.Channel.EMAIL:
         if name:
             raise NotEntitled(f"a sender identity is for e-mail, and {vendor.slug} delivers {vendor.channel}")
         return None
     mine = sponsor.identities.filter(enabled=True)
-    found = mine.filter(name=name).first() if name else mine.filter(default=True).first()
+    found = mine.filter(name=name or vendor.slug).first() or (None if name else mine.filter(default=True).first())
     if found is None and name:
         known = ", ".join(mine.values_list("name", flat=True)) or "none"
         raise NotEntitled(f"{sponsor.name} has no sender identity {name!r} that is enabled; there are: {known}")

@@ -87,7 +87,16 @@ class CredentialForm(forms.ModelForm):
 
 
 class OnlyWhatChanged(OwnLookups):
-    """Saves only the changed fields, since senders write other fields of the same row; logs old and new values."""
+    """Saves only the changed fields, since senders write other fields of the same row; logs old and new values.
+
+    Who may only look gets no secret: Django shows each field of a form that may not be edited as text.
+    """
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        fields = super().get_fields(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return fields
+        return [name for name in fields if name not in history.SILENT]
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
         message = "" if add else history.describe(form, formsets)

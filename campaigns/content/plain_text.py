@@ -8,7 +8,8 @@ import re
 from campaigns.content import templates
 from campaigns.content.templates import TemplateError
 
-TOKEN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+# One that is not closed takes the rest: to look for its end at every opening takes quadratic time.
+TOKEN = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)|\{#.*?(?:#\}|\Z)", re.DOTALL)
 ESCAPING = re.compile(r"\|\s*(?:e|escape)\b(?!\s*\()")  # for HTML; a text shows a field as it is
 FIRST = 0xF0000  # characters of private use stand for the tokens while the HTML is read
 SIGN = re.compile("[\U000f0000-\U000ffffd]")
@@ -18,7 +19,7 @@ CELL = re.compile(r"(<)t[dh]\b", re.IGNORECASE)
 CELL_END = re.compile(r"</t[dh]\s*>", re.IGNORECASE)
 BLANKS = re.compile(r"[ \t]+")
 EMPTY_LINES = re.compile(r"\n{3,}")
-OUTER_BLANKS = re.compile(r"[ \t]+$|^ (?=\S)", re.MULTILINE)
+OUTER_BLANKS = re.compile(r"(?<![ \t])[ \t]++$|^ (?=\S)", re.MULTILINE)
 
 
 def made_from(html: str) -> str:
@@ -50,12 +51,12 @@ def _without_their_lines(text: str, statements: str) -> str:
 
     Nor does a line begin with the blanks behind a statement.
     """
-    some = f"((?:[{statements}][ \\t]*)+)"
+    some = f"((?:[{statements}][ \\t]*+)++)"
 
     def bare(found: re.Match[str]) -> str:
         return BLANKS.sub("", found[1])
 
-    text = re.sub(rf"[ \t]*\n[ \t]*{some}(?=\n|\Z)", bare, text)
+    text = re.sub(rf"(?<![ \t])[ \t]*+\n[ \t]*+{some}(?=\n|\Z)", bare, text)
     return re.sub(rf"^[ \t]?{some}", bare, text, flags=re.MULTILINE)
 
 

@@ -7,7 +7,7 @@ archive nothing is unpacked to a disk, and no more of a file is read than it may
 import mimetypes
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -211,8 +211,13 @@ def keep(content: bytes, rows: Any) -> bytes:
     return digest
 
 
-def store(campaign_id: int, files: CampaignFiles) -> None:
-    """Stores the files, one at a time, in the transaction of their campaign. Raises BadInput."""
+def keep_all(files: CampaignFiles) -> list[tuple[NewFile, bytes]]:
+    """Stores the contents, one at a time; returns each file with its SHA-256. Raises BadInput.
+
+    Before the transaction of their campaign: in it whoever else stores the same content would wait for its end.
+    """
+    connection.ensure_connection()
+    kept = []
     for file in files.all():
         try:
             content = file.read()
@@ -220,9 +225,16 @@ def store(campaign_id: int, files: CampaignFiles) -> None:
             raise BadInput(f"{file.name!r} cannot be read: {error}") from error
         if len(content) != file.size:
             raise BadInput(f"{file.name!r} had {file.size:,} bytes when it was checked, and others after")
-        digest = keep(content, connection.connection)
-        with psycopg.Cursor(connection.connection) as cursor:
-            cursor.execute(NAME, [campaign_id, digest, file.name, file.kind, file.cid, file.to_all])
+        kept.append((file, keep(content, connection.connection)))
+    return kept
+
+
+def name(campaign_id: int, kept: Iterable[tuple[NewFile, bytes]]) -> None:
+    """Gives stored contents to the campaign, under the names of its files."""
+    with psycopg.Cursor(connection.connection) as cursor:
+        cursor.executemany(
+            NAME, [(campaign_id, digest, one.name, one.kind, one.cid, one.to_all) for one, digest in kept]
+        )
 
 
 def delete_unused() -> int:

@@ -15,9 +15,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import entitlements
+from campaigns.intake import files as file_storage
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
-from campaigns.intake.files import store as store_files
 from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.jobs import new_uuids
@@ -137,6 +137,7 @@ def accept(
     _check_texts(name, subject, body, text)
     size = len(recipients)
     first = allocate(size)
+    kept = file_storage.keep_all(files) if files else []
     with transaction.atomic():
         if sponsor.pk is None:
             sponsor.save()
@@ -163,7 +164,7 @@ def accept(
         )
         _copy(campaign, recipients, progress)
         if files:
-            store_files(campaign.pk, files)
+            file_storage.name(campaign.pk, kept)
         job = Job.objects.create(
             campaign=campaign,
             sponsor=sponsor,

@@ -54,6 +54,8 @@ def _convert(file: BinaryIO, out: IO[bytes]) -> None:
             for number, cells in _Workbook(archive).rows():
                 text.write("\r\n" * (number - last - 1))
                 write(cells if any(cells) else [])
+                if out.tell() > MOST_UNPACKED:
+                    raise BadInput(f"the spreadsheet has more than {MOST_UNPACKED:,} bytes of cells")
                 last = number
     finally:
         text.detach()

@@ -30,7 +30,9 @@ def entitle(apps, schema_editor):
             continue
         identity = known.get((sponsor, address)) or _identity(apps, sponsor, vendors[vendor].slug, address)
         known[sponsor, address] = identity
-        Campaign.objects.filter(sponsor=sponsor, credential__vendor=vendor).update(identity=identity)
+        # Of those that can still go: others were sent as what the relay's settings say, and would again.
+        open_jobs = apps.get_model("campaigns", "Job").objects.filter(sponsor=sponsor, vendor=vendor).exclude(status="LOGGED")
+        Campaign.objects.filter(pk__in=open_jobs.values("campaign")).update(identity=identity)
 
 
 def _identity(apps, sponsor, slug, address):

@@ -68,7 +68,7 @@ class Stream:
         stopping: Callable[[], bool],
     ) -> None:
         self._job, self._followed, self._recorder, self._stopping = job, followed, recorder, stopping
-        self._refusals, self._suppressions = recorder.refusals, connections.suppressions
+        self._refusals, self._connections = recorder.refusals, connections
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
         self._claimer: limits.Claimer = ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
@@ -83,6 +83,7 @@ class Stream:
         """Runs until the job ends or has to wait. An error cuts the open calls, which are in doubt then."""
         self._context = await self._followed.read()
         self._adoptions = self._context.adoptions
+        self._suppressions = self._connections.suppressions(self._adoptions)
         self._cursor = self._context.next_message
         if self._context.left < self._job.end - self._job.first:
             await self._pool.refusals.read(self._claims, self._job.lease.job_id)

@@ -55,11 +55,12 @@ def end_suppressed(job: Job) -> int:
 
 def free_lifted(leaves: list[Job]) -> int:
     """Makes messages of these jobs wait whose suppressions were lifted or have ended; returns how many."""
-    secret = key()
+    ended = [leaf for leaf in leaves if leaf.suppressed]
+    secret = key() if ended else None
     if secret is None:
         return 0
     with connection.cursor() as cursor:
-        return sum(_change(cursor, SUPPRESSED, FREE, leaf, secret) for leaf in leaves if leaf.suppressed)
+        return sum(_change(cursor, SUPPRESSED, FREE, leaf, secret) for leaf in ended)
 
 
 def _change(cursor: Any, read: str, write: str, job: Job, secret: bytes) -> int:

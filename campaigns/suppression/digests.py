@@ -33,9 +33,10 @@ def key() -> bytes | None:
     """The key, at most a second old; None: nobody was ever suppressed."""
     with _known.lock:
         if time.monotonic() - _known.read_at > FRESH:
-            _known.read_at = time.monotonic()
+            asked = time.monotonic()
             row: Any = SuppressionKey.objects.first()
             _known.secret = as_key(row.secret) if row else None
+            _known.read_at = asked  # not before: if that failed nothing is known
         return _known.secret
 
 

@@ -44,6 +44,8 @@ TELL_VENDORS = """
 UPDATE vendors_vendor SET suppressions = %(position)s WHERE id IN (
     SELECT id FROM vendors_vendor WHERE channel = ANY(%(channels)s) ORDER BY id FOR NO KEY UPDATE)
 """
+KNOWN_BY_NEW = """UPDATE vendors_vendor SET suppressions = (
+    SELECT coalesce(max(position), 0) FROM campaigns_suppression) WHERE id = %s RETURNING suppressions"""
 # Whether a suppression s holds for a sponsor's message.
 HOLDS = """(s.sponsor_id IS NULL OR s.sponsor_id = {sponsor})
     AND (s.until IS NULL OR s.until > clock_timestamp())"""
@@ -102,6 +104,15 @@ def _change(statement: str, params: dict[str, Any], channels: list[str]) -> int:
     return len(positions)
 
 
+def vendor_made(sender: Any, instance: Any, created: bool = False, raw: bool = False, **_: Any) -> None:
+    """After a vendor was stored: its channel's suppressions may be older than it, and its claims ask for them."""
+    if created and not raw:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(ONE_CHANGE)
+            cursor.execute(KNOWN_BY_NEW, [instance.pk])
+            (instance.suppressions,) = cursor.fetchone()
+
+
 def lift(ids: Iterable[int]) -> int:
     """Ends these suppressions; returns how many held. What they have ended is not called: a retry does that."""
     rows = dict(Suppression.objects.filter(pk__in=list(ids)).values_list("pk", "channel"))
@@ -110,7 +121,9 @@ def lift(ids: Iterable[int]) -> int:
 
 def erase(ids: Iterable[int]) -> int:
     """Deletes the addresses of these suppressions, which hold as before; returns how many had one."""
-    return Suppression.objects.filter(pk__in=list(ids), address__isnull=False).update(address=None)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(ONE_CHANGE)  # as additions, which lock the same rows in another order
+        return Suppression.objects.filter(pk__in=list(ids), address__isnull=False).update(address=None)
 
 
 def of_addresses(channel: str, addresses: Iterable[str], sponsor_id: int | None) -> list[int]:

@@ -21,7 +21,7 @@ READ = """
 SELECT digest, id, position, sponsor_id, reason,
     CASE WHEN until <= clock_timestamp() THEN to_timestamp(0) ELSE until END  -- ended by the database's clock
 FROM campaigns_suppression
-WHERE position > %(after)s AND position <= %(upto)s ORDER BY position LIMIT %(most)s
+WHERE position > %(after)s AND position <= coalesce(%(upto)s::bigint, position) ORDER BY position LIMIT %(most)s
 """
 SECRET: Any = SuppressionKey._meta.get_field("secret")
 ASK = f"""
@@ -100,28 +100,30 @@ class RecentSuppressions:
             self._key = as_key(SECRET.from_db_value(token, None, None))
         if self._after is None:
             self._after = self._upto = asked
-        if upto > self._upto:
-            if not await self._keep(rows, self._upto, upto):
+        older = asked < self._after and asked > self._too_many
+        if older and await self._keep(rows, asked, self._after) is not None:
+            self._after = asked
+        elif older:
+            self._too_many = asked
+        # After the older ones and to the end: a change moves a suppression there, which neither read may miss.
+        if older or upto > self._upto:
+            last = await self._keep(rows, self._upto)
+            if last is None:
                 self._kept, self._count, self._after, self._too_many = {}, 0, upto, upto - 1
-            self._upto = upto
-        if asked < self._after and asked > self._too_many:
-            if await self._keep(rows, asked, self._after):
-                self._after = asked
-            else:
-                self._too_many = asked
+            self._upto = max(upto, last or 0)
         return asked >= self._after
 
-    async def _keep(self, rows: Any, after: int, upto: int) -> bool:
-        """Reads these into memory; False: there are too many, and nothing has changed."""
+    async def _keep(self, rows: Any, after: int, upto: int | None = None) -> int | None:
+        """Reads these into memory, returns the last position; None: there are too many, and nothing has changed."""
         most = MOST - self._count
         answer = await rows.execute(READ, {"after": after, "upto": upto, "most": most + 1})
         found = await answer.fetchall()
         if len(found) > most:
-            return False
+            return None
         for digest, id, *values in found:
             of_digest = self._kept.setdefault(digest, {})
             row = KeptSuppression(*values)
             if id not in of_digest or of_digest[id].position < row.position:
                 of_digest[id] = row
         self._count += len(found)
-        return True
+        return max([after, *[row[2] for row in found]])

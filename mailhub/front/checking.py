@@ -143,7 +143,8 @@ def _as_whom(
         if asked.identity:
             raise invalid([error("/identity", "identity", "a sender identity is for e-mail")])
         return vendors, None
-    found = mine.identities.get(asked.identity or mine.default or "")
+    as_vendor = vendors[0].slug if len(vendors) == 1 and vendors[0].slug in mine.identities else ""
+    found = mine.identities.get(asked.identity or as_vendor or mine.default or "")  # as entitlements.choose
     if asked.identity and found is None:
         detail = f"there is no sender identity {asked.identity!r} for you; /identities lists yours"
         raise invalid([error("/identity", "identity", detail)])

@@ -43,17 +43,18 @@ def list_suppressions(
     cursor: str = Query("", pattern=r"^(sup_\d{1,18})?$", description="From the link to the next page"),
 ) -> dict[str, Any]:
     """Those of your own that hold, the latest first. Those of the installation for all sponsors are not listed."""
-    rows = suppressing.held().filter(sponsor=_caller(request).sponsor_id).order_by("-pk")
+    caller = _live(request)
+    rows = suppressing.held().filter(sponsor=caller.sponsor_id).order_by("-pk")
     if channel:
         rows = rows.filter(channel=channel)
     if address:
         if not channel:
             raise invalid([error("/channel", "missing", "name the channel of the address")])
         normal = _normal(channel, [address], "/address")
-        rows = rows.filter(pk__in=lists.of_addresses(channel, normal, _caller(request).sponsor_id))
+        rows = rows.filter(pk__in=lists.of_addresses(channel, normal, caller.sponsor_id))
     page = list((rows.filter(pk__lt=int(cursor[4:])) if cursor else rows)[: limit + 1])
     here = f"{HERE}?limit={limit}" + (f"&channel={channel}" if channel else "")
-    more = f"{here}&cursor=sup_{page[limit - 1].pk}" if len(page) > limit else None
+    more = f"{here}&cursor=sup_{page[limit - 1].pk}" if len(page) > limit and not address else None
     return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}
 
 
@@ -66,7 +67,7 @@ def list_suppressions(
 )
 def add_suppressions(request: HttpRequest) -> dict[str, int]:
     """From the next claim on nothing is sent to them, also by campaigns that are being sent. Repeats change nothing."""
-    caller = _writer(request)
+    caller = _live(request)
     asked, _ = request_bodies.read(request, SuppressionsIn)
     normal = _normal(asked.channel, [one.address for one in asked.suppressions], "/suppressions/{}/address")
     _check_until([one.until for one in asked.suppressions])
@@ -86,7 +87,7 @@ def add_suppressions(request: HttpRequest) -> dict[str, int]:
 )
 def lift_suppressions(request: HttpRequest) -> dict[str, int]:
     """They may be written to again. Messages that were suppressed are sent only by a retry."""
-    return {"changed": suppressing.lift(_ids(request), Actor(_caller(request).prefix))}
+    return {"changed": suppressing.lift(_ids(request), Actor(_live(request).prefix))}
 
 
 @router.post(
@@ -98,27 +99,22 @@ def lift_suppressions(request: HttpRequest) -> dict[str, int]:
 )
 def erase_suppressions(request: HttpRequest) -> dict[str, int]:
     """The addresses are deleted and stay suppressed, by a keyed hash."""
-    return {"changed": suppressing.erase(_ids(request), Actor(_caller(request).prefix))}
+    return {"changed": suppressing.erase(_ids(request), Actor(_live(request).prefix))}
 
 
 def _ids(request: HttpRequest) -> list[int]:
-    caller = _writer(request)
+    caller = _live(request)
     asked, _ = request_bodies.read(request, AddressesIn)
     return lists.of_addresses(
         asked.channel, _normal(asked.channel, asked.addresses, "/addresses/{}"), caller.sponsor_id
     )
 
 
-def _caller(request: HttpRequest) -> Caller:
-    caller: Caller = request.auth  # type: ignore[attr-defined]
-    return caller
-
-
-def _writer(request: HttpRequest) -> Caller:
+def _live(request: HttpRequest) -> Caller:
     """Raises Problem for a test key: suppressions hold for live mail."""
-    caller = _caller(request)
+    caller: Caller = request.auth  # type: ignore[attr-defined]
     if caller.test:
-        raise Problem("forbidden", "Suppressions hold for live mail, so a test key changes none.")
+        raise Problem("forbidden", "Suppressions are those of live mail, so a test key neither sees nor changes any.")
     return caller
 
 

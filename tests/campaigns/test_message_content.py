@@ -170,7 +170,7 @@ def test_a_body_that_is_a_text_goes_alone_as_ever(folder: Path, relay: tuple[Rel
 def refused(folder: Path, *more: str) -> str:
     with pytest.raises(CommandError) as error:
         send(folder, *more)
-    assert not Campaign.objects.exists() and not StoredFile.objects.exists()
+    assert not Campaign.objects.exists() and not CampaignFile.objects.exists()
     return str(error.value)
 
 

@@ -61,7 +61,17 @@ def test_a_text_that_would_not_be_a_template_is_not_made(html: str, why: str) ->
 
 
 @pytest.mark.parametrize(
-    "piece", ["<div style='padding-left:99999em'>", "<table><tr><td>", "<p>x</p>", "<b ", "&#0;\0"]
+    "piece",
+    [
+        "<div style='padding-left:99999em'>",
+        "<table><tr><td>",
+        "<p>x</p>",
+        "<b ",
+        "&#0;\0",
+        "{{",
+        "{% ",
+        "<pre>" + " " * 1000,
+    ],
 )
 def test_the_largest_html_is_read_without_much_time_or_memory(piece: str) -> None:
     began = time.process_time()

@@ -13,6 +13,7 @@ from django.utils import timezone
 from campaigns import audit, labels, progress
 from campaigns.casting import mailcaster
 from campaigns.claiming.claims import Lease
+from campaigns.connections import Connections
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
@@ -309,6 +310,53 @@ class TestRetry:
         assert (job.accepted, job.refused, job.suppressed) == (1, 0, 1)
         assert len(sandbox.books().entries) == calls
 
+    def test_who_was_suppressed_before_the_import_and_waits_again_all_the_same_is_not_called(
+        self, sandbox: Any
+    ) -> None:
+        """As after a recovery of the store, when a person settles a doubt: the import's look counts no more."""
+        job = sent(taken(["reject@sandbox.example", "r2@sandbox.example"], login(sandbox.url)))
+        suppress("reject@sandbox.example")
+        Job.objects.update(suppressions=Suppression.objects.get().position)
+        calls = len(sandbox.books().entries)
+        actions.retry([job.pk])
+        job = sent(take_again(job))
+        assert (job.accepted, job.suppressed) == (1, 1) and len(sandbox.books().entries) == calls
+
+
+class TestRecentChanges:
+    def test_one_that_is_changed_between_the_claim_and_the_reading_is_found(self) -> None:
+        suppress("older@sandbox.example")
+        asked = Suppression.objects.get().position
+        suppress("r1@sandbox.example", until=timezone.now() + timedelta(days=1))
+        claimed = Suppression.objects.latest("position").position
+        suppress("r1@sandbox.example")  # for good: it has another position now
+        asker = recent.Asker(factories.sponsor().pk, "email", asked)
+        known = recent.RecentSuppressions()
+        assert calling.by_sender(lambda rows: known.find(rows, asker, claimed, ["r1@sandbox.example"]))
+
+    def test_older_ones_that_are_read_later_are_found_wherever_they_are_now(self) -> None:
+        suppress("r1@sandbox.example", until=timezone.now() + timedelta(days=1))
+        first = Suppression.objects.get().position
+        suppress("somebody@sandbox.example")
+        last = Suppression.objects.latest("position").position
+        sponsor, known = factories.sponsor().pk, recent.RecentSuppressions()
+
+        async def late(rows: Any) -> Any:
+            await known.find(rows, recent.Asker(sponsor, "email", first), last, ["x@sandbox.example"])
+            await sync_to_async(extend)()
+            older = recent.Asker(sponsor, "email", first - 1)
+            return await known.find(rows, older, last, ["r1@sandbox.example"])
+
+        def extend() -> None:
+            suppress("r1@sandbox.example")
+            connection.close()
+
+        assert calling.by_sender(late)
+
+    def test_what_was_known_before_a_takeover_of_the_store_is_forgotten(self) -> None:
+        kept = Connections()
+        assert kept.suppressions(1) is kept.suppressions(1) is not kept.suppressions(2)
+
 
 class TestDoubts:
     def doubts(self, sandbox: Any, **means: Any) -> Job:
@@ -373,5 +421,6 @@ class TestStates:
     def test_vendors_made_later_know_the_suppressions_by_the_import(self) -> None:
         suppress("r1@sandbox.example")
         vendor = factories.vendor()
-        assert Vendor.objects.get(pk=vendor.pk).suppressions == 0
+        last = Suppression.objects.get().position
+        assert vendor.suppressions == Vendor.objects.get(pk=vendor.pk).suppressions == last > 0
         assert stored(["r1@sandbox.example"], credential=factories.credential(vendor)).suppressed == 1

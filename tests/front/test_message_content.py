@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from campaigns.models import Campaign, CampaignFile, StoredFile
+from campaigns.models import Campaign, CampaignFile, Identity, StoredFile
 from campaigns.tasks import delete_files
 from tests.front.program import Program, api_vendor, fresh, letter, pointers
 
@@ -85,8 +85,9 @@ def test_a_vendor_that_cannot_carry_it_is_named_and_of_a_channel_one_that_can_is
     bare = api_vendor(slug="a-bare", channel="email")
     answer = Program().send(news(bare))
     assert "a-bare does not carry files" in answer.json()["detail"] and list(pointers(answer)) == ["/vendor"]
-    able = relay(slug="b-able")
-    answer = Program().send({**news(None), "channel": "email"})
+    able, program = relay(slug="b-able"), Program()
+    Identity.objects.create(sponsor=program.sponsor, name="main", from_address="us@example.org", default=True)
+    answer = program.send({**news(None), "channel": "email"})
     assert (answer.status_code, answer.json()["vendor"]) == (202, able.slug)
 
 

@@ -22,7 +22,7 @@ from vendors.models import Usage, Vendor
 # Rows that verbs write. Limits come first: taking one away is an edit of the vendor, which follows.
 TABLES = (
     "vendors_ratelimit", "vendors_vendor", "vendors_credential", "vendors_mailcaster", "vendors_usage",
-    "vendors_minute", "campaigns_campaign", "campaigns_message", "campaigns_claim",
+    "vendors_minute", "campaigns_entitlement", "campaigns_campaign", "campaigns_message", "campaigns_claim",
     "campaigns_answerbatch", "campaigns_job", "campaigns_session", "campaigns_resolution", "django_admin_log",
 )  # fmt: skip
 AGO = timedelta(minutes=5)  # of the last thing that happened before the start

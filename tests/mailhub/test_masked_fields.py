@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from campaigns.admin.base import Scoped
-from campaigns.models import Message, Resolution, Sponsor, Suppression
+from campaigns.models import Identity, Message, Resolution, Sponsor, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from mailhub import installation
@@ -157,3 +157,20 @@ def test_the_paths_to_masked_fields_are_not_overlooked() -> None:
     assert {"recipient", "params", "resolutions__evidence"} <= set(paths(Message))
     assert "message__recipient" in set(paths(Resolution)) and "users__password" in set(paths(Sponsor))
     assert "credentials__secret" in set(paths(Vendor)) and "secret" in set(paths(Credential))
+
+
+@pytest.mark.parametrize("role", installation.ROLES)
+def test_no_role_reads_a_stored_secret_on_its_page(client: Client, role: str) -> None:
+    """Django shows whoever may only look each field of a form as text."""
+    installation.create_groups()
+    user = User.objects.create(username="olga", is_staff=True)
+    user.groups.set(Group.objects.filter(name__in=(role, "all sponsors")))
+    client.force_login(user)
+    of_sponsor = {"sponsor": factories.sponsor(), "name": "news", "from_address": "a@b.example"}
+    rows = [
+        factories.credential(secret={"Authorization": MARK}),
+        Identity.objects.create(**of_sponsor, secret={"private_key": MARK}),
+    ]
+    for row in rows:
+        response = client.get(address(type(row), "change", row.pk))
+        assert response.status_code in (200, 403) and MARK not in response.content.decode()

@@ -67,7 +67,7 @@ def encoded(file: Attachment) -> bytes:
 
 def _head(file: Attachment) -> bytes:
     main, _, sub = file.content_type.partition("/")
-    if main in ("message", "multipart"):  # they may not be encoded (RFC 2045, 6.4)
+    if main.lower() in ("message", "multipart"):  # they may not be encoded (RFC 2045, 6.4)
         main, sub = "application", "octet-stream"
     made = EmailMessage(policy=SMTP)
     made.set_content(
