@@ -1,9 +1,8 @@
 """What a sending process keeps from job to job: connections to the database, Redis and vendors, and a loop.
 
 All streams of a process share its few connections to the database, a statement at a time; an adapter serves one stream
-at a time. A connection is kept only if its use ended without an error, and is not used again if anything has arrived on
-it meanwhile. What is unused for a minute is closed. The event loop has a thread of its own, so that open connections are
-looked after between two jobs.
+at a time. One is kept only if its use ended without an error, and not used again if anything has arrived on it. What is
+unused for a minute is closed. The event loop has a thread of its own, which looks after them between two jobs.
 """
 
 import asyncio
