@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Case, CharField, Exists, OuterRef, Q, Value, When
+from django.db.models.functions import Now
 
 from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor
 from campaigns.models.identities import named_address
@@ -126,9 +127,16 @@ def _disabled() -> Exists:
     return Exists(Campaign.objects.filter(pk=OuterRef("campaign"), identity__enabled=False))
 
 
+def _expired() -> Exists:
+    return Exists(Campaign.objects.filter(pk=OuterRef("campaign"), deadline__lte=Now()))
+
+
 def may_go() -> Q:
-    """Jobs whose sponsor may use their vendor, credential and identity now."""
-    return Q(_may()) & ~Q(_disabled())
+    """Jobs whose sponsor may use their vendor, credential and identity now.
+
+    And those past their deadline, of which nothing is called: their sender lets them expire.
+    """
+    return Q(_may()) & ~Q(_disabled()) | Q(_expired())
 
 
 def why_held() -> Case:

@@ -160,8 +160,9 @@ class VendorAdmin(OnlyWhatChanged):
             return "unknown: Redis is away"
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
-        # The slug names the queue that workers read; a pause has a page of its own, which asks for the reason.
-        return ["slug", "paused", "paused_reason"] if obj else []
+        # The slug names the queue that workers read; recipients were read, and compared with suppressions, as those of
+        # the channel; a pause has a page of its own, which asks for the reason.
+        return ["slug", "channel", "paused", "paused_reason"] if obj else []
 
     def get_urls(self) -> list[Any]:
         pause = path("<int:vendor_id>/pause/", self.admin_site.admin_view(self.pause), name="vendors_vendor_pause")

@@ -234,6 +234,8 @@ ORDER = [
                 SELECT FROM campaigns_entitlement e WHERE e.sponsor_id = j.sponsor_id AND e.vendor_id = j.vendor_id
                     AND coalesce(e.credential_id, j.credential_id) = j.credential_id)
                 AND coalesce((SELECT i.enabled FROM campaigns_identity i WHERE i.id = c.identity_id), true)
+            OR j.status = 'READY' AND greatest(j.created_at, j.not_before, c.send_at, c.deadline) < {PATIENCE}
+                AND c.deadline IS NOT NULL
             OR j.status IN ('P_ASSIGNED', 'P_STOPPED') AND j.finished_at IS NULL
                 AND coalesce(j.stopped_at < {PATIENCE}, true) AND {PATIENCE} > ALL (
                     SELECT coalesce(k.finished_at, 'infinity') FROM campaigns_job k WHERE k.parent_id = j.id)""",

@@ -21,6 +21,8 @@ from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor
 from campaigns.operators import actions
 from campaigns.progress import of_jobs
 from tests import factories as make
+from tests.faults.sending import login, sent, take_again
+from tests.sandbox import Sandbox
 from vendors.history import Actor
 from vendors.models import Credential, Vendor
 
@@ -163,6 +165,18 @@ def test_a_job_whose_sponsor_may_not_send_it_any_more_is_not_retried_and_loses_n
     entitlements.grant(job.sponsor, job.vendor)
     [answer] = actions.retry([job.pk])
     assert (answer.verdict, answer.messages) == (Verdict.DONE, 3)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("status", [S.RENDERED, S.READY])
+def test_what_is_held_expires_at_its_deadline_without_a_call(status: str, sandbox: Sandbox) -> None:
+    job = make.campaign_with_job(3, of=login(sandbox.url), status=status)
+    Campaign.objects.update(deadline=timezone.now() - timedelta(minutes=1))
+    withdraw(job)
+    assert (dispatcher.dispatch() + dispatcher.dispatch_ready()).jobs == 1
+    job.refresh_from_db()
+    done = sent(take_again(job))
+    assert (done.status, done.expired) == (S.LOGGED, 3) and not sandbox.books().entries
 
 
 def test_what_was_dispatched_goes_on_after_its_entitlement_is_gone() -> None:

@@ -51,6 +51,12 @@ class TestVendorAdd:
         assert [login.name for login in row.credentials.all()] == ["default"]
         assert [str(limit) for limit in row.limits.all()] == ["5/60 s"]
 
+    def test_the_channel_stays_as_it_is(self, run: Any) -> None:
+        run("vendor", "add", "letters", "--adapter", "http", "--set", URL, "--channel", "print")
+        with pytest.raises(CommandError, match="letters delivers print; for email add another vendor"):
+            run("vendor", "set", "letters", "--channel", "email")
+        run("vendor", "set", "letters", "--channel", "print")
+
     def test_all_that_can_be_said_is_stored(self, run: Any) -> None:
         args = "--name Letters --channel print --threshold 50 --dispatch-at 21:30 --time-zone Europe/London"
         more = "--weekdays 1-3,5 --catch-up 2:30 --no-casters --limit 1/0.5 100/86400 --set concurrency=3"

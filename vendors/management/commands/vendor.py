@@ -117,6 +117,8 @@ class Command(BaseCommand):
         if not wanted:
             raise CommandError("say what is to be changed: KEY=VALUE, --dispatch-at and the like", returncode=2)
         changed = [name for name, value in wanted.items() if getattr(row, name) != value]
+        if "channel" in changed:  # recipients were read, and compared with suppressions, as those of its channel
+            raise CommandError(f"{slug} delivers {row.channel}; for {wanted['channel']} add another vendor")
         for name in changed:
             setattr(row, name, wanted[name])
         arguments.check(row)
