@@ -103,10 +103,7 @@ class KeptAdapter(NamedTuple):
 
 
 class Connections:
-    """The connections of one process, used in one event loop by all its streams.
-
-    claims: for what a stream reads, files too, and claims; results: for results, which must not wait behind claims.
-    """
+    """The connections of one process, used by all its streams: claims; results, which must not wait behind those."""
 
     def __init__(self) -> None:
         self.claims, self.results = SharedRows(CLAIMING), SharedRows(RECORDING)
@@ -250,17 +247,21 @@ async def connect() -> SenderConnection:
     for ours in ("cursor_factory", "context", "client_encoding", "prepare_threshold"):
         options.pop(ours, None)
     made = await SenderConnection.connect(**options, autocommit=True, prepare_threshold=1)
-    for kind in ("json", "jsonb"):
-        made.adapters.register_loader(kind, JsonLoader)
-    await made.execute(BY_KEY)
-    await made.execute(f"SELECT {guard.NOTED}", {"tables": guard.tables()})
+    try:
+        for kind in ("json", "jsonb"):
+            made.adapters.register_loader(kind, JsonLoader)
+        await made.execute(BY_KEY)
+        await made.execute(f"SELECT {guard.NOTED}", {"tables": guard.tables()})
+    except BaseException:  # cut off, as by the end of its stream
+        await made.close()
+        raise
     made.prepared_max = 20
     return made
 
 
 NOTICED = 1.0
-"""Seconds after which a caller wakes by itself. A signal that arrives between Python's check for signals and the wait
-for a lock does not end that wait: without this, a time limit or a shutdown would be noticed when the coroutine ends."""
+"""Seconds after which a caller wakes by itself: a signal that arrives between Python's check for signals and the wait for
+a lock does not end that wait, and a time limit or a shutdown would be noticed when the coroutine ends."""
 
 
 class LoopThread:

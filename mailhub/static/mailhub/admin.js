@@ -2,7 +2,7 @@
 "use strict";
 
 // A selected row, or a fold that has the focus: a new answer would remove the selection or the focus.
-const HELD = ".pick:checked, summary:focus-visible";
+const HELD = ".pick:checked, .pick:focus-visible, summary:focus-visible";
 
 // While the server does not answer, a layer over the page says so. Polling goes on below it.
 let seen = new Date();
