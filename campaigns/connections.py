@@ -143,8 +143,7 @@ class Connections:
 
     def suppressions(self, adoptions: int) -> RecentSuppressions:
         """Those newer than jobs' imports. A store that was taken over since may have lost what was known."""
-        if adoptions not in self._suppressions:
-            self._suppressions = {adoptions: RecentSuppressions()}
+        self._suppressions = {adoptions: self._suppressions.get(adoptions) or RecentSuppressions()}
         return self._suppressions[adoptions]
 
     async def close(self) -> None:
@@ -252,7 +251,7 @@ async def connect() -> SenderConnection:
             made.adapters.register_loader(kind, JsonLoader)
         await made.execute(BY_KEY)
         await made.execute(f"SELECT {guard.NOTED}", {"tables": guard.tables()})
-    except BaseException:  # cut off, as by the end of its stream
+    except BaseException:  # as by the end of its stream
         await made.close()
         raise
     made.prepared_max = 20
@@ -260,8 +259,8 @@ async def connect() -> SenderConnection:
 
 
 NOTICED = 1.0
-"""Seconds after which a caller wakes by itself: a signal that arrives between Python's check for signals and the wait for
-a lock does not end that wait, and a time limit or a shutdown would be noticed when the coroutine ends."""
+"""Seconds after which a caller wakes by itself. A signal that arrives between Python's check for signals and the wait
+for a lock does not end that wait; a time limit or a shutdown would be noticed when the coroutine ends."""
 
 
 class LoopThread:
