@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from campaigns import failpoints, ground_truth, sending_hours
 from campaigns.attachments import AttachmentCache, LetterFiles
+from campaigns.claiming.claims import ClaimedMessage, letter_of
 from campaigns.connections import SharedRows, connect
 from campaigns.content import templates
 from campaigns.doubts import queries
@@ -201,15 +202,10 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
 
 async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None:
     content = templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text)
-    try:
-        subject, body, text = content.render(doubt.recipient, doubt.params)
-    except templates.TemplateError:
+    message = ClaimedMessage(doubt.id, doubt.reference, doubt.recipient, doubt.params)
+    made = letter_of(campaign, content, message, origin=campaign.identity.origin if campaign.identity else None)
+    if isinstance(made, Refused):
         return None
-    made = Letter(
-        *(doubt.reference, doubt.recipient, subject, body, doubt.params, campaign.html, text),
-        headers=campaign.headers or (),
-        origin=campaign.identity.origin if campaign.identity else None,
-    )
     if not campaign.has_files:
         return made
     [enclosed] = await LetterFiles(campaign, case.attachments).enclose([made])

@@ -124,7 +124,6 @@ class Stored:
 
 
 OF_SPONSOR = HOLDS.format(sponsor="a.sponsor")
-OF_SPONSOR = HOLDS.format(sponsor="a.sponsor")
 # All rows are one JSON parameter: one for each column would cost the client more than the statement costs the server.
 STORE = f"""
 WITH asked AS (
