@@ -139,14 +139,14 @@ def test_a_stream_that_raises_harms_no_other_one(sandbox: Sandbox, forgetful: st
 
 def test_letters_to_idle_vendors_are_called_while_a_fast_vendor_and_slow_ones_keep_the_process_busy() -> None:
     with ExitStack() as stack:
-        fast = login(stack.enter_context(running()).url, concurrency=50)
+        fast = login(stack.enter_context(running()).url, (1500, 1.0), concurrency=50)  # 40 s long, on any machine
         slow_vendor = stack.enter_context(running(latency_ms=2000.0))
         slow = [login(slow_vendor.url, (1, 1.0)) for _ in range(10)]
         idle_vendor = stack.enter_context(running())
         idle = [login(idle_vendor.url) for _ in range(10)]
         for account in (fast, *slow, *idle):
             factories.caster(account.vendor)
-        busy = [factories.campaign_with_job(20_000, of=fast, status="DISPATCHED")]
+        busy = [factories.campaign_with_job(60_000, of=fast, status="DISPATCHED")]
         busy += [factories.campaign_with_job(200, of=account, status="DISPATCHED") for account in slow]
         queues = ",".join(["hub", *(account.vendor.queue for account in (fast, *slow, *idle))])
         with worker(threads=40, queues=queues, **LEASE):
