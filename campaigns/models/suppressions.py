@@ -1,4 +1,4 @@
-"""Whom nobody writes to again, and the key of the digests by which they are found."""
+"""Whom nobody writes to again; the key of the digests by which they are found, and the keys of tokens in letters."""
 
 from django.db import models
 from django.db.models import F, Index, Q, UniqueConstraint
@@ -68,3 +68,13 @@ class SuppressionKey(models.Model):
 
     def __str__(self) -> str:
         return "the key of the suppressions"
+
+
+class TokenKey(models.Model):
+    """A key of tokens that letters carry (campaigns/token_keys.py). `rotate_keys` encrypts it anew."""
+
+    secret = EncryptedJSONField(editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return f"token key {self.pk}"
