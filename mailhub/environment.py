@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 from datetime import timedelta
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -101,6 +101,24 @@ def networks(name: str) -> list[str]:
         except ValueError as why:
             raise ImproperlyConfigured(f"{name}: {why}; write networks like 10.0.0.0/8,fd00::/8") from None
     return found
+
+
+def servers(name: str, port: int) -> list[tuple[str, int]]:
+    """IP addresses, each with its port or the usual one: 192.0.2.1, 192.0.2.1:5353, [2001:db8::1]:53."""
+    return [_server(name, word, port) for word in listed(name)]
+
+
+def _server(name: str, word: str, port: int) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//[{word}]" if word.count(":") > 1 and not word.startswith("[") else f"//{word}")
+        found = ip_address(parts.hostname or ""), port if parts.port is None else parts.port
+        if parts.geturl() != f"//{parts.netloc}" or parts.username is not None:  # more than an address
+            raise ValueError
+        return str(found[0]), found[1]
+    except ValueError:
+        raise ImproperlyConfigured(
+            f"{name} has {word!r}: write IP addresses like 192.0.2.1 or 192.0.2.1:{port}, separated by commas"
+        ) from None
 
 
 def redis(name: str, default: str) -> str:

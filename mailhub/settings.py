@@ -20,6 +20,7 @@ RESULT_TTL = environment.days("RESULT_DAYS", 7)
 STORE_PATIENCE = environment.number("STORE_PATIENCE", 1)
 # Private networks that webhooks may reach, like 10.0.0.0/8; by default only the public network.
 WEBHOOK_NETWORKS = environment.networks("WEBHOOK_NETWORKS")
+DNS_SERVERS = environment.servers("DNS_SERVERS", port=53)  # that `doctor` asks; by default those of this machine
 
 DEBUG = os.environ.get("DEBUG", "") == "1"
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)

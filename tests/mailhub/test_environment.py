@@ -53,6 +53,14 @@ def test_zones_and_networks_that_there_are_not_are_named(monkeypatch) -> None:
     assert "'10.0.0.300'" in error_of(monkeypatch, "10.0.0.0/8,10.0.0.300", environment.networks)
 
 
+def test_servers_are_addresses_with_or_without_a_port(monkeypatch) -> None:
+    monkeypatch.setenv("SETTING", "192.0.2.1, 192.0.2.2:5353,[2001:db8::1]:54,2001:db8::2")
+    found = [("192.0.2.1", 53), ("192.0.2.2", 5353), ("2001:db8::1", 54), ("2001:db8::2", 53)]
+    assert environment.servers("SETTING", 53) == found
+    for typed in ("dns.example", "192.0.2.1:no", "192.0.2.1:99999", "[::1", "192.0.2.1/8", "u@192.0.2.1"):
+        assert f"SETTING has {typed!r}: write IP" in error_of(monkeypatch, typed, environment.servers, 53)
+
+
 @pytest.mark.parametrize("command", ["list_jobs", "audit", "migrate"])
 def test_a_command_says_so_in_one_line(command: str, tmp_path: Path) -> None:
     nowhere = {"DATABASE_URL": f"postgres://u@/none?host={tmp_path}", "REDIS_URL": "redis://127.0.0.1:1/0"}

@@ -1,0 +1,60 @@
+"""Whether what comes back arrives: answers and bounces at the mail servers of a domain (RFC 5321, 5.1).
+
+Nobody is called: the DNS tells whether there is a server, and not whether it takes the mail.
+"""
+
+import ipaddress
+
+from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
+from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, listed
+
+HOST = "HOST_THAT_TAKES_ITS_MAIL."
+INSIDE = [
+    ipaddress.ip_network(text)
+    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "fec0::/10")
+]
+
+
+def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
+    """what: arrives there, as in "answers and bounces". Raises NoDnsAnswer."""
+    about = f"MX of {domain}"
+    enter = DnsEntry(domain, "MX", f"10 {HOST}")
+    answer = dns.exchangers(domain)
+    if not answer.values:
+        if reached(dns, domain):
+            return Finding(about, OK, f"{what} go to the address of {domain}, since it has no MX record")
+        return Finding(about, MISSING, f"{what} arrive nowhere: {answer.nothing('MX')}, and no address", enter)
+    hosts = [value.split()[-1].rstrip(".") for value in answer.values]
+    if hosts == [""]:  # RFC 7505
+        return Finding(about, WRONG, f"{what} arrive nowhere: {domain} says that it takes no mail (MX 0 .)", enter)
+    if typed := [host for host in hosts if _is_address(host)]:
+        why = f"an MX record must name a host, and {listed(typed)} is an address: servers do not send to it"
+        return Finding(about, WRONG, why, enter)
+    dead = [host for host in hosts if not reached(dns, host)]
+    if len(dead) == len(hosts):
+        return Finding(about, WRONG, f"{what} arrive nowhere: {_no_address(dead)}", enter)
+    good = f"{what} go to {listed(host for host in hosts if host not in dead)}"
+    return Finding(about, OK, f"{good}; but {_no_address(dead)}" if dead else good)
+
+
+def _no_address(hosts: list[str]) -> str:
+    return f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} no address that is reached from outside"
+
+
+def reached(dns: DnsQuestions, host: str) -> bool:
+    """Whether the host has an address that is not one of a network's inside. Raises NoDnsAnswer."""
+    return any(not _inside(address) for address in dns.addresses(host))
+
+
+def _inside(address: IpAddress) -> bool:
+    if address.is_loopback or address.is_link_local or address.is_unspecified:
+        return True
+    return any(address in network for network in INSIDE if network.version == address.version)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,107 @@
+"""DMARC (RFC 7489): what receivers do with mails that only pretend to be ours, and whether ours are told from them.
+
+A mail passes if it has a valid signature, or a return path that SPF allows, of a domain that is aligned with From's:
+the same one, or with relaxed alignment one of the same organisation. Which domains are one organisation's is found as
+the next version of DMARC does: by the records of the domains above, without a list of the world's suffixes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from campaigns.deliverability.dns_questions import DnsQuestions
+from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, listed, tags
+
+POLICIES = ("none", "quarantine", "reject")
+LEVELS = 8  # domains that are asked above one
+
+
+@dataclass(frozen=True, slots=True)
+class DmarcRecord:
+    domain: str
+    tags: dict[str, str]
+
+    def strict(self, tag: str) -> bool:
+        """Whether adkim or aspf wants the very same domain."""
+        return self.tags.get(tag, "r").lower() == "s"
+
+
+def check(dns: DnsQuestions, domain: str, signers: Sequence[str], return_path: str) -> Iterator[Finding]:
+    """domain: From's. signers: domains of the signatures. Raises NoDnsAnswer."""
+    try:
+        found = _records(dns, domain)
+    except ValueError as error:
+        yield Finding("DMARC", WRONG, str(error))
+        return
+    if not found:
+        why = f"neither {domain} nor a domain above it has a record; Gmail and Yahoo want one of whoever sends in bulk"
+        yield Finding("DMARC", MISSING, why, DnsEntry(f"_dmarc.{domain}", "TXT", "v=DMARC1; p=none"))
+        return
+    record = found[0]
+    policy = record.tags.get("p", "").lower()
+    if record.domain != domain:
+        policy = record.tags.get("sp", policy).lower()
+    if policy not in POLICIES:
+        entry = DnsEntry(f"_dmarc.{record.domain}", "TXT", "v=DMARC1; p=none")
+        why = f"_dmarc.{record.domain}: its policy (p=) must be none, quarantine or reject"
+        yield Finding("DMARC", WRONG, why, entry)
+        return
+    of = "" if record.domain == domain else f", from the record of {record.domain}"
+    yield Finding("DMARC", OK, f"mails that fail: {policy}{of}")
+    yield _alignment(dns, record, domain, signers, return_path)
+
+
+def _alignment(
+    dns: DnsQuestions, record: DmarcRecord, domain: str, signers: Sequence[str], return_path: str
+) -> Finding:
+    good: list[str] = []
+    bad: list[str] = []
+    for about, other, strict in [
+        *(("DKIM", one, record.strict("adkim")) for one in signers),
+        ("return path", return_path, record.strict("aspf")),
+    ]:
+        aligned = other == domain or (not strict and _one_organisation(dns, other, domain))
+        (good if aligned else bad).append(f"the {about}'s {other}" + (" (strict)" if strict and not aligned else ""))
+    if good:
+        rest = f"; not {listed(bad)}" if bad else ""
+        return Finding("alignment", OK, f"aligned with From's {domain}: {listed(good)}{rest}")
+    how = "give it a key (identity dkim) or a return path (identity set --return-path) of From's domain"
+    return Finding("alignment", WRONG, f"not aligned with From's {domain}: {listed(bad)}; {how}")
+
+
+def _one_organisation(dns: DnsQuestions, one: str, other: str) -> bool:
+    if one.endswith(f".{other}") or other.endswith(f".{one}"):  # nobody has a mailbox or a key at a suffix
+        return True
+    return _organisation(dns, one) == _organisation(dns, other)
+
+
+def _organisation(dns: DnsQuestions, domain: str) -> str:
+    """The highest domain of the same organisation: where its last record of DMARC is; else the domain itself."""
+    try:
+        found = _records(dns, domain)
+    except ValueError:
+        return domain
+    for record in found:
+        match record.tags.get("psd", "u").lower():
+            case "n":
+                return record.domain
+            case "y" if record.domain != domain:  # it is a suffix, below which others are registered
+                labels = domain.split(".")
+                return ".".join(labels[-record.domain.count(".") - 2 :])
+    return found[-1].domain if found else domain
+
+
+def _records(dns: DnsQuestions, domain: str) -> list[DmarcRecord]:
+    """Of the domain and those above it, from there upwards. Raises ValueError if one is broken."""
+    labels = domain.split(".")
+    names = [".".join(labels[at:]) for at in range(len(labels))]
+    return [found for name in [names[0], *names[1:][-LEVELS:]] if (found := _record(dns, name))]
+
+
+def _record(dns: DnsQuestions, domain: str) -> DmarcRecord | None:
+    texts = [text for text in dns.texts(f"_dmarc.{domain}").values if text.replace(" ", "").startswith("v=DMARC1")]
+    if len(texts) > 1:
+        raise ValueError(f"_dmarc.{domain} has {len(texts)} records, so none counts: leave one")
+    try:
+        return DmarcRecord(domain, tags(texts[0])) if texts else None
+    except ValueError as why:
+        raise ValueError(f"_dmarc.{domain}: {why}") from None

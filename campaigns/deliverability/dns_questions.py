@@ -1,0 +1,98 @@
+"""Questions to the DNS: what there is, that there is nothing, or that nobody said; each within a time.
+
+The servers are those of the setting DNS_SERVERS, else those of this machine.
+"""
+
+import ipaddress
+import time
+from dataclasses import dataclass, field
+
+import dns.exception
+import dns.name
+import dns.nameserver
+import dns.rdatatype
+import dns.resolver
+from django.conf import settings
+
+EACH = 5.0  # seconds for a question, with all its repeats
+ALL = 30.0  # for all that one object asks
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class NoDnsAnswer(Exception):
+    """Nobody said whether there is such a record. The text says what was asked, and why there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class DnsAnswer:
+    """values: of the records; TXT as whole texts, MX as "10 mail.example.com". exists: whether the name does."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    exists: bool = True
+
+    def nothing(self, kind: str) -> str:
+        """A sentence for an answer without values."""
+        return f"{self.name} {f'has no {kind} record' if self.exists else 'does not exist in the DNS'}"
+
+
+@dataclass
+class DnsQuestions:
+    """Remembers its answers. Every method raises NoDnsAnswer; a name that cannot be one has no records."""
+
+    _known: dict[tuple[str, str], DnsAnswer] = field(default_factory=dict)
+    _end: float = 0.0
+
+    def texts(self, name: str) -> DnsAnswer:
+        return self._ask(name, "TXT")
+
+    def exchangers(self, name: str) -> DnsAnswer:
+        return self._ask(name, "MX")
+
+    def addresses(self, name: str) -> list[IpAddress]:
+        """Of IPv4 and IPv6."""
+        found = [*self._ask(name, "A").values, *self._ask(name, "AAAA").values]
+        return [ipaddress.ip_address(one) for one in found]
+
+    def _ask(self, name: str, kind: str) -> DnsAnswer:
+        name = name.rstrip(".").lower()
+        if (name, kind) not in self._known:
+            self._known[name, kind] = self._asked(name, kind)
+        return self._known[name, kind]
+
+    def _asked(self, name: str, kind: str) -> DnsAnswer:
+        now = time.monotonic()
+        self._end = self._end or now + ALL
+        if now >= self._end:
+            raise NoDnsAnswer(f"{kind} of {name}: not asked any more, the DNS took longer than {ALL:g} s")
+        try:
+            wanted = dns.name.from_text(f"{name}.")
+            found = _resolver().resolve(wanted, kind, lifetime=min(EACH, self._end - now), search=False)
+        except dns.resolver.NXDOMAIN:
+            return DnsAnswer(name, exists=False)
+        except dns.resolver.NoAnswer:
+            return DnsAnswer(name)
+        except dns.resolver.LifetimeTimeout:
+            raise NoDnsAnswer(f"{kind} of {name}: the DNS did not answer in time; ask again") from None
+        except dns.resolver.NoNameservers:
+            raise NoDnsAnswer(f"{kind} of {name}: the DNS could not tell (SERVFAIL or the like); ask again") from None
+        except dns.resolver.NoResolverConfiguration:
+            raise NoDnsAnswer("this machine names no DNS server: set DNS_SERVERS") from None
+        except (dns.exception.DNSException, UnicodeError):  # not a name: too long, an empty label
+            return DnsAnswer(name, exists=False)
+        return DnsAnswer(name, tuple(_text(one) for one in found))
+
+
+def _resolver() -> dns.resolver.Resolver:
+    if not settings.DNS_SERVERS:
+        return dns.resolver.Resolver()
+    found = dns.resolver.Resolver(configure=False)
+    found.nameservers = [dns.nameserver.Do53Nameserver(*one) for one in settings.DNS_SERVERS]
+    return found
+
+
+def _text(record: object) -> str:
+    """A TXT's parts are one text (RFC 7208, 3.3; RFC 6376, 3.6.2.2)."""
+    parts: tuple[bytes, ...] | None = getattr(record, "strings", None)
+    return b"".join(parts).decode("utf-8", "replace") if parts is not None else str(record)

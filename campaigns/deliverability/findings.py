@@ -1,0 +1,67 @@
+"""What is found of one thing that receivers look at, and the record that mends it."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+OK = "ok"
+MISSING = "missing"
+WRONG = "wrong"
+NO_ANSWER = "no answer"
+"""The DNS did not say whether there is such a record."""
+NOT_KNOWN = "not known"
+"""Nothing that could be asked tells it; no fault."""
+
+BAD = frozenset({MISSING, WRONG})
+
+_TAG = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*=\s*([^;]*?)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class DnsEntry:
+    """A record to enter in the DNS."""
+
+    name: str
+    type: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type} {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """about: what was looked at. enter: what makes it right, where a record does."""
+
+    about: str
+    status: str
+    sentence: str
+    enter: DnsEntry | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "about": self.about,
+            "status": self.status,
+            "sentence": self.sentence,
+            "enter": asdict(self.enter) if self.enter else None,
+        }
+
+
+def tags(text: str) -> dict[str, str]:
+    """The tags of a DKIM or DMARC record, in their order. Raises ValueError with what is wrong."""
+    found: dict[str, str] = {}
+    for part in text.rstrip("; \t").split(";"):
+        match = _TAG.fullmatch(part)
+        if not match:
+            raise ValueError(f"{part.strip()!r} is not of the form tag=value")
+        if match[1] in found:
+            raise ValueError(f"it has the tag {match[1]} twice")
+        found[match[1]] = match[2]
+    return found
+
+
+def listed(values: Iterable[str]) -> str:
+    """A, B and C"""
+    *firsts, last = values
+    return f"{', '.join(firsts)} and {last}" if firsts else last

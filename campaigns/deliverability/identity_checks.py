@@ -1,0 +1,86 @@
+"""All that receivers look at before they take the mails of a sender identity for its sponsor's."""
+
+import ipaddress
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from campaigns.deliverability import arrivals, dkim_records, dmarc, spf
+from campaigns.deliverability.dns_questions import DnsQuestions, NoDnsAnswer
+from campaigns.deliverability.findings import NO_ANSWER, Finding
+from campaigns.deliverability.spf import Outgoing
+from campaigns.models import Identity
+from vendors.adapters import mime
+from vendors.adapters.base import is_this_machine
+from vendors.models import Vendor
+
+SELECTOR = "._domainkey."
+
+
+def check(identity: Identity, sends_from: Sequence[str] = (), selectors: Sequence[str] = ()) -> list[Finding]:
+    """sends_from: addresses, networks or names from where the relay sends. selectors: of the relay's DKIM records.
+
+    What the DNS does not answer is a finding, too. It takes DnsQuestions' time at most.
+    """
+    dns = DnsQuestions()
+    known = mime.written(identity.origin)
+    domain, return_path = known.domain.lower(), _domain(known.return_path)
+    records = [one if SELECTOR in one else f"{one}{SELECTOR}{domain}" for one in map(str.lower, selectors)]
+    make = f"manage.py identity dkim {shlex.quote(identity.sponsor.name)} {identity.name} --selector mailhub1"
+    signers = [known.dkim.domain.lower()] if known.dkim else []
+    signers += [record.partition(SELECTOR)[2] for record in records]
+    checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
+        ("SPF", lambda: spf.check(dns, return_path, list(_outgoing(dns, identity, sends_from)))),
+        ("DKIM", lambda: dkim_records.check(dns, known.dkim, records, make)),
+        ("DMARC", lambda: dmarc.check(dns, domain, signers, return_path)),
+    ]
+    for one, what in _arriving(identity, domain, return_path).items():
+        checks.append((f"MX of {one}", lambda one=one, what=what: [arrivals.check(dns, one, what)]))  # type: ignore[misc]
+    return [finding for about, verb in checks for finding in _answered(about, verb)]
+
+
+def _answered(about: str, verb: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from verb()
+    except NoDnsAnswer as why:
+        yield Finding(about, NO_ANSWER, str(why))
+
+
+def _arriving(identity: Identity, domain: str, return_path: str) -> dict[str, str]:
+    """What arrives at which domain."""
+    answers = _domain(mime.sender(identity.reply_to).address) if identity.reply_to else domain
+    if answers == return_path:
+        return {answers: "answers and bounces"}
+    return {answers: "answers", return_path: "bounces"}
+
+
+def _domain(address: str) -> str:
+    return address.rpartition("@")[2].lower()
+
+
+def _outgoing(dns: DnsQuestions, identity: Identity, sends_from: Sequence[str]) -> Iterator[Outgoing]:
+    """What was typed; else the relays that the sponsor may use."""
+    for text in sends_from:
+        yield _typed(dns, text.lower())
+    if sends_from:
+        return
+    entitled = Vendor.objects.filter(channel=Vendor.Channel.EMAIL, entitlements__sponsor=identity.sponsor)
+    for host in sorted(
+        {str(one["host"]).lower() for one in entitled.values_list("settings", flat=True) if "host" in one}
+    ):
+        if is_this_machine(host):
+            continue
+        try:
+            network = ipaddress.ip_address(host)
+            yield Outgoing(host, f"ip{network.version}:{host}", (network,), False)
+        except ValueError:
+            yield Outgoing(host, f"a:{host}", tuple(dns.addresses(host)), False)
+
+
+def _typed(dns: DnsQuestions, text: str) -> Outgoing:
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        if spf.records_of(dns, text):
+            return Outgoing(text, f"include:{text}", (), True)
+        return Outgoing(text, f"a:{text}", tuple(dns.addresses(text)), True)
+    return Outgoing(text, f"ip{network.version}:{text}", (network[0], network[-1]), True)

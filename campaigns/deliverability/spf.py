@@ -1,0 +1,222 @@
+"""SPF (RFC 7208): who may send mails with a return path of this domain.
+
+The whole record is read, with all that it includes, since a receiver may have to.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
+from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, listed
+
+LOOK_UPS = 10  # that a record may need (4.6.4); a receiver that needs more takes it for broken
+VOID = 2  # of them without a record
+EXCHANGERS = 10  # of a mechanism mx
+READ = 40  # look-ups after which it is read no further
+
+_RECORD = re.compile(r"v=spf1(?: +|$)", re.IGNORECASE)
+_MECHANISM = re.compile(r"([+?~-]?)(all|include|a|mx|ptr|ip4|ip6|exists)(?:(?=/)|:|$)(\S*)", re.IGNORECASE)
+_MODIFIER = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)=(\S*)")
+_HOST = re.compile(r"([^/]*)(?:/([0-9]{1,3}))?(?://([0-9]{1,3}))?")
+_LAST = re.compile(r" *(?:[+?~-]?all|redirect=\S*)$", re.IGNORECASE)
+
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class SpfTerm:
+    """What one mechanism allows or forbids. networks: None if it cannot be said before a mail comes (exists, macros).
+
+    nested: the terms of an include, which matches what they allow; those of a redirect stand in the record itself.
+    """
+
+    qualifier: str
+    networks: tuple[IpNetwork, ...] | None = ()
+    nested: "Sequence[SpfTerm] | None" = None
+
+
+EVERYTHING: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+
+
+@dataclass
+class SpfReader:
+    """Reads a record and all that it leads to. faults: sentences, each a reason for receivers to take it for broken."""
+
+    dns: DnsQuestions
+    look_ups: int = 0
+    void: int = 0
+    faults: list[str] = field(default_factory=list)
+    included: set[str] = field(default_factory=set)
+
+    def terms(self, domain: str, record: str) -> list[SpfTerm]:
+        """Of this record of the domain. Raises NoDnsAnswer."""
+        found: list[SpfTerm] = []
+        redirect = ""
+        for word in _RECORD.sub("", record).split():
+            if mechanism := _MECHANISM.fullmatch(word):
+                term = self._term(domain, mechanism[1] or "+", mechanism[2].lower(), mechanism[3])
+                if term is None:
+                    self.faults.append(f"{domain}: {word!r} is not complete or not well-formed")
+                    continue
+                found.append(term)
+                if term.networks is EVERYTHING:
+                    return found  # what follows never counts
+            elif modifier := _MODIFIER.fullmatch(word):
+                redirect = modifier[2] if modifier[1].lower() == "redirect" else redirect
+            else:
+                self.faults.append(f"{domain}: {word!r} is no term of SPF")
+        return [*found, *(self._other(redirect, "redirect") or ())] if redirect else found
+
+    def _term(self, domain: str, qualifier: str, name: str, value: str) -> SpfTerm | None:
+        """None: it is not well-formed."""
+        match name:
+            case "all":
+                return None if value else SpfTerm(qualifier, EVERYTHING)
+            case "ip4" | "ip6":
+                network = _network(value, int(name[2]))
+                return SpfTerm(qualifier, (network,)) if network else None
+            case "include":
+                nested = self._other(value, "include") if value else None
+                return SpfTerm(qualifier, None if nested is None else (), nested) if value else None
+        parts = _HOST.fullmatch(value)
+        if parts is None or (name == "exists" and not value):
+            return None
+        host = parts[1] or domain
+        if not self._may_look_up() or name in ("exists", "ptr") or "%" in host:
+            return SpfTerm(qualifier, None)
+        return SpfTerm(qualifier, tuple(_around(one, parts[2], parts[3]) for one in self._hosts(name, host)))
+
+    def _may_look_up(self) -> bool:
+        self.look_ups += 1
+        return self.look_ups <= READ
+
+    def _other(self, domain: str, word: str) -> list[SpfTerm] | None:
+        """The terms of another domain's record; None if they cannot be known."""
+        if not self._may_look_up() or "%" in domain:
+            return None
+        self.included.add(domain.lower())
+        records = records_of(self.dns, domain)
+        if len(records) == 1:
+            return self.terms(domain, records[0])
+        self.void += not self.dns.texts(domain).values
+        self.faults.append(f"{word} of {domain}, which has {'several records' if records else 'no record'} of SPF")
+        return None
+
+    def _hosts(self, name: str, host: str) -> Iterator[IpAddress]:
+        if name == "a":
+            hosts = [host]
+        else:
+            hosts = [value.split()[-1] for value in self.dns.exchangers(host).values]
+            self.void += not hosts
+            if len(hosts) > EXCHANGERS:
+                self.faults.append(f"mx of {host}, which has more than {EXCHANGERS} MX records")
+        for one in hosts[:EXCHANGERS]:
+            found = self.dns.addresses(one)
+            self.void += not found and name == "a"
+            yield from found
+
+
+def _network(value: str, version: int) -> IpNetwork | None:
+    try:
+        network = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        return None
+    return network if network.version == version else None
+
+
+def _around(address: IpAddress, four: str | None, six: str | None) -> IpNetwork:
+    """The network of so many bits that the address is in."""
+    bits = four if address.version == 4 else six
+    most = address.max_prefixlen
+    return ipaddress.ip_network(f"{address}/{min(int(bits or most), most)}", strict=False)
+
+
+def records_of(dns: DnsQuestions, domain: str) -> list[str]:
+    return [text for text in dns.texts(domain).values if _RECORD.match(text)]
+
+
+def allows(terms: Sequence[SpfTerm], address: IpAddress) -> bool | None:
+    """Whether a mail from this address passes; None: that depends on what cannot be known."""
+    unsure = False
+    for term in terms:
+        inner = False if term.nested is None else allows(term.nested, address)
+        if inner is None or term.networks is None:
+            unsure = True
+        elif inner or any(address in one for one in term.networks if one.version == address.version):
+            return True if term.qualifier == "+" else (None if unsure else False)
+    return None if unsure else False
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """From where a relay sends. mechanism: that allows it. typed: whether somebody said so.
+
+    If nobody did, the addresses are those at which the relay takes mail, which often are others.
+    """
+
+    name: str
+    mechanism: str
+    addresses: tuple[IpAddress, ...]
+    typed: bool
+
+
+def check(dns: DnsQuestions, domain: str, outgoing: Sequence[Outgoing]) -> Iterator[Finding]:
+    """Of the return path's domain. Raises NoDnsAnswer."""
+    records = records_of(dns, domain)
+    if not records:
+        why = f"{domain}, the domain of the return path, has no TXT record that begins with v=spf1"
+        yield Finding("SPF", MISSING, why, _entry(domain, "v=spf1 ~all", outgoing))
+        return
+    if len(records) > 1:
+        why = f"{domain} has {len(records)} records of SPF, so none counts: leave one, with all that they allow"
+        yield Finding("SPF", WRONG, why)
+        return
+    reader = SpfReader(dns)
+    terms = reader.terms(domain, records[0])
+    if faults := [*reader.faults, *_too_much(reader, terms)]:
+        yield Finding("SPF", WRONG, f"{domain}: {'; '.join(faults)}")
+        return
+    yield Finding("SPF", OK, f"{domain} has one record, which needs {reader.look_ups} of {LOOK_UPS} look-ups")
+    yield _of_relay(domain, records[0], reader.included, terms, outgoing)
+
+
+def _too_much(reader: SpfReader, terms: Sequence[SpfTerm]) -> Iterator[str]:
+    if any(term.networks is EVERYTHING and term.qualifier == "+" for term in terms):
+        yield "it allows everybody (+all)"
+    if reader.look_ups > LOOK_UPS:
+        count = f"more than {READ}" if reader.look_ups > READ else str(reader.look_ups)
+        yield f"it needs {count} look-ups, and receivers make {LOOK_UPS}: include less"
+    if reader.void > VOID:
+        yield f"{reader.void} of its look-ups find nothing, and receivers allow {VOID}"
+
+
+def _of_relay(
+    domain: str, record: str, included: set[str], terms: Sequence[SpfTerm], outgoing: Sequence[Outgoing]
+) -> Finding:
+    """Whether the record allows what the relay sends."""
+
+    def passes(one: Outgoing) -> bool:
+        if one.mechanism.startswith("include:"):
+            return one.name in included
+        return bool(one.addresses) and all(allows(terms, address) for address in one.addresses)
+
+    typed = [one for one in outgoing if one.typed]
+    refused = [one for one in typed if not passes(one)]
+    if refused:
+        why = f"{domain} does not allow {listed(one.name for one in refused)}, from where the relay sends"
+        return Finding("SPF and relay", WRONG, why, _entry(domain, record, refused))
+    if typed or (outgoing and all(map(passes, outgoing))):
+        names = [one.name for one in typed or outgoing]
+        return Finding("SPF and relay", OK, f"{domain} allows {listed(names)}")
+    why = "from which addresses the relay sends only its operator knows: ask, and say --sends-from ADDRESS_OR_NAME"
+    return Finding("SPF and relay", NOT_KNOWN, why)
+
+
+def _entry(domain: str, record: str, missing: Sequence[Outgoing]) -> DnsEntry:
+    """The record with what is missing, before its last word."""
+    last = _LAST.search(record)
+    head = record[: last.start()] if last else record
+    added = [one.mechanism for one in missing] or ["include:NAME_THAT_THE_RELAYS_OPERATOR_TELLS"]
+    return DnsEntry(domain, "TXT", " ".join([head, *added]) + (last[0] if last else ""))
