@@ -3,7 +3,7 @@
 campaigns: sponsors, campaigns, whose rows a user may see. identities: sender identities, entitlements. files: what
 letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions, which the HTTP
 API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the last audit.
-suppressions: whom nobody writes to again; keys.
+suppressions: whom nobody writes to again; keys. message_events: bounces and complaints.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
@@ -11,10 +11,12 @@ from campaigns.models.campaigns import Campaign, Sponsor
 from campaigns.models.files import CampaignFile, StoredFile
 from campaigns.models.identities import Entitlement, Identity
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
+from campaigns.models.message_events import BOUNCES, InboundCount, MessageEvent
 from campaigns.models.operations import Audited, DispatchRun, Resolution, Store
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
 
 __all__ = [
+    "BOUNCES",
     "HOLDING",
     "AnswerBatch",
     "Audited",
@@ -24,8 +26,10 @@ __all__ = [
     "DispatchRun",
     "Entitlement",
     "Identity",
+    "InboundCount",
     "Job",
     "Message",
+    "MessageEvent",
     "ReportKind",
     "Resolution",
     "Session",

@@ -1,0 +1,71 @@
+"""What is heard of messages after their calls: bounces and complaints, and how many mails brought them."""
+
+from django.db import models
+from django.db.models import Index, Q, UniqueConstraint
+from django.db.models.functions import Now
+
+from campaigns.models.campaigns import Campaign, OfSponsors
+from campaigns.models.jobs import Message
+
+
+class MessageEvent(models.Model):
+    """A bounce of a message, or a complaint about it: appended, never changed. Whoever reports it twice, it is one row.
+
+    A sending of a message has at most one event of each kind, so a campaign's rate is its events by its messages.
+    resend_no: which sending. at: when it happened, as the reporter says; stored_at: when we heard of it. source: the
+    receiver, the mailbox, or the vendor's slug. code: the enhanced status (RFC 3463) or SMTP's code, if there was one;
+    note: the reporter's text. digest: of a soft bounce, the keyed hash of the recipient, by which such bounces count.
+    """
+
+    class Kind(models.TextChoices):
+        HARD_BOUNCE = "hard_bounce", "Hard bounce"  # the recipient does not exist
+        SOFT_BOUNCE = "soft_bounce", "Soft bounce"  # not delivered this time: mailbox full, host away, no reason given
+        BLOCKED = "blocked", "Blocked"  # refused because of us or of the content, not of the recipient
+        COMPLAINT = "complaint", "Complaint"  # the recipient has called it spam
+
+    SPONSOR = "campaign__sponsor"
+    message = models.ForeignKey(
+        Message, on_delete=models.PROTECT, related_name="events", db_constraint=False, db_index=False
+    )
+    campaign = models.ForeignKey(
+        Campaign, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
+    resend_no = models.PositiveSmallIntegerField()
+    kind = models.CharField(max_length=11, choices=Kind.choices)
+    at = models.DateTimeField()
+    stored_at = models.DateTimeField(db_default=Now())
+    source = models.CharField(max_length=100)
+    code = models.CharField(max_length=20, blank=True)
+    note = models.CharField(max_length=255, blank=True)
+    digest = models.BigIntegerField(null=True, editable=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [UniqueConstraint(fields=["message", "resend_no", "kind"], name="message_event_once")]
+        indexes = [
+            Index(fields=["campaign", "kind"], name="message_event_campaign"),
+            Index(fields=["digest"], condition=Q(digest__isnull=False), name="message_event_soft"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of message {self.message_id}"
+
+
+BOUNCES = (MessageEvent.Kind.HARD_BOUNCE, MessageEvent.Kind.SOFT_BOUNCE, MessageEvent.Kind.BLOCKED)
+"""The kinds that say that a message which was accepted did not arrive."""
+
+
+class InboundCount(models.Model):
+    """How many mails came back on a day, by what they were (campaigns/bounces/): also those that are no events."""
+
+    day = models.DateField()
+    what = models.CharField(max_length=20)
+    mails = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [UniqueConstraint(fields=["day", "what"], name="inbound_count_once")]
+
+    def __str__(self) -> str:
+        return f"{self.day}: {self.mails} {self.what}"
