@@ -18,7 +18,7 @@ NAMES = (
     "before_grant", "after_grant", "after_claim", "before_call", "after_call", "before_record", "after_record",
     "before_merge", "mid_merge", "before_done", "after_done",
     "before_put_back", "after_put_back", "before_drain", "after_drain",
-    "before_finalise", "mid_finalise", "after_finalise", "before_finish", "after_finish",
+    "before_finalise", "mid_finalise", "after_suppress", "after_finalise", "before_finish", "after_finish",
     "after_doubt", "after_recover", "before_rebuild", "mid_rebuild", "after_rebuild",
     "after_due", "before_repeat", "after_repeat", "before_settle", "after_settle",
 )  # fmt: skip

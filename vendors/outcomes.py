@@ -204,6 +204,9 @@ def _sane(value: object) -> str:
 SmtpPhase = Literal["connect", "hello", "tls", "login", "mail", "rcpt", "data", "dot"]
 """The command that an SMTP reply answers; `dot` is the end of the mail."""
 
+UNKNOWN_RECIPIENT = "unknown_recipient"
+"""The sub type of a refusal by SMTP whose text says so, without a code."""
+
 _THROTTLED = frozenset({421, 454})
 _LOGIN_WANTED = frozenset({530, 534, 535, 538})
 _QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,})$", re.IGNORECASE)
@@ -233,6 +236,22 @@ _TEXT_ABOUT_US = re.compile(
 )
 
 
+# A mailbox that there is not: by its code (RFC 3463, RFC 7505), or by its text where no code says anything.
+_UNKNOWN_CODES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"})
+_UNKNOWN_TEXT = re.compile(
+    r"\b(user|recipient|mailbox|account|address|addressee) (is )?(unknown|not found|does(n't| not) exist)\b"
+    r"|\b(unknown|no such|invalid) (local )?(user|recipient|mailbox|account|addressee)\b"
+    r"|\bno mailbox here by that name\b",
+    re.IGNORECASE,
+)
+_NOT_UNKNOWN = re.compile(
+    r"quota|\bfull\b|storage|too (large|big|many)|disabled|inactive|suspended|expired|policy|temporar|gr[ae]ylist"
+    r"|denied|\brate\b|sender",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(r"\S+@\S+")
+
+
 def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Collection[str] = ()) -> Outcome:
     """The outcome of an SMTP reply that ends a transaction. text: without the code, lines joined by blanks.
 
@@ -251,13 +270,26 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
         detail = enhanced[1] if enhanced else ""
         late = phase in ("rcpt", "data", "dot")
         if late and (recipient_codes and {str(code), detail} & set(recipient_codes)):
-            return Refused(str(code), detail)
+            return Refused(str(code), _why_refused(phase, code, detail, text))
         if not late or code in _LOGIN_WANTED or _is_about_us(detail, text):
             return NotSent(shown, scope="credential", pause=True)
-        return Refused(str(code), detail)
+        return Refused(str(code), _why_refused(phase, code, detail, text))
     if phase == "dot":
         return InDoubt(shown)
     return NotSent(shown)
+
+
+def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
+    """The sub type of a refusal: a code of _UNKNOWN_CODES, or UNKNOWN_RECIPIENT, only if no word speaks against it.
+
+    Such a sub type is a reason to write to nobody at that address again.
+    """
+    said = _ADDRESS.sub("", text)
+    otherwise = code == 552 or bool(_NOT_UNKNOWN.search(said) or _TEXT_ABOUT_US.search(said))
+    if enhanced in _UNKNOWN_CODES:
+        return f"{enhanced} (unclear)" if otherwise else enhanced
+    by_text = phase == "rcpt" and code in (550, 551, 553) and enhanced in ("", "5.0.0", "5.1.0") and not otherwise
+    return UNKNOWN_RECIPIENT if by_text and _UNKNOWN_TEXT.search(said) else enhanced
 
 
 def _is_about_us(enhanced: str, text: str) -> bool:

@@ -87,7 +87,7 @@ async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -
 
 
 CONTENT = ("subject", "body", "html", "text", "headers", "file_fields", "has_files")
-NEEDED = (*CONTENT, "deadline", "send_at", "hours_from", "hours_to", "time_zone", "identity_id")
+NEEDED = (*CONTENT, "deadline", "send_at", "hours_from", "hours_to", "time_zone", "identity_id", "sponsor_id")
 
 
 async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:

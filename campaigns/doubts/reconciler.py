@@ -23,11 +23,12 @@ from campaigns.doubts.queries import Doubt
 from campaigns.ground_truth import GIVE_UP
 from campaigns.models import Campaign, Message
 from campaigns.suppression.digests import digest, key
+from campaigns.suppression.refused import suppress_recipient
 from vendors import adapters, redis_clients
 from vendors.adapters.base import Adapter, Letter
 from vendors.limits.throttle import AsyncThrottle
 from vendors.limits.values import Scope
-from vendors.models import Credential
+from vendors.models import Credential, Vendor
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ MARGIN = 60.0  # seconds before its end from which a key is not trusted
 class Case:
     """What it takes to settle the doubts of one credential."""
 
+    vendor: Vendor
     adapter: Adapter
     calls: SingleCalls
     rows: Any
@@ -79,7 +81,7 @@ async def _credential(login: Credential, secret: bytes | None) -> int:
     contents = SharedRows(1)  # opened for the first letter with a file
     try:
         await adapter.open()
-        return await _run(Case(adapter, calls, rows, AttachmentCache(contents)), login, vendor.channel, secret)
+        return await _run(Case(vendor, adapter, calls, rows, AttachmentCache(contents)), login, secret)
     finally:
         await adapter.close()
         await contents.close(float("inf"))
@@ -87,11 +89,13 @@ async def _credential(login: Credential, secret: bytes | None) -> int:
         await rows.close()
 
 
-async def _run(case: Case, login: Credential, channel: str, secret: bytes | None) -> int:
+async def _run(case: Case, login: Credential, secret: bytes | None) -> int:
     """Settles doubts until the credential may not be used any more; the others stay due. secret: of the digests."""
     doubts = await queries.due(case.rows, login.pk, MOST, LEASE + case.known_after)
     if secret:
-        doubts = [await queries.compared(case.rows, one, digest(secret, channel, one.recipient)) for one in doubts]
+        doubts = [
+            await queries.compared(case.rows, one, digest(secret, case.vendor.channel, one.recipient)) for one in doubts
+        ]
     failpoints.here("after_due")
     for number, doubt in enumerate(doubts):
         try:
@@ -191,6 +195,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
         case Accepted(vendor_id):
             await ground_truth.accept(case.rows, [(doubt.id, vendor_id)])
         case Refused(code, sub_type) if young is None:
+            await suppress_recipient(case.vendor, campaign, doubt.recipient, outcome)
             await ground_truth.refuse(case.rows, [(doubt.id, code, sub_type)])
         case Refused(code):
             await _later(case, doubt, f"repeat refused ({code}), the first call is still in doubt")

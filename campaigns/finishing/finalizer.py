@@ -17,20 +17,21 @@ from campaigns import failpoints, ground_truth
 from campaigns.lifecycle import PARENTS, Status, hold, move
 from campaigns.merging import IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job, Session
+from campaigns.suppression.refused import REFUSED_SO, suppress_refused
 
 ENDED = (
     "SELECT first_message, first_message + size FROM campaigns_job WHERE id = %(job)s AND status IN ('SENT', 'STOPPED')"
 )
 OPEN = f"SELECT EXISTS (SELECT FROM campaigns_job j, LATERAL (SELECT FROM {IN_FLIGHT}) open WHERE j.id = %(job)s)"
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
-COUNT = """
+COUNT = f"""
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
     count(*) FILTER (WHERE error_code <> ALL(ARRAY['expired', 'suppressed'])),
     count(*) FILTER (WHERE in_doubt_at IS NOT NULL), count(*) FILTER (WHERE error_code = 'expired'),
     count(*) FILTER (WHERE error_code = 'suppressed'),
     count(*) FILTER (WHERE report = 'delivered'), count(*) FILTER (WHERE report = 'bounced'),
-    count(*) FILTER (WHERE dequeued_at IS NULL)
-FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s
+    count(*) FILTER (WHERE dequeued_at IS NULL), count(*) FILTER (WHERE {REFUSED_SO})
+FROM campaigns_message m WHERE id >= %(first)s AND id < %(end)s
 """
 # Whoever sends it again begins anew with being put off.
 NOT_PUT_OFF = """
@@ -43,32 +44,44 @@ def finalise(job_id: int) -> bool:
     """SENT or STOPPED -> LOGGED if no call is open: all answers are in the ground truth; whether it did.
 
     A SENT job is READY again if one of its messages turns out to be waiting, because a sender that was thought dead
-    has proved that its call was never made; not if the job was stopped meanwhile. Of two at once, one logs.
+    has proved that its call was never made; not if the job was stopped meanwhile. Of two at once, one logs. Whom the
+    vendor refused as unknown is suppressed before that, outside of the transaction that locks the job.
     """
     failpoints.here("before_finalise")
-    with transaction.atomic(), connection.cursor() as cursor:
-        hold([job_id])
-        failpoints.here("mid_finalise")
-        done = _log(cursor, job_id)
+    done, suppressed = _finalise(job_id, 0)
+    while done is None:
+        suppress_refused(job_id)
+        failpoints.here("after_suppress")
+        done, suppressed = _finalise(job_id, suppressed)
     failpoints.here("after_finalise")
     return done
 
 
-def _log(cursor: Any, job_id: int) -> bool:
+def _finalise(job_id: int, suppressed: int) -> tuple[bool | None, int]:
+    """Whether it has logged the job; None: so many of its refusals are to be suppressed first."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        hold([job_id])
+        failpoints.here("mid_finalise")
+        return _log(cursor, job_id, suppressed)
+
+
+def _log(cursor: Any, job_id: int, suppressed: int) -> tuple[bool | None, int]:
     params = {"job": job_id}
     ended = _one(cursor, ENDED, params)
     if ended is None or _one(cursor, OPEN, params)[0]:
-        return False
-    *counted, waiting = _one(cursor, COUNT, {"first": ended[0], "end": ended[1]})
+        return False, suppressed
+    *counted, waiting, unwanted = _one(cursor, COUNT, {"first": ended[0], "end": ended[1]})
+    if unwanted > suppressed:
+        return None, unwanted
     counts = dict(zip(COUNTERS, counted, strict=True))
     ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None, "next_message": None}
     mine = Job.objects.filter(pk=job_id)
     if waiting:
         cursor.execute(NOT_PUT_OFF, {"first": ended[0], "end": ended[1]})
     if waiting and move(mine.filter(stopped_at=None), "requeue", **counts, **ends):
-        return False
+        return False, suppressed
     Claim.objects.filter(job=job_id).delete()
-    return move(mine, "log", finished_at=Now(), **counts, **ends) == 1
+    return move(mine, "log", finished_at=Now(), **counts, **ends) == 1, suppressed
 
 
 def _one(cursor: Any, statement: str, params: dict[str, int]) -> Any:

@@ -7,6 +7,7 @@ admin's log; those of an API key are not, because its session is the record.
 A mailcaster cuts under the lock of the parent's row, so no child is cut after a stop has committed (promise P5).
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from django.db import connection, transaction
@@ -20,6 +21,7 @@ from campaigns.doubts import resolve
 from campaigns.lifecycle import MOVES, Status, move
 from campaigns.models import Job, Message, Resolution
 from campaigns.suppression.comparing import free_lifted
+from campaigns.suppression.refused import REFUSED_SO
 from campaigns.tasks import reconcile_soon
 from vendors import history
 from vendors.history import Actor
@@ -82,8 +84,8 @@ def retry(
 ) -> list[JobDecision]:
     """Sends again what was refused or never called (document 001; to resume is the same).
 
-    Never what is accepted or in doubt, nor to whom the vendor refused as unknown or because of a STOP, nor to whom is
-    suppressed, until a person lifts that; what expired only if `expired`. BUSY until the job is logged. A refused
+    Never what is accepted or in doubt, nor to whom is suppressed, or was refused as unknown or because of a STOP, until
+    a person lifts that; what expired only if `expired`. BUSY until the job is logged. A refused
     message gets a new reference, because a vendor that deduplicates would only repeat its refusal. revision: as in
     `stop`.
     """
@@ -102,12 +104,12 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
         return decisions.stale(job_id)
     if why := entitlements.held([job_id]):
         return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
-    free_lifted(leaves)
+    free_lifted(job, leaves)
     freed = _free([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
-    rest = job.remaining if job.is_parent else 0
+    rest = job.remaining - job.remaining_suppressed if job.is_parent else 0
     if not ready and not rest:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(leaves)}")
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(job, leaves)}")
     if job.is_parent:
         decisions.retry_parent(job_id)
     decisions.reopen_leaves(Job.objects.filter(pk__in=ready))
@@ -118,14 +120,8 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     return answer
 
 
-# What a vendor says of a recipient that does not exist or wants nothing, as its code or its sub type.
-WHO = "(recipient|user|address|number|mailbox|subscriber)"
-NEVER = (
-    rf"^(stop|21610|opt(ed)?[-_ ]?out|unsubscribed?|(unknown|invalid|no[-_ ]such)[-_ ]{WHO}"
-    rf"|{WHO}[-_ ](unknown|not[-_ ]found)|5\.1\.([1236]|10)|5\.2\.1)$"
-)
 # What is sent again: refused messages, under a new reference, and those never called; not accepted ones or doubts.
-FREE = """
+FREE = f"""
 WITH freed AS (
     UPDATE campaigns_message m SET
         resend_no = m.resend_no + (m.sent_at IS NOT NULL)::int, dequeued_at = NULL, sent_at = NULL,
@@ -135,7 +131,7 @@ WITH freed AS (
         AND m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.dequeued_at IS NOT NULL
         AND (m.error_code IS NOT NULL OR m.sent_at IS NULL)
         AND (m.error_code IS DISTINCT FROM 'expired' OR %(expired)s) AND m.error_code IS DISTINCT FROM 'suppressed'
-        AND NOT coalesce(m.error_code ~* %(never)s OR m.error_sub_type ~* %(never)s, false)
+        AND NOT {REFUSED_SO}
     RETURNING j.id
 )
 SELECT j.id, (SELECT count(*) FROM freed WHERE freed.id = j.id) + (
@@ -158,15 +154,17 @@ UPDATE campaigns_job j SET refused = s.refused, expired = s.expired, suppressed 
 def _free(leaf_ids: list[int], expired: bool) -> dict[int, int]:
     """Makes the messages that may be sent again wait; returns how many wait then, by job."""
     with connection.cursor() as cursor:
-        cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired, "never": NEVER})
+        cursor.execute(FREE, {"jobs": leaf_ids, "expired": expired})
         freed = dict(cursor.fetchall())
         cursor.execute(RECOUNT, {"jobs": [leaf_id for leaf_id, count in freed.items() if count]})
         return freed
 
 
-def _sums(leaves: list[Job]) -> str:
-    names = ("accepted", "in_doubt", "expired", "suppressed")
-    counts = ((sum(getattr(leaf, name) for leaf in leaves), name) for name in names)
+def _sums(job: Job, leaves: list[Job]) -> str:
+    names = ("accepted", "refused", "in_doubt", "expired", "suppressed")
+    sums = Counter({name: sum(getattr(leaf, name) for leaf in leaves) for name in names})
+    sums["suppressed"] += job.remaining_suppressed if job.is_parent else 0
+    counts = ((sums[name], name) for name in names)
     return ", ".join(f"{count} {name.replace('_', ' ')}" for count, name in counts if count) or "nothing was in it"
 
 

@@ -67,6 +67,13 @@ def _whom(sponsor_id: int | None) -> str:
     return "all sponsors" if sponsor_id is None else f"sponsor {sponsor_id}"
 
 
+def of_source(sponsor_id: int | None, channel: str, source: str) -> "QuerySet[Suppression, int]":
+    """The ids of the suppressions that come from there; of a campaign, whatever its refusals said."""
+    named = Q(source=source) | Q(source__startswith=f"{source}, ")
+    found = Suppression.objects.filter(named, sponsor=sponsor_id, channel=channel)
+    return found.order_by("pk").values_list("pk", flat=True)
+
+
 def of_file(sponsor_id: int | None, channel: str, addresses: Iterable[NewSuppression]) -> list[int]:
     """The ids of the suppressions of a file's addresses, in slices of statements."""
     found: list[int] = []

@@ -14,6 +14,7 @@ from campaigns import labels, progress
 from campaigns.models import Job, Message, ReportKind, Session, Suppression
 from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
+from campaigns.suppression.refused import reason_of
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,10 @@ def _reason(row: Message) -> dict[str, str | None] | None:
         why = WHY_SUPPRESSED.get(row.error_sub_type or "", "By hand")
         return {"code": "suppressed", "text": f"nobody may write to this recipient: {why}"}
     if row.error_code is not None:
-        return {"code": row.error_code, "text": REASONS.get(row.error_code, row.error_sub_type)}
+        text = REASONS.get(row.error_code, row.error_sub_type)
+        if why := reason_of(row.error_code, row.error_sub_type):
+            text = f"{text or row.error_code}; nobody may write to this recipient any more: {WHY_SUPPRESSED[why]}"
+        return {"code": row.error_code, "text": text}
     return {"code": "in_doubt", "text": row.error_sub_type} if row.in_doubt_at else None
 
 

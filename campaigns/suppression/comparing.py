@@ -8,6 +8,7 @@ from django.db import connection
 from campaigns.models import Job
 from campaigns.suppression.digests import digests, key
 from campaigns.suppression.lists import HOLDS
+from campaigns.suppression.refused import REFUSED_SO
 
 AT_ONCE = 20_000  # messages
 
@@ -25,14 +26,18 @@ WITH found AS MATERIALIZED (
 UPDATE campaigns_message m SET dequeued_at = clock_timestamp(), error_code = 'suppressed', error_sub_type = f.reason
 FROM found f WHERE m.id = ANY(ARRAY[f.id]) AND m.dequeued_at IS NULL
 """
+# Who was refused as unknown or because of a STOP is freed by the lifting of a suppression that came after it.
 FREE = f"""
-UPDATE campaigns_message m SET dequeued_at = NULL, error_code = NULL, error_sub_type = NULL
-FROM {FOUND} WHERE s.reason IS NULL AND m.id = ANY(ARRAY[a.id]) AND m.error_code = 'suppressed'
+UPDATE campaigns_message m SET resend_no = m.resend_no + (m.sent_at IS NOT NULL)::int, dequeued_at = NULL,
+    sent_at = NULL, delivered_at = NULL, error_code = NULL, error_sub_type = NULL, put_off_at = NULL, call_after = NULL
+FROM {FOUND} WHERE s.reason IS NULL AND m.id = ANY(ARRAY[a.id]) AND (m.error_code = 'suppressed' OR {REFUSED_SO}
+    AND EXISTS (SELECT FROM campaigns_suppression l WHERE l.digest = a.digest AND l.until > m.delivered_at
+        AND (l.sponsor_id IS NULL OR l.sponsor_id = %(sponsor)s)))
 """
 WAITING = """SELECT id, recipient FROM campaigns_message WHERE id >= %(low)s AND id < %(high)s
     AND dequeued_at IS NULL"""
-SUPPRESSED = """SELECT id, recipient FROM campaigns_message WHERE id >= %(low)s AND id < %(high)s
-    AND error_code = 'suppressed'"""
+KEPT_BACK = f"""SELECT m.id, m.recipient FROM campaigns_message m WHERE m.id >= %(low)s AND m.id < %(high)s
+    AND (m.error_code = 'suppressed' OR {REFUSED_SO})"""
 
 
 def end_suppressed(job: Job) -> int:
@@ -48,24 +53,33 @@ def end_suppressed(job: Job) -> int:
         job.suppressions = cursor.fetchone()[0]
         cursor.execute(ANY, {"sponsor": job.sponsor_id})
         if cursor.fetchone()[0]:
-            job.suppressed = _change(cursor, WAITING, END, job, secret)
+            job.suppressed = _change(cursor, WAITING, END, job, range(job.first_message, job.end), secret)
     job.save(update_fields=["suppressions", "suppressed"])
     return job.suppressed
 
 
-def free_lifted(leaves: list[Job]) -> int:
-    """Makes messages of these jobs wait whose suppressions were lifted or have ended; returns how many."""
-    ended = [leaf for leaf in leaves if leaf.suppressed]
-    secret = key() if ended else None
+def free_lifted(job: Job, leaves: list[Job]) -> None:
+    """Makes messages of a job, of its leaves and of what is not cut of it, wait whose suppressions were lifted.
+
+    Also those that have ended by themselves. The job's remaining_suppressed is that of its row then; a leaf's counters
+    are counted anew by the caller.
+    """
+    secret = key()
     if secret is None:
-        return 0
+        return
     with connection.cursor() as cursor:
-        return sum(_change(cursor, SUPPRESSED, FREE, leaf, secret) for leaf in ended)
+        for leaf in leaves:
+            if leaf.suppressed or leaf.refused:
+                _change(cursor, KEPT_BACK, FREE, leaf, range(leaf.first_message, leaf.end), secret)
+        if job.remaining_suppressed:
+            uncut = range(job.end - job.remaining, job.end)
+            job.remaining_suppressed -= _change(cursor, KEPT_BACK, FREE, job, uncut, secret)
+            job.save(update_fields=["remaining_suppressed"])
 
 
-def _change(cursor: Any, read: str, write: str, job: Job, secret: bytes) -> int:
+def _change(cursor: Any, read: str, write: str, job: Job, messages: range, secret: bytes) -> int:
     changed = 0
-    for low, high in _slices(job):
+    for low, high in _slices(messages):
         cursor.execute(read, {"low": low, "high": high})
         rows = cursor.fetchall()
         if rows:
@@ -83,6 +97,6 @@ def _array(numbers: list[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 
-def _slices(job: Job) -> Iterator[tuple[int, int]]:
-    for low in range(job.first_message, job.end, AT_ONCE):
-        yield low, min(low + AT_ONCE, job.end)
+def _slices(messages: range) -> Iterator[tuple[int, int]]:
+    for low in range(messages.start, messages.stop, AT_ONCE):
+        yield low, min(low + AT_ONCE, messages.stop)

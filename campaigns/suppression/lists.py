@@ -33,7 +33,8 @@ ON CONFLICT (digest, (coalesce(sponsor_id, 0)), reason) DO UPDATE SET until = ex
     since = CASE WHEN was.until <= clock_timestamp() THEN excluded.since ELSE was.since END,
     source = CASE WHEN was.until <= clock_timestamp() THEN excluded.source ELSE was.source END,
     address = excluded.address
-WHERE was.until <= clock_timestamp() OR was.until < coalesce(excluded.until, 'infinity')
+WHERE CASE WHEN was.until <= clock_timestamp() THEN %(again)s OR excluded.since > was.until
+    ELSE was.until < coalesce(excluded.until, 'infinity') END
 RETURNING position
 """
 LIFT = """
@@ -62,13 +63,14 @@ class NewSuppression:
     until: datetime | None = None
 
 
-def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression]) -> int:
+def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], *, again: bool = True) -> int:
     """Suppresses addresses for a sponsor, None: for all; returns how many were not, for that reason and as long.
 
-    Idempotent: bounces and complaints may come again. In transactions of 5,000, in constant memory.
+    again: one that has ended holds again, also for a reason (`since`) that is older than its end. Idempotent: bounces
+    and complaints may come again. In transactions of 5,000, in constant memory.
     """
     secret = made_key()
-    return sum(_add(secret, sponsor_id, channel, some) for some in _slices(new))
+    return sum(_add(secret, sponsor_id, channel, some, again) for some in _slices(new))
 
 
 def _slices(new: Iterable[NewSuppression]) -> Iterator[list[NewSuppression]]:
@@ -77,12 +79,13 @@ def _slices(new: Iterable[NewSuppression]) -> Iterator[list[NewSuppression]]:
         yield some
 
 
-def _add(secret: bytes, sponsor_id: int | None, channel: str, some: Sequence[NewSuppression]) -> int:
+def _add(secret: bytes, sponsor_id: int | None, channel: str, some: Sequence[NewSuppression], again: bool) -> int:
     found = digests(secret, channel, [one.address for one in some])
     rows = {(digest, one.reason): one for digest, one in zip(found, some, strict=True)}  # the last of equal ones
     params = {
         "sponsor": sponsor_id,
         "channel": channel,
+        "again": again,
         "digests": [digest for digest, _ in rows],
         "addresses": [one.address for one in rows.values()],
         "reasons": [one.reason for one in rows.values()],

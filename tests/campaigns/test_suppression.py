@@ -288,7 +288,7 @@ class TestRetry:
 
     @pytest.mark.parametrize(
         ("code", "note"),
-        [("21610", None), ("STOP", None), ("550", "5.1.1"), ("550", "5.2.1"), ("bounce", "mailbox_unknown")],
+        [("21610", None), ("STOP", None), ("550", "5.1.1"), ("550", "5.1.10"), ("bounce", "mailbox_unknown")],
     )
     def test_whom_the_vendor_refused_as_unknown_or_because_of_a_stop_is_never_called_again(
         self, code: str, note: str | None

@@ -104,6 +104,12 @@ class TestCommand:
         assert said[0].startswith("2 of email added for all sponsors by ")
         assert said[1].startswith("address erased by ") and said[2].endswith("Reason: asked by phone")
 
+    def test_what_comes_from_one_source_is_lifted_together(self) -> None:
+        of = {"1@example.com": "campaign 1, refused: 550 5.1.1", "2@example.com": "campaign 12, refused: 550 5.1.1"}
+        lists.add(None, "email", [NewSuppression(address, "bounced", source) for address, source in of.items()])
+        assert run("lift", "--all-sponsors", "--source", "campaign 1").startswith("1 lifted")
+        assert list(Suppression.objects.filter(until=None).values_list("address", flat=True)) == ["2@example.com"]
+
     def test_whom_a_job_has_left_out_is_listed(self) -> None:
         job = logged(3, [accepted(), suppressed(), suppressed()])
         found = [json.loads(line) for line in run("recipients", str(job.pk), "--json").splitlines()]

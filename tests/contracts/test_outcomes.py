@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from campaigns.suppression.refused import reason_of
 from vendors.outcomes import (
     Accepted,
     CallError,
@@ -182,6 +183,55 @@ def test_a_reply_that_speaks_of_us_pauses_and_refuses_nobody(phase: str, code: i
 def test_a_reply_that_speaks_of_the_recipient_refuses_it(phase: str, code: int, text: str) -> None:
     outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
     assert isinstance(outcome, Refused) and outcome.code == str(code)
+
+
+UNKNOWN = """
+550 5.1.1 <you@example.com>: Recipient address rejected: User unknown in virtual mailbox table
+550 5.1.1 <quota.policy@example.com> is no mailbox of ours
+550 5.1.10 RESOLVER.ADR.RecipientNotFound; Recipient not found by SMTP address lookup
+553 5.1.3 Bad recipient address syntax
+556 5.1.10 Domain does not accept mail (nullMX)
+550 sorry, no mailbox here by that name. (#5.1.1)
+550 user unknown
+550 <you@example.com>: Recipient not found
+550 5.1.0 No such user here
+553 Unknown recipient
+550 5.0.0 mailbox does not exist
+"""
+NOT_CLEARLY_UNKNOWN = """
+550 Mailbox unavailable
+550 5.5.0 Requested action not taken: mailbox unavailable
+552 5.2.2 Over quota
+552 5.1.1 Mailbox full
+550 5.1.1 The recipient's mailbox is over quota
+550 5.1.1 rejected by our policy
+550 5.1.1 Your IP is blocked
+550 user unknown, or its mailbox is full
+550 5.2.1 The email account that you tried to reach is disabled; it was blocked
+550 5.4.1 Recipient address rejected: Access denied
+550 5.7.17 Mailbox owner has changed; user unknown
+554 user unknown
+550 <unknown.user@example.com>: I do not want this
+550 account disabled
+"""
+
+
+def unknown(phase: str, code: int, text: str) -> bool:
+    outcome = classify_smtp(phase, code, text)  # type: ignore[arg-type]
+    assert isinstance(outcome, Refused)
+    return reason_of(outcome.code, outcome.sub_type) == "bounced"
+
+
+@pytest.mark.parametrize(("code", "text"), replies(UNKNOWN))
+def test_a_mailbox_that_there_is_not_is_known_by_its_code_or_by_the_text_of_rcpt(code: int, text: str) -> None:
+    assert unknown("rcpt", code, text)
+    assert unknown("dot", code, text) == ("5.1." in text and "5.1.0" not in text)
+
+
+@pytest.mark.parametrize("phase", ["rcpt", "dot"])
+@pytest.mark.parametrize(("code", "text"), replies(NOT_CLEARLY_UNKNOWN))
+def test_a_full_or_closed_mailbox_or_a_policy_is_no_unknown_one(phase: str, code: int, text: str) -> None:
+    assert not unknown(phase, code, text)
 
 
 @pytest.mark.parametrize("codes", [["5.7.1"], ["550"], ["5.1.1", "550"]])

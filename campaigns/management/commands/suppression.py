@@ -56,6 +56,7 @@ class Command(BaseCommand):
                 one.add_argument("file", metavar="FILE", help="- for standard input")
             if verb in ("lift", "erase"):
                 one.add_argument("--file", metavar="FILE", help="CSV, its first column is the address")
+                one.add_argument("--source", metavar="TEXT", help="all of this source, as 'campaign 12'")
                 one.add_argument("--reason", default="", metavar="TEXT", help="for the record")
             if verb in ("add", "import"):
                 one.add_argument("--reason", choices=reasons, default="by_hand", help="default: by_hand")
@@ -116,6 +117,8 @@ class Command(BaseCommand):
         tell(self.stdout, sentence, {"given": given, "added": added}, options["json"])
 
     def _ids(self, options: dict[str, Any]) -> list[int]:
+        if options["source"]:
+            return list(suppressing.of_source(_whose(options), options["channel"], options["source"]))
         if not options["file"]:
             normal = intake.AddressReader(options["channel"])
             return lists.of_addresses(options["channel"], [normal(one) for one in _named(options)], _whose(options))

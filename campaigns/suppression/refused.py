@@ -1,0 +1,82 @@
+"""Whom a vendor refused as unknown, or because of a STOP, is suppressed by that.
+
+It is done before the job of the message is LOGGED, and in transactions of its own: whoever dies in between does it
+again, and it changes nothing then. What a person has lifted stays lifted until the vendor refuses anew. A sandbox
+vendor's refusals say nothing of real people and suppress nobody.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import connection
+
+from campaigns.merging import OWN_ENDS
+from campaigns.models import Campaign, Job, Suppression
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
+from vendors.models import Vendor
+from vendors.outcomes import Refused
+
+AT_ONCE = 20_000  # messages
+
+WHO = "(recipient|user|address|number|mailbox|subscriber)"
+# What vendors say, as their code or their sub type. PostgreSQL and Python read these alike, in capitals too.
+STOPPED = r"^(stop|21610|opt(ed)?[-_ ]?out|unsubscribed?)$"
+UNKNOWN = rf"^((unknown|invalid|no[-_ ]such)[-_ ]{WHO}|{WHO}[-_ ](unknown|not[-_ ]found)|5\.1\.([1236]|10))$"
+EITHER = rf"({STOPPED}|{UNKNOWN})"
+# Messages m that were refused so. Ends that no vendor has decided may have any text as their sub type.
+OTHERS = (*OWN_ENDS, "person")
+REFUSED_SO = f"""(m.error_code IS NOT NULL AND m.error_code <> ALL(ARRAY{list(OTHERS)})
+    AND (m.error_code ~* '{EITHER}' OR coalesce(m.error_sub_type ~* '{EITHER}', false)))"""
+READ = f"""
+SELECT m.recipient, m.error_code, coalesce(m.error_sub_type, ''), m.delivered_at FROM campaigns_message m
+WHERE m.id >= %(low)s AND m.id < %(high)s AND {REFUSED_SO} ORDER BY m.id
+"""
+
+
+def reason_of(code: str | None, sub_type: str | None) -> str:
+    """For which reason a refusal suppresses its recipient; empty: it does not."""
+    said = () if code in OTHERS else (code or "", sub_type or "")
+    if any(re.search(STOPPED, word, re.IGNORECASE) for word in said):
+        return Suppression.Reason.STOP
+    return Suppression.Reason.BOUNCED if any(re.search(UNKNOWN, word, re.IGNORECASE) for word in said) else ""
+
+
+def suppress_refused(job_id: int) -> int:
+    """Suppresses for its sponsor whom a leaf's vendor refused so; returns how many were not. In constant memory."""
+    job = Job.objects.select_related("vendor").get(pk=job_id)
+    if job.vendor.sandbox:
+        return 0
+    return lists.add(job.sponsor_id, job.vendor.channel, _refused(job), again=False)
+
+
+async def suppress_recipient(vendor: Vendor, campaign: Campaign, recipient: str, refusal: Refused) -> None:
+    """As suppress_refused, for one recipient before its refusal is stored; in a thread with a connection of its own."""
+    if not vendor.sandbox and (reason := reason_of(refusal.code, refusal.sub_type)):
+        new = NewSuppression(recipient, reason, source(campaign.pk, refusal.code, refusal.sub_type))
+        await asyncio.to_thread(_add, campaign.sponsor_id, vendor.channel, new)
+
+
+def _add(sponsor_id: int, channel: str, new: NewSuppression) -> None:
+    try:
+        lists.add(sponsor_id, channel, [new])
+    finally:
+        connection.close()  # this thread's own
+
+
+def source(campaign_id: int, code: str, sub_type: str) -> str:
+    """What such a suppression names as its source."""
+    return f"campaign {campaign_id}, refused: {code} {sub_type}".rstrip()
+
+
+def _refused(job: Job) -> Iterator[NewSuppression]:
+    for low in range(job.first_message, job.end, AT_ONCE):
+        with connection.cursor() as cursor:
+            cursor.execute(READ, {"low": low, "high": min(low + AT_ONCE, job.end)})
+            rows: list[Any] = cursor.fetchall()
+        for recipient, code, sub_type, at in rows:
+            yield NewSuppression(
+                recipient, reason_of(code, sub_type), source(job.campaign_id, code, sub_type), since=at
+            )
