@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from sandbox.vendor.server import hold_port
+from tests.sasl_logins import SaslLogins
 from tests.waiting import DEADLINE, wait_until
 
 PROGRAM = shutil.which("postfix", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
@@ -32,7 +33,7 @@ default_transport = discard
 relay_transport = discard
 virtual_mailbox_domains = example.org, example.com
 virtual_mailbox_base = {folder}/mail
-virtual_mailbox_maps = static:{{box/}}
+virtual_mailbox_maps = regexp:{folder}/mailboxes
 virtual_mailbox_limit = 0
 virtual_minimum_uid = 1
 virtual_uid_maps = static:{{{uid}}}
@@ -40,6 +41,11 @@ virtual_gid_maps = static:{{{gid}}}
 message_size_limit = 20000000
 smtputf8_enable = yes
 smtpd_relay_restrictions = permit_mynetworks, reject_unauth_destination
+smtpd_recipient_restrictions = check_recipient_access regexp:{folder}/recipients
+body_checks = regexp:{folder}/bodies
+smtpd_sasl_type = dovecot
+smtpd_sasl_path = inet:127.0.0.1:{logins}
+smtpd_tls_auth_only = yes
 smtpd_tls_security_level = may
 smtpd_tls_chain_files = {certificate}
 smtpd_tls_session_cache_database =
@@ -49,6 +55,8 @@ MASTER = """
 {plain} inet n - n - - smtpd
 {implicit} inet n - n - - smtpd -o smtpd_tls_wrappermode=yes
 {foreign} inet n - n - - smtpd -o smtpd_relay_restrictions=reject_unauth_destination
+{login} inet n - n - - smtpd -o smtpd_sasl_auth_enable=yes
+  -o smtpd_relay_restrictions=permit_sasl_authenticated,reject
 cleanup unix n - n - 0 cleanup
 qmgr unix n - n 300 1 qmgr
 tlsmgr unix - - n 1000? 1 tlsmgr
@@ -69,6 +77,18 @@ postlog unix-dgram n - n - 1 postlogd
 """
 
 
+# Tables of Postfix, each a file: whom it knows, what it answers to recipients, which bodies it takes.
+MAILBOXES = "!/^nobody@/ box/"
+RECIPIENTS = """
+/^full@/ 452 4.2.2 Mailbox full
+/^closed@/ 550 5.2.1 Mailbox disabled
+/^listed@/ 550 5.7.1 Service unavailable, client host blocked by a list
+/^forged@/ 550 5.7.26 Unauthenticated mail is not accepted due to the domain's DMARC policy
+/^quota@/ 550 5.4.5 Daily sending limit exceeded
+"""
+BODIES = "/^VIRUS/ REJECT 5.7.1 it looks like a virus"
+
+
 def why_not() -> str:
     """Why there is none here; empty if there is."""
     if not PROGRAM:
@@ -79,8 +99,11 @@ def why_not() -> str:
 class PrivatePostfix:
     """Starts at once. `certificate`: a file with key and certificate, for STARTTLS and TLS from the first byte.
 
-    Ports: `plain`, with STARTTLS for whoever asks; `implicit`; `foreign`, for which we are no client of its own.
+    Ports: `plain`, with STARTTLS for whoever asks; `implicit`; `foreign`, for which we are no client of its own;
+    `login`, for those who log in, with TLS (tests/sasl_logins.py).
     """
+
+    PORTS = ("plain", "implicit", "foreign", "login")
 
     def __init__(self, certificate: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mailhub-postfix-"))
@@ -93,11 +116,14 @@ class PrivatePostfix:
         key = self.folder / "relay.pem"
         key.write_bytes(certificate.read_bytes())
         key.chmod(0o600)
-        self._held = [hold_port("127.0.0.1", 0) for _ in range(3)]  # nobody else is given them
-        self.plain, self.implicit, self.foreign = (held.getsockname()[1] for held in self._held)
+        self._held = [hold_port("127.0.0.1", 0) for _ in self.PORTS]  # nobody else is given them
+        self.plain, self.implicit, self.foreign, self.login = (held.getsockname()[1] for held in self._held)
+        self.logins = SaslLogins({"velma": "s3cret"})
         values = {"folder": self.folder, "certificate": key, "uid": owner.pw_uid, "gid": owner.pw_gid}
-        (self.folder / "main.cf").write_text(MAIN.format(**values))
-        ports = {"plain": self.plain, "implicit": self.implicit, "foreign": self.foreign}
+        (self.folder / "main.cf").write_text(MAIN.format(**values, logins=self.logins.port))
+        for name, table in {"mailboxes": MAILBOXES, "recipients": RECIPIENTS, "bodies": BODIES}.items():
+            (self.folder / name).write_text(f"{table}\n")
+        ports = {name: getattr(self, name) for name in self.PORTS}
         (self.folder / "master.cf").write_text(MASTER.format(**{n: f"127.0.0.1:{port}" for n, port in ports.items()}))
         self._command("start")
         wait_until(lambda: self._command("status", check=False) == 0, "Postfix runs")
@@ -109,6 +135,11 @@ class PrivatePostfix:
         )
         assert not check or done.returncode == 0, f"{done.stdout}{done.stderr}{self.log()}"
         return done.returncode
+
+    def everybody_has_space(self) -> None:
+        """From now on it takes mail for each mailbox that it knows."""
+        (self.folder / "recipients").write_text("")
+        self._command("reload")
 
     def log(self) -> str:
         log = self.folder / "log"
@@ -131,4 +162,5 @@ class PrivatePostfix:
         wait_until(lambda: self._command("status", check=False) != 0, "Postfix has ended")
         for held in self._held:
             held.close()
+        self.logins.end()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -19,7 +19,7 @@ from tests.private_postfix import PrivatePostfix
 from tests.waiting import wait_until
 from vendors.adapters.base import Attachment, Letter
 from vendors.adapters.mime_parts import LINE_MAX
-from vendors.outcomes import Accepted, NotSent
+from vendors.outcomes import Accepted, NotSent, Refused
 
 pytestmark = [
     pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),
@@ -140,3 +140,64 @@ def test_a_relay_that_denies_us_pauses_and_refuses_nobody(loop: str, postfix: Pr
 
     run(loop, story)
     assert list(delivered(postfix, 1)) == ["taken"]
+
+
+def test_a_login_is_taken_behind_tls_and_a_wrong_one_pauses(loop: str, postfix: PrivatePostfix) -> None:
+    known = settings(postfix.login, tls="starttls", ca_file=str(authority()))
+
+    async def story() -> None:
+        async with opened(known, {"user": "velma", "password": "wrong"}) as adapter:
+            [outcome] = await adapter.send([Letter("wrong", "you@example.org", "Hello", "Dear you\n")])
+            assert isinstance(outcome, NotSent) and outcome.pause and "535" in outcome.reason
+        async with opened(known, {"user": "velma", "password": "s3cret"}) as adapter:
+            [outcome] = await adapter.send([Letter("right", "you@example.org", "Hello", "Dear you\n")])
+            assert isinstance(outcome, Accepted), (outcome, postfix.log()[-2000:])
+        async with opened(known) as adapter:
+            [outcome] = await adapter.send([Letter("without", "you@example.org", "Hello", "Dear you\n")])
+            assert isinstance(outcome, NotSent) and outcome.pause, outcome
+
+    run(loop, story)
+    assert list(delivered(postfix, 1)) == ["right"] and postfix.logins.seen[-1] == "velma"
+
+
+@pytest.mark.parametrize(("recipient", "code", "enhanced"), [("nobody", "550", "5.1.1"), ("closed", "550", "5.2.1")])
+def test_a_mailbox_that_is_unknown_or_closed_refuses_its_message_alone(
+    loop: str, recipient: str, code: str, enhanced: str, postfix: PrivatePostfix
+) -> None:
+    outcomes = of_three(loop, postfix, Letter("bad", f"{recipient}@example.org", "Hello", "Dear you\n"))
+    assert outcomes == [Accepted, Refused(code, enhanced), Accepted]
+
+
+def test_a_full_mailbox_puts_its_message_off_and_no_other(loop: str, postfix: PrivatePostfix) -> None:
+    first, full, last = of_three(loop, postfix, Letter("full", "full@example.org", "Hello", "Dear you\n"))
+    assert (first, last) == (Accepted, Accepted)
+    assert isinstance(full, NotSent) and full.scope == "message" and not full.pause and "Mailbox full" in full.reason
+
+
+@pytest.mark.parametrize("recipient", ["listed", "forged", "quota"])
+def test_a_refusal_that_is_about_us_refuses_nobody_and_pauses(
+    loop: str, recipient: str, postfix: PrivatePostfix
+) -> None:
+    _, ours, _ = of_three(loop, postfix, Letter("ours", f"{recipient}@example.org", "Hello", "Dear you\n"))
+    assert isinstance(ours, NotSent) and ours.scope == "credential" and ours.pause
+
+
+def test_a_body_that_policy_refuses_after_it_was_sent_pauses_too(loop: str, postfix: PrivatePostfix) -> None:
+    _, body, _ = of_three(loop, postfix, Letter("body", "you@example.org", "Hello", "VIRUS\n"))
+    assert isinstance(body, NotSent) and body.pause and "it looks like a virus" in body.reason
+
+
+def of_three(loop: str, relay: PrivatePostfix, letter: Letter) -> list[Any]:
+    """The outcomes of a good letter, of this one, and of another good one; of the good ones the class."""
+    good = letter._replace(recipient="you@example.org", body="Dear you\n")
+    letters = [good._replace(reference="first"), letter, good._replace(reference="last")]
+    outcomes: list[Any] = []
+
+    async def story() -> None:
+        async with opened(settings_for(relay, "starttls")) as adapter:
+            for one in letters:
+                outcomes.extend(await adapter.send([one]))
+
+    run(loop, story)
+    assert sorted(delivered(relay, 2)) == ["first", "last"], outcomes
+    return [Accepted if isinstance(outcome, Accepted) else outcome for outcome in outcomes]

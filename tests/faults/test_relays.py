@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from campaigns import sending
-from campaigns.models import Campaign
+from campaigns.finishing import finalizer
+from campaigns.models import Campaign, Job, Message
 from tests import factories, private_postfix
 from tests.contracts.certificates import authority
 from tests.faults.checker import sums
-from tests.faults.sending import send_the_rest, taken
+from tests.faults.sending import send_the_rest, take_again, taken
 from tests.private_postfix import PrivatePostfix
 from tests.waiting import wait_until
 from vendors import health
@@ -56,3 +58,30 @@ def test_a_wrong_relay_burns_no_list_and_the_list_goes_when_it_is_mended(postfix
     send_the_rest(job)
     assert sums() == {"accepted": 50}
     wait_until(lambda: postfix.log().count("status=sent") >= 50, "Postfix has handed on all of them", log=postfix.log)
+
+
+def test_one_job_over_a_relay_that_wants_a_login_and_knows_some_recipients_only(postfix: PrivatePostfix) -> None:
+    known = {"host": "127.0.0.1", "port": postfix.login, "tls": "starttls", "ca_file": str(authority())}
+    vendor = factories.vendor(adapter="smtp", settings=known | {"sender": "us@example.org"})
+    account = factories.credential(vendor, secret={"user": "velma", "password": "wrong"})
+    to = ["ann@example.org", "nobody@example.org", "full@example.org", "bob@example.org"]
+    job = taken(to, account)
+    assert sending.send(job.pk, job.fence).left
+    account.refresh_from_db()
+    assert account.paused and "535" in account.paused_reason and sums() == {"waiting": 4}
+
+    Credential.objects.update(paused=False, secret={"user": "velma", "password": "s3cret"})
+    take_again(job)
+    sending.send(job.pk, job.fence)
+    finalizer.finalise(job.pk)
+    assert sums() == {"accepted": 2, "refused": 1, "waiting": 1}, "the full mailbox is tried again later"
+    refused = Message.objects.get(error_code="550")
+    assert (refused.recipient, refused.error_sub_type) == ("nobody@example.org", "5.1.1")
+
+    postfix.everybody_has_space()
+    job.refresh_from_db()
+    assert job.status == "DISPATCHED" and job.not_before and job.not_before > timezone.now()
+    Message.objects.filter(call_after__isnull=False).update(call_after=timezone.now())  # it is that late by now
+    Job.objects.update(not_before=None)
+    send_the_rest(job)
+    assert sums() == {"accepted": 3, "refused": 1}
