@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from campaigns import labels, progress
+from campaigns import entitlements, labels, progress
+from campaigns.lifecycle import MOVES
 from campaigns.models import Job, Message, ReportKind, Session, Suppression
 from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
@@ -26,11 +27,12 @@ WHY_SUPPRESSED = dict(Suppression.Reason.choices)
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """A session with the state of its job."""
+    """A session with the state of its job. held: why it may not go until a person changes that; empty: it may."""
 
     session: Session
     job: Job
     sums: Progress
+    held: str
 
     @property
     def status(self) -> str:
@@ -63,7 +65,9 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     session = mine.select_related("job__vendor").defer("answer", "fingerprint").first()
     if session is None:
         return None
-    return SessionView(session, session.job, progress.of_jobs([session.job])[session.job.pk])
+    job = session.job
+    held = entitlements.held([job.pk]) if job.status in MOVES["dispatch"].sources else ""
+    return SessionView(session, job, progress.of_jobs([job])[job.pk], held.removeprefix("held: "))
 
 
 def changed(look: SessionView) -> bool:

@@ -126,6 +126,7 @@ class SessionOut(BaseModel):
     id: str
     status: str = Field(description="scheduled, waiting, sending, sent, partly_sent, failed, needs_attention, ...")
     finished: bool = Field(description="Nothing will be called any more, unless somebody retries")
+    held: str | None = Field(description="Why nothing of it is sent until a person changes that; else null")
     vendor: str
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")

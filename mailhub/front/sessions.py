@@ -131,6 +131,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "id": session_name(session.pk),
         "status": look.status,
         "finished": look.finished,
+        "held": look.held or None,
         "vendor": look.job.vendor.slug,
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
