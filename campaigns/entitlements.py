@@ -5,7 +5,7 @@ held while it may not go. What was dispatched goes on; `stop_job` stops it.
 """
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db import connection, transaction
@@ -97,19 +97,26 @@ def needs_identity(vendor: Vendor) -> bool:
         return False
 
 
-def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
-    """The sponsor's identity of that name; none named: the one called as the vendor, else the default one.
+def pick(mine: Mapping[str, Identity], name: str, vendor_slug: str) -> Identity | None:
+    """Of a sponsor's enabled identities, by name, that one; none named: the one called as the vendor, else the default.
 
-    None: it has none, and the vendor needs none. Raises NotEntitled.
+    vendor_slug: empty, while it is open which vendor of a channel it is.
     """
+    if name:
+        return mine.get(name)
+    return mine.get(vendor_slug) or next((one for one in mine.values() if one.default), None)
+
+
+def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
+    """The sponsor's identity as `pick` has it. None: it has none, and the vendor needs none. Raises NotEntitled."""
     if vendor.channel != Vendor.Channel.EMAIL:
         if name:
             raise NotEntitled(f"a sender identity is for e-mail, and {vendor.slug} delivers {vendor.channel}")
         return None
-    mine = sponsor.identities.filter(enabled=True)
-    found = mine.filter(name=name or vendor.slug).first() or (None if name else mine.filter(default=True).first())
+    mine = {one.name: one for one in sponsor.identities.filter(enabled=True)}
+    found = pick(mine, name, vendor.slug)
     if found is None and name:
-        known = ", ".join(mine.values_list("name", flat=True)) or "none"
+        known = ", ".join(mine) or "none"
         raise NotEntitled(f"{sponsor.name} has no sender identity {name!r} that is enabled; there are: {known}")
     if found is None and needs_identity(vendor):
         raise NotEntitled(

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from campaigns import previews
+from campaigns import entitlements, previews
 from campaigns.content import mjml, templates
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.intake import AddressReader, BadInput
@@ -137,14 +137,13 @@ def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
 def _as_whom(
     asked: SendRequest, caller: Caller, vendors: list[VendorSnapshot]
 ) -> tuple[list[VendorSnapshot], int | None]:
-    """Those of the vendors that can be used with the identity that is named, else with the default one; its id."""
-    mine = vendor_cache.offered_to(caller.sponsor_id)
+    """Those of the vendors that can be used with the identity that is picked; its id."""
     if vendors[0].channel != Vendor.Channel.EMAIL:
         if asked.identity:
             raise invalid([error("/identity", "identity", "a sender identity is for e-mail")])
         return vendors, None
-    as_vendor = vendors[0].slug if len(vendors) == 1 and vendors[0].slug in mine.identities else ""
-    found = mine.identities.get(asked.identity or as_vendor or mine.default or "")  # as entitlements.choose
+    mine = vendor_cache.offered_to(caller.sponsor_id).identities
+    found = entitlements.pick(mine, asked.identity or "", vendors[0].slug if len(vendors) == 1 else "")
     if asked.identity and found is None:
         detail = f"there is no sender identity {asked.identity!r} for you; /identities lists yours"
         raise invalid([error("/identity", "identity", detail)])

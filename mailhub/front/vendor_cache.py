@@ -43,11 +43,10 @@ class VendorSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTo:
-    """What a sponsor may use. vendors: by slug, in this order; identities: by name; default: the default one's name."""
+    """What a sponsor may use. vendors: by slug, in this order; identities: by name."""
 
     vendors: Mapping[str, VendorSnapshot]
     identities: Mapping[str, Identity]
-    default: str | None
 
 
 NEVER: tuple[float, OfferedTo | None] = (0.0, None)
@@ -105,8 +104,7 @@ def _offered(sponsor_id: int, vendors: list[Vendor]) -> OfferedTo:
     allowed = entitlements.allowed(sponsor_id)
     mine = {vendor.slug: _snapshot(vendor, allowed[vendor.pk]) for vendor in vendors if vendor.pk in allowed}
     rows = Identity.objects.filter(sponsor=sponsor_id, enabled=True).defer("secret")
-    identities = {row.name: row for row in rows}
-    return OfferedTo(mine, identities, next((row.name for row in identities.values() if row.default), None))
+    return OfferedTo(mine, {row.name: row for row in rows})
 
 
 def _snapshot(vendor: Vendor, allowed: frozenset[int] | None) -> VendorSnapshot:

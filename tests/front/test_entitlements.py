@@ -1,9 +1,12 @@
 """Over the API a sponsor sees and uses its own vendors, credentials and sender identities, and no others."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from campaigns import entitlements
 from campaigns.models import Campaign, Entitlement, Identity, Session
 from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
@@ -87,6 +90,32 @@ def test_a_request_names_an_identity_of_its_sponsor_else_it_goes_out_as_the_defa
     names = [(one["name"], one["default"], one["signed"]) for one in ours.get("identities").json()["data"]]
     assert names == [("main", True, False), ("spring", False, False)]
     assert [one["from_address"] for one in theirs.get("identities").json()["data"]] == ["theirs@velma.example"]
+
+
+def test_the_identity_that_is_called_as_the_vendor_goes_before_the_default_at_both_doors() -> None:
+    program = Program()
+    relay, other = (api_vendor(adapter="smtp", settings=RELAY) for _ in range(2))
+    main, named = identity(program, "main", default=True), identity(program, relay.slug)
+    assert campaign(program.send(letter(relay))).identity == named == entitlements.choose(program.sponsor, relay)
+    assert campaign(program.send(letter(other))).identity == main == entitlements.choose(program.sponsor, other)
+    assert campaign(program.send(letter(relay, identity="main"))).identity == main
+    Identity.objects.filter(pk=named.pk).update(enabled=False)
+    vendor_cache.forget()
+    assert campaign(program.send(letter(relay))).identity == main == entitlements.choose(program.sponsor, relay)
+
+
+def test_a_session_says_that_it_is_held_and_why() -> None:
+    program, vendor = Program(), api_vendor()
+    later = (timezone.now() + timedelta(hours=1)).isoformat()
+    link = program.send(letter(vendor, send_at=later)).json()["links"]["self"]
+    assert program.get(link).json()["held"] is None
+    withdraw(program, vendor)
+    assert program.get(link).json()["held"] == "its sponsor may not use this vendor or credential any more"
+    factories.entitle([program.sponsor], [vendor])
+    of = identity(program, "main", default=True, enabled=False)
+    Campaign.objects.update(identity=of)
+    session = program.get(link).json()
+    assert (session["status"], session["held"]) == ("scheduled", "its sender identity is disabled")
 
 
 def test_without_an_identity_a_channel_means_the_vendors_that_need_none() -> None:
