@@ -6,12 +6,14 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
 from django.utils import timezone
 
 from campaigns import labels
 from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
+from campaigns.admin.suppression_import import import_page
 from campaigns.intake import AddressReader
 from campaigns.models import Sponsor, Suppression
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
@@ -62,6 +64,18 @@ class SuppressionAdmin(Scoped):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(self.import_file)
+        return [path("import/", view, name="campaigns_suppression_import"), *super().get_urls()]
+
+    def import_file(self, request: HttpRequest) -> HttpResponse:
+        """Suppress the addresses of a file."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
+        context = self.admin_site.each_context(request)
+        return import_page(request, context, mine, _may_for_all(request), _actor(request))
 
     def get_exclude(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Who adds an address has typed it."""

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from campaigns.admin import suppression_import
 from campaigns.intake.suppression_file import safe
 from campaigns.models import Suppression
 from campaigns.suppression import lists
@@ -173,6 +175,37 @@ class TestPage:
         )
         assert operator.post(f"{PAGE}add/", typed()).status_code == 200
         assert Suppression.objects.filter(until=None).count() == 2 == Suppression.objects.count()
+
+    def test_a_file_is_imported_and_nothing_of_one_with_a_bad_row_or_for_all_without_the_permission(
+        self, operator: Client
+    ) -> None:
+        hers = factories.sponsor("Hers")
+
+        def post(text: str, **fields: Any) -> Any:
+            file = SimpleUploadedFile("old tool.csv", text.encode("utf-16"))
+            given = {"sponsor": hers.pk, "channel": "email", "reason": "bounced", "source": "", "file": file}
+            return operator.post(f"{PAGE}import/", given | fields)
+
+        bad = post("address\nann@example.com\nnobody\n").content.decode()
+        assert "row 3: &#x27;nobody&#x27; is not an e-mail address" in bad
+        for fields in ({"sponsor": ""}, {"sponsor": factories.sponsor().pk}, {"file": ""}):
+            assert post("address\nann@example.com\n", **fields).status_code == 200
+        assert rows() == [] and b"Import a file" in operator.get(PAGE).content
+        answer = post("address,reason,source\nAnn@EXAMPLE.com,stop,call\nbob@example.com,,\nBob@example.com,,\n")
+        assert answer.status_code == 302 and Suppression.objects.filter(sponsor=hers).count() == 2
+        assert rows() == [("Ann@example.com", "stop", "call"), ("Bob@example.com", "bounced", "old tool.csv")]
+        assert LogEntry.objects.get().change_message.startswith("2 of email added for sponsor")
+        assert b"2 suppressed; 1 were so already" in operator.get(PAGE).content
+
+    def test_who_may_add_none_may_not_import_either_and_a_huge_file_is_for_the_command(
+        self, operator: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(suppression_import, "MOST", 1)
+        file = SimpleUploadedFile("a.csv", b"address\nann@example.com\nbob@example.com\n")
+        given = {"sponsor": factories.sponsor("Hers").pk, "channel": "email", "reason": "stop", "file": file}
+        assert "2 addresses are too many" in operator.post(f"{PAGE}import/", given).content.decode()
+        User.objects.get().groups.clear()
+        assert operator.get(f"{PAGE}import/").status_code == 403 and rows() == []
 
     @pytest.mark.parametrize(
         ("fields", "sentence"),

@@ -1,0 +1,65 @@
+"""The page that suppresses the addresses of a file, by the code of the command `suppression import`."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+
+from campaigns.intake import BadInput
+from campaigns.intake.suppression_file import SuppressionFile
+from campaigns.models import Sponsor, Suppression
+from campaigns.operators import suppressing
+from campaigns.suppression.lists import MOST_TEXT, NewSuppression
+from vendors.history import Actor
+from vendors.models import Vendor
+
+MOST = 100_000  # addresses, which take some seconds to store
+
+
+class ImportForm(forms.Form):
+    sponsor = forms.ModelChoiceField(Sponsor.objects.none())
+    channel = forms.ChoiceField(choices=Vendor.Channel.choices)
+    reason = forms.ChoiceField(choices=Suppression.Reason.choices, help_text="Where the file has none")
+    source = forms.CharField(max_length=MOST_TEXT, required=False, help_text="Where the file has none; empty: its name")
+    file = forms.FileField(
+        max_length=255, help_text=f"CSV or XLSX, up to 5 MB and {MOST:,} addresses; larger ones: suppression import"
+    )
+
+    def __init__(self, *args: Any, sponsors: Any, for_all: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field: Any = self.fields["sponsor"]
+        field.queryset, field.required = sponsors, not for_all
+        field.help_text = "Empty: of all sponsors" if for_all else ""
+        self.rows: SuppressionFile | None = None
+
+    def clean_file(self) -> Any:
+        """Reads the whole file, so that nothing is stored of a bad one."""
+        file, given = self.cleaned_data["file"], self.cleaned_data
+        if "channel" not in given or "reason" not in given:
+            return file
+        default = NewSuppression("", given["reason"], given.get("source") or file.name[:MOST_TEXT])
+        try:
+            self.rows = SuppressionFile(file.file, given["channel"], default)
+        except BadInput as error:
+            raise ValidationError(str(error)) from error
+        if len(self.rows) > MOST:
+            raise ValidationError(f"{len(self.rows):,} addresses are too many for this page: suppression import")
+        return file
+
+
+def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, for_all: bool, by: Actor) -> HttpResponse:
+    """sponsors: whose suppressions the user may add; for_all: those for all sponsors, too."""
+    posted = (request.POST, request.FILES) if request.method == "POST" else ()
+    form = ImportForm(*posted, sponsors=sponsors, for_all=for_all)
+    if not form.is_valid() or form.rows is None:
+        context = {**context, "title": "Import suppressions", "form": form}
+        return TemplateResponse(request, "admin/campaigns/suppression/import.html", context)
+    whose = form.cleaned_data["sponsor"]
+    added = suppressing.add(whose.pk if whose else None, form.cleaned_data["channel"], form.rows, by)
+    rest = len(form.rows) - added
+    messages.success(request, f"{added:,} suppressed; {rest:,} were so already, were given twice, or have ended.")
+    return redirect("admin:campaigns_suppression_changelist")
