@@ -8,7 +8,7 @@ import mimetypes
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -157,6 +157,11 @@ class CampaignFiles:
             raise BadInput(f"a campaign may have {MOST_FILES:,} files, and {MOST_BYTES:,} bytes of them")
         self.own[name] = size
         return size
+
+    def of(self, recipients: Iterable[tuple[str, Mapping[str, Any]]]) -> "CampaignFiles":
+        """The same, but of recipients' own files only those of these recipients, who were checked before."""
+        named = {name for _, fields in recipients for name in file_names(fields, self.fields)}
+        return replace(self, own={name: size for name, size in self.own.items() if name in named})
 
     def all(self) -> Iterator[NewFile]:
         """Every file that a letter carries. Raises BadInput if one is not as it was when it was checked."""

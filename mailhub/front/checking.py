@@ -52,6 +52,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         shown = _preview(asked, key, beside, content, recipients, budget)
     if asked.test_to is not None:
         recipients = _to_oneself(asked.test_to, recipients, vendors[0].channel, content, budget)
+        beside = replace(beside, files=beside.files and beside.files.of(recipients))
         name, send_at, references = f"{previews.TEST}{name}"[:200], None, []
     return SendOrder(
         caller=caller,

@@ -140,6 +140,17 @@ def test_each_recipient_gets_text_html_image_headers_and_the_files_of_all_and_of
     assert [(part["Content-ID"], part.get_payload(decode=True)) for part in images] == [("<logo.png>", PNG)]
 
 
+def test_a_test_send_stores_no_file_of_the_rows_that_it_does_not_send(folder: Path) -> None:
+    vendor()
+    job = send(folder, *with_files(folder), "--test-to", "me@example.org")
+    assert job.size == 1 and set(job.campaign.files.values_list("name", flat=True)) == {
+        "logo.png",
+        "terms.pdf",
+        "ann.pdf",
+    }
+    assert StoredFile.objects.count() == 3
+
+
 def test_a_file_is_stored_once_however_many_campaigns_and_recipients_have_it(folder: Path) -> None:
     vendor()
     (folder / "own" / "2026" / "bob.pdf").write_bytes((folder / "own" / "ann.pdf").read_bytes())

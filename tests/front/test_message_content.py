@@ -53,6 +53,17 @@ def test_a_request_has_all_that_the_command_has_and_its_files_are_stored_once() 
     assert Campaign.objects.count() == 1
 
 
+def test_a_test_send_stores_no_file_of_the_recipients_that_get_none() -> None:
+    own = {
+        **OWN,
+        "files": [{**one, "content": base64.b64encode(one["name"].encode()).decode()} for one in OWN["files"]],
+    }
+    answer = Program().send(news(relay(), test_to="me@example.org", **own))
+    assert answer.status_code == 202, answer.content
+    assert set(CampaignFile.objects.values_list("name", flat=True)) == {"logo.png", "ann.pdf"}
+    assert StoredFile.objects.count() == 2
+
+
 def test_a_letter_of_plain_text_stores_nothing_beside_it() -> None:
     assert Program().send(letter(relay())).status_code == 202
     campaign = Campaign.objects.get()

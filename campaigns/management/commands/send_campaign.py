@@ -156,8 +156,10 @@ def _accept(
     if options["preview"]:
         campaign = Campaign(html=content.html, headers=content.headers)
         return previews.letters(campaign, content.compiled, recipients, options["preview"])
+    files = content.files
     if options["test_to"]:
         recipients = previews.to_oneself(options["test_to"], recipients, vendor.channel, content.compiled)
+        files = files and files.of(recipients)
         name, at, hours = f"{previews.TEST}{name}", "now", None
     return intake.accept(
         sponsor=sponsor,
@@ -168,7 +170,7 @@ def _accept(
         html=content.html,
         text=content.text,
         headers=content.headers,
-        files=content.files,
+        files=files,
         recipients=recipients,
         at=at,
         hours=hours,
