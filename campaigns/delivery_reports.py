@@ -1,4 +1,4 @@
-"""Delivery reports, delivered or bounced: stored in a handful of statements, with the events that follow from them.
+"""Delivery reports, delivered, bounced or complained: stored in a handful of statements, with what follows from them.
 
 A report is also evidence that the letter was accepted (promise P3): it settles a doubt, overrules a refusal, and keeps
 a message from being sent again. Whether reports are doubled, late, reordered or earlier than the call's answer, the
@@ -14,53 +14,74 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import ground_truth, lifecycle
-from campaigns.models import ReportKind
+from campaigns import ground_truth, lifecycle, message_events
+from campaigns.message_events import ReportedEvent
+from campaigns.models import MessageEvent, ReportKind
 from campaigns.models.jobs import read_reference
 from campaigns.webhooks import events
 from campaigns.webhooks.events import ReportChange
 from vendors.adapters.reports import Reported
 
 LONGEST = 255  # characters that the columns hold
+MOST_CODE = 20  # likewise
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # the database knows times that Python cannot read
+EVENTS = {
+    "hard": MessageEvent.Kind.HARD_BOUNCE,
+    "soft": MessageEvent.Kind.SOFT_BOUNCE,
+    "blocked": MessageEvent.Kind.BLOCKED,
+}
 AHEAD = timedelta(days=1)  # a vendor's clock may be wrong by so much, and its reports still be recognised as doubled
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One report. id, uuid, resend_no: of its reference; evidence: stored as the acceptance, if it is one."""
+    """One report. id, uuid, resend_no: of its reference; evidence: stored as the acceptance, if it is one.
+
+    kind: None is evidence only. event: what is appended to the message's events, if anything.
+    """
 
     id: int
     uuid: UUID
     resend_no: int
-    kind: ReportKind
+    kind: ReportKind | None
     at: datetime
     evidence: str
     note: str | None = None
+    event: ReportedEvent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReportsStored:
-    """changed: how many messages; unknown: references of no letter of this vendor; calls: ids of webhook calls."""
+    """changed: how many messages; unknown: references of no letter of this vendor; calls: ids of webhook calls.
+
+    events: bounces and complaints that were not known.
+    """
 
     changed: int
     unknown: tuple[str, ...]
     calls: tuple[int, ...]
+    events: int = 0
 
 
-def take(vendor_id: int, reported: Sequence[Reported]) -> ReportsStored:
-    """Stores all reports in one transaction; doubled ones change nothing. Raises django.db's errors."""
+def take(vendor_id: int, reported: Sequence[Reported], source: str = "vendor") -> ReportsStored:
+    """Stores all reports in one transaction; doubled ones change nothing. source: who reports.
+
+    Before that it suppresses the recipients of hard bounces and complaints. Raises the database's errors.
+    """
     now = timezone.now()
     read = [(one.reference, _read(one, now)) for one in reported]
     unknown = [reference for reference, report in read if report is None]
+    heard = message_events.new(vendor_id, [report.event for _, report in read if report and report.event])
+    message_events.suppress(heard)
     changes: list[ReportChange] = []
     with transaction.atomic():
         for batch in _batches(report for _, report in read if report):
             news, strange = _store(vendor_id, batch)
             changes += news
             unknown += [f"{one.uuid}-{one.resend_no}" for one in strange]
+        stored = message_events.append(heard, source)
         calls = events.report(changes)
-    return ReportsStored(len({change.id for change in changes}), tuple(dict.fromkeys(unknown)), tuple(calls))
+    return ReportsStored(len({change.id for change in changes}), tuple(dict.fromkeys(unknown)), tuple(calls), stored)
 
 
 def _read(reported: Reported, now: datetime) -> Report | None:
@@ -69,10 +90,15 @@ def _read(reported: Reported, now: datetime) -> Report | None:
     if found is None:
         return None
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
-    kind = ReportKind(reported.kind)
+    kind = None if reported.kind == "complained" else ReportKind(reported.kind)
     at = max(EARLIEST, min(reported.at, now + AHEAD))
     report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence))
-    return replace(report, note=_stored(reported.note)) if reported.note and kind == ReportKind.BOUNCED else report
+    if kind == ReportKind.DELIVERED:
+        return report
+    event = EVENTS[reported.bounce] if kind else MessageEvent.Kind.COMPLAINT
+    note = _stored(reported.note)
+    report = replace(report, event=ReportedEvent(*found, event, min(at, now), reported.code[:MOST_CODE], note))
+    return replace(report, note=note) if note and kind else report
 
 
 def _stored(text: str) -> str:
@@ -84,13 +110,18 @@ def _batches(reports: Iterable[Report]) -> Iterator[list[Report]]:
     last: dict[tuple[UUID, int], Report] = {}
     for one in reports:
         known = last.setdefault((one.uuid, one.resend_no), one)
-        if (one.at, one.kind == ReportKind.BOUNCED) > (known.at, known.kind == ReportKind.BOUNCED):
+        if _counts(one) > _counts(known):
             last[one.uuid, one.resend_no] = one
     left = list(last.values())
     while left:
         batch = {one.id: one for one in reversed(left)}
         yield list(batch.values())
         left = [one for one in left if batch[one.id] is not one]
+
+
+def _counts(one: Report) -> tuple[bool, datetime, bool]:
+    """Of several reports of a sending the largest counts: evidence alone never does beside another one."""
+    return one.kind is not None, one.at, one.kind == ReportKind.BOUNCED
 
 
 KNOWN = """
@@ -107,13 +138,13 @@ WITH reported AS (
 # A bounce of a letter that was refused, or of an earlier sending, is no evidence.
 EVIDENCE = f"""{REPORTED}
 SELECT a.id, a.evidence FROM reported a JOIN campaigns_message m USING (id)
-WHERE m.message_id IS NULL AND (a.kind = 'delivered' OR a.no = m.resend_no AND m.error_code IS NULL)
+WHERE m.message_id IS NULL AND (a.kind IS DISTINCT FROM 'bounced' OR a.no = m.resend_no AND m.error_code IS NULL)
 """
 REPORT = f"""{REPORTED}, before AS (
     SELECT a.*, m.report AS was FROM reported a JOIN campaigns_message m USING (id)
 ), changed AS (
     UPDATE campaigns_message m SET report = a.kind, report_at = a.at, report_no = a.no, report_note = a.note
-    FROM before a WHERE m.id = a.id AND m.message_id IS NOT NULL AND CASE
+    FROM before a WHERE m.id = a.id AND a.kind IS NOT NULL AND m.message_id IS NOT NULL AND CASE
         WHEN m.report_no = a.no
             THEN a.at > m.report_at OR a.at = m.report_at AND m.report = 'delivered' AND a.kind = 'bounced'
         WHEN a.kind = 'delivered' THEN m.report IS NULL OR m.report = 'bounced' AND a.no < m.report_no
@@ -179,7 +210,7 @@ def _columns(reports: Sequence[Report]) -> dict[str, list[object]]:
     return {
         "ids": [one.id for one in reports],
         "nos": [one.resend_no for one in reports],
-        "kinds": [one.kind.value for one in reports],
+        "kinds": [one.kind.value if one.kind else None for one in reports],
         "ats": [one.at for one in reports],
         "evidence": [one.evidence for one in reports],
         "notes": [one.note for one in reports],

@@ -106,6 +106,9 @@ LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
 EQUAL_REFUSALS = int(environment.number("EQUAL_REFUSALS", 20, zero=True))
+# An address that has bounced softly on so many days within the window is suppressed; 0: never.
+SOFT_BOUNCES = int(environment.number("SOFT_BOUNCES", 5, zero=True))
+SOFT_BOUNCE_WINDOW = environment.days("SOFT_BOUNCE_DAYS", 90)
 TRANSACTION_IDLE_SECONDS = environment.number("TRANSACTION_IDLE_SECONDS", 60, zero=True)
 WAITER_HORIZON = environment.minutes("WAITER_HORIZON_MINUTES", 15)
 WAITER_SWEEP = environment.minutes("WAITER_SWEEP_MINUTES", 5)

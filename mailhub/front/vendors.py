@@ -104,7 +104,7 @@ def _facts(vendor: VendorSnapshot) -> dict[str, Any]:
 def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
     """Signed with the vendor's secret (manage.py vendor receipts). Posting the same again changes nothing."""
     vendor_id, reported = _reported(request, vendor)
-    taken = delivery_reports.take(vendor_id, reported)
+    taken = delivery_reports.take(vendor_id, reported, vendor)
     if taken.calls:
         tasks.notify_webhooks()
     return Status(202, ReceiptsOut(changed=taken.changed, unknown=list(taken.unknown)))

@@ -16,21 +16,26 @@ from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
 MOST = 1000  # receipts in one report
+Bounce = Literal["hard", "soft", "blocked"]
 ReportText = Annotated[str, StringConstraints(max_length=255)]
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A delivery report on a letter that the vendor had accepted.
+    """A delivery report on a letter that the vendor had accepted, or a complaint about it.
 
     at: when it happened, with a time zone. vendor_id: the vendor's id of the letter, or "". note: why it bounced.
+    bounce: hard: the recipient does not exist; soft: not this time, or no reason is given; blocked: because of us or of
+    the content. code: the enhanced status (RFC 3463) or the vendor's code, or "".
     """
 
     reference: str
-    kind: Literal["delivered", "bounced"]
+    kind: Literal["delivered", "bounced", "complained"]
     at: datetime
     vendor_id: str = ""
     note: str = ""
+    bounce: Bounce = "soft"
+    code: str = ""
 
 
 class NotTheVendor(Exception):
@@ -46,14 +51,18 @@ class BadReport(ValueError):
 
 
 class ReceiptIn(BaseModel):
-    """The delivery of one letter, or its bounce: the vendor had accepted it, and it came back."""
+    """The delivery of a letter, its bounce (the vendor had accepted it, and it came back), or a complaint about it."""
 
     model_config = ConfigDict(extra="forbid")
     reference: str = Field(min_length=1, max_length=255, description="The letter's, as it was sent to the vendor")
-    status: Literal["delivered", "bounced"]
+    status: Literal["delivered", "bounced", "complained"]
     at: AwareDatetime = Field(description="When it happened, by the vendor's clock: of two receipts the later counts")
     id: ReportText = Field(default="", description="The vendor's own name of the letter")
-    reason: ReportText = Field(default="", description="Of a bounce")
+    reason: ReportText = Field(default="", description="Of a bounce or a complaint")
+    bounce: Bounce = Field(
+        default="soft", description="hard: there is no such recipient, who is suppressed; blocked: our fault"
+    )
+    code: str = Field(default="", max_length=20, description="Of a bounce, such as 5.1.1")
 
 
 class ReceiptsIn(BaseModel):
@@ -77,4 +86,6 @@ def read(body: bytes) -> list[Reported]:
     except ValidationError as why:
         found = why.errors(include_url=False, include_context=False, include_input=False)
         raise BadReport([(one["loc"], one["type"], one["msg"]) for one in found]) from None
-    return [Reported(one.reference, one.status, one.at, one.id, one.reason) for one in report.receipts]
+    return [
+        Reported(one.reference, one.status, one.at, one.id, one.reason, one.bounce, one.code) for one in report.receipts
+    ]

@@ -1,0 +1,172 @@
+"""Bounces and complaints as rows, and whom nobody writes to again because of them.
+
+A hard bounce or a complaint suppresses the recipient at once. Soft bounces do so together: when an address has bounced
+on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since it was last allowed again. What is blocked is our fault, and
+suppresses nobody.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from campaigns.models import MessageEvent, Suppression
+from campaigns.suppression import lists
+from campaigns.suppression.digests import digest, made_key
+from campaigns.suppression.lists import NewSuppression
+from vendors.models import Vendor
+
+Kind = MessageEvent.Kind
+REASONS = {Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED, Kind.COMPLAINT: Suppression.Reason.COMPLAINED}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedEvent:
+    """An event as it was reported. id, uuid, resend_no: of the message's reference."""
+
+    id: int
+    uuid: UUID
+    resend_no: int
+    kind: MessageEvent.Kind
+    at: datetime
+    code: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event that is not stored yet, of a message that there is. sandbox: its vendor delivers to nobody.
+
+    digest: of a soft bounce.
+    """
+
+    reported: ReportedEvent
+    campaign_id: int
+    sponsor_id: int
+    channel: str
+    recipient: str
+    sandbox: bool
+    digest: int | None = None
+
+
+NEW = """
+SELECT a.number, m.campaign_id, c.sponsor_id, v.channel, m.recipient, v.sandbox
+FROM unnest(%(ids)s::bigint[], %(uuids)s::uuid[], %(nos)s::int[], %(kinds)s::text[]) WITH ORDINALITY
+    AS a(id, uuid, no, kind, number)
+JOIN campaigns_message m ON m.id = a.id AND m.uuid = a.uuid AND a.no <= m.resend_no
+JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential l ON l.id = c.credential_id
+JOIN vendors_vendor v ON v.id = l.vendor_id AND v.id = %(vendor)s
+WHERE NOT EXISTS (
+    SELECT FROM campaigns_messageevent e WHERE e.message_id = a.id AND e.resend_no = a.no AND e.kind = a.kind)
+ORDER BY a.number
+"""
+# The days on which an address has bounced softly for a sponsor, since it was last allowed again.
+DAYS = """
+SELECT e.digest, c.sponsor_id, array_agg(DISTINCT (e.at AT TIME ZONE 'UTC')::date)
+FROM campaigns_messageevent e JOIN campaigns_campaign c ON c.id = e.campaign_id
+WHERE e.digest = ANY(%(digests)s::bigint[]) AND e.at > clock_timestamp() - %(days)s AND e.at > coalesce((
+    SELECT max(s.until) FROM campaigns_suppression s WHERE s.digest = e.digest AND s.reason = 'bounced'
+        AND coalesce(s.sponsor_id, c.sponsor_id) = c.sponsor_id AND s.until <= clock_timestamp()), '-infinity')
+GROUP BY 1, 2
+"""
+APPEND = """
+INSERT INTO campaigns_messageevent (message_id, campaign_id, resend_no, kind, at, source, code, note, digest)
+SELECT a.id, a.campaign, a.no, a.kind, a.at, %(source)s, a.code, a.note, a.digest
+FROM unnest(%(ids)s::bigint[], %(campaigns)s::bigint[], %(nos)s::int[], %(kinds)s::text[], %(ats)s::timestamptz[],
+    %(codes)s::text[], %(notes)s::text[], %(digests)s::bigint[])
+    AS a(id, campaign, no, kind, at, code, note, digest)
+ON CONFLICT DO NOTHING
+"""
+
+
+def new(vendor_id: int, reported: Sequence[ReportedEvent]) -> list[NewEvent]:
+    """Those that are not stored yet and name a message of this vendor, in a sending that there was."""
+    if not reported:
+        return []
+    params: dict[str, Any] = {
+        "vendor": vendor_id,
+        "ids": [one.id for one in reported],
+        "uuids": [one.uuid for one in reported],
+        "nos": [one.resend_no for one in reported],
+        "kinds": [one.kind.value for one in reported],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(NEW, params)
+        found = [NewEvent(reported[number - 1], *facts) for number, *facts in cursor.fetchall()]
+    return _with_digests(found)
+
+
+def _with_digests(found: list[NewEvent]) -> list[NewEvent]:
+    if not any(one.reported.kind == Kind.SOFT_BOUNCE for one in found):
+        return found
+    secret = made_key()
+    return [
+        replace(one, digest=digest(secret, one.channel, one.recipient))
+        if one.reported.kind == Kind.SOFT_BOUNCE
+        else one
+        for one in found
+    ]
+
+
+def suppress(events: Collection[NewEvent]) -> None:
+    """Suppresses the recipients of these events that must not be written to again, each for its sponsor.
+
+    To be called before `append`, outside its transaction: a suppression waits for claims, which wait for jobs. If the
+    process dies in between, the report comes again, finds no event, and suppresses the same addresses.
+    """
+    events = [one for one in events if not one.sandbox]
+    groups: dict[tuple[int, str], list[NewSuppression]] = defaultdict(list)
+    for one in events:
+        if reason := REASONS.get(one.reported.kind):
+            source = f"campaign {one.campaign_id} {one.reported.code}".strip()
+            groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
+    for one, days in _hardened(events):
+        source = f"campaign {one.campaign_id}, soft bounces on {days} days"
+        reason = Suppression.Reason.BOUNCED
+        groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
+    for (sponsor_id, channel), some in sorted(groups.items()):
+        lists.add(sponsor_id, channel, some)
+
+
+def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:
+    """The soft bounces of e-mail by which an address has bounced on enough days, and on how many."""
+    soft = [one for one in events if one.digest is not None and one.channel == Vendor.Channel.EMAIL]
+    if not soft or not settings.SOFT_BOUNCES:
+        return
+    with connection.cursor() as cursor:
+        params: Any = {"digests": [one.digest for one in soft], "days": settings.SOFT_BOUNCE_WINDOW}
+        cursor.execute(DAYS, params)
+        days: dict[tuple[int, int], set[Any]] = {
+            (found, sponsor): set(dates) for found, sponsor, dates in cursor.fetchall()
+        }
+    for one in soft:
+        assert one.digest is not None
+        known = days.setdefault((one.digest, one.sponsor_id), set())
+        known.add(one.reported.at.date())
+        if len(known) >= settings.SOFT_BOUNCES:
+            yield one, len(known)
+
+
+def append(events: Sequence[NewEvent], source: str) -> int:
+    """Stores these events in the caller's transaction; returns how many were not stored by somebody else meanwhile."""
+    if not events:
+        return 0
+    params: dict[str, Any] = {
+        "source": source,
+        "ids": [one.reported.id for one in events],
+        "campaigns": [one.campaign_id for one in events],
+        "nos": [one.reported.resend_no for one in events],
+        "kinds": [one.reported.kind.value for one in events],
+        "ats": [one.reported.at for one in events],
+        "codes": [one.reported.code for one in events],
+        "notes": [one.reported.note for one in events],
+        "digests": [one.digest for one in events],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(APPEND, params)
+        return cursor.rowcount
