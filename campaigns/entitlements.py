@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models import Case, CharField, Exists, OuterRef, Q, Value, When
 from django.db.models.functions import Now
 
-from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor
+from campaigns.models import Campaign, Entitlement, Identity, Job, Sponsor, Topic
 from campaigns.models.identities import named_address
 from vendors import adapters
 from vendors.models import Credential, Vendor
@@ -122,6 +122,22 @@ def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
         raise NotEntitled(
             f"{sponsor.name} has no default sender identity, and {vendor.slug} needs one: manage.py identity add"
         )
+    return found
+
+
+def about(sponsor: Sponsor, topic: str = "", transactional: bool = False) -> Topic | None:
+    """The sponsor's topic of that name, for a campaign that may be transactional if it has none. Raises NotEntitled."""
+    if transactional and topic:
+        raise NotEntitled("a transactional campaign has no topic: nobody can unsubscribe from it")
+    if transactional and not sponsor.may_be_transactional:
+        command = f"manage.py sponsor set {shlex.quote(sponsor.name)} --transactional yes"
+        raise NotEntitled(f"{sponsor.name} may not mark campaigns as transactional; to allow it: {command}")
+    if not topic:
+        return None
+    found = sponsor.topics.filter(name=topic).first() if sponsor.pk else None
+    if found is None:
+        known = ", ".join(sponsor.topics.values_list("name", flat=True)) if sponsor.pk else ""
+        raise NotEntitled(f"{sponsor.name} has no topic {topic!r}; there are: {known or 'none'}")
     return found
 
 

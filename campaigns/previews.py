@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from campaigns.claiming.claims import ClaimedMessage, letter_of
+from campaigns.claiming.letters import ClaimedMessage, letter_of
 from campaigns.content.templates import Budget, Content
 from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.checking import faults
 from campaigns.models import Campaign
+from campaigns.suppression.links import LetterLinks
 from vendors.adapters.base import Letter
 
 MOST = 20  # letters of a preview
@@ -21,15 +22,23 @@ Previewed = Iterable[tuple[str, Mapping[str, Any]]]  # checked recipients with t
 
 
 def letters(
-    campaign: Campaign, content: Content, recipients: Previewed, number: int, budget: Budget | None = None
+    campaign: Campaign,
+    content: Content,
+    links: LetterLinks | None,
+    recipients: Previewed,
+    number: int,
+    budget: Budget | None = None,
 ) -> list[Letter]:
     """The letters of the first recipients, without the files that they carry; the campaign need not be stored.
+
+    links: of a preview.
 
     Raises BadInput, and OverBudget if there is a budget.
     """
     made = []
     for id, (recipient, fields) in enumerate(islice(recipients, number), start=1):
-        letter = letter_of(campaign, content, ClaimedMessage(id, f"preview-{id}", recipient, dict(fields)), budget)
+        message = ClaimedMessage(id, f"preview-{id}", recipient, dict(fields))
+        letter = letter_of(campaign, content, message, budget, links=links)
         if not isinstance(letter, Letter):
             raise BadInput(f"{recipient}: {letter.sub_type}")
         made.append(letter)

@@ -138,6 +138,20 @@ def _redis(name: str, url: str) -> str:
     return url
 
 
+def public_url(name: str) -> str:
+    """Where recipients reach this installation, without a slash at its end; empty: nowhere."""
+    url = text(name).rstrip("/")
+    parts = urlsplit(url)
+    here = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    fits = parts.hostname and url.isascii() and url.isprintable() and not set(' <>"') & set(url)
+    if url and not (fits and (here or parts.scheme == "https") and not (parts.query or parts.fragment or parts.path)):
+        wanted = "write https://mail.example.org; http is for this machine alone, and there is no path"
+        raise ImproperlyConfigured(f"{name} is {url!r}: {wanted}")
+    if len(url) > 200:
+        raise ImproperlyConfigured(f"{name} has more than 200 characters")
+    return url
+
+
 def database(name: str, default: str) -> dict[str, Any]:
     """Django's database settings from the URL of a PostgreSQL. The error does not show the URL."""
     url = text(name, default)

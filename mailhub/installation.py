@@ -33,7 +33,9 @@ OPERATE = [
     "waiter.change_parkedtask",
 ]
 VENDORS = ["vendors.*"]
-OFFER = [f"campaigns.{verb}_{what}" for verb in ("add", "change", "delete") for what in ("entitlement", "identity")]
+OFFER = [
+    f"campaigns.{verb}_{what}" for verb in ("add", "change", "delete") for what in ("entitlement", "identity", "topic")
+]
 APPS = ("campaigns", "vendors", "mailhub", "waiter", "admin")
 ROLES: dict[str, list[str]] = {
     "viewer": LOOK,

@@ -12,6 +12,7 @@ import resource
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from queue import SimpleQueue
 from tempfile import SpooledTemporaryFile
@@ -33,6 +34,9 @@ SMALL = 65_536  # bytes of a body that are kept in memory; more of it goes to a 
 RATE = 65_536  # bytes a second at which a larger body must arrive
 HASHING = 2  # passwords that are checked at a time; each takes a processor for a third of a second
 HASHING_MOST = 32  # log-ins that may wait for a check
+PUBLIC = "/unsubscribe/"  # open to everybody
+PUBLIC_BODY = 4_096  # bytes
+PUBLIC_MOST = 500  # such requests that may wait for a thread
 
 Environ = dict[str, Any]
 # A request that has arrived whole, and the future that its coroutine waits for.
@@ -46,6 +50,31 @@ ALWAYS: Environ = {
     "wsgi.multiprocess": True,
     "wsgi.run_once": False,
 }
+
+
+class FewAtATime:
+    """Lets so many requests into threads at a time, and so many wait, so that threads are left for others.
+
+    detail: of the 503 for those beyond.
+    """
+
+    def __init__(self, at_once: int, most: int, detail: str) -> None:
+        self._gate, self._waiting, self._most, self._detail = asyncio.Semaphore(at_once), 0, most, detail
+
+    async def __aenter__(self) -> None:
+        """Raises Problem if too many wait."""
+        if self._waiting >= self._most:
+            raise Problem("busy", self._detail, retry_after=5)
+        self._waiting += 1
+        try:
+            await self._gate.acquire()
+        except BaseException:
+            self._waiting -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._waiting -= 1
+        self._gate.release()
 
 
 class Listener:
@@ -62,7 +91,9 @@ class Listener:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are too few for the connections
         self._loop, self._login = loop, resolve_url(settings.LOGIN_URL)
-        self._hashing, self._waiting = asyncio.Semaphore(HASHING), 0
+        self._hashing = FewAtATime(HASHING, HASHING_MOST, "Too many are logging in; try again in a moment.")
+        half = max(1, settings.WEB_THREADS // 2)
+        self._public = FewAtATime(half, PUBLIC_MOST, "Too many ask at once; try again in a moment.")
         for number in range(settings.WEB_THREADS):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
 
@@ -73,26 +104,15 @@ class Listener:
         try:
             if not self._serves(scope.path):
                 raise Problem("not-found", self._elsewhere)
-            environ = _environ(scope)
-            body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol)
+            environ, public = _environ(scope), scope.path.startswith(PUBLIC)
+            most = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+            body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
             environ["wsgi.input"] = body
-            if scope.method == "POST" and scope.path == self._login:
-                await self._log_in(environ, protocol)
-            else:
+            hashes = scope.method == "POST" and scope.path == self._login
+            async with self._hashing if hashes else self._public if public else nullcontext():
                 await self._in_a_thread(environ, protocol)
         except Problem as problem:
             _tell(protocol, problem.response())
-
-    async def _log_in(self, environ: Environ, protocol: Any) -> None:
-        """Check few passwords at a time, so that guessing them leaves threads and processor to logged-in users."""
-        if self._waiting >= HASHING_MOST:
-            raise Problem("busy", "Too many are logging in; try again in a moment.", retry_after=5)
-        self._waiting += 1
-        try:
-            async with self._hashing:
-                await self._in_a_thread(environ, protocol)
-        finally:
-            self._waiting -= 1
 
     async def _in_a_thread(self, environ: Environ, protocol: Any) -> None:
         done = self._loop.create_future()
@@ -137,39 +157,39 @@ def _key(name: str) -> str:
     return f"HTTP_{name.upper().replace('-', '_')}"
 
 
-async def _read(headers: Any, protocol: Any) -> tuple[BinaryIO, str]:
-    """The body and its length. Raises Problem if it is too large or does not arrive in time."""
+async def _read(headers: Any, protocol: Any, most: int) -> tuple[BinaryIO, str]:
+    """The body and its length. Raises Problem if it is larger than `most` or does not arrive in time."""
     length = headers.get("content-length")
     if length is None and "transfer-encoding" not in headers:
         return io.BytesIO(), ""
-    if length is not None and int(length) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-        raise _too_large()
+    if length is not None and int(length) > most:
+        raise _too_large(most)
     try:
         async with asyncio.timeout(settings.BODY_SECONDS) as limit:
             if length is not None and int(length) <= SMALL:
                 whole = await protocol()
                 return io.BytesIO(whole), str(len(whole))
-            return await _spooled(protocol, limit)
+            return await _spooled(protocol, limit, most)
     except TimeoutError:
         raise Problem("request-timeout", f"A body has {settings.BODY_SECONDS:g} seconds to arrive.") from None
 
 
-async def _spooled(protocol: Any, limit: asyncio.Timeout) -> tuple[BinaryIO, str]:
+async def _spooled(protocol: Any, limit: asyncio.Timeout, most: int) -> tuple[BinaryIO, str]:
     """A large body, or one without a length. Its deadline grows with the bytes that have arrived (RATE)."""
     began, size = limit.when() or 0.0, 0
     spool: Any = SpooledTemporaryFile(max_size=SMALL)  # noqa: SIM115 (Django reads it)
     async for chunk in protocol:
         size += len(chunk)
-        if size > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-            raise _too_large()
+        if size > most:
+            raise _too_large(most)
         spool.write(chunk)
         limit.reschedule(began + size / RATE)
     spool.seek(0)
     return spool, str(size)
 
 
-def _too_large() -> Problem:
-    return Problem("payload-too-large", f"At most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes are read.")
+def _too_large(most: int) -> Problem:
+    return Problem("payload-too-large", f"At most {most:,} bytes are read.")
 
 
 def _answer(environ: Environ, protocol: Any) -> None:

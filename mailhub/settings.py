@@ -3,6 +3,7 @@
 import os
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mailhub import environment
 from mailhub.environment import celery_url, is_rabbitmq, secret_key
@@ -26,6 +27,10 @@ DEBUG = os.environ.get("DEBUG", "") == "1"
 SECRET_KEY = os.environ.get("SECRET_KEY") or secret_key(MAILHUB_HOME)
 SECRET_KEY_FALLBACKS = environment.listed("SECRET_KEY_FALLBACKS")  # rotate_keys
 ALLOWED_HOSTS = environment.listed("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+# Where recipients reach the pages below /unsubscribe/. Without it letters have no link with which to unsubscribe.
+PUBLIC_URL = environment.public_url("PUBLIC_URL")
+if PUBLIC_URL:
+    ALLOWED_HOSTS.append(urlsplit(PUBLIC_URL).hostname or "")
 
 INSTALLED_APPS = [
     "mailhub.apps.MailhubConfig",

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from campaigns import labels, progress
 from campaigns.admin.base import CreatedFilter, Scoped
 from campaigns.models import Campaign, Sponsor
-from campaigns.models.campaigns import sponsors_of
+from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from vendors.listing import OwnLookups
 
 MOST_CHOICES = 500
@@ -24,6 +24,11 @@ MOST_CHOICES = 500
 class SponsorAdmin(OwnLookups):
     search_fields = ["name"]
     filter_horizontal = ["users"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """A sponsor's own users cannot take the link to unsubscribe away from its recipients."""
+        user: Any = request.user
+        return [] if user.has_perm(ALL_SPONSORS) else ["may_be_transactional"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Sponsor]:
         return Sponsor.objects.of_sponsors(sponsors_of(request.user))
@@ -60,7 +65,7 @@ class CampaignList(ChangeList):
 class CampaignAdmin(Scoped):
     list_display = ["id", "name", "sponsor", "credential", "size", "state", "created_at", "look"]
     list_filter = [SponsorFilter, "credential__vendor", CreatedFilter]
-    list_select_related = ["sponsor", "credential__vendor", "identity__sponsor"]
+    list_select_related = ["sponsor", "credential__vendor", "identity__sponsor", "topic__sponsor"]
     list_per_page = 50
     search_fields = ["name", "sponsor__name"]
     readonly_fields = ["state", "files_carried", "look"]

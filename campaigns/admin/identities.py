@@ -1,4 +1,4 @@
-"""The pages about sender identities and entitlements. A stored key is never shown."""
+"""The pages about sender identities, topics and entitlements. A stored key is never shown."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from campaigns import entitlements
 from campaigns.admin.campaigns import SponsorFilter
-from campaigns.models import Entitlement, Identity, Sponsor
+from campaigns.models import Entitlement, Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged, WriteOnly
@@ -89,6 +89,14 @@ class IdentityAdmin(OfTheirSponsors):
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
         obj.save(update_fields=[*fields, "default", "secret"])
+
+
+@admin.register(Topic)
+class TopicAdmin(OfTheirSponsors):
+    fields = ["sponsor", "name", "title"]
+    list_display = ["name", "sponsor", "title", "created_at"]
+    list_filter = [SponsorFilter]
+    search_fields = ["name", "title", "sponsor__name"]
 
 
 @admin.register(Entitlement)

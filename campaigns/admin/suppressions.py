@@ -51,9 +51,9 @@ class SuppressionForm(forms.ModelForm):
 class SuppressionAdmin(Scoped):
     form = SuppressionForm
     telling = ("address",)
-    list_display = ["id", "recipient", "channel", "whose", "reason", "source", "since", "until", "holds"]
+    list_display = ["id", "recipient", "channel", "whose", "topic", "reason", "source", "since", "until", "holds"]
     list_filter = ["reason", "channel", SponsorFilter]
-    list_select_related = ["sponsor"]
+    list_select_related = ["sponsor", "topic__sponsor"]
     list_per_page = 100
     paginator = CappedPaginator
     ordering = ["-id"]
@@ -105,7 +105,7 @@ class SuppressionAdmin(Scoped):
         new = NewSuppression(obj.address, obj.reason, obj.source, None, obj.until)
         suppressing.add(obj.sponsor_id, obj.channel, [new], _actor(request))
         found = suppressing.lists.of_addresses(obj.channel, [obj.address], obj.sponsor_id)
-        obj.pk = Suppression.objects.get(pk__in=found, reason=obj.reason).pk
+        obj.pk = Suppression.objects.get(pk__in=found, reason=obj.reason, topic=None).pk
 
     @admin.action(description="Lift: they may be written to again", permissions=["change"])
     def lift(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:

@@ -1,4 +1,4 @@
-"""Steps 4 and 5: take a job, load it, start it, claim its messages, begin a new pass. One function a verb.
+"""Steps 4 and 5: take a job, start it, claim its messages, begin a new pass. One function a verb.
 
 A claim is one row with the ids of the messages whose calls may start, committed before the first of them. It checks the
 fence, so only the holder of the job claims, and a sender that was thought dead claims nothing. The holder claims
@@ -6,47 +6,23 @@ forward, one claim after the other; before another pass, and before another send
 has an end or is known to wait. So no message is called for two claims.
 """
 
-import asyncio
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import orjson
 from django.db import connection as django_connection
 from django.db.models.functions import Now
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from campaigns import failpoints
-from campaigns.content import templates
+from campaigns.claiming.letters import ClaimedMessage, Lease, LeasedJob
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, move
-from campaigns.models import Campaign, Job
-from campaigns.suppression.recent import Asker
-from vendors import adapters
-from vendors.adapters.base import Adapter, Letter, Origin
+from campaigns.models import Job
+from vendors.adapters.base import Letter
 from vendors.outcomes import Refused
-
-LONG = 0.001  # seconds that it may take to fill a template, before others have their turn
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A sender's hold on a job. Statements under an older fence change nothing but late acceptances."""
-
-    job_id: int
-    fence: int
-
-
-class ClaimedMessage(NamedTuple):
-    """A message whose call may start: its claim is committed. reference: as Message.reference."""
-
-    id: int
-    reference: str
-    recipient: str
-    params: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -56,51 +32,6 @@ class OpenClaim:
     id: int
     at: datetime
     left: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeasedJob:
-    """A leaf that one sender holds: all that it needs of the job, read once.
-
-    end: one past the last message; begin: where its sender begins.
-    """
-
-    lease: Lease
-    first: int
-    end: int
-    begin: int
-    vendor_id: int
-    credential_id: int
-    campaign: Campaign
-    origin: Origin | None
-    content: templates.Content
-    adapter: Adapter
-    connection_key: bytes  # what the adapter was made from: connections are shared where it is equal
-    asker: Asker
-
-    @property
-    def deadline(self) -> datetime | None:
-        return self.campaign.deadline
-
-    def letter(self, message: ClaimedMessage) -> Letter | Refused:
-        """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
-        return letter_of(self.campaign, self.content, message, origin=self.origin)
-
-
-def letter_of(
-    campaign: Campaign,
-    content: templates.Content,
-    message: ClaimedMessage,
-    budget: templates.Budget | None = None,
-    origin: Origin | None = None,
-) -> Letter | Refused:
-    """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
-    try:
-        subject, body, text = content.render(message.recipient, message.params, budget)
-    except templates.TemplateError as error:
-        return Refused("template", str(error))
-    given = (message.reference, message.recipient, subject, body, message.params, campaign.html, text)
-    return Letter(*given, headers=campaign.headers or (), origin=origin)
 
 
 class PermittedCall(NamedTuple):
@@ -131,25 +62,6 @@ def take(job_id: int, fence: int) -> Lease | None:
             return None
     failpoints.here("after_take")
     return Lease(job_id, fence + 1)
-
-
-def load(lease: Lease) -> LeasedJob:
-    """The job with its content and adapter. Raises what one of them says if it cannot be made ready."""
-    job: Any = Job.objects.select_related("campaign__identity", "vendor", "credential").get(pk=lease.job_id)
-    adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
-    campaign = job.campaign
-    parted = campaign.text or campaign.headers or campaign.has_files
-    if parted and (missing := campaign.needs - adapter.carries(job.vendor.settings)):
-        raise LookupError(f"{job.vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
-    content = templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text)
-    vendor, login = job.vendor, job.credential
-    key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
-    begin = job.next_message or job.first_message
-    asker = Asker(job.sponsor_id, vendor.channel, job.suppressions)
-    origin = campaign.identity.origin if campaign.identity else None
-    return LeasedJob(
-        lease, job.first_message, job.end, begin, vendor.pk, login.pk, campaign, origin, content, adapter, key, asker
-    )
 
 
 def start(lease: Lease) -> bool:
@@ -264,17 +176,6 @@ async def ahead(connection: AsyncConnection[Any], after: int, end: int, most: in
     """Reads the next waiting messages; claims nothing."""
     params = {"after": after, "end": end, "most": most}
     return list(map(ClaimedMessage._make, await (await connection.execute(AHEAD, params)).fetchall()))
-
-
-async def letters_in_turn(job: LeasedJob, messages: Iterable[ClaimedMessage]) -> list[Letter | Refused]:
-    """Makes the letters one by one; after one that took long the event loop runs other tasks, like the heartbeat."""
-    letters = []
-    for message in messages:
-        began = time.monotonic()
-        letters.append(job.letter(message))
-        if time.monotonic() - began > LONG:
-            await asyncio.sleep(0)
-    return letters
 
 
 # All calls that the sender started are answered. What else it has claimed it does not know of: the database's answer to

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
 
-from campaigns.claiming.claims import Lease, LeasedJob
+from campaigns.claiming.letters import Lease, LeasedJob
 from campaigns.failover import guard
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit, Scope

@@ -10,7 +10,8 @@ from psycopg import AsyncConnection
 
 from campaigns import failpoints
 from campaigns.claiming import claims
-from campaigns.claiming.claims import LeasedJob, PermittedCall
+from campaigns.claiming.claims import PermittedCall
+from campaigns.claiming.letters import LeasedJob
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import AcquireResult, Grant, Scope, Wait
 

@@ -4,7 +4,8 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from campaigns.claiming import claims
-from campaigns.claiming.claims import ClaimedMessage, LeasedJob, PermittedCall, letters_in_turn
+from campaigns.claiming.claims import PermittedCall
+from campaigns.claiming.letters import ClaimedMessage, LeasedJob, letters_in_turn
 from campaigns.claiming.limits import Need, PermittedCalls
 from vendors.adapters.base import Letter
 from vendors.limits.values import Grant, Scope

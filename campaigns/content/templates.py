@@ -7,8 +7,9 @@ in it grows without bound or reaches outside. Values are never rendered again. E
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, Undefined, meta, nodes
@@ -25,6 +26,7 @@ TOKEN = 100  # steps that it takes to compile a name, a sign, or a stretch of te
 OUTPUT = 1_000  # characters joined in a step
 MAX_TOKENS = 5_000  # names, signs and stretches of text that a template consists of
 RECIPIENT = "recipient"
+UNSUBSCRIBE_URL = "unsubscribe_url"  # what mailhub gives a bulk campaign's templates, unless the list has it as a field
 LINE_BREAK = re.compile("[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 # fmt: off
@@ -38,6 +40,7 @@ FILTERS = (
 )
 # fmt: on
 Values = Mapping[str, Any]
+NOTHING_GIVEN: Values = MappingProxyType({})
 
 
 class TooManySteps(Exception):
@@ -106,7 +109,8 @@ class Content:
     is shown instead; required: those of `fields` that must not be empty, because they are always shown as they are;
     subject_fields: those of the subject. safe: if no required field is empty, printable fields with at most so many
     characters together are certain to be rendered; -1 unless all templates are plain.
-    further: says what else is wrong with a recipient's fields, in sentences.
+    further: says what else is wrong with a recipient's fields, in sentences. given: values of mailhub's own that the
+    templates show, as examples for a rendering that is given no others.
     """
 
     fields: frozenset[str]
@@ -118,15 +122,18 @@ class Content:
     _text: Render | None = None
     further: Callable[[Values], Iterator[str]] | None = None
     optional: frozenset[str] = frozenset()
+    given: Values = field(default_factory=dict)
 
     @property
     def plain(self) -> bool:
         """The templates only show fields, which takes hardly a step."""
         return self.safe >= 0
 
-    def render(self, recipient: str, params: Values, budget: Budget | None = None) -> tuple[str, str, str]:
+    def render(
+        self, recipient: str, params: Values, budget: Budget | None = None, given: Values | None = None
+    ) -> tuple[str, str, str]:
         """Subject, body and text for one recipient. Raises TemplateError, and OverBudget if there is a budget."""
-        values = {**params, RECIPIENT: recipient}
+        values = {**(self.given if given is None else given), **params, RECIPIENT: recipient}
         meter = StepMeter(values, budget or ENDLESS)
         try:
             subject, body = self._subject(values, meter), self._body(values, meter)
@@ -140,10 +147,12 @@ class Content:
         return subject, body, text
 
 
-def compile(subject: str, body: str, html: bool, budget: Budget | None = None, text: str = "") -> Content:
-    """Compiles once for many renderings. html: fields are escaped in the body. text: beside an HTML body.
+def compile(
+    subject: str, body: str, html: bool, budget: Budget | None = None, text: str = "", given: Values = NOTHING_GIVEN
+) -> Content:
+    """Compiles once for many renderings. html: fields are escaped in the body. Raises as `render` does.
 
-    Raises as `render` does.
+    text: beside an HTML body. given: the longest values that mailhub gives beside the fields.
     """
     if LINE_BREAK.search(subject):
         raise TemplateError("the subject has a line break in it")
@@ -152,13 +161,15 @@ def compile(subject: str, body: str, html: bool, budget: Budget | None = None, t
         parts.append(_Part("text", text, autoescape=False))
     if budget:
         budget.spend(TOKEN * sum(part.tokens for part in parts))
-    fields = frozenset().union(*(part.fields for part in parts)) - {RECIPIENT}
+    known, ours = frozenset().union(*(part.fields for part in parts)), {RECIPIENT, *given}
+    fields, optional = known - ours, frozenset().union(*(part.optional for part in parts))
     return Content(
         fields=fields,
-        optional=frozenset().union(*(part.optional for part in parts)) - fields - {RECIPIENT},
-        required=frozenset().union(*(part.shown for part in parts)) - {RECIPIENT},
-        subject_fields=(parts[0].fields | parts[0].optional) - {RECIPIENT},
-        safe=min(part.safe for part in parts),
+        optional=optional - fields - ours,
+        required=frozenset().union(*(part.shown for part in parts)) - ours,
+        subject_fields=(parts[0].fields | parts[0].optional) - ours,
+        safe=max(-1, min(part.safe for part in parts) - sum(map(len, given.values()))),
+        given={name: value for name, value in given.items() if name in known | optional},
         _subject=parts[0].renderer(),
         _body=parts[1].renderer(),
         _text=parts[2].renderer() if text else None,

@@ -39,6 +39,8 @@ class Doubt:
     disproved: bool
     repeatable: bool
     sponsor_id: int
+    topic_id: int | None
+    transactional: bool
     digest: int | None = None
     suppressed: str | None = None
 
@@ -46,8 +48,12 @@ class Doubt:
     def reference(self) -> str:
         return f"{self.uuid}-{self.resend_no}"
 
+    @property
+    def asking(self) -> dict[str, Any]:
+        """As lists.asking."""
+        return {"sponsor": self.sponsor_id, "topic": self.topic_id, "transactional": self.transactional}
 
-HOLDS = lists.HOLDS.format(sponsor="%(sponsor)s")
+
 # The jobs that contain a message: its leaf, and its parent.
 AROUND = "j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size"
 DUE = f"""
@@ -61,9 +67,10 @@ FROM due JOIN campaigns_message USING (id) JOIN campaigns_campaign c ON c.id = c
 RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sent_at,
     extract(epoch FROM clock_timestamp() - m.sent_at)::float8, m.disproved IS NOT DISTINCT FROM m.sent_at,
     coalesce(c.deadline > clock_timestamp(), true)
-        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE {AROUND} AND j.stopped_at IS NOT NULL), c.sponsor_id
+        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE {AROUND} AND j.stopped_at IS NOT NULL), c.sponsor_id,
+    c.topic_id, c.transactional
 """
-REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(digest)s AND {HOLDS}"
+REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(digest)s AND {lists.HOLDS_ASKED}"
 
 
 async def due(connection: AsyncConnection[Any], credential_id: int, most: int, lease: float) -> list[Doubt]:
@@ -74,7 +81,7 @@ async def due(connection: AsyncConnection[Any], credential_id: int, most: int, l
 
 async def compared(connection: AsyncConnection[Any], doubt: Doubt, digest: int) -> Doubt:
     """The doubt with what is known of its recipient among the suppressed."""
-    [(reason,)] = await (await connection.execute(REASON, {"digest": digest, "sponsor": doubt.sponsor_id})).fetchall()
+    [(reason,)] = await (await connection.execute(REASON, {"digest": digest, **doubt.asking})).fetchall()
     return replace(doubt, digest=digest, suppressed=reason)
 
 
@@ -87,7 +94,8 @@ async def still_due(connection: AsyncConnection[Any], doubts: Sequence[Doubt]) -
 
 
 CONTENT = ("subject", "body", "html", "text", "headers", "file_fields", "has_files")
-NEEDED = (*CONTENT, "deadline", "send_at", "hours_from", "hours_to", "time_zone", "identity_id", "sponsor_id")
+ABOUT = ("sponsor_id", "topic_id", "transactional", "identity_id")
+NEEDED = (*CONTENT, *ABOUT, "deadline", "send_at", "hours_from", "hours_to", "time_zone")
 
 
 async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Campaign, datetime]:
@@ -156,7 +164,7 @@ REPEAT = CALL.format(
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
         AND (SELECT count(stopped_at) FROM jobs) = 0
         AND (SELECT suppressions FROM gate) = (SELECT suppressions FROM vendors_vendor WHERE id = %(vendor)s)
-        AND NOT EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = %(digest)s::bigint AND {HOLDS})
+        AND NOT EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = %(digest)s::bigint AND {lists.HOLDS_ASKED})
         AND (%(digest)s::bigint IS NOT NULL OR NOT EXISTS (SELECT FROM campaigns_suppressionkey))""",
     returning="RETURNING m.id",
     counted=""", counted AS (
@@ -208,7 +216,7 @@ async def _call(
     params = {
         "vendor": scope.vendor_id, "credential": scope.credential_id, "generation": scope.generation,
         "limits_version": scope.limits_version, "hold": hold, "id": doubt.id, "resend_no": doubt.resend_no,
-        "sent_at": doubt.sent_at, "sponsor": doubt.sponsor_id, "digest": doubt.digest,
+        "sent_at": doubt.sent_at, "digest": doubt.digest, **doubt.asking,
         **more,
     }  # fmt: skip
     row = await (await holding(connection, statement, params, messages=held)).fetchone()

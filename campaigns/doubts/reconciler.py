@@ -14,15 +14,15 @@ from django.utils import timezone
 
 from campaigns import failpoints, ground_truth, sending_hours
 from campaigns.attachments import AttachmentCache, LetterFiles
-from campaigns.claiming.claims import ClaimedMessage, letter_of
+from campaigns.claiming.letters import ClaimedMessage, letter_of
 from campaigns.connections import SharedRows, connect
-from campaigns.content import templates
 from campaigns.doubts import queries
 from campaigns.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
 from campaigns.doubts.queries import Doubt
 from campaigns.ground_truth import GIVE_UP
 from campaigns.models import Campaign, Message
 from campaigns.suppression.digests import digest, key
+from campaigns.suppression.links import LinkKeys, content_of, link_keys, links_of
 from campaigns.suppression.refused import suppress_recipient
 from vendors import adapters, redis_clients
 from vendors.adapters.base import Adapter, Letter
@@ -47,6 +47,7 @@ class Case:
     calls: SingleCalls
     rows: Any
     attachments: AttachmentCache
+    keys: LinkKeys | None
 
     @property
     def known_after(self) -> float:
@@ -66,13 +67,13 @@ def reconcile() -> int:
 def _one(login: Credential) -> int:
     """Reconciles one credential; an error does not affect the others."""
     try:
-        return uvloop.run(_credential(login, key()))
+        return uvloop.run(_credential(login, key(), link_keys()))
     except Exception:
         log.exception("doubts of credential %s cannot be settled", login)
         return 0
 
 
-async def _credential(login: Credential, secret: bytes | None) -> int:
+async def _credential(login: Credential, secret: bytes | None, keys: LinkKeys | None) -> int:
     vendor: Any = login.vendor
     rows = await connect()
     redis = redis_clients.connect_async(settings.REDIS_URL)
@@ -81,7 +82,8 @@ async def _credential(login: Credential, secret: bytes | None) -> int:
     contents = SharedRows(1)  # opened for the first letter with a file
     try:
         await adapter.open()
-        return await _run(Case(vendor, adapter, calls, rows, AttachmentCache(contents)), login, secret)
+        case = Case(vendor, adapter, calls, rows, AttachmentCache(contents), keys)
+        return await _run(case, login, secret)
     finally:
         await adapter.close()
         await contents.close(float("inf"))
@@ -206,9 +208,11 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
 
 
 async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None:
-    content = templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text)
     message = ClaimedMessage(doubt.id, doubt.reference, doubt.recipient, doubt.params)
-    made = letter_of(campaign, content, message, origin=campaign.identity.origin if campaign.identity else None)
+    origin = campaign.identity.origin if campaign.identity else None
+    carries = case.adapter.carries(case.vendor.settings)
+    links = links_of(campaign, case.vendor.channel, carries, case.keys)
+    made = letter_of(campaign, content_of(campaign), message, origin=origin, links=links)
     if isinstance(made, Refused):
         return None
     if not campaign.has_files:

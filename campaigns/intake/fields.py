@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from campaigns.content.templates import LINE_BREAK, Budget, Content, TemplateError
+from campaigns.content.templates import LINE_BREAK, UNSUBSCRIBE_URL, Budget, Content, TemplateError
 
 MAX_CELL = 100_000  # characters
 
@@ -28,7 +28,8 @@ def looked_closely(
             yield f"{name!r} is empty, and the template shows it"
     missing = content.fields - fields.keys()
     if missing:
-        yield f"the template needs {_listed(missing)}"
+        hint = "; a bulk campaign is given it where PUBLIC_URL is set" if UNSUBSCRIBE_URL in missing else ""
+        yield f"the template needs {_listed(missing)}{hint}"
     else:
         yield from _rendering_faults(recipient, fields, content, budget)
 

@@ -107,6 +107,8 @@ class Request:
     headers: Sequence[tuple[str, str]] = ()
     files: CampaignFiles | None = None
     identity_id: int | None = None
+    topic_id: int | None = None
+    transactional: bool = False
 
     @property
     def status(self) -> str:
@@ -123,18 +125,19 @@ class Stored:
     busy: bool = False
 
 
-OF_SPONSOR = HOLDS.format(sponsor="a.sponsor")
+FOR_REQUEST = HOLDS.format(sponsor="a.sponsor", topic="a.topic", transactional="a.transactional")
 # All rows are one JSON parameter: one for each column would cost the client more than the statement costs the server.
 STORE = f"""
 WITH asked AS (
     SELECT * FROM json_to_recordset(%s::json) AS a (n int, session uuid, sponsor bigint, test bool, prefix text,
         idempotency_key text, fingerprint text, answer text, vendor bigint, credential bigint, status text, name text,
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
-        deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint)
+        deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint,
+        topic bigint, transactional bool)
 ), suppressed AS (
     SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
     JOIN asked a USING (n) CROSS JOIN LATERAL (
-        SELECT min(s.reason) AS reason FROM campaigns_suppression s WHERE s.digest = d.digest AND {OF_SPONSOR}) s
+        SELECT min(s.reason) AS reason FROM campaigns_suppression s WHERE s.digest = d.digest AND {FOR_REQUEST}) s
     WHERE s.reason IS NOT NULL
 ), numbered AS (
     SELECT *, nextval('campaigns_campaign_id_seq') AS campaign, nextval('campaigns_job_id_seq') AS job,
@@ -149,9 +152,11 @@ WITH asked AS (
     ON CONFLICT DO NOTHING RETURNING job_id
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
-        first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files)
+        first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files,
+        topic_id, transactional)
     SELECT campaign, sponsor, credential, identity, name, subject, body, html, first, size, send_at, deadline, '',
-        clock_timestamp(), text, headers, file_fields, files IS NOT NULL
+        clock_timestamp(), text, headers, file_fields, files IS NOT NULL,
+        topic, transactional
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), named AS (
     INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
@@ -237,6 +242,8 @@ def _requests(requests: Sequence[Request]) -> str:
             "file_fields": r.files.fields or None if r.files else None,
             "files": _files(r.files) if r.files else None,
             "identity": r.identity_id,
+            "topic": r.topic_id,
+            "transactional": r.transactional,
         }
         for number, r in enumerate(requests)
     ]

@@ -123,13 +123,16 @@ def accept(
     hours: Hours | None = None,
     deadline: datetime | None = None,
     identity: str = "",
+    topic: str = "",
+    transactional: bool = False,
     progress: Callable[[int], None] = lambda stored: None,
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
 
     Messages to suppressed recipients are stored with that end, and the job counts them (`suppressed`).
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
-    identity: the name of one of the sponsor's; empty: its default one. Recipients, templates, headers and files must
+    identity: the name of one of the sponsor's; empty: its default one. topic: one of the
+    sponsor's; empty: none. transactional: the sponsor may mark it so. Recipients, templates, headers and files must
     have been checked (checking.check, templates.compile, content.parts). Raises BadInput for impossible times, texts
     or sizes, and entitlements.NotEntitled; then, and after any other error, nothing is stored.
     """
@@ -146,6 +149,8 @@ def accept(
             sponsor=sponsor,
             credential=credential,
             identity=entitlements.choose(sponsor, credential.vendor, identity),
+            topic=entitlements.about(sponsor, topic, transactional),
+            transactional=transactional,
             name=name,
             subject=subject,
             body=body,

@@ -1,11 +1,11 @@
 """Reads CSV files of addresses that are to be suppressed, lifted or erased; writes those that are suppressed.
 
-The first column is the address; columns called reason, source, since and until are read by their names. A file is
-checked as a whole before the first address is stored.
+The first column is the address; columns called reason, source, since, until and topic are read by their names. A file
+is checked as a whole before the first address is stored.
 """
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ from campaigns.intake.csv_reader import Table
 from campaigns.models import Suppression
 from campaigns.suppression.lists import NewSuppression
 
-COLUMNS = ("reason", "source", "since", "until")
+COLUMNS = ("reason", "source", "since", "until", "topic")
 WRITTEN = ("address", *COLUMNS)
 AT_ONCE = 2_000  # rows that are read from the database at a time
 
@@ -25,11 +25,18 @@ AT_ONCE = 2_000  # rows that are read from the database at a time
 class SuppressionFile:
     """The addresses of a CSV file, read from it again at each iteration; len() is their number.
 
-    default: what holds where a column is missing or empty; its address is not used. Raises BadInput with all problems.
+    default: what holds where a column is missing or empty; its address is not used. topics: of the sponsor, by name;
+    None: they are not looked at. Raises BadInput with all problems.
     """
 
-    def __init__(self, file: BinaryIO, channel: str, default: NewSuppression) -> None:
-        self._table, self._default = Table(file), default
+    def __init__(
+        self,
+        file: BinaryIO,
+        channel: str,
+        default: NewSuppression,
+        topics: Mapping[str, int] | None = None,
+    ) -> None:
+        self._table, self._default, self._topics = Table(file), default, topics
         self._normal = AddressReader(channel)
         self._columns = {name.lower(): column for column, name in enumerate(self._table.header) if column}
         if unknown := [name for name in self._columns if name not in COLUMNS]:
@@ -67,12 +74,23 @@ class SuppressionFile:
             raise ValueError(
                 f"there is no reason {values['reason']!r}; there are {', '.join(Suppression.Reason.values)}"
             )
+        if topic := values.pop("topic", ""):
+            values["topic_id"] = self._topic(topic, values.get("reason", self._default.reason))
         if "\0" in values.get("source", ""):
             raise ValueError("the source has a NUL character in it")
         for name in ("since", "until"):
             if name in values:
                 values[name] = read_time(values[name], name)
         return replace(self._default, address=self._normal(_plain(cells[0])), **values)
+
+    def _topic(self, name: str, reason: str) -> int | None:
+        if self._topics is None:
+            return None
+        if reason != Suppression.Reason.UNSUBSCRIBED:
+            raise ValueError(f"a topic goes with the reason unsubscribed, not {reason}")
+        if name not in self._topics:
+            raise ValueError(f"there is no topic {name!r}; there are {', '.join(self._topics) or 'none'}")
+        return self._topics[name]
 
 
 def _passes(normal: Callable[[str], str], text: str) -> bool:
@@ -97,8 +115,11 @@ def write(rows: "QuerySet[Suppression]", file: Any) -> int:
     """Writes suppressions with an address as CSV that can be read again; returns how many."""
     out, number = csv.writer(file), 0
     out.writerow(WRITTEN)
-    for row in rows.filter(address__isnull=False).order_by("id").iterator(chunk_size=AT_ONCE):
-        out.writerow([safe(row.address or ""), row.reason, safe(row.source), row.since.isoformat(), _text(row.until)])
+    known = rows.filter(address__isnull=False).select_related("topic").order_by("id")
+    for row in known.iterator(chunk_size=AT_ONCE):
+        times = [row.since.isoformat(), _text(row.until)]
+        topic = row.topic.name if row.topic else ""
+        out.writerow([safe(row.address or ""), row.reason, safe(row.source), *times, topic])
         number += 1
     return number
 

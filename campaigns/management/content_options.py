@@ -14,6 +14,7 @@ from campaigns.content.templates import Content
 from campaigns.intake import BadInput, RowError, Table
 from campaigns.intake.csv_reader import field_name
 from campaigns.intake.files import CampaignFiles, NewFile, source
+from campaigns.suppression.links import given as given_to
 from vendors.models import Vendor
 
 
@@ -64,7 +65,7 @@ def read_content(options: dict[str, Any], vendor: Vendor) -> CampaignContent:
     given = _template(options["text"]) if options["text"] else ""
     files = _files(options)
     text = _beside(body, html, given, headers, files, vendor) if html or given or headers or files else ""
-    compiled = templates.compile(subject, body, html, text=text)
+    compiled = templates.compile(subject, body, html, text=text, given=given_to(options["transactional"]))
     if files and files.fields:
         compiled = replace(compiled, further=files.faults)
     return CampaignContent(subject, body, html, text, headers, files, compiled)

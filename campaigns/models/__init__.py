@@ -1,13 +1,13 @@
 """The tables of campaigns.
 
-campaigns: sponsors, campaigns, whose rows a user may see. identities: sender identities, entitlements. files: what
-letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions, which the HTTP
-API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the last audit.
-suppressions: whom nobody writes to again; keys. message_events: bounces and complaints.
+campaigns: sponsors, their topics, campaigns, whose rows a user may see. identities: sender identities, entitlements.
+files: what letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions,
+which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the
+last audit. suppressions: whom nobody writes to again; keys. message_events: bounces and complaints.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
-from campaigns.models.campaigns import Campaign, Sponsor
+from campaigns.models.campaigns import Campaign, Sponsor, Topic
 from campaigns.models.files import CampaignFile, StoredFile
 from campaigns.models.identities import Entitlement, Identity
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
@@ -39,6 +39,7 @@ __all__ = [
     "Suppression",
     "SuppressionKey",
     "TokenKey",
+    "Topic",
     "Webhook",
     "WebhookCall",
 ]

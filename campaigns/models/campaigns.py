@@ -52,12 +52,27 @@ class Sponsor(models.Model):
     """On whose behalf mail is sent."""
 
     SPONSOR = "pk"
+    LANGUAGES = (
+        ("de", "Deutsch"), ("en", "English"), ("es", "Español"), ("fr", "Français"), ("it", "Italiano"),
+        ("nl", "Nederlands"),
+    )  # fmt: skip
     name = models.CharField(max_length=100, unique=True)
     users = models.ManyToManyField(
         settings.AUTH_USER_MODEL,
         blank=True,
         related_name="sponsors",
         help_text="Users who see this sponsor's mail; those with the permission for all sponsors need not be listed.",
+    )
+    language = models.CharField(
+        max_length=10,
+        blank=True,
+        default="",
+        db_default="",
+        choices=LANGUAGES,
+        help_text="Of the page on which recipients unsubscribe; empty: that of their browser",
+    )
+    may_be_transactional = models.BooleanField(
+        default=False, db_default=False, help_text="It may mark campaigns as transactional"
     )
 
     objects = OfSponsors.as_manager()
@@ -70,6 +85,25 @@ class Sponsor(models.Model):
         return self.name
 
 
+class Topic(models.Model):
+    """What a sponsor writes about, from which recipients can unsubscribe alone."""
+
+    SPONSOR = "sponsor"
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="topics", db_index=False)
+    name = models.SlugField(max_length=50, db_index=False, help_text="By which campaigns and programs name it")
+    title = models.CharField(max_length=200, help_text="As recipients read it, like Weekly offers")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["sponsor", "name"]
+        constraints = [models.UniqueConstraint(fields=["sponsor", "name"], name="topic_name")]
+
+    def __str__(self) -> str:
+        return f"{self.sponsor.name}/{self.name}"
+
+
 class Campaign(models.Model):
     """One content for one list of recipients, for one sponsor over one credential."""
 
@@ -78,6 +112,12 @@ class Campaign(models.Model):
     credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="campaigns")
     identity = models.ForeignKey(  # of a sponsor's few; only the removal of one looks for its campaigns
         "Identity", on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
+    )
+    topic = models.ForeignKey(  # of a sponsor's few, as the identity
+        Topic, on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
+    )
+    transactional = models.BooleanField(
+        default=False, db_default=False, help_text="Nobody can unsubscribe from it, and who has done so gets it, too"
     )
     name = models.CharField(max_length=200)
     subject = models.TextField(blank=True)

@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import F, Index, Q, UniqueConstraint
 from django.db.models.functions import Coalesce, Now
 
-from campaigns.models.campaigns import OfSponsors, Sponsor
+from campaigns.models.campaigns import OfSponsors, Sponsor, Topic
 from vendors.models import EncryptedJSONField, Vendor
 
 
@@ -14,7 +14,7 @@ class Suppression(models.Model):
     digest: the keyed hash of channel and address, by which it is found; it remains when the address is erased.
     position: its place in the order in which suppressions were stored, changed and lifted; a later commit has a higher
     one. since: when the reason arose; until: from when on it does not hold any more; one that is lifted has ended.
-    source: where it comes from, as a file, a person or a campaign.
+    source: where it comes from, as a file, a person or a campaign. topic: who unsubscribed did so from this alone.
     """
 
     class Reason(models.TextChoices):
@@ -39,6 +39,9 @@ class Suppression(models.Model):
     address = models.TextField(null=True, blank=True, help_text="Empty: erased")
     reason = models.CharField(max_length=12, choices=Reason.choices)
     source = models.CharField(max_length=200, blank=True)
+    topic = models.ForeignKey(
+        Topic, on_delete=models.PROTECT, null=True, blank=True, db_index=False, help_text="Empty: everything"
+    )
     since = models.DateTimeField(db_default=Now())
     until = models.DateTimeField(null=True, blank=True, help_text="Empty: for good")
     position = models.BigIntegerField(editable=False)
@@ -48,7 +51,14 @@ class Suppression(models.Model):
     class Meta:
         ordering = ["-id"]
         permissions = [("suppress_for_all", "Can change the suppressions of all sponsors")]
-        constraints = [UniqueConstraint(F("digest"), Coalesce("sponsor", 0), F("reason"), name="suppressed_once")]
+        constraints = [
+            UniqueConstraint(
+                F("digest"), Coalesce("sponsor", 0), F("reason"), Coalesce("topic", 0), name="suppressed_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(topic=None) | Q(sponsor__isnull=False, reason="unsubscribed"), name="suppressed_topic"
+            ),
+        ]
         indexes = [
             Index(fields=["position"], name="suppression_position"),
             Index(fields=["sponsor", "id"], name="suppression_sponsor"),

@@ -20,7 +20,8 @@ from django.conf import settings
 
 from campaigns import failpoints
 from campaigns.attachments import AttachmentCache, LetterFiles
-from campaigns.claiming.claims import LeasedJob, PermittedCall, letters_in_turn
+from campaigns.claiming.claims import PermittedCall
+from campaigns.claiming.letters import LeasedJob, letters_in_turn
 from campaigns.sending.recording import CallResult
 from campaigns.suppression.recent import SuppressedRecipient
 from vendors.adapters.base import Letter

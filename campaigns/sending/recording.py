@@ -19,7 +19,8 @@ from psycopg import Error as RowsError
 from psycopg.rows import TupleRow
 
 from campaigns import failpoints
-from campaigns.claiming.claims import NEW_PASS, UNCALLED, Lease, PermittedCall
+from campaigns.claiming.claims import NEW_PASS, UNCALLED, PermittedCall
+from campaigns.claiming.letters import Lease
 from campaigns.connections import SharedRows
 from campaigns.failover import guard
 from campaigns.lifecycle import hold, holding, merge, move

@@ -11,9 +11,9 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from campaigns.claiming import claims
-from campaigns.claiming.claims import LeasedJob
+from campaigns.claiming import claims, letters
 from campaigns.claiming.contexts import Contexts
+from campaigns.claiming.letters import LeasedJob
 from campaigns.connections import Connections, DatabaseThreads, LoopThread, T
 from campaigns.sending import recording
 from campaigns.sending.recording import Recorder
@@ -99,7 +99,7 @@ def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
     if lease is None:
         return Sent(job_id, ours=False)
     try:
-        job = claims.load(lease)
+        job = letters.load(lease)
     except Exception as error:
         log.exception("job %s cannot be sent", job_id)
         until = timezone.now() + timedelta(minutes=1)

@@ -17,8 +17,8 @@ from psycopg import Error as RowsError
 
 from campaigns import failpoints, sending_hours
 from campaigns.claiming import claims, limits
-from campaigns.claiming.claims import LeasedJob
 from campaigns.claiming.contexts import FIND_OUT, Followed
+from campaigns.claiming.letters import LeasedJob
 from campaigns.claiming.limits import ByCount, PermittedCalls
 from campaigns.claiming.pricing import ByCost
 from campaigns.claiming.rebuild import rebuild_lost

@@ -7,21 +7,21 @@ from django.db import connection
 
 from campaigns.models import Job
 from campaigns.suppression.digests import digests, key
-from campaigns.suppression.lists import HOLDS
+from campaigns.suppression.lists import HOLDS_ASKED, asking
 from campaigns.suppression.refused import REFUSED_SO
 
 AT_ONCE = 20_000  # messages
 
 NEWEST = "SELECT coalesce(max(position), 0) FROM campaigns_suppression"
-ANY = f"SELECT EXISTS (SELECT FROM campaigns_suppression s WHERE {HOLDS.format(sponsor='%(sponsor)s')})"
+ANY = f"SELECT EXISTS (SELECT FROM campaigns_suppression s WHERE {HOLDS_ASKED})"
 FOUND = f"""unnest(%(ids)s::bigint[], %(digests)s::bigint[]) AS a(id, digest)
     CROSS JOIN LATERAL (SELECT min(s.reason) AS reason FROM campaigns_suppression s
-        WHERE s.digest = a.digest AND {HOLDS.format(sponsor="%(sponsor)s")}) s"""
+        WHERE s.digest = a.digest AND {HOLDS_ASKED}) s"""
 # The suppressions first: a planner that began with the messages would look each of them up.
 END = f"""
 WITH found AS MATERIALIZED (
     SELECT a.id, s.reason FROM unnest(%(ids)s::bigint[], %(digests)s::bigint[]) AS a(id, digest)
-        JOIN campaigns_suppression s ON s.digest = a.digest AND {HOLDS.format(sponsor="%(sponsor)s")}
+        JOIN campaigns_suppression s ON s.digest = a.digest AND {HOLDS_ASKED}
 )
 UPDATE campaigns_message m SET dequeued_at = clock_timestamp(), error_code = 'suppressed', error_sub_type = f.reason
 FROM found f WHERE m.id = ANY(ARRAY[f.id]) AND m.dequeued_at IS NULL
@@ -51,7 +51,7 @@ def end_suppressed(job: Job) -> int:
     with connection.cursor() as cursor:
         cursor.execute(NEWEST)
         job.suppressions = cursor.fetchone()[0]
-        cursor.execute(ANY, {"sponsor": job.sponsor_id})
+        cursor.execute(ANY, asking(job.campaign))
         if cursor.fetchone()[0]:
             job.suppressed = _change(cursor, WAITING, END, job, range(job.first_message, job.end), secret)
     job.save(update_fields=["suppressions", "suppressed"])
@@ -87,7 +87,7 @@ def _change(cursor: Any, read: str, write: str, job: Job, messages: range, secre
             # In the order of the index, a look-up finds the page that the last one has read.
             in_order = sorted(zip(found, [id for id, _ in rows], strict=True))
             arrays = {"digests": _array([digest for digest, _ in in_order]), "ids": _array([id for _, id in in_order])}
-            cursor.execute(write, {**arrays, "sponsor": job.sponsor_id})
+            cursor.execute(write, {**arrays, **asking(job.campaign)})
             changed += cursor.rowcount
     return changed
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from campaigns.models import Suppression
+from campaigns.models import Campaign, Suppression
 from campaigns.suppression.digests import digests, key, made_key
 
 AT_ONCE = 5_000  # suppressions in a transaction
@@ -22,17 +22,19 @@ MOST_TEXT = 200  # characters of a source
 ONE_CHANGE = "SELECT pg_advisory_xact_lock(hashtext('campaigns_suppression'))"
 # One that has ended holds again; one that holds is only made longer. Its first source stays.
 ADD = """
-INSERT INTO campaigns_suppression AS was (sponsor_id, channel, digest, address, reason, source, since, until, position)
-SELECT %(sponsor)s, %(channel)s, a.digest, a.address, a.reason, a.source, coalesce(a.since, clock_timestamp()),
-    a.until, nextval('campaigns_suppression_position')
+INSERT INTO campaigns_suppression AS was (sponsor_id, channel, digest, address, reason, source, since, until, topic_id,
+    position)
+SELECT %(sponsor)s, %(channel)s, a.digest, nullif(a.address, ''), a.reason, a.source,
+    coalesce(a.since, clock_timestamp()), a.until, a.topic, nextval('campaigns_suppression_position')
 FROM unnest(%(digests)s::bigint[], %(addresses)s::text[], %(reasons)s::text[], %(sources)s::text[],
-    %(sinces)s::timestamptz[], %(untils)s::timestamptz[]) AS a(digest, address, reason, source, since, until)
+    %(sinces)s::timestamptz[], %(untils)s::timestamptz[], %(topics)s::bigint[])
+    AS a(digest, address, reason, source, since, until, topic)
 WHERE coalesce(a.until > clock_timestamp(), true)
-ON CONFLICT (digest, (coalesce(sponsor_id, 0)), reason) DO UPDATE SET until = excluded.until,
+ON CONFLICT (digest, (coalesce(sponsor_id, 0)), reason, (coalesce(topic_id, 0))) DO UPDATE SET until = excluded.until,
     position = excluded.position,
     since = CASE WHEN was.until <= clock_timestamp() THEN excluded.since ELSE was.since END,
     source = CASE WHEN was.until <= clock_timestamp() THEN excluded.source ELSE was.source END,
-    address = excluded.address
+    address = coalesce(excluded.address, was.address)
 WHERE CASE WHEN was.until <= clock_timestamp() THEN %(again)s OR excluded.since > was.until
     ELSE was.until < coalesce(excluded.until, 'infinity') END
 RETURNING position
@@ -47,20 +49,31 @@ UPDATE vendors_vendor SET suppressions = %(position)s WHERE id IN (
 """
 KNOWN_BY_NEW = """UPDATE vendors_vendor SET suppressions = (
     SELECT coalesce(max(position), 0) FROM campaigns_suppression) WHERE id = %s RETURNING suppressions"""
-# Whether a suppression s holds for a sponsor's message.
+# Whether a suppression s holds for a message of a campaign; what `asking` gives, or columns.
 HOLDS = """(s.sponsor_id IS NULL OR s.sponsor_id = {sponsor})
-    AND (s.until IS NULL OR s.until > clock_timestamp())"""
+    AND (s.until IS NULL OR s.until > clock_timestamp())
+    AND (s.reason <> 'unsubscribed' OR NOT {transactional} AND (s.topic_id IS NULL OR s.topic_id = {topic}))"""
+HOLDS_ASKED = HOLDS.format(sponsor="%(sponsor)s", topic="%(topic)s::bigint", transactional="%(transactional)s::bool")
 
 
 @dataclass(frozen=True, slots=True)
 class NewSuppression:
-    """An address in the form in which its channel's lists are stored, and why. since: None is now; until: for good."""
+    """An address in the form in which its channel's lists are stored, and why. since: None is now; until: for good.
+
+    topic_id: of the sponsor's topics, if somebody unsubscribed from that alone.
+    """
 
     address: str
     reason: str
     source: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    topic_id: int | None = None
+
+
+def asking(campaign: Campaign) -> dict[str, Any]:
+    """What HOLDS_ASKED must know of a campaign."""
+    return {"sponsor": campaign.sponsor_id, "topic": campaign.topic_id, "transactional": campaign.transactional}
 
 
 def add(sponsor_id: int | None, channel: str, new: Iterable[NewSuppression], *, again: bool = True) -> int:
@@ -81,17 +94,27 @@ def _slices(new: Iterable[NewSuppression]) -> Iterator[list[NewSuppression]]:
 
 def _add(secret: bytes, sponsor_id: int | None, channel: str, some: Sequence[NewSuppression], again: bool) -> int:
     found = digests(secret, channel, [one.address for one in some])
-    rows = {(digest, one.reason): one for digest, one in zip(found, some, strict=True)}  # the last of equal ones
+    return _store(sponsor_id, channel, zip(found, some, strict=True), again)
+
+
+def add_found(sponsor_id: int, channel: str, digest: int, new: NewSuppression) -> bool:
+    """Suppresses the recipient with this digest, whose address may be unknown (empty); whether that is new."""
+    return _store(sponsor_id, channel, [(digest, new)], again=True) == 1
+
+
+def _store(sponsor_id: int | None, channel: str, of: Iterable[tuple[int, NewSuppression]], again: bool) -> int:
+    rows = {(digest, one.reason, one.topic_id): one for digest, one in of}  # the last of equal ones
     params = {
         "sponsor": sponsor_id,
         "channel": channel,
         "again": again,
-        "digests": [digest for digest, _ in rows],
+        "digests": [digest for digest, *_ in rows],
         "addresses": [one.address for one in rows.values()],
         "reasons": [one.reason for one in rows.values()],
         "sources": [one.source[:MOST_TEXT] for one in rows.values()],
         "sinces": [one.since for one in rows.values()],
         "untils": [one.until for one in rows.values()],
+        "topics": [one.topic_id for one in rows.values()],
     }
     return _change(ADD, params, [channel])
 

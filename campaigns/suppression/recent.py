@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from campaigns.models import SuppressionKey
+from campaigns.models import Suppression, SuppressionKey
 from campaigns.suppression.digests import as_key, digests
-from campaigns.suppression.lists import HOLDS
+from campaigns.suppression.lists import HOLDS_ASKED
 
 MOST = 100_000  # suppressions that a process keeps
+UNSUBSCRIBED = Suppression.Reason.UNSUBSCRIBED.value
 
 READ = """
-SELECT digest, id, position, sponsor_id, reason,
+SELECT digest, id, position, sponsor_id, topic_id, reason,
     CASE WHEN until <= clock_timestamp() THEN to_timestamp(0) ELSE until END  -- ended by the database's clock
 FROM campaigns_suppression
 WHERE position > %(after)s AND position <= coalesce(%(upto)s::bigint, position) ORDER BY position LIMIT %(most)s
@@ -26,7 +27,7 @@ WHERE position > %(after)s AND position <= coalesce(%(upto)s::bigint, position) 
 SECRET: Any = SuppressionKey._meta.get_field("secret")
 ASK = f"""
 SELECT DISTINCT ON (s.digest) s.digest, s.reason FROM campaigns_suppression s
-WHERE s.digest = ANY(%(digests)s::bigint[]) AND {HOLDS.format(sponsor="%(sponsor)s")} ORDER BY s.digest, s.reason
+WHERE s.digest = ANY(%(digests)s::bigint[]) AND {HOLDS_ASKED} ORDER BY s.digest, s.reason
 """
 
 
@@ -38,21 +39,33 @@ class SuppressedRecipient:
 
 
 class KeptSuppression(NamedTuple):
-    """A suppression in memory. sponsor_id: None is all sponsors."""
+    """A suppression in memory. sponsor_id: None is all sponsors; topic_id: None is all that the sponsor sends."""
 
     position: int
     sponsor_id: int | None
+    topic_id: int | None
     reason: str
     until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """For whom a job sends. asked: the position up to which its import has asked."""
+    """For whom a job sends, and what. asked: the position up to which its import has asked."""
 
     sponsor_id: int
     channel: str
     asked: int
+    topic_id: int | None = None
+    transactional: bool = False
+
+    def heeds(self, kept: KeptSuppression, now: datetime) -> bool:
+        """Whether a suppression holds for the job's messages, as HOLDS says."""
+        return (
+            kept.position > self.asked
+            and kept.sponsor_id in (None, self.sponsor_id)
+            and (kept.until is None or kept.until > now)
+            and (kept.reason != UNSUBSCRIBED or (not self.transactional and kept.topic_id in (None, self.topic_id)))
+        )
 
 
 class RecentSuppressions:
@@ -80,7 +93,8 @@ class RecentSuppressions:
             return {}
         found = digests(self._key, job.channel, recipients)
         if not known:
-            asked = await rows.execute(ASK, {"digests": found, "sponsor": job.sponsor_id})
+            of = {"sponsor": job.sponsor_id, "topic": job.topic_id, "transactional": job.transactional}
+            asked = await rows.execute(ASK, {"digests": found, **of})
             reasons = dict(await asked.fetchall())
         else:
             now = datetime.now(UTC)
@@ -88,10 +102,7 @@ class RecentSuppressions:
         return {number: reasons[one] for number, one in enumerate(found) if one in reasons}
 
     def _reason(self, digest: int, job: Asker, now: datetime) -> str:
-        for position, sponsor_id, reason, until in self._kept.get(digest, {}).values():
-            if position > job.asked and sponsor_id in (None, job.sponsor_id) and (until is None or until > now):
-                return reason
-        return ""
+        return next((one.reason for one in self._kept.get(digest, {}).values() if job.heeds(one, now)), "")
 
     async def _read(self, rows: Any, asked: int, upto: int) -> bool:
         """Whether all that is newer than `asked` is kept now, as far as `upto`."""

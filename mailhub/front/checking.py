@@ -11,10 +11,13 @@ from django.utils import timezone
 from campaigns import entitlements, previews
 from campaigns.content import mjml, templates
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
+from campaigns.entitlements import NotEntitled
 from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.checking import faults
 from campaigns.intake.storage import FARTHEST, check_moment
-from campaigns.models import Campaign
+from campaigns.models import Campaign, Sponsor
+from campaigns.suppression.links import given as given_to
+from campaigns.suppression.links import links_of
 from mailhub.front import contents
 from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem, error, invalid
@@ -37,6 +40,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         asked = _converted(asked, budget)
     beside = contents.read(asked)
     vendors, identity_id = _as_whom(asked, caller, contents.carrying(asked, beside, vendors))
+    topic_id = _about(asked, caller)
     content, text = _content(asked, vendors, budget)
     if beside.files:
         content = replace(content, further=beside.files.faults)
@@ -49,7 +53,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     name, send_at = asked.name or f"API {key}"[:200], asked.send_at
     shown: list[dict[str, Any]] = []
     if asked.preview:
-        shown = _preview(asked, key, beside, content, recipients, budget)
+        shown = _preview(asked, key, beside, content, vendors[0], recipients, budget)
     if asked.test_to is not None:
         recipients = _to_oneself(asked.test_to, recipients, vendors[0].channel, content, budget)
         beside = replace(beside, files=beside.files and beside.files.of(recipients))
@@ -73,7 +77,21 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         send_at=send_at if send_at and send_at > timezone.now() else None,
         deadline=asked.expires_at,
         identity_id=identity_id,
+        topic_id=topic_id,
+        transactional=asked.transactional,
     )
+
+
+def _about(asked: SendRequest, caller: Caller) -> int | None:
+    """The id of the topic that is named."""
+    if not (asked.topic or asked.transactional):
+        return None
+    try:
+        found = entitlements.about(Sponsor.objects.get(pk=caller.sponsor_id), asked.topic or "", asked.transactional)
+    except NotEntitled as why:
+        where = "/topic" if asked.topic else "/transactional"
+        raise invalid([error(where, "topic" if asked.topic else "transactional", str(why))]) from why
+    return found.pk if found else None
 
 
 def _converted(asked: SendRequest, budget: RenderBudget) -> SendRequest:
@@ -90,13 +108,21 @@ Pairs = list[tuple[str, dict[str, Any]]]
 
 
 def _preview(
-    asked: SendRequest, key: str, beside: contents.BesideBody, content: Content, recipients: Pairs, budget: Budget
+    asked: SendRequest,
+    key: str,
+    beside: contents.BesideBody,
+    content: Content,
+    vendor: VendorSnapshot,
+    recipients: Pairs,
+    budget: Budget,
 ) -> list[dict[str, Any]]:
     if key:
         raise invalid([error("/preview", "preview", "only a dry run shows letters: add ?dry_run=true")])
-    campaign = Campaign(html=asked.html, headers=list(beside.headers))
+    campaign = Campaign(html=asked.html, headers=list(beside.headers), transactional=asked.transactional)
+    links = links_of(campaign, vendor.channel, vendor.carries, None)
     try:
-        return [previews.facts(one) for one in previews.letters(campaign, content, recipients, asked.preview, budget)]
+        shown = previews.letters(campaign, content, links, recipients, asked.preview, budget)
+        return [previews.facts(one) for one in shown]
     except OverBudget as why:
         raise over_budget(why, "/preview") from why
 
@@ -161,11 +187,13 @@ def _content(asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBu
         raise invalid([error("/subject", "subject", "an e-mail needs a subject")])
     short = len(asked.subject) + len(asked.body) + len(asked.text) <= SHORT
     carried = contents.carried_by_all(vendors) if asked.html else frozenset()
-    known = _remembered(asked.subject, asked.body, asked.html, asked.text, "text" in carried) if short else []
+    ours = given_to(asked.transactional)
+    key = (asked.subject, asked.body, asked.html, asked.text, "text" in carried, bool(ours))
+    known = _remembered(*key) if short else []
     try:
         if not known:
             text = contents.text_of(asked, carried, budget) if asked.html or asked.text else ""
-            known.append((templates.compile(asked.subject, asked.body, asked.html, budget, text), text))
+            known.append((templates.compile(asked.subject, asked.body, asked.html, budget, text, ours), text))
         return known[0]
     except OverBudget as why:
         raise over_budget(why, "/body") from why
@@ -176,8 +204,11 @@ def _content(asked: SendRequest, vendors: list[VendorSnapshot], budget: RenderBu
 
 
 @lru_cache(maxsize=256)
-def _remembered(subject: str, body: str, html: bool, text: str, made: bool) -> list[tuple[Content, str]]:
-    """A cache entry: empty until the compiled templates are appended. made: a text is made if none is given."""
+def _remembered(subject: str, body: str, html: bool, text: str, made: bool, linked: bool) -> list[tuple[Content, str]]:
+    """A cache entry: empty until the compiled templates are appended. made: a text is made if none is given.
+
+    linked: there is a link with which to unsubscribe.
+    """
     return []
 
 

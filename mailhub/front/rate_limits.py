@@ -73,6 +73,17 @@ def render(sponsor_id: int, steps: int) -> None:
     raise Problem("rate-limited", detail, retry_after=wait)
 
 
+def subscribe_again(recipient: str, per_minute: int) -> None:
+    """Count one recipient who subscribes again. Raises Problem if it is too often, or if Redis does not answer."""
+    limiter = _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)
+    try:
+        if limiter.hit(RateLimitItemPerMinute(per_minute), f"again {recipient}"):
+            return
+    except StorageError as error:
+        raise unavailable("Those who subscribe again cannot be counted") from error
+    raise Problem("rate-limited", "This recipient subscribes again too often.", retry_after=60)
+
+
 def refusal(key_id: int, per_minute: int) -> Problem:
     """The problem for a request above the limit. Raises Problem if Redis does not answer."""
     limit, limiter = RateLimitItemPerMinute(per_minute), _limiter(settings.REDIS_URL, settings.STORE_PATIENCE)

@@ -55,6 +55,12 @@ class SendRequest(Strict):
     identity: str | None = Field(
         default=None, min_length=1, max_length=50, description="As whom e-mail goes out; without it as your default"
     )
+    topic: str | None = Field(
+        default=None, min_length=1, max_length=50, description="One of yours; recipients can unsubscribe from it alone"
+    )
+    transactional: bool = Field(
+        default=False, description="Nobody can unsubscribe from it, and who did gets it; you must be allowed to"
+    )
     subject: str = Field(default="", max_length=10_000, description="A template; e-mail must have one")
     body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
@@ -274,6 +280,7 @@ class SuppressionOut(BaseModel):
     channel: Channel
     address: str | None = Field(description="Null after its erasure")
     reason: WhySuppressed
+    topic: str | None = Field(description="Null: from everything of yours")
     source: str
     since: datetime
     until: datetime | None

@@ -45,6 +45,8 @@ class SendOrder:
     send_at: datetime | None
     deadline: datetime | None
     identity_id: int | None
+    topic_id: int | None
+    transactional: bool
 
     @property
     def size(self) -> int:
@@ -99,6 +101,8 @@ class SendOrder:
             send_at=self.send_at,
             deadline=self.deadline,
             identity_id=self.identity_id,
+            topic_id=self.topic_id,
+            transactional=self.transactional,
         )
 
 

@@ -44,7 +44,7 @@ def list_suppressions(
 ) -> dict[str, Any]:
     """Those of your own that hold, the latest first. Those of the installation for all sponsors are not listed."""
     caller = _live(request)
-    rows = suppressing.held().filter(sponsor=caller.sponsor_id).order_by("-pk")
+    rows = suppressing.held().filter(sponsor=caller.sponsor_id).select_related("topic").order_by("-pk")
     if channel:
         rows = rows.filter(channel=channel)
     if address:
@@ -141,4 +141,5 @@ def _check_until(times: list[datetime | None]) -> None:
 
 def _facts(row: Suppression) -> dict[str, Any]:
     names = ("channel", "address", "reason", "source", "since", "until")
-    return {"id": f"sup_{row.pk}", **{name: getattr(row, name) for name in names}}
+    topic = row.topic.name if row.topic else None
+    return {"id": f"sup_{row.pk}", "topic": topic, **{name: getattr(row, name) for name in names}}

@@ -9,7 +9,7 @@ import uvloop
 from django.utils import timezone
 
 from campaigns import ground_truth
-from campaigns.claiming import claims
+from campaigns.claiming import letters
 from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
 from campaigns.claiming.pricing import ByCost
 from campaigns.sending.call_pool import CallPool
@@ -82,7 +82,7 @@ def test_a_letter_that_was_priced_and_is_found_to_be_accepted_keeps_no_other_fro
     job = taken(2, login("http://127.0.0.1:9", unit="segment"))
     type(job.campaign).objects.filter(pk=job.campaign_id).update(body="x" * 200)  # two segments
     lease = calling.started(job)
-    loaded = claims.load(lease)
+    loaded = letters.load(lease)
 
     async def one_after_the_other(rows: Any) -> list[list[int]]:
         by_cost, found = ByCost(loaded), []

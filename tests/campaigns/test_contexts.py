@@ -12,8 +12,8 @@ from django.utils import timezone
 from psycopg import OperationalError
 
 from campaigns.claiming import contexts
-from campaigns.claiming.claims import Lease, LeasedJob, load
 from campaigns.claiming.contexts import Contexts, Followed
+from campaigns.claiming.letters import Lease, LeasedJob, load
 from campaigns.connections import SharedRows
 from campaigns.models import Job
 from tests import factories

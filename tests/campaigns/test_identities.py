@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from campaigns.claiming import claims
+from campaigns.claiming import claims, letters
 from campaigns.models import Identity
 from tests import factories as make
 from vendors.adapters import dkim, mime
@@ -135,7 +135,7 @@ def test_a_letter_goes_out_as_its_campaigns_identity_as_it_is_when_the_job_is_ta
     lease = claims.take(job.pk, job.fence)
     assert lease
     message = claims.ClaimedMessage(1, "r-0", "you@example.org", {})
-    letter = claims.load(lease).letter(message)
+    letter = letters.load(lease).letter(message)
     assert isinstance(letter, Letter) and letter.origin == Origin("a@b.example", "A", "r@b.example")
 
 

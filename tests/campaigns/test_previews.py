@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError
 
-from campaigns.claiming import claims
-from campaigns.claiming.claims import ClaimedMessage
+from campaigns.claiming import claims, letters
+from campaigns.claiming.letters import ClaimedMessage
 from campaigns.models import Campaign, Job, Message
 from tests import factories as make
 from tests.campaigns.test_intake_command import files, nothing_is_stored, send, vendor
@@ -24,7 +24,7 @@ def sponsor() -> None:
 def sent(job: Job, message: Message) -> tuple[str, str, str]:
     """As the sender makes it."""
     type(job.vendor).objects.update(settings={"url": "http://127.0.0.1:9/letters"})
-    leased = claims.load(claims.Lease(job.pk, job.fence))
+    leased = letters.load(claims.Lease(job.pk, job.fence))
     letter = leased.letter(ClaimedMessage(message.pk, message.reference, message.recipient, message.params))
     return letter.recipient, letter.subject, letter.body
 

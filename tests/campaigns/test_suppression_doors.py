@@ -74,7 +74,7 @@ class TestCommand:
         (tmp_path / "again.csv").write_text(written)
         assert run("import", "--sponsor", other.name, str(tmp_path / "again.csv")).startswith("3 suppressed")
         assert run("export", "--sponsor", other.name) == written
-        assert run("export", "--all-sponsors").splitlines() == ["address,reason,source,since,until"]
+        assert run("export", "--all-sponsors").splitlines() == ["address,reason,source,since,until,topic"]
 
     @pytest.mark.parametrize(
         ("text", "sentence"),

@@ -29,6 +29,9 @@ HEAD_MAX = 76
 Mail = tuple[bytes, ...]
 """A mail in pieces, the last with END. Files are pieces of their own: the same objects in all mails that carry them."""
 
+UNSUBSCRIBE = "List-Unsubscribe"  # addresses in <>, as mailhub makes them
+FOLD = "\r\n "
+
 OURS = frozenset({"date", "from", "reply-to", "to", "subject", "message-id", "mime-version", "dkim-signature"})
 """Headers that `compose` writes by itself; so are all that begin with Content-."""
 
@@ -115,7 +118,7 @@ def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
         f"To: {recipient}\r\n"
         f"Subject: {_subject(letter.subject)}\r\n"
         f"Message-ID: <{letter.reference}@{origin.domain}>\r\n"
-        f"{''.join([header_line(*one) for one in letter.headers]) if letter.headers else ''}"
+        f"{''.join([_further(*one) for one in letter.headers]) if letter.headers else ''}"
         "MIME-Version: 1.0\r\n"
     ).encode()  # ASCII, except for an address that needs SMTPUTF8 (RFC 6532)
     if not (letter.text or letter.attachments):
@@ -127,6 +130,11 @@ def compose(origin: FromAddress, recipient: str, letter: Letter) -> Mail:
         pieces[0] = dkim.signature(origin.dkim, pieces) + pieces[0]
     pieces[-1] += b".\r\n"
     return tuple(pieces)
+
+
+def _further(name: str, value: str) -> str:
+    """A header line. The links of each letter's own are folded between them, and not remembered."""
+    return f"{name}: {value.replace(', <', f',{FOLD}<')}\r\n" if name == UNSUBSCRIBE else header_line(name, value)
 
 
 @lru_cache(maxsize=2000)

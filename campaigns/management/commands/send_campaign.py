@@ -13,12 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
 from campaigns import entitlements, intake, previews
 from campaigns.content import templates
+from campaigns.content.parts import carried_by
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, Hours
@@ -29,6 +31,7 @@ from campaigns.management import following
 from campaigns.management.content_options import CampaignContent, add_content_options, read_content
 from campaigns.models import Campaign, Job, Sponsor
 from campaigns.sending_hours import describe_opening, opens_at
+from campaigns.suppression.links import links_of
 from vendors.adapters.base import Letter
 from vendors.models import Credential, Vendor
 
@@ -76,6 +79,12 @@ class Command(BaseCommand):
         add("--skip-bad-rows", metavar="NEW_FILE", help="leave bad rows out, and write them to this CSV file with why")
         add("--sponsor", required=True, metavar="NAME", help="on whose behalf it goes out")
         add("--identity", default="", metavar="NAME", help="the sender identity; default: the sponsor's default one")
+        add("--topic", default="", metavar="NAME", help="what it is about: recipients can unsubscribe from that alone")
+        add(
+            "--transactional",
+            action="store_true",
+            help="nobody can unsubscribe from it; the sponsor must be allowed to",
+        )
         add("--new-sponsor", action="store_true", help="the sponsor is new, although another one has a similar name")
         add("--vendor", required=True, metavar="SLUG", help="who delivers it")
         add("--credential", metavar="NAME", help="login at the vendor; default: its only one, or 'default'")
@@ -120,6 +129,8 @@ class Command(BaseCommand):
 
     def _tell(self, job: Job, options: dict[str, Any], left_out: int) -> None:
         if not options["json"]:
+            if note := _about_links(job.campaign):
+                sys.stderr.write(f"{note}\n")
             if left_out:
                 rows = "1 row is" if left_out == 1 else f"{left_out:,} rows are"
                 self.stdout.write(f"{rows} left out: {options['skip_bad_rows']} says which, and why")
@@ -149,13 +160,16 @@ def _accept(
     entitlements.require(sponsor, credential)
     if sponsor.pk:  # the first sponsor's identity is made with it
         entitlements.choose(sponsor, vendor, options["identity"])
+    topic = entitlements.about(sponsor, options["topic"], options["transactional"])
     content = read_content(options, vendor)
     at, hours, deadline = _times(options, vendor)
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
     recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out)
     if options["preview"]:
-        campaign = Campaign(html=content.html, headers=content.headers)
-        return previews.letters(campaign, content.compiled, recipients, options["preview"])
+        campaign = Campaign(html=content.html, headers=content.headers, topic=topic)
+        campaign.transactional = options["transactional"]
+        links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
+        return previews.letters(campaign, content.compiled, links, recipients, options["preview"])
     files = content.files
     if options["test_to"]:
         recipients = previews.to_oneself(options["test_to"], recipients, vendor.channel, content.compiled)
@@ -176,6 +190,8 @@ def _accept(
         hours=hours,
         deadline=deadline,
         identity=options["identity"],
+        topic=options["topic"],
+        transactional=options["transactional"],
         progress=add("Storing", len(recipients)),
     )
 
@@ -270,6 +286,13 @@ def _sponsor(name: str, new: bool) -> Sponsor:
     except ValidationError as error:
         raise CommandError(f"the sponsor's name: {'; '.join(error.messages)}") from error
     return sponsor
+
+
+def _about_links(campaign: Campaign) -> str:
+    bulk = campaign.size > 1 and not campaign.transactional and campaign.credential.vendor.channel == "email"
+    if not bulk or settings.PUBLIC_URL:
+        return ""
+    return "Its mails have no link with which to unsubscribe, as large providers ask: PUBLIC_URL is not set"
 
 
 def _known(names: Iterable[str]) -> str:

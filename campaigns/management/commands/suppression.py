@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns import intake
 from campaigns.intake.suppression_file import SuppressionFile, read_time, write
-from campaigns.models import Job, Message, Sponsor, Suppression
+from campaigns.models import Job, Message, Sponsor, Suppression, Topic
 from campaigns.operators import suppressing
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
@@ -21,7 +21,7 @@ from vendors.management.facts import person
 from vendors.management.output import tell, write_rows
 from vendors.models import Vendor
 
-SHOWN = ("id", "sponsor", "address", "reason", "source", "since", "until", "holds")
+SHOWN = ("id", "sponsor", "topic", "address", "reason", "source", "since", "until", "holds")
 RECIPIENTS = ("message", "recipient", "reason")
 LIMIT = 1_000_000  # addresses of a file that are lifted or erased at once
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         reasons = Suppression.Reason.values
         for verb, about in (
             ("add", "suppress addresses"),
-            ("import", "suppress the addresses of a CSV file; columns after the first: reason, source, since, until"),
+            ("import", "suppress the addresses of a CSV file; further columns: reason, source, since, until, topic"),
             ("export", "those that hold, as CSV on standard output"),
             ("check", "the suppressions of addresses, also those for all sponsors and those that have ended"),
             ("lift", "end them; what they have kept back is sent only if somebody retries its job"),
@@ -82,7 +82,9 @@ class Command(BaseCommand):
 
     def do_import(self, **options: Any) -> None:
         with _copied(options["file"]) as file:
-            rows = SuppressionFile(file, options["channel"], _default(options))
+            whose = _whose(options)
+            topics = dict(Topic.objects.filter(sponsor=whose).values_list("name", "pk"))
+            rows = SuppressionFile(file, options["channel"], _default(options), topics)
             self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
 
     def do_export(self, **options: Any) -> None:
@@ -93,7 +95,7 @@ class Command(BaseCommand):
         addresses = [normal(one) for one in _named(options)]
         ids = [id for one in {whose, None} for id in lists.of_addresses(options["channel"], addresses, one)]
         holds = set(suppressing.held().filter(pk__in=ids).values_list("pk", flat=True))
-        rows = Suppression.objects.filter(pk__in=ids).select_related("sponsor").order_by("pk")
+        rows = Suppression.objects.filter(pk__in=ids).select_related("sponsor", "topic").order_by("pk")
         write_rows(self.stdout, [_facts(row, row.pk in holds) for row in rows], options["json"], SHOWN)
 
     def do_lift(self, **options: Any) -> None:
@@ -175,6 +177,7 @@ def _facts(row: Suppression, holds: bool) -> dict[str, Any]:
     return {
         "id": row.pk,
         "sponsor": row.sponsor.name if row.sponsor else "all",
+        "topic": row.topic.name if row.topic else None,
         "channel": row.channel,
         "address": row.address or "erased",
         "reason": row.reason,

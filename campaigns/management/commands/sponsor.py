@@ -1,0 +1,61 @@
+"""`manage.py sponsor`: on whose behalf mail is sent."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from campaigns.management.sponsors import named_sponsor
+from campaigns.models import Sponsor
+from vendors.management import arguments, facts
+from vendors.management.output import tell, write_rows
+
+SHOWN = ("sponsor", "language", "transactional")
+
+
+class Command(BaseCommand):
+    help = (
+        "Sponsors: list, set. A sponsor is made with its first campaign, or by `entitlement add --new-sponsor`. Exit "
+        "codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        listing = verbs.add_parser("list", help="all of them")
+        change = verbs.add_parser("set", help="change it")
+        change.add_argument("sponsor")
+        languages = ", ".join(name for name, _ in Sponsor.LANGUAGES)
+        change.add_argument(
+            "--language", metavar="CODE", help=f"of the page to unsubscribe: {languages}; empty: the browser's"
+        )
+        change.add_argument("--transactional", choices=["yes", "no"], help="whether it may mark campaigns so")
+        for one in (listing, change):
+            one.add_argument("--json", action="store_true", help="one object a sponsor")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        getattr(self, f"do_{options['verb']}")(**options)
+
+    def do_list(self, **options: Any) -> None:
+        write_rows(self.stdout, map(sponsor_facts, Sponsor.objects.all()), options["json"], SHOWN)
+
+    def do_set(self, sponsor: str, **options: Any) -> None:
+        row = named_sponsor(sponsor)
+        may = {"yes": True, "no": False, None: None}[options["transactional"]]
+        typed = {"language": options["language"], "may_be_transactional": may}
+        wanted = {field: value for field, value in typed.items() if value is not None}
+        if not wanted:
+            raise CommandError("say what is to be changed: --language, --transactional", returncode=2)
+        changed = {field: value for field, value in wanted.items() if getattr(row, field) != value}
+        if changed:
+            for field, value in changed.items():
+                setattr(row, field, value)
+            arguments.check(row)
+            with facts.kept(row, sponsor_facts):
+                row.save(update_fields=list(changed))
+        sentence = "changed" if changed else "already so"
+        tell(self.stdout, f"{row}: {sentence}", sponsor_facts(row), options["json"])
+
+
+def sponsor_facts(row: Sponsor) -> dict[str, Any]:
+    return {"sponsor": row.name, "language": row.language, "transactional": row.may_be_transactional}

@@ -1,0 +1,92 @@
+"""`manage.py topic`: what sponsors write about."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+
+from campaigns.management.sponsors import named_sponsor
+from campaigns.models import Sponsor, Topic
+from vendors.management import arguments, facts
+from vendors.management.output import tell, write_rows
+
+SHOWN = ("sponsor", "name", "title")
+
+
+class Command(BaseCommand):
+    help = (
+        "Topics of sponsors: add, list, set, remove. Recipients of a campaign that names one can unsubscribe from it "
+        "alone, or from everything of the sponsor. Exit codes: 0 done (or it was so already), 1 unknown name or bad "
+        "value, 2 usage."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        verbs.add_parser("list", help="all, or those of a sponsor").add_argument("sponsor", nargs="?")
+        abouts = {"add": "a new one", "set": "change its title", "remove": "one that nothing names"}
+        for verb, about in abouts.items():
+            one = verbs.add_parser(verb, help=about)
+            one.add_argument("sponsor")
+            one.add_argument("name")
+            if verb != "remove":
+                one.add_argument("title", help="as recipients read it")
+        for one in verbs.choices.values():
+            one.add_argument("--json", action="store_true", help="one object a topic")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        getattr(self, f"do_{options['verb']}")(**options)
+
+    def do_add(self, sponsor: str, name: str, title: str, **options: Any) -> None:
+        try:
+            with transaction.atomic():
+                row = Topic(sponsor=named_sponsor(sponsor), name=name, title=title)
+                arguments.check(row)
+                row.save()
+                facts.added(row)
+        except IntegrityError:
+            row = _named(named_sponsor(sponsor), name)
+            if row.title != title:
+                raise CommandError(f"{row} is already there, and its title is {row.title!r}") from None
+        tell(self.stdout, f"{row}: {row.title}", topic_facts(row), options["json"])
+
+    def do_list(self, sponsor: str | None, **options: Any) -> None:
+        rows = Topic.objects.select_related("sponsor")
+        if sponsor:
+            rows = rows.filter(sponsor=named_sponsor(sponsor))
+        write_rows(self.stdout, map(topic_facts, rows), options["json"], SHOWN)
+
+    def do_set(self, sponsor: str, name: str, title: str, **options: Any) -> None:
+        row = _named(named_sponsor(sponsor), name)
+        if row.title != title:
+            row.title = title
+            arguments.check(row)
+            with facts.kept(row, topic_facts):
+                row.save(update_fields=["title"])
+        tell(self.stdout, f"{row}: {row.title}", topic_facts(row), options["json"])
+
+    def do_remove(self, sponsor: str, name: str, **options: Any) -> None:
+        row = _named(named_sponsor(sponsor), name)
+        try:
+            with transaction.atomic():
+                facts.removed(row)
+                row.delete()
+        except ProtectedError:
+            raise CommandError(f"{row} stays: campaigns name it, or recipients unsubscribed from it") from None
+        removal = {"sponsor": sponsor, "name": name, "removed": True}
+        tell(self.stdout, f"{sponsor}/{name}: removed", removal, options["json"])
+
+
+def _named(of: Sponsor, name: str) -> Topic:
+    """The sponsor's topic of that name."""
+    found = Topic.objects.select_related("sponsor").filter(sponsor=of, name=name).first()
+    if found is None:
+        known = ", ".join(of.topics.values_list("name", flat=True)) or "none yet"
+        raise CommandError(f"{of.name} has no topic {name!r}; it has: {known}")
+    return found
+
+
+def topic_facts(row: Topic) -> dict[str, Any]:
+    return {"sponsor": row.sponsor.name, "name": row.name, "title": row.title}

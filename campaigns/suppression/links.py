@@ -1,0 +1,138 @@
+"""The links with which recipients unsubscribe: what a token says, and who alone can read it.
+
+A token is encrypted and authenticated (AES-SIV, RFC 5297) with a key of campaigns/token_keys.py. Who sees it learns
+nothing about the recipient, and nobody can make one. It says all that is needed: it holds when its message, or the
+address itself, has long been deleted, and it does not expire.
+"""
+
+import base64
+import binascii
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from django.conf import settings
+
+from campaigns import token_keys
+from campaigns.content import templates
+from campaigns.content.templates import UNSUBSCRIBE_URL, Content
+from campaigns.models import Campaign
+from campaigns.suppression.digests import digest, key, made_key
+from vendors.models import Vendor
+
+PURPOSE = "unsubscribe"
+PATH = "/unsubscribe/"
+PREVIEW = "preview"  # stands for the token in a letter that is only looked at
+CHANNELS = tuple(Vendor.Channel.values)
+PLAIN = struct.Struct(">QqQQB")  # message, digest, sponsor, topic or 0, index of the channel
+SIZE = 66  # characters of a token
+LIST, POST = "List-Unsubscribe", "List-Unsubscribe-Post"  # RFC 2369, RFC 8058
+ONE_CLICK = "List-Unsubscribe=One-Click"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a link is about: that a recipient gets a sponsor's campaigns, of a topic or those without one.
+
+    digest: of the recipient's address (campaigns/suppression/digests.py).
+    """
+
+    message_id: int
+    digest: int
+    sponsor_id: int
+    topic_id: int | None
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetterLinks:
+    """Makes the links of a campaign's letters. listed: they are in header lines, too.
+
+    cipher: None makes links for a preview, which unsubscribe nobody.
+    """
+
+    base: str
+    listed: bool
+    sponsor_id: int = 0
+    topic_id: int = 0
+    channel: str = ""
+    cipher: AESSIV | None = None
+    secret: bytes = b""
+
+    def url(self, message_id: int, recipient: str) -> str:
+        """The link of one letter."""
+        return f"{self.base}{PATH}{self._token(message_id, recipient)}"
+
+    def headers(self, url: str) -> tuple[tuple[str, str], ...]:
+        """The header lines of a letter with this link. RFC 8058 asks for https."""
+        known = (LIST, f"<{url}>")
+        return (known, (POST, ONE_CLICK)) if url.startswith("https:") else (known,)
+
+    def _token(self, message_id: int, recipient: str) -> str:
+        if self.cipher is None:
+            return PREVIEW
+        found = digest(self.secret, self.channel, recipient)
+        plain = PLAIN.pack(message_id, found, self.sponsor_id, self.topic_id, CHANNELS.index(self.channel))
+        return base64.urlsafe_b64encode(self.cipher.encrypt(plain, None)).rstrip(b"=").decode("ascii")
+
+
+class LinkKeys(NamedTuple):
+    """What it takes to make links, read from the database. secret: of the digests."""
+
+    cipher: AESSIV
+    secret: bytes
+
+
+def link_keys() -> LinkKeys | None:
+    """None: PUBLIC_URL is not set. Raises the database's errors."""
+    if not settings.PUBLIC_URL:
+        return None
+    return LinkKeys(AESSIV(token_keys.keys(PURPOSE)[0]), key() or made_key())
+
+
+def links_of(campaign: Campaign, channel: str, carries: Collection[str], keys: LinkKeys | None) -> LetterLinks | None:
+    """For the letters of a campaign; None: nobody can unsubscribe from it, or PUBLIC_URL is not set.
+
+    carries: as Adapter.carries. keys: None makes links for a preview.
+    """
+    if campaign.transactional or not settings.PUBLIC_URL:
+        return None
+    links = LetterLinks(settings.PUBLIC_URL, "headers" in carries and channel == Vendor.Channel.EMAIL)
+    if keys is None:
+        return links
+    return LetterLinks(
+        links.base, links.listed, campaign.sponsor_id, campaign.topic_id or 0, channel, keys.cipher, keys.secret
+    )
+
+
+def content_of(campaign: Campaign) -> Content:
+    """The campaign's compiled templates. Raises TemplateError."""
+    ours = given(campaign.transactional)
+    return templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text, given=ours)
+
+
+def given(transactional: bool) -> dict[str, Any]:
+    """The values that mailhub gives a campaign's templates: the link, as long as each letter's will be."""
+    if transactional or not settings.PUBLIC_URL:
+        return {}
+    return {UNSUBSCRIBE_URL: f"{settings.PUBLIC_URL}{PATH}{'x' * SIZE}"}
+
+
+def read(token: str) -> Subscription | None:
+    """What a link is about; None: mailhub has not made it."""
+    if len(token) != SIZE or not token.isascii():
+        return None
+    try:
+        sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    for one in token_keys.keys(PURPOSE):
+        try:
+            message, found, sponsor, topic, channel = PLAIN.unpack(AESSIV(one).decrypt(sealed, None))
+        except InvalidTag:
+            continue
+        return Subscription(message, found, sponsor, topic or None, CHANNELS[channel])
+    return None

@@ -1,0 +1,1 @@
+"""Pages for recipients, who have no login: on them they unsubscribe, and subscribe again."""

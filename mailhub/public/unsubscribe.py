@@ -1,0 +1,103 @@
+"""The page on which a recipient unsubscribes, and the one-click request of a mailbox provider (RFC 8058).
+
+The token in the address is all the authority that there is: no login, no cookie, and so no token against forged
+requests either. GET changes nothing, because scanners follow links. Each change is idempotent, so that it may be asked
+for twice. A one-click request is answered at once, without a redirect.
+"""
+
+import logging
+from typing import Any
+
+from django.db import Error
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.views.decorators.csrf import csrf_exempt
+
+from campaigns.suppression import links, unsubscribing
+from campaigns.suppression.links import Subscription
+from mailhub.front import rate_limits
+from mailhub.front.problems import Problem
+from mailhub.public.phrases import phrases
+
+log = logging.getLogger(__name__)
+
+ONE_CLICK, PAGE = "one-click", "link"  # sources of suppressions
+LATER = 60  # seconds
+UNDONE = 10  # times a minute that one recipient may subscribe again: each change makes senders look
+BEHIND = ".,;:!?)>]}'\""  # what programs take for a part of a link in a text
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",  # the address is the authority
+    "X-Robots-Tag": "noindex",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'",
+    "Vary": "Accept-Language",
+}
+
+
+@csrf_exempt
+def page(request: HttpRequest, token: str) -> HttpResponse:
+    """GET shows, POST changes: `what` is topic, all or again; without it is a one-click request."""
+    if request.method not in ("GET", "HEAD", "POST"):
+        return HttpResponse(status=405, headers={"Allow": "GET, HEAD, POST"})
+    token = token.rstrip(BEHIND)
+    if token == links.PREVIEW:
+        return _answer(request, "preview")
+    try:
+        found = links.read(token)
+        if found is None:
+            return _answer(request, "unknown", 404)
+        done = _change(request, found) if request.method == "POST" else ""
+        state = unsubscribing.state(found)
+    except Error as error:
+        log.warning("a recipient cannot unsubscribe: %s", error)
+        return _answer(request, "later", 503)
+    except Problem:
+        return _answer(request, "later", 503)
+    if done is None:
+        return HttpResponse(status=400)
+    return _answer(request, done, state=state) if state else _answer(request, "unknown", 404)
+
+
+def _change(request: HttpRequest, of: Subscription) -> str | None:
+    """Does what is asked, and says which; None: there is no such thing to ask for."""
+    match request.POST.get("what"):
+        case None:
+            unsubscribing.unsubscribe(of, ONE_CLICK)
+        case "topic":
+            unsubscribing.unsubscribe(of, PAGE)
+        case "all":
+            unsubscribing.unsubscribe(of, PAGE, everything=True)
+        case "again":
+            rate_limits.subscribe_again(f"{of.sponsor_id} {of.digest}", UNDONE)
+            unsubscribing.subscribe_again(of)
+            return "subscribed"
+        case _:
+            return None
+    return "unsubscribed"
+
+
+def _answer(
+    request: HttpRequest, what: str, status: int = 200, state: unsubscribing.SubscriptionState | None = None
+) -> HttpResponse:
+    chosen = state.language if state else ""
+    language, say = phrases(chosen, request.META.get("HTTP_ACCEPT_LANGUAGE", ""))
+    facts: dict[str, Any] = {"language": language, "say": say, "notice": _notice(what, say), "state": state}
+    if state:
+        names = {"sponsor": state.sponsor, "topic": state.topic}
+        facts |= {name: getattr(say, name).format(**names) for name in ("button_all", "button_topic")}
+        facts["now"] = _now(state, say).format(**names)
+    text = render_to_string("public/unsubscribe.html", facts)
+    headers = {**HEADERS, "Content-Language": language} | ({"Retry-After": str(LATER)} if status == 503 else {})
+    return HttpResponse(text, status=status, headers=headers)
+
+
+def _notice(what: str, say: Any) -> str:
+    return getattr(say, what, "") if what in ("unknown", "preview", "later", "subscribed") else ""
+
+
+def _now(state: unsubscribing.SubscriptionState, say: Any) -> str:
+    if state.without_everything:
+        return str(say.without_all)
+    if state.topic:
+        return str(say.without_topic if state.without_topic else say.from_topic)
+    return str(say.from_all)
