@@ -73,7 +73,8 @@ def describe_rate_limit(window: LimitSpec) -> str:
     units, seconds = window
     if not units:
         return f"0/{seconds:g}: paused"
-    rates = ", ".join(f"{units * seconds / (seconds + wait):.4g} with {wait:g} s" for wait in LATENCIES)
+    reached = [(units * seconds / (seconds + wait), wait) for wait in LATENCIES]
+    rates = ", ".join(f"{rate:{',.0f' if rate >= 1000 else '.4g'}} with {wait:g} s" for rate, wait in reached)
     return (
         f"{units}/{seconds:g}: never more than {units:,} calls in any {seconds:g} s. Reached are "
         f"{units:,} × {seconds:g}/({seconds:g} + the vendor's latency): {rates}. "

@@ -16,8 +16,8 @@ INSIDE = [
 
 
 def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
-    """what: arrives there, as in "answers and bounces". Raises NoDnsAnswer."""
-    about = f"MX of {domain}"
+    """what: arrives there, as in "answers". Raises NoDnsAnswer."""
+    about = about_mx(what)
     enter = DnsEntry(domain, "MX", f"10 {HOST}")
     answer = dns.exchangers(domain)
     if not answer.values:
@@ -39,6 +39,10 @@ def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
 
 def _no_address(hosts: list[str]) -> str:
     return f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} no address that is reached from outside"
+
+
+def about_mx(what: str) -> str:
+    return "MX" if " and " in what else f"MX for {what}"
 
 
 def reached(dns: DnsQuestions, host: str) -> bool:

@@ -32,7 +32,7 @@ def check(dns: DnsQuestions, key: DkimKey | None, relays: Sequence[str], make: s
         enter = DnsEntry(name, "TXT", dkim.record(key))
         yield _finding(dns, "DKIM", name, enter, tags(enter.value)["p"])
     for name in relays:
-        yield _finding(dns, "DKIM of the relay", name, None, "")
+        yield _finding(dns, "relay's DKIM", name, None, "")
 
 
 def _finding(dns: DnsQuestions, about: str, name: str, enter: DnsEntry | None, ours: str) -> Finding:

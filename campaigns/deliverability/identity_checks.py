@@ -34,7 +34,7 @@ def check(identity: Identity, sends_from: Sequence[str] = (), selectors: Sequenc
         ("DMARC", lambda: dmarc.check(dns, domain, signers, return_path)),
     ]
     for one, what in _arriving(identity, domain, return_path).items():
-        checks.append((f"MX of {one}", lambda one=one, what=what: [arrivals.check(dns, one, what)]))  # type: ignore[misc]
+        checks.append((arrivals.about_mx(what), lambda one=one, what=what: [arrivals.check(dns, one, what)]))  # type: ignore[misc]
     return [finding for about, verb in checks for finding in _answered(about, verb)]
 
 

@@ -1,0 +1,138 @@
+"""docs/newsletter.md, done as it reads: its commands, over a relay and a DNS server of our own, and what they print.
+
+A line `...` of the page stands for any lines, and `...` within a line for any text; all numbers are as good as others.
+"""
+
+import io
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
+from django.core.management import CommandError, call_command
+
+from campaigns.models import Job, Message
+from tests.contracts.certificates import authority, server_tls
+from tests.dns_server import DnsServer, dns_server
+from tests.programs import sweeping, wait_until, worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "newsletter.md").read_text()
+BLOCK = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
+"""Indented lines; an empty line between them ends a command's output."""
+
+
+def steps() -> list[tuple[str, str]]:
+    """Each command of the page with what it prints; empty: the page does not show it."""
+    found: list[tuple[str, str]] = []
+    for block in BLOCK.findall(PAGE):
+        for part in re.split(r"\n\s*\n", block.strip("\n")):
+            text = "\n".join(line[4:] for line in part.splitlines())
+            if re.match(r"manage\.py |printf |rm |\(umask ", text):
+                found.append((text.replace("\\\n", " "), ""))
+            elif text.strip():
+                command, shown = found[-1]
+                assert not shown, f"two outputs of {command}"
+                found[-1] = (command, text)
+    return found
+
+
+def pattern(shown: str) -> str:
+    """Of the output that the page shows."""
+    lines = []
+    for line in shown.splitlines():
+        parts = [re.escape(re.sub(r"\s+", " ", part)) for part in line.strip().split("...")]
+        lines.append(re.sub(r"[0-9]+", "[0-9]+", ".*".join(parts)))
+    return r"\n".join(lines)
+
+
+class Mailbox:
+    """Of the relay: the mails that it took."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[list[str], bytes]] = []
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        self.mails.append((envelope.rcpt_tos, envelope.content))
+        return "250 2.0.0 Ok: queued"
+
+
+class Relay(Controller):
+    """On a port of its own."""
+
+    def _trigger_server(self) -> None:
+        self.port = self.server.sockets[0].getsockname()[1]
+        super()._trigger_server()
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    def login(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
+        return AuthResult(success=(data.login, data.password) == (b"velma", b"s3cret"))
+
+    relay = Relay(
+        Mailbox(), "127.0.0.1", 0, tls_context=server_tls(), require_starttls=True, auth_required=True,
+        authenticator=login,
+    )  # fmt: skip
+    relay.start()
+    relay.handler.port = relay.port
+    yield relay.handler
+    relay.stop()
+
+
+@pytest.fixture
+def dns(settings: Any) -> Iterator[DnsServer]:
+    with dns_server(settings) as server:
+        server.text("_spf.relay.example.net", "v=spf1 ip4:192.0.2.0/28 -all")
+        server.records["example.com", "MX"] = ["10 mx.example.com."]
+        server.records["mx.example.com", "A"] = ["198.51.100.7"]
+        yield server
+
+
+def enter(printed: str, dns: DnsServer) -> None:
+    """As the reader does with what the doctor prints."""
+    for name, text in re.findall(r"enter +(\S+) TXT (.+)", printed):
+        dns.text(name, text)
+
+
+def run(command: str) -> str:
+    """What the command prints; of an error what manage.py would print."""
+    out = io.StringIO()
+    if not command.startswith("manage.py "):
+        subprocess.run(["bash", "-c", command], check=True)
+        return ""
+    _, *words = shlex.split(command)
+    try:
+        call_command(*words, stdout=out)
+    except CommandError as error:
+        out.write(f"CommandError: {error}\n")
+    return out.getvalue()
+
+
+def test_the_tutorial_is_what_happens(
+    mailbox: Any, dns: DnsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sandbox").symlink_to(ROOT / "sandbox")
+    monkeypatch.chdir(tmp_path)
+    here = f"host=127.0.0.1 port={mailbox.port} ca_file={authority()}"
+    others: list[str] = []  # outputs that are not what the page shows
+    with worker(), sweeping():
+        for command, shown in steps():
+            printed = run(command.replace("host=relay.example.net", here))
+            if " send_campaign " in command and "--at now" in command:
+                wait_until(lambda: not Job.objects.exclude(status="LOGGED").exists(), "it is sent")
+            seen = "\n".join(re.sub(r"\s+", " ", line).strip() for line in printed.strip().splitlines())
+            if shown and not re.fullmatch(pattern(shown), seen, re.DOTALL):
+                others.append(f"{command}\n{printed}\nthe page shows:\n{shown}\n")
+            enter(printed, dns)
+    assert not others, "\n".join(others)
+    assert [to for to, _ in mailbox.mails][:1] == [["you@example.com"]]
+    assert sorted(to[0] for to, _ in mailbox.mails[1:]) == ["ann@example.org", "bob@example.org", "cyd@example.org"]
+    assert all(b"DKIM-Signature: " in mail for _, mail in mailbox.mails)
+    assert Message.objects.filter(message_id__isnull=False).count() == 4
