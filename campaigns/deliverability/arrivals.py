@@ -24,7 +24,8 @@ def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
         if reached(dns, domain):
             return Finding(about, OK, f"{what} go to the address of {domain}, since it has no MX record")
         return Finding(about, MISSING, f"{what} arrive nowhere: {answer.nothing('MX')}, and no address", enter)
-    hosts = [value.split()[-1].rstrip(".") for value in answer.values]
+    ranked = sorted(answer.values, key=lambda value: int(value.split()[0]))
+    hosts = [value.split()[-1].rstrip(".") for value in ranked]
     if hosts == [""]:  # RFC 7505
         return Finding(about, WRONG, f"{what} arrive nowhere: {domain} says that it takes no mail (MX 0 .)", enter)
     if typed := [host for host in hosts if _is_address(host)]:

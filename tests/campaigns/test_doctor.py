@@ -325,7 +325,7 @@ def test_from_is_aligned_with_the_signature_or_the_return_path(
         (["0 ."], "takes no mail"),
         (["10 198.51.100.7."], "198.51.100.7 is an address"),
         (["10 gone.example."], "gone.example has no address that is reached from outside"),
-        (["10 inside.example.", "20 gone.example."], "gone.example and inside.example have no address"),
+        (["10 inside.example.", "20 gone.example."], "inside.example and gone.example have no address"),
     ],
 )
 def test_answers_that_would_arrive_nowhere_are_told(
@@ -337,7 +337,7 @@ def test_answers_that_would_arrive_nowhere_are_told(
     found, code = ask()
     at_mx = found["MX"]
     assert code == 1 and at_mx["status"] == "wrong"
-    assert all(part in at_mx["sentence"] for part in sentence.split(" and "))
+    assert sentence in at_mx["sentence"]
 
 
 def test_answers_and_bounces_may_go_to_two_domains_and_to_an_address_without_mx(

@@ -107,9 +107,9 @@ def run(command: str) -> str:
     if not command.startswith("manage.py "):
         subprocess.run(["bash", "-c", command], check=True)
         return ""
-    _, *words = shlex.split(command)
+    _, *arguments = shlex.split(command)
     try:
-        call_command(*words, stdout=out)
+        call_command(*arguments, stdout=out)
     except CommandError as error:
         out.write(f"CommandError: {error}\n")
     return out.getvalue()
