@@ -12,7 +12,7 @@ from campaigns.progress import Progress
 
 WAITING, SENDING, SENT, PARTLY_SENT = "Waiting", "Sending", "Sent", "Partly sent"
 DELIVERED, BOUNCED = "Delivered", "Bounced"
-FAILED, ATTENTION, STOPPED = "Failed", "Needs attention", "Stopped"
+FAILED, ATTENTION, STOPPED, PAUSED = "Failed", "Needs attention", "Stopped", "Paused"
 EXPIRED, SUPPRESSED = "Expired", "Suppressed"
 OWN = {"expired": EXPIRED, "suppressed": SUPPRESSED}
 
@@ -37,7 +37,7 @@ def of_sum(sums: Progress) -> str:
     if not sums.size:
         return WAITING
     if sums.moving and sums.open:
-        return SENDING if sums.begun else WAITING
+        return PAUSED if sums.paused else SENDING if sums.begun else WAITING
     if sums.in_doubt:
         return ATTENTION
     if sums.open:

@@ -26,6 +26,10 @@ from campaigns import failpoints, merging
 # NO KEY, so that a new child or session may refer to the row meanwhile.
 HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
 HOLD_CHILDREN = "SELECT id FROM campaigns_job WHERE parent_id = ANY(%(parents)s) ORDER BY id FOR NO KEY UPDATE"
+OF_CAMPAIGN = """
+SELECT id FROM campaigns_job WHERE campaign_id = %(campaign)s AND parent_id IS {parent} ORDER BY id FOR NO KEY UPDATE
+"""
+HOLD_WHOLE, HOLD_PARTS = OF_CAMPAIGN.format(parent="NULL"), OF_CAMPAIGN.format(parent="NOT NULL")
 # A message that was called is in all its jobs already: children are cut from messages that were never called.
 HOLD_AROUND = """
 SELECT id FROM campaigns_job WHERE id IN (
@@ -47,6 +51,12 @@ def hold_family(job_id: int) -> list[int]:
         cursor.execute("SELECT parent_id FROM campaigns_job WHERE id = %s AND parent_id IS NOT NULL", [job_id])
         family = [job_id, *(parent for (parent,) in cursor.fetchall())]
     return _hold((HOLD, {"jobs": family}), (HOLD_CHILDREN, {"parents": [job_id]}))
+
+
+def hold_campaign(campaign_id: int) -> list[int]:
+    """Locks all jobs of a campaign, also those that were cut while it waited for their parents; merges as `hold`."""
+    campaign = {"campaign": campaign_id}
+    return _hold((HOLD_WHOLE, campaign), (HOLD_PARTS, campaign))
 
 
 def hold_around(message_ids: Iterable[int]) -> list[int]:

@@ -17,8 +17,8 @@ class Progress:
     """Counts of messages by state; waiting to in_doubt, suppressed among them, add up to the size (promise P2).
 
     delivered, bounced: accepted messages with such a delivery report. units: the cost of all calls. moving: one of
-    the jobs may still start calls. begun: a call was made, or a sender has a job. parts: the children cut from
-    parents; parts_done: those of them that are LOGGED.
+    the jobs may still start calls. begun: a call was made, or a sender has a job. paused: their campaign is. parts:
+    the children cut from parents; parts_done: those of them that are LOGGED.
     """
 
     size: int = 0
@@ -34,6 +34,7 @@ class Progress:
     units: int = 0
     moving: bool = False
     begun: bool = False
+    paused: bool = False
     parts: int = 0
     parts_done: int = 0
 
@@ -52,7 +53,7 @@ SUMS = f"""
 SELECT top, sum(size), sum(greatest(0, size - answered - flying)), sum(flying), sum(accepted), sum(refused),
     sum(expired), sum(suppressed), sum(in_doubt), sum(delivered), sum(bounced), sum(units),
     bool_or(NOT status = ANY(%(still)s)),
-    bool_or(answered + flying > 0 OR status = ANY(%(begun)s)), sum(part),
+    bool_or(answered + flying > 0 OR status = ANY(%(begun)s)), bool_or(paused_at IS NOT NULL), sum(part),
     sum(part) FILTER (WHERE status = ANY(%(done)s))
 FROM (
     SELECT j.*, j.accepted + j.refused + j.expired + j.suppressed + j.in_doubt AS answered,
@@ -115,6 +116,7 @@ def _uncut(job: Job) -> Progress:
         suppressed=job.remaining_suppressed,
         moving=job.status not in STILL,
         begun=job.status in GROUPS["Sending"],
+        paused=job.paused_at is not None,
     )
 
 

@@ -33,6 +33,7 @@ from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
 from campaigns.intake import files
 from campaigns.models import Job
+from campaigns.pausing import pauses, rates
 from campaigns.results import writer
 from campaigns.webhooks import delivery
 from vendors.models import Vendor
@@ -219,6 +220,13 @@ def sweep() -> None:
         dispatch_night.delay(vendor_id)
     # A notification that is late is not needed: the next sweep notifies again.
     notify_vendors(facts.vendors_waiting, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
+
+
+@shared_task
+def pause_campaigns() -> None:
+    """Pauses campaigns of which too much fails or complains, and those whose first messages are sent."""
+    if rates.pause_those_too_high() + pauses.pause_after_first():
+        notify_webhooks()
 
 
 @shared_task

@@ -114,6 +114,11 @@ EQUAL_REFUSALS = int(environment.number("EQUAL_REFUSALS", 20, zero=True))
 # An address that has bounced softly on so many days within the window is suppressed; 0: never.
 SOFT_BOUNCES = int(environment.number("SOFT_BOUNCES", 5, zero=True))
 SOFT_BOUNCE_WINDOW = environment.days("SOFT_BOUNCE_DAYS", 90)
+BOUNCE_LIMIT = environment.number("BOUNCE_LIMIT", 8, zero=True, most=100)  # percent, of those answered
+BOUNCE_LEAST = int(environment.number("BOUNCE_LEAST", 200))
+COMPLAINT_LIMIT = environment.number("COMPLAINT_LIMIT", 0.3, zero=True, most=100)  # percent, of those accepted
+COMPLAINT_LEAST = int(environment.number("COMPLAINT_LEAST", 1000))
+PAUSE_SECONDS = environment.number("PAUSE_SECONDS", 3)  # between two looks at the campaigns under way
 TRANSACTION_IDLE_SECONDS = environment.number("TRANSACTION_IDLE_SECONDS", 60, zero=True)
 WAITER_HORIZON = environment.minutes("WAITER_HORIZON_MINUTES", 15)
 WAITER_SWEEP = environment.minutes("WAITER_SWEEP_MINUTES", 5)

@@ -37,8 +37,20 @@ MUTANTS = (
     Mutant(
         "CLAIM does not look at the fence",
         "campaigns/claiming/claims.py",
-        (("AND fence = %(fence)s AND status = 'SENDING' FOR SHARE", "AND status = 'SENDING' FOR SHARE"),),
+        (("AND fence = %(fence)s AND status = 'SENDING' AND paused", "AND status = 'SENDING' AND paused"),),
         "tests/faults/test_04_zombies.py::test_a_zombie_claims_nothing_of_a_job_that_another_sender_holds",
+    ),
+    Mutant(
+        "CLAIM does not look at the pause",
+        "campaigns/claiming/claims.py",
+        (("status = 'SENDING' AND paused_at IS NULL FOR SHARE", "status = 'SENDING' FOR SHARE"),),
+        "tests/campaigns/test_pausing.py::test_a_claim_of_a_paused_campaign_gets_nothing",
+    ),
+    Mutant(
+        "a child is cut from what is behind the first N",
+        "campaigns/casting/mailcaster.py",
+        (("min(size, job.left_to_cut)", "min(size, job.remaining)"),),
+        "tests/campaigns/test_pausing.py::test_what_is_stopped_before_the_go_still_waits_after_its_first_n",
     ),
     Mutant(
         "MERGE does not look at the fence",

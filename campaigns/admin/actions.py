@@ -17,7 +17,7 @@ from campaigns.decisions import JobDecision, Verdict
 from campaigns.doubts.resolve import CannotResolve, versions
 from campaigns.lifecycle import DONE, MOVES, S, Status
 from campaigns.models import Job, Resolution
-from campaigns.operators import actions
+from campaigns.operators import actions, pausing
 from campaigns.progress import Progress
 from vendors.history import Actor
 
@@ -26,14 +26,19 @@ LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
 TITLES = {
     "dispatch": "Dispatch now",
     "stop": "Stop",
+    "pause": "Pause",
+    "resume": "Resume",
     "retry": "Send the rest again",
     "resend": "Send again those in doubt",
     "sent": "Mark those in doubt as sent",
 }
-NAMES = {"dispatch": "dispatch_now", "stop": "stop", "retry": "retry", "resend": "resend", "sent": "mark_sent"}
+NAMES = {name: name for name in TITLES} | {"dispatch": "dispatch_now", "sent": "mark_sent"}
+DECIDES = {"stop": actions.stop, "dispatch": actions.dispatch, "pause": pausing.pause, "resume": pausing.resume}
 LEGAL: dict[str, tuple[Status, ...]] = {
     "dispatch": MOVES["dispatch"].sources,
     "stop": MOVES["stop"].sources + MOVES["stop_parent"].sources,
+    "pause": MOVES["stop"].sources + MOVES["stop_parent"].sources,
+    "resume": tuple(S),
     "retry": (*DONE, S.STOPPED, S.P_STOPPED),
     "resend": (*DONE, S.P_STOPPED),
     "sent": (*DONE, S.P_STOPPED),
@@ -64,6 +69,14 @@ class Decisions(admin.ModelAdmin):
     @admin.action(description=TITLES["stop"], permissions=["change"])
     def stop(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
         return self._decide(request, jobs, "stop")
+
+    @admin.action(description=TITLES["pause"], permissions=["change"])
+    def pause(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+        return self._decide(request, jobs, "pause")
+
+    @admin.action(description=TITLES["resume"], permissions=["change"])
+    def resume(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
+        return self._decide(request, jobs, "resume")
 
     @admin.action(description=TITLES["retry"], permissions=["change"])
     def retry(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
@@ -131,7 +144,7 @@ def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[JobD
         return actions.settle_jobs([job_id], DOUBTS[action], by, reason, seen)
     if action == "retry":
         return actions.retry([job_id], seen, "expired" in request.POST, by, reason)
-    return (actions.stop if action == "stop" else actions.dispatch)([job_id], by, reason, seen)
+    return DECIDES[action]([job_id], by, reason, seen)
 
 
 def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
@@ -139,7 +152,14 @@ def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
 
 
 def _legal(action: str, job: Job, sums: Progress) -> bool:
-    """Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped."""
+    """Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped.
+
+    What waits for somebody may be resumed, and what is paused is resumed before it is sent again.
+    """
+    if job.paused_at and action in ("pause", "retry"):
+        return False
+    if action == "resume":
+        return bool(job.paused_at or job.wait_after)
     if action == "stop" and job.is_parent and sums.moving:
         return True
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done

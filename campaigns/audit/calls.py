@@ -78,12 +78,12 @@ P4 = [
 P5 = [
     Question(
         "P5",
-        "no call was allowed after a stop",
+        "no call was allowed after a stop or in a pause",
         f"""SELECT format('message %%s of job %%s', c.id, j.id) FROM campaigns_job j
         CROSS JOIN LATERAL (
             SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m WHERE {SLICE}
             UNION ALL SELECT m.id, c.at, NULL FROM {CALLED} AND m.dequeued_at IS NULL WHERE c.job_id = j.id
-        ) c WHERE {LEAF} AND {FRESH} AND c.sent_at > j.stopped_at AND {KNOWN}""",
+        ) c WHERE {LEAF} AND {FRESH} AND c.sent_at > least(j.stopped_at, j.paused_at) AND {KNOWN}""",
     ),
     Question(
         "P5",

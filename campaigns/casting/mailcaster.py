@@ -34,8 +34,8 @@ def child_size(remaining: int, minimum: int, maximum: int, percentage: float) ->
     return min(remaining, max(minimum, min(maximum, share)))
 
 
-# How long a job waits after it was put back. An overdue job that could not even be made to expire would otherwise be
-# taken again at once, for ever, before all younger jobs.
+# A job waits so long after it was put back: an overdue one that could not even be made to expire would be taken again
+# at once, for ever, before all younger jobs.
 SOON = timedelta(minutes=1)
 
 
@@ -103,8 +103,9 @@ def _sight(ranks: tuple[Rank, ...]) -> str:
 
 
 UNCUT = "NOT (j.status = 'P_ASSIGNING' AND j.remaining = 0)"
-# Of a vendor v and a credential l: calls may be made over it at that time.
-CALLABLE = """NOT v.paused AND NOT l.paused
+# Of a job j, a vendor v and a credential l: calls may be made at that time, and a parent may be cut further.
+CALLABLE = """j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remaining, true)
+            AND NOT v.paused AND NOT l.paused
             AND coalesce(l.retry_after_until <= {now}, true) AND coalesce(l.rate_limited_until <= {now}, true)"""
 # A job past its deadline is taken whatever it waits for, so that it expires. Subqueries instead of joins: of a join the
 # planner may expect one row, and would then sort all waiting jobs instead of walking to the first one.
@@ -134,15 +135,11 @@ class PickedJob(NamedTuple):
 def pick(
     vendor_id: int, rank: Rank, holders: Mapping[int, int], now: datetime, *, wait: bool = False
 ) -> PickedJob | None:
-    """Locks and returns the oldest job of the rank that may be sent now.
-
-    holders: as from `holders`. wait: for a row that another claim has locked, instead of skipping it.
-    """
+    """Locks and returns the oldest job of the rank that may be sent now; wait: for a locked one, not skipping it."""
     held = (f"AND NOT (j.credential_id = {login} AND j.campaign_id <> {its})" for login, its in holders.items())
     statement = PICK.format(rank=rank.condition, passed_over=" ".join(held)) + ("" if wait else "SKIP LOCKED")
-    params = {"vendor": vendor_id, "now": now, "soon": now + SOON}
-    found: Any = next(iter(Job.objects.raw(statement, params)), None)
-    return PickedJob(found, found.exclusive, found.timed) if found else None
+    rows: Any = Job.objects.raw(statement, {"vendor": vendor_id, "now": now, "soon": now + SOON})
+    return next((PickedJob(found, found.exclusive, found.timed) for found in rows), None)
 
 
 def holders(credentials: "QuerySet[Credential]") -> dict[int, int]:
@@ -199,6 +196,7 @@ def cut(parent: Job, caster: Mailcaster, size: int, now: datetime) -> Job:
         suppressions=parent.suppressions,
         fence=1,
         heartbeat_at=Now(),
+        paused_at=parent.paused_at or (Now() if parent.is_kept_back else None),  # it is cut to expire
         **dict.fromkeys(("created_at", "dispatched_at", "started_at"), now),
     )
     mine = Job.objects.filter(pk=parent.pk)
@@ -316,5 +314,6 @@ def _first(caster: Mailcaster, found: PickedJob | None, now: datetime) -> Claime
 def _have(caster: Mailcaster, job: Job, now: datetime) -> ClaimedJob:
     if job.status not in PARENTS:
         return ClaimedJob(job.pk, take(job, caster, now), job.parent_id, job.size)
-    child = cut(job, caster, child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage), now)
+    size = child_size(job.remaining, caster.min_size, caster.max_size, caster.percentage)
+    child = cut(job, caster, min(size, job.left_to_cut), now)
     return ClaimedJob(child.pk, child.fence, job.pk, child.size)

@@ -73,16 +73,17 @@ def start(lease: Lease) -> bool:
 
 # Nothing is claimed from a store that was taken over or has the tables of another version, nor by a sender that began
 # before the last adoption. The vendor's row is locked: a rebuild of the window under a new generation, an edit of the
-# limits, or a new suppression, waits for the claims before it and is seen by all after it. So is the job's row: once a
-# stop has committed nothing is claimed any more. The time is read after these locks, and no call is allowed once the
-# campaign has closed.
+# limits, or a new suppression, waits for the claims before it and is seen by all after it. So is the job's row: once
+# a stop or a pause has committed nothing is claimed any more. The time is read after these locks, and no call is
+# allowed once the campaign has closed.
 #
 # The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
 # or a late answer: nothing is claimed if one was learned during the wait for the lock, nor while answers of an earlier
 # sender are to be merged.
 CLAIMING = """
 WITH holder AS (
-    SELECT learned FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' FOR SHARE
+    SELECT learned FROM campaigns_job
+    WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' AND paused_at IS NULL FOR SHARE
 ), gate AS (
     SELECT v.suppressions FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused

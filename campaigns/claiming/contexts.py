@@ -27,8 +27,10 @@ STALE = 3 * FIND_OUT  # seconds after which a stream reads by itself
 
 READ = f"""
 SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits_version,
-    v.paused OR c.paused AS paused,
-    CASE WHEN v.paused THEN v.paused_reason ELSE c.paused_reason END AS paused_reason, c.retry_after_until,
+    v.paused OR c.paused OR j.paused_at IS NOT NULL AS paused,
+    CASE WHEN v.paused THEN v.paused_reason WHEN c.paused THEN c.paused_reason
+        WHEN j.paused_at IS NOT NULL THEN (SELECT paused_reason FROM campaigns_campaign WHERE id = j.campaign_id)
+    END AS paused_reason, c.retry_after_until,
     (SELECT coalesce(json_agg(json_build_array(l.units, l.seconds, l.credential_id)), '[]')
      FROM vendors_ratelimit l WHERE l.vendor_id = v.id AND coalesce(l.credential_id, c.id) = c.id) AS limits,
     j.size::bigint - j.accepted - j.refused - j.in_doubt - j.expired - j.suppressed,
@@ -106,7 +108,7 @@ def _context(
     generation: int,
     version: int,
     paused: bool,
-    reason: str,
+    reason: str | None,
     retry_after_until: datetime | None,
     limits: list[Any],
     left: int,

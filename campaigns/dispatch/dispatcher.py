@@ -48,8 +48,11 @@ class Dispatched:
 
 
 def leaf(threshold: "int | F") -> Q:
-    """Jobs that are sent whole: small ones, children, and those claimed before (a retried leaf is never cut)."""
-    return Q(size__lt=threshold) | Q(parent__isnull=False) | Q(fence__gt=0)
+    """Jobs that are sent whole: small ones, children, and those claimed before (a retried leaf is never cut).
+
+    Of a job that waits after its first messages these are cut, however small it is.
+    """
+    return Q(size__lt=threshold, wait_after=None) | Q(parent__isnull=False) | Q(fence__gt=0)
 
 
 def in_batches(

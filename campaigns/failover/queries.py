@@ -23,8 +23,8 @@ AGAIN = """m.message_id IS NULL AND m.in_doubt_at IS NULL AND m.error_code IS NO
 DOUBT = """
 WITH picked AS ({picked}), doubted AS (
     UPDATE campaigns_message m SET dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
-        sent_at = least(%(at)s, (SELECT min(j.stopped_at) FROM campaigns_job j WHERE j.campaign_id = m.campaign_id
-            AND m.id >= j.first_message AND m.id < j.first_message + j.size)),
+        sent_at = least(%(at)s, (SELECT min(least(j.stopped_at, j.paused_at)) FROM campaigns_job j
+            WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size)),
         in_doubt_at = clock_timestamp(), settle_at = clock_timestamp(), delivered_at = NULL, error_code = NULL,
         error_sub_type = 'may have been called before the store was taken over'
     FROM picked WHERE m.id = picked.id

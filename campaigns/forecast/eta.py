@@ -171,6 +171,8 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     end = _end(queue, login, (position.of_vendor, position.of_login), now)
     if end.obstacle or end.ends_at is None:
         return JobForecast(end.obstacle.reason if end.obstacle else turn)
+    if job.wait_after:
+        return JobForecast(turn, f"waits after its first {job.wait_after:,}")
     before = obstacles.ending(job, end.ends_at, now)
     return JobForecast(turn, before.reason if before else f"ends about {about(end.ends_at, now)}")
 

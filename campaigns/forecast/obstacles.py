@@ -36,6 +36,10 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
         return None
     if queue.halted:
         return Obstacle(queue.halted)
+    if job.paused_at:
+        return Obstacle(f"paused by {job.campaign.paused_by or 'somebody'}: {job.campaign.paused_reason}")
+    if job.status == S.P_ASSIGNING and job.is_kept_back:
+        return Obstacle(f"waits after its first {job.wait_after:,} for somebody to let the rest go")
     if job.status in (S.RENDERED, S.READY) and job.held:
         return Obstacle(job.held)
     if job.status == S.RENDERED:
@@ -74,7 +78,7 @@ def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
     found = [f"{login.waiting:,} wait: {login.stopped}" for login in stopped]
     if queue.put_off:
         first = f", the first until {clock(queue.next_at, now)}" if queue.next_at else ""
-        found.append(f"{queue.put_off:,} wait for a time of their own{first}")
+        found.append(f"{queue.put_off:,} wait for a time of their own, or are paused{first}")
     if queue.rendered:
         found.append(f"{queue.rendered:,} for the {of_night(vendor, queue, now).reason}")
     return found

@@ -10,7 +10,8 @@ from campaigns.merging import IN_FLIGHT
 FEW = 20  # streams
 SEEN = f"""
 SELECT j.*, c.at, c.closes,
-    (coalesce(j.not_before <= %(now)s, true) AND NOT c.put_off) OR j.status = ANY(%(running)s) AS queued,
+    j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remaining, true)
+        AND (coalesce(j.not_before <= %(now)s, true) AND NOT c.put_off OR j.status = ANY(%(running)s)) AS queued,
     greatest(0, CASE WHEN j.status = ANY(%(parents)s) THEN j.remaining - j.remaining_suppressed
         ELSE j.size - j.accepted - j.refused - j.expired - j.suppressed - j.in_doubt END
         - CASE WHEN j.status <> 'SENDING' OR NOT (SELECT count(*) <= %(few)s FROM (

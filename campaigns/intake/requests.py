@@ -25,6 +25,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
 from campaigns.intake.files import CampaignFiles, keep
+from campaigns.intake.storage import NO_RULES, PauseRules
 from campaigns.lifecycle import Status
 from campaigns.models.jobs import new_uuids
 from campaigns.suppression.digests import digest, key
@@ -109,12 +110,17 @@ class Request:
     identity_id: int | None = None
     topic_id: int | None = None
     transactional: bool = False
+    pauses: PauseRules = NO_RULES
+
+    @property
+    def wait_after(self) -> int | None:
+        return self.pauses.wait_after(len(self.recipients))
 
     @property
     def status(self) -> str:
         if self.send_at:
             return Status.READY.value
-        return Status.DISPATCHED.value if self.small else Status.P_QUEUED.value
+        return Status.DISPATCHED.value if self.small and self.wait_after is None else Status.P_QUEUED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ WITH asked AS (
         idempotency_key text, fingerprint text, answer text, vendor bigint, credential bigint, status text, name text,
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
         deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint,
-        topic bigint, transactional bool)
+        topic bigint, transactional bool, wait_after int, bounce_limit float8, complaint_limit float8)
 ), suppressed AS (
     SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
     JOIN asked a USING (n) CROSS JOIN LATERAL (
@@ -153,10 +159,10 @@ WITH asked AS (
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
         first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files,
-        topic_id, transactional)
+        topic_id, transactional, bounce_limit, complaint_limit)
     SELECT campaign, sponsor, credential, identity, name, subject, body, html, first, size, send_at, deadline, '',
         clock_timestamp(), text, headers, file_fields, files IS NOT NULL,
-        topic, transactional
+        topic, transactional, bounce_limit, complaint_limit
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), named AS (
     INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
@@ -166,12 +172,12 @@ WITH asked AS (
 ), jobs AS (
     INSERT INTO campaigns_job (id, campaign_id, sponsor_id, vendor_id, credential_id, status, first_message, size,
         remaining, fence, revision, not_before, waits_for, stopped_by, accepted, refused, in_doubt, expired,
-        suppressed, remaining_suppressed, suppressions, created_at, dispatched_at)
+        suppressed, remaining_suppressed, suppressions, created_at, dispatched_at, wait_after)
     SELECT job, campaign, sponsor, vendor, credential, status, first, size,
         CASE WHEN status = 'P_QUEUED' THEN size ELSE 0 END, 0, 0, send_at, '', '', 0, 0, 0, 0,
         s.count, CASE WHEN status = 'P_QUEUED' THEN s.count ELSE 0 END,
         CASE WHEN %s THEN (SELECT coalesce(max(position), 0) FROM campaigns_suppression) ELSE 0 END,
-        clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END
+        clock_timestamp(), CASE WHEN status <> 'READY' THEN clock_timestamp() END, wait_after
     FROM numbered JOIN kept ON kept.job_id = job
         CROSS JOIN LATERAL (SELECT count(*) FROM suppressed WHERE suppressed.n = numbered.n) s ORDER BY n
 ), messages AS (
@@ -244,6 +250,9 @@ def _requests(requests: Sequence[Request]) -> str:
             "identity": r.identity_id,
             "topic": r.topic_id,
             "transactional": r.transactional,
+            "wait_after": r.wait_after,
+            "bounce_limit": r.pauses.bounce_limit,
+            "complaint_limit": r.pauses.complaint_limit,
         }
         for number, r in enumerate(requests)
     ]

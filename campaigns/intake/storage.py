@@ -45,6 +45,32 @@ class Hours:
             raise BadInput(error.messages[0]) from error
 
 
+@dataclass(frozen=True, slots=True)
+class PauseRules:
+    """When a campaign waits for somebody.
+
+    first: after so many recipients (None, or all of them: it does not); limits in percent, None: the installation's.
+    """
+
+    first: int | None = None
+    bounce_limit: float | None = None
+    complaint_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.first is not None and self.first < 1:
+            raise BadInput("the number of first recipients must be 1 or more")
+        for name, limit in (("bounce", self.bounce_limit), ("complaint", self.complaint_limit)):
+            if limit is not None and not 0 <= limit <= 100:
+                raise BadInput(f"the {name} limit is a percentage from 0 to 100; 0 means none")
+
+    def wait_after(self, size: int) -> int | None:
+        """As Job.wait_after of a campaign of that size."""
+        return self.first if self.first and self.first < size else None
+
+
+NO_RULES = PauseRules()
+
+
 def parse_at(text: str) -> At:
     """Reads `nightly`, `now` or an ISO 8601 time with its zone."""
     if text == "nightly":
@@ -125,6 +151,7 @@ def accept(
     identity: str = "",
     topic: str = "",
     transactional: bool = False,
+    pauses: PauseRules = NO_RULES,
     progress: Callable[[int], None] = lambda stored: None,
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
@@ -166,6 +193,8 @@ def accept(
             hours_to=hours.end if hours else None,
             time_zone=hours.zone if hours else "",
             deadline=deadline,
+            bounce_limit=pauses.bounce_limit,
+            complaint_limit=pauses.complaint_limit,
         )
         _copy(campaign, recipients, progress)
         if files:
@@ -179,6 +208,7 @@ def accept(
             not_before=campaign.send_at,
             first_message=first,
             size=size,
+            wait_after=pauses.wait_after(size),
         )
         end_suppressed(job)
         return job

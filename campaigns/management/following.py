@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from django.core.management.base import CommandError
 from django.db.models import Q
 
-from campaigns.lifecycle import DONE, Status
+from campaigns.lifecycle import DONE, RUNNING, Status
 from campaigns.models import Job
 from campaigns.progress import Progress, of_jobs
 
@@ -45,7 +45,7 @@ def bars() -> Iterator[AddBar]:
 
 
 def follow(job_ids: Iterable[int], over: Iterable[Status] = OVER) -> Progress:
-    """Waits until all the jobs and their children are over; returns the progress of all together.
+    """Waits until all the jobs and their children are over, or wait for somebody; returns the progress of all together.
 
     Shows a progress bar on standard error, if that is a terminal. Raises CommandError at Ctrl-C.
     """
@@ -98,4 +98,5 @@ def _sums(ids: list[int]) -> Progress:
 
 def _open(ids: list[int], over: tuple[Status, ...]) -> bool:
     mine = Job.objects.filter(Q(pk__in=ids) | Q(parent__in=ids))
-    return mine.exclude(status__in=over).exists()
+    waits = Q(paused_at__isnull=False) & ~Q(status__in=RUNNING)
+    return mine.exclude(status__in=over).exclude(waits).exists()

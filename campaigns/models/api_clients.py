@@ -61,6 +61,7 @@ class Session(models.Model):
 
 class Event(models.TextChoices):
     SESSION_FINISHED = "session.finished"
+    SESSION_PAUSED = "session.paused"
     MESSAGE_SENT = "message.sent"
     MESSAGE_FAILED = "message.failed"
     MESSAGE_NEEDS_ATTENTION = "message.needs_attention"

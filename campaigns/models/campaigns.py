@@ -48,6 +48,9 @@ TIMED = Index(
 )
 
 
+PAUSED = Index(fields=["id"], condition=Q(paused_at__isnull=False), name="campaign_paused")
+
+
 class Sponsor(models.Model):
     """On whose behalf mail is sent."""
 
@@ -104,8 +107,14 @@ class Topic(models.Model):
         return f"{self.sponsor.name}/{self.name}"
 
 
+PERCENT = "Percent, beyond which the campaign pauses itself; empty: the installation's limit, 0: never"
+
+
 class Campaign(models.Model):
-    """One content for one list of recipients, for one sponsor over one credential."""
+    """One content for one list of recipients, for one sponsor over one credential.
+
+    paused_at, by, reason: nothing of it is called until somebody resumes it; its jobs have the same paused_at.
+    """
 
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="campaigns")
@@ -134,13 +143,23 @@ class Campaign(models.Model):
     hours_to = models.TimeField(null=True, blank=True, help_text="... and none start from then on.")
     time_zone = models.CharField(max_length=64, blank=True, validators=[known_zone], help_text="Of the sending hours")
     deadline = models.DateTimeField(null=True, blank=True, help_text="What was not called by then expires.")
+    paused_at = models.DateTimeField(null=True, editable=False, help_text="No new call is allowed until it is resumed.")
+    paused_by = models.CharField(max_length=150, blank=True, default="", db_default="", editable=False)
+    paused_reason = models.CharField(max_length=255, blank=True, default="", db_default="", editable=False)
+    bounce_limit = models.FloatField(null=True, blank=True, help_text=PERCENT)
+    complaint_limit = models.FloatField(null=True, blank=True, help_text=PERCENT)
+    judged = models.JSONField(null=True, editable=False, help_text="What campaigns/pausing/rates.py remembers of it")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     objects = OfSponsors.as_manager()
 
     class Meta:
         ordering = ["-id"]
-        indexes = [TIMED, models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name")]
+        indexes = [
+            TIMED,
+            PAUSED,
+            models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name"),
+        ]
 
     def __str__(self) -> str:
         return self.name

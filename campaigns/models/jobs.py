@@ -206,7 +206,7 @@ class Job(models.Model):
 
     A leaf is sent by one mailcaster at a time. Children are cut from the front of a parent: its last messages remain.
     fence counts the takings: statements under an older fence change nothing but late acceptances. next_message: where
-    the next sender begins; messages before it that wait are called in another pass.
+    the next sender begins; messages before it that wait are called in another pass. paused_at: its campaign's.
     """
 
     SPONSOR = "sponsor"
@@ -238,6 +238,7 @@ class Job(models.Model):
     in_doubt = models.PositiveIntegerField(default=0, editable=False)
     expired = models.PositiveIntegerField(default=0, editable=False)
     suppressed = models.PositiveIntegerField(default=0, db_default=0, editable=False)
+    wait_after = models.PositiveIntegerField(null=True, help_text="Then it waits for somebody to let the rest go")
     remaining_suppressed = models.PositiveIntegerField(
         default=0, db_default=0, editable=False, help_text="Of a parent: how many of those not yet cut are suppressed"
     )
@@ -255,6 +256,7 @@ class Job(models.Model):
     started_at = models.DateTimeField(null=True, editable=False)
     stopped_at = models.DateTimeField(null=True, editable=False, help_text="No call was allowed after it (promise P5)")
     stopped_by = models.CharField(max_length=150, blank=True, editable=False)
+    paused_at = models.DateTimeField(null=True, editable=False, help_text="No call is allowed after it (promise P5)")
     finished_at = models.DateTimeField(null=True, editable=False)
 
     objects = OfSponsors.as_manager()
@@ -300,6 +302,16 @@ class Job(models.Model):
     def is_done(self) -> bool:
         """LOGGED, or a parent, finished or stopped, whose children all are. Only a retry or a resend opens it again."""
         return self.finished_at is not None
+
+    @property
+    def is_kept_back(self) -> bool:
+        """Whether the rest of a parent waits for somebody to let it go."""
+        return self.wait_after is not None and self.size - self.remaining >= self.wait_after
+
+    @property
+    def left_to_cut(self) -> int:
+        """How many messages of a parent may be cut before it waits; of one that waits: to expire."""
+        return self.remaining - (0 if self.is_kept_back else self.size - (self.wait_after or self.size))
 
     @property
     def end(self) -> int:

@@ -104,6 +104,8 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
         return decisions.stale(job_id)
     if why := entitlements.held([job_id]):
         return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
+    if job.paused_at:
+        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is paused with its campaign: resume_job lets it go on")
     free_lifted(job, leaves)
     freed = _free([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)

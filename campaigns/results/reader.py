@@ -45,6 +45,11 @@ class SessionView:
         return self.job.is_done
 
     @property
+    def paused(self) -> str | None:
+        """Why nothing is called until somebody resumes it."""
+        return self.job.campaign.paused_reason if self.job.paused_at and not self.finished else None
+
+    @property
     def stopped(self) -> bool:
         """No call starts any more; calls in flight may still be answered."""
         return _stopped(self.job)
@@ -62,7 +67,7 @@ def plain(word: str) -> str:
 def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     """The session of that sponsor and mode; None: there is none."""
     mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
-    session = mine.select_related("job__vendor").defer("answer", "fingerprint").first()
+    session = mine.select_related("job__vendor", "job__campaign").defer("answer", "fingerprint").first()
     if session is None:
         return None
     job = session.job
@@ -72,7 +77,7 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
 
 def changed(look: SessionView) -> bool:
     """Whether the job has moved, has ended or counts otherwise since; a long poll asks this."""
-    names = ("status", "finished_at", *COUNTERS)
+    names = ("status", "finished_at", "paused_at", *COUNTERS)
     now = Job.objects.filter(pk=look.job.pk).values_list(*names).first()
     return now != tuple(getattr(look.job, name) for name in names)
 

@@ -19,7 +19,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns.models import ReportKind, Session, Sponsor, Webhook, WebhookCall
+from campaigns.models import Campaign, ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from vendors import webhook_http
 
@@ -133,6 +133,15 @@ def report(changes: Sequence[ReportChange]) -> list[int]:
             happened = _of_receipt(session, change)
             rows += [_row(hook, session, *happened) for hook in mine if happened[1] in hook.events]
     return store(rows) if rows else []
+
+
+def paused(session: Session, campaign: Campaign) -> list[int]:
+    """Stores the calls for a campaign that was paused, in its transaction; returns the ids of new ones."""
+    hooks = Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True)
+    mine = [hook for hook in hooks if Event.SESSION_PAUSED in hook.events]
+    name = uuid5(SPACE, f"{session.pk} paused {campaign.paused_at}")
+    data = {"by": campaign.paused_by, "reason": campaign.paused_reason, "metadata": session.metadata}
+    return store([_row(hook, session, name, Event.SESSION_PAUSED, data) for hook in mine]) if mine else []
 
 
 def store(rows: Sequence[WebhookCall]) -> list[int]:

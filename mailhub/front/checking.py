@@ -14,7 +14,7 @@ from campaigns.content.templates import Budget, Content, OverBudget, TemplateErr
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.checking import faults
-from campaigns.intake.storage import FARTHEST, check_moment
+from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
 from campaigns.models import Campaign, Sponsor
 from campaigns.suppression.links import given as given_to
 from campaigns.suppression.links import links_of
@@ -79,6 +79,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         identity_id=identity_id,
         topic_id=topic_id,
         transactional=asked.transactional,
+        pauses=PauseRules(asked.first, asked.bounce_limit, asked.complaint_limit),
     )
 
 

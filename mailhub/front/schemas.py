@@ -20,6 +20,9 @@ WhySuppressed = Literal["unsubscribed", "bounced", "complained", "stop", "by_han
 assert list(Suppression.Reason.values) == ["unsubscribed", "bounced", "complained", "stop", "by_hand"]
 
 
+LIMIT = "Percent, beyond which the session pauses itself; default: the installation's, 0: never"
+
+
 class Strict(BaseModel):
     """Unknown members are errors."""
 
@@ -77,6 +80,9 @@ class SendRequest(Strict):
     name: str | None = Field(default=None, min_length=1, max_length=200, description="The campaign's name in the admin")
     send_at: AwareDatetime | None = Field(default=None, description="Not before then; a time in the past means now")
     expires_at: AwareDatetime | None = Field(default=None, description="Messages that are not sent by then expire")
+    first: int | None = Field(default=None, ge=1, description="Only so many of them; the rest waits for /resume")
+    bounce_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
+    complaint_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
     metadata: dict[MetadataKey, MetadataValue] = Field(default={}, max_length=20)
     preview: int = Field(default=0, ge=0, le=previews.MOST, description="A dry run shows so many letters")
     test_to: str | None = Field(
@@ -103,6 +109,8 @@ class Links(BaseModel):
     messages: str
     stop: str
     retry: str
+    pause: str
+    resume: str
 
 
 class AcceptedOut(BaseModel):
@@ -130,9 +138,12 @@ class ProblemOut(BaseModel):
 
 class SessionOut(BaseModel):
     id: str
-    status: str = Field(description="scheduled, waiting, sending, sent, partly_sent, failed, needs_attention, ...")
+    status: str = Field(
+        description="scheduled, waiting, sending, paused, sent, partly_sent, failed, needs_attention, ..."
+    )
     finished: bool = Field(description="Nothing will be called any more, unless somebody retries")
     held: str | None = Field(description="Why nothing of it is sent until a person changes that; else null")
+    paused: str | None = Field(description="Why nothing is called until /resume")
     vendor: str
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")

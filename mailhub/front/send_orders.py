@@ -14,6 +14,7 @@ import orjson
 
 from campaigns.intake import allocate
 from campaigns.intake.requests import Request
+from campaigns.intake.storage import PauseRules
 from mailhub.front.contents import BesideBody
 from mailhub.front.forecasts import Forecast
 from mailhub.front.keys import Caller
@@ -47,6 +48,7 @@ class SendOrder:
     identity_id: int | None
     topic_id: int | None
     transactional: bool
+    pauses: PauseRules
 
     @property
     def size(self) -> int:
@@ -103,6 +105,7 @@ class SendOrder:
             identity_id=self.identity_id,
             topic_id=self.topic_id,
             transactional=self.transactional,
+            pauses=self.pauses,
         )
 
 
@@ -119,7 +122,7 @@ def session_name(session: UUID) -> str:
 
 def links(session: UUID) -> dict[str, str]:
     here = f"{SESSIONS}/{session_name(session)}"
-    return {"self": here, "messages": f"{here}/messages", "stop": f"{here}/stop", "retry": f"{here}/retry"}
+    return {"self": here} | {verb: f"{here}/{verb}" for verb in ("messages", "stop", "retry", "pause", "resume")}
 
 
 class Blocks:

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router, Status
 
 from campaigns.decisions import JobDecision, Verdict
-from campaigns.operators import actions
+from campaigns.operators import actions, pausing
 from campaigns.results import reader
 from campaigns.results.reader import SessionView
 from mailhub.front.keys import Caller, Key
@@ -97,6 +97,31 @@ def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any
     return _changed(answer, session_id, caller)
 
 
+@router.post(
+    "/sessions/{session_id}/pause", auth=Key("ops"), response={202: ChangedOut, **PROBLEMS}, summary="Pause a session"
+)
+def pause_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
+    """No new call starts until it is resumed; what has expired by then stays so. Pausing twice changes nothing."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    look = _look(session_id, caller)
+    (answer,) = pausing.pause([look.job.pk], by=caller.prefix)
+    return _changed(answer, session_id, caller)
+
+
+@router.post(
+    "/sessions/{session_id}/resume",
+    auth=Key("ops"),
+    response={202: ChangedOut, **PROBLEMS},
+    summary="Let a paused session go on, or one that waits after its first messages",
+)
+def resume_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
+    """What was never called goes on; nothing else is called again. A second time changes nothing."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    look = _look(session_id, caller)
+    (answer,) = pausing.resume([look.job.pk], by=caller.prefix)
+    return _changed(answer, session_id, caller)
+
+
 def _look(name: str, caller: Caller) -> SessionView:
     """Raises the same Problem for a session that does not exist and for one of another sponsor."""
     found = NAME.fullmatch(name)
@@ -132,6 +157,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "status": look.status,
         "finished": look.finished,
         "held": look.held or None,
+        "paused": look.paused,
         "vendor": look.job.vendor.slug,
         "mode": "test" if session.test else "live",
         "accepted": sums.size,

@@ -38,6 +38,7 @@ UNION ALL SELECT 'pending', count(*) FROM (
     SELECT FROM campaigns_webhookcall WHERE next_at IS NOT NULL AND tries = 0 LIMIT {MOST}) one
 UNION ALL SELECT 'retrying', count(*) FROM (
     SELECT FROM campaigns_webhookcall WHERE next_at IS NOT NULL AND tries > 0 LIMIT {MOST}) one
+UNION ALL SELECT 'paused', count(*) FROM campaigns_campaign WHERE paused_at IS NOT NULL
 UNION ALL SELECT state, count(*) FROM (
     SELECT CASE WHEN NOT enabled THEN 'off' WHEN suspended_until > now() THEN 'suspended' ELSE 'on' END AS state
     FROM campaigns_webhook
@@ -197,6 +198,7 @@ def _counted() -> Iterator[Metric]:
         found = defaultdict(int, cursor.fetchall())
     about = f"Messages in doubt; {MOST:,} are {MOST:,} or more."
     yield GaugeMetricFamily("mailhub_messages_in_doubt", about, found["doubts"])
+    yield GaugeMetricFamily("mailhub_campaigns_paused", "Campaigns that somebody has to resume.", found["paused"])
     about = f"Calls to webhooks that wait for their first try, or for another one; {MOST:,} are {MOST:,} or more."
     tried = {state: float(found[state]) for state in ("pending", "retrying")}
     yield _gauge("mailhub_webhook_calls", about, "state", tried)

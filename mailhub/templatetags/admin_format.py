@@ -20,6 +20,7 @@ LOOKS = {
     labels.STOPPED: "idle",
     labels.PARTLY_SENT: "warn",
     labels.ATTENTION: "warn",
+    labels.PAUSED: "warn",
     labels.FAILED: "bad",
     labels.BOUNCED: "bad",
     labels.EXPIRED: "bad",

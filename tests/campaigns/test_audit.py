@@ -292,7 +292,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "the database still refuses rows that contradict themselves": drop_a_rule,
     "no window holds more calls than its limit": send_too_fast,
     "each call is in the ledger": call_outside_of_the_ledger,
-    "no call was allowed after a stop": call_after_the_stop,
+    "no call was allowed after a stop or in a pause": call_after_the_stop,
     "no parent that is over hides a child that is not": hide_a_child,
     "each vendor has at most one dispatch run a night": run_twice_a_night,
     "each run counted the jobs that it dispatched, all of its own vendor": miscount_a_night,

@@ -88,7 +88,7 @@ def test_what_waits_for_the_night_or_its_own_time_is_listed_apart(answer: Any) -
     Campaign.objects.filter(pk=soon.campaign_id).update(send_at=timezone.now() + timedelta(hours=1))
     closed = factories.campaign_with_job(2, status="DISPATCHED", of=login)
     Job.objects.filter(pk=closed.pk).update(not_before=timezone.now() + timedelta(hours=1))
-    own = r"5 wait for a time of their own, the first until \d\d:\d\d"
+    own = r"5 wait for a time of their own, or are paused, the first until \d\d:\d\d"
     night = r"4 for the nightly dispatch \w+, \d+ \w{3} 18:00 UTC"
     said = answer(vendor)
     assert re.fullmatch(f"mail: 5 messages in 2 jobs at 1 per 10 s: nothing is queued; {own}; {night}", said), said

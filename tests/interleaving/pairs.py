@@ -15,7 +15,7 @@ from campaigns.doubts.resolve import CannotResolve
 from campaigns.finishing import finalizer, sweep
 from campaigns.lifecycle import DONE, Status
 from campaigns.models import Job, Message
-from campaigns.operators import actions
+from campaigns.operators import actions, pausing
 from campaigns.results import writer
 from campaigns.sending import recording
 from tests import calling
@@ -133,6 +133,7 @@ def to_the_end(state: State, thread: VerbThread) -> None:
 def _round_by_round(state: State, thread: VerbThread) -> None:
     for _ in range(ROUNDS):
         Vendor.objects.filter(paused=True).update(paused=False)
+        pausing.resume(list(Job.objects.filter(paused_at__isnull=False).values_list("pk", flat=True)), "ann")
         Job.objects.filter(not_before__isnull=False).update(not_before=None)
         finalizer.merge_answers(NEVER)
         sweep.sweep(NEVER)

@@ -14,7 +14,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.doubts import queries
 from campaigns.finishing import finalizer
 from campaigns.models import Job, Session
-from campaigns.operators import actions
+from campaigns.operators import actions, pausing
 from campaigns.results import writer
 from campaigns.sending import recording
 from tests import calling
@@ -204,6 +204,16 @@ def consume(state: State, thread: VerbThread) -> Any:
 @verb("ready queued logged drained " + CHILD, stops=lambda state: state.top)
 def stop(state: State, thread: VerbThread) -> Any:
     return actions.stop([state.top], ANN)
+
+
+@verb("assigning dispatched enqueued sending halfway")
+def pause_campaign(state: State, thread: VerbThread) -> Any:
+    return pausing.pause([state.top], ANN)
+
+
+@verb("assigning dispatched enqueued sending halfway")
+def resume_campaign(state: State, thread: VerbThread) -> Any:
+    return pausing.resume([state.top], ANN)
 
 
 @verb(CHILD, stops=lambda state: state.leaf)

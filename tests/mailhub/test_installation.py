@@ -37,6 +37,7 @@ def test_a_migrated_database_has_the_sweeps() -> None:
 
     assert {name: span.total_seconds() for name, span in every.items()} == {
         "campaigns.tasks.sweep": 10,
+        "campaigns.tasks.pause_campaigns": 3,
         "campaigns.tasks.settle_doubts": 30,
         "campaigns.tasks.sweep_sessions": 30,
         "campaigns.tasks.audit": 600,

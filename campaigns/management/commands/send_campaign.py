@@ -24,7 +24,7 @@ from campaigns.content.parts import carried_by
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, Hours
-from campaigns.intake.storage import check_times, parse_at, parse_hours, parse_moment
+from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_hours, parse_moment
 from campaigns.intake.text_encoding import WESTERN
 from campaigns.lifecycle import Status
 from campaigns.management import following
@@ -55,7 +55,7 @@ exit codes:
   0  accepted; with --wait: and every message was accepted by the vendor, but for suppressed recipients
   1  bad input, nothing was stored (each problem with its row, as a spreadsheet counts rows)
   2  usage
-  4  with --wait: finished, but some messages were refused or expired, or the job was stopped
+  4  with --wait: finished, but some messages were refused or expired, or the job was stopped or paused
   5  with --wait: finished, but some messages need attention: the vendor may have them
   130  with --wait: Ctrl-C; sending goes on
 """
@@ -94,6 +94,10 @@ class Command(BaseCommand):
         add("--hours", metavar="HH:MM-HH:MM", help="calls start only within these hours, local time")
         add("--time-zone", metavar="ZONE", help="of --hours, like Europe/London; default: the vendor's")
         add("--deadline", metavar="WHEN", help="what was not called by then expires: ISO 8601 with zone")
+        add("--first", type=int, metavar="N", help="send to the first N, then wait until resume_job lets the rest go")
+        for rule, what in (("bounce", "fail or bounce"), ("complaint", "complain")):
+            about = f"pause when more recipients {what}; default: the installation's limit, 0: never"
+            add(f"--{rule}-limit", type=float, metavar="PERCENT", help=about)
         add("--preview", type=int, default=0, metavar="N", help="print the letters of the first rows; store nothing")
         add("--test-to", metavar="ADDRESS", help="send only the first row's letter, now, to this address of your own")
         add("--wait", action="store_true", help="wait until the job is finished or stopped")
@@ -142,7 +146,8 @@ class Command(BaseCommand):
             facts = {"job": job.pk, "campaign": job.campaign_id, **counts, "status": job.status}
             self.stdout.write(json.dumps(facts))
         elif sums:
-            self.stdout.write(f"{job.status}: {following.ending(sums)}")
+            paused = f"; paused: {job.campaign.paused_reason}" if job.paused_at else ""
+            self.stdout.write(f"{job.status}: {following.ending(sums)}{paused}")
         if sums and (code := following.code(sums)):
             raise SystemExit(code)
 
@@ -163,6 +168,7 @@ def _accept(
     topic = entitlements.about(sponsor, options["topic"], options["transactional"])
     content = read_content(options, vendor)
     at, hours, deadline = _times(options, vendor)
+    pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
     recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out)
     if options["preview"]:
@@ -192,6 +198,7 @@ def _accept(
         identity=options["identity"],
         topic=options["topic"],
         transactional=options["transactional"],
+        pauses=pauses,
         progress=add("Storing", len(recipients)),
     )
 
@@ -306,6 +313,8 @@ def _sentence(job: Job) -> str:
     going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"
     state = waits.get(Status(job.status), going)
     recipients = "1 recipient" if job.size == 1 else f"{job.size:,} recipients"
+    if job.wait_after:
+        state += f", and waits after its first {job.wait_after:,} for resume_job {job.pk}"
     if job.suppressed:
         recipients += f", {job.suppressed:,} of them suppressed: suppression recipients {job.pk} lists them"
     return f"Job {job.pk} of campaign {job.campaign_id} ({recipients}) {state}: {job.status}"

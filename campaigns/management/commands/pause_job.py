@@ -1,0 +1,37 @@
+"""`manage.py pause_job`: pauses campaigns, by their jobs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import QuerySet
+
+from campaigns import progress
+from campaigns.decisions import JobDecision
+from campaigns.lifecycle import DONE, Status
+from campaigns.management import following, job_commands
+from campaigns.models import Job
+from campaigns.operators import pausing
+from vendors.history import Actor
+
+OVER = (*DONE, Status.STOPPED, Status.P_STOPPED, Status.SENT)
+
+
+class Command(job_commands.Deciding):
+    help = (
+        "Pauses the campaigns of jobs, with all that they have: no new call starts until resume_job, what is in flight "
+        "is finished and recorded, deadlines pass. With --wait: until what was in flight is recorded. "
+        + job_commands.CODES
+    )
+    over = following.RECORDED
+
+    def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
+        """Jobs of which something may be called, without children where jobs are looked up."""
+        whole = {} if options["jobs"] else {"parent": None}
+        return jobs.filter(paused_at=None, **whole).exclude(status__in=OVER).order_by("pk")
+
+    def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
+        waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
+        return f"this pauses {len(jobs):,} jobs with {waiting:,} messages waiting", {"waiting": waiting}
+
+    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+        return pausing.pause(ids, by, options["reason"])

@@ -1,0 +1,32 @@
+"""`manage.py resume_job`: lets paused campaigns go on, by their jobs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from campaigns import progress
+from campaigns.decisions import JobDecision
+from campaigns.management import job_commands
+from campaigns.models import Job
+from campaigns.operators import pausing
+from vendors.history import Actor
+
+
+class Command(job_commands.Deciding):
+    help = (
+        "Lets paused campaigns go on, and those that wait after their first recipients: what was never called goes "
+        "out, nothing else is called again. A stopped job goes on by retry_job. " + job_commands.CODES
+    )
+
+    def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
+        """Jobs that wait for somebody, without children where jobs are looked up."""
+        whole = {} if options["jobs"] else {"parent": None}
+        return jobs.filter(Q(paused_at__isnull=False) | Q(wait_after__isnull=False), **whole).order_by("pk")
+
+    def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
+        waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
+        return f"this lets {waiting:,} waiting messages of {len(jobs):,} jobs go on", {"waiting": waiting}
+
+    def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
+        return pausing.resume(ids, by, options["reason"])

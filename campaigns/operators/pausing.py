@@ -1,0 +1,89 @@
+"""Decisions about campaigns, by their jobs: pause, and let the rest go on; each with its record.
+
+A campaign is one content for one list, so a pause is the campaign's, whichever of its jobs is named. One transaction a
+job, as in actions.py.
+"""
+
+from collections.abc import Iterable
+
+from django.db import transaction
+
+from campaigns import decisions, lifecycle
+from campaigns.decisions import JobDecision, Verdict
+from campaigns.dispatch import dispatcher
+from campaigns.models import Job
+from campaigns.pausing import pauses, rates
+from campaigns.tasks import notify_webhooks
+from vendors import history
+from vendors.history import Actor
+
+
+def pause(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
+    """Pauses the campaigns of these jobs: once this has committed, no new call is allowed until they are resumed.
+
+    by, revision: as in actions.stop. Pausing a paused campaign changes nothing.
+    """
+    return [_pause(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
+
+
+@transaction.atomic
+def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
+    job = _held(job_id)
+    if job is None:
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    if job.paused_at:
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is paused already: {job.campaign.paused_reason}")
+    if revision not in (None, job.revision):
+        return decisions.stale(job_id)
+    if not pauses.anything_to_pause(job.campaign_id):
+        return JobDecision(
+            job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to pause"
+        )
+    name = by.name if isinstance(by, Actor) else by
+    pauses.pause(job.campaign_id, name, reason.strip() or f"by {name or 'somebody'}")
+    transaction.on_commit(notify_webhooks)
+    answer = JobDecision(
+        job_id, Verdict.DONE, f"job {job_id}'s campaign paused: no new call starts until it is resumed"
+    )
+    return _recorded(answer, by, reason)
+
+
+def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
+    """Lets paused campaigns go on, and those that wait after their first messages; others stay as they are.
+
+    Exactly what was never called goes on. A campaign that had paused itself does so again only if its rates become
+    worse than those of now. by, revision: as in actions.stop.
+    """
+    return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
+
+
+@transaction.atomic
+def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> JobDecision:
+    job = _held(job_id)
+    if job is None:
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    first = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False).exists()
+    if not job.paused_at and not first:
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is not paused")
+    if revision not in (None, job.revision):
+        return decisions.stale(job_id)
+    pauses.resume(job.campaign_id, rates.seen(job.campaign))
+    transaction.on_commit(lambda: dispatcher.notify_vendors([job.vendor_id]))
+    waits = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False).first()
+    goes = f"goes on, and waits after its first {waits.wait_after:,}" if waits else "goes on"
+    return _recorded(JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign {goes}"), by, reason)
+
+
+def _held(job_id: int) -> Job | None:
+    """Locks all jobs of the job's campaign, then reads the job with its campaign; None: there is none."""
+    campaign = Job.objects.filter(pk=job_id).values_list("campaign", flat=True).first()
+    if campaign is None:
+        return None
+    lifecycle.hold_campaign(campaign)
+    return Job.objects.select_related("campaign").get(pk=job_id)
+
+
+def _recorded(answer: JobDecision, by: Actor | str, reason: str) -> JobDecision:
+    if isinstance(by, Actor):
+        history.record(by, Job, [(answer.job_id, answer.message)], reason)
+    return answer

@@ -1,0 +1,121 @@
+"""Pauses a campaign and lets it go on: one transaction, under the locks of all its jobs.
+
+Claims read the job's row that they lock, so every job of the campaign has its `paused_at`, and a child gets that of its
+parent when it is cut. Once a pause has committed no new call is allowed (promise P5); what was allowed before is
+finished and recorded, deadlines pass, and what was cut for nobody yet stays uncut. To resume changes these columns
+alone: which messages wait was never touched, so nothing that has an end or is in doubt is called again.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from campaigns.lifecycle import S, Status, hold_campaign
+from campaigns.models import Campaign, Job, Session
+from campaigns.webhooks import events
+from vendors import history
+from vendors.history import Actor
+
+log = logging.getLogger(__name__)
+ITSELF = "mailhub"  # who paused a campaign that paused itself
+WAITS = "paused: "  # how a sender says why it put such a job back
+CUTTING = (S.RENDERED, S.READY, S.P_QUEUED, S.P_ASSIGNING, S.P_STOPPED)
+
+
+def pause(campaign_id: int, by: str, reason: str) -> bool:
+    """Pauses the campaign in the caller's transaction, and stores the events; False: it is paused already.
+
+    Its jobs are locked until that transaction ends.
+    """
+    hold_campaign(campaign_id)
+    mine = Campaign.objects.filter(pk=campaign_id, paused_at=None)
+    # Read after the locks, so that a call that was allowed before has an earlier time; the audit of P5 compares them.
+    if not mine.update(paused_at=Now(), paused_by=by[:150], paused_reason=reason[:255]):
+        return False
+    paused = Campaign.objects.get(pk=campaign_id)
+    Job.objects.filter(campaign=campaign_id).update(paused_at=paused.paused_at, revision=F("revision") + 1)
+    sessions = Session.objects.filter(job__campaign=campaign_id).select_related("job").defer("answer", "fingerprint")
+    for session in sessions:
+        events.paused(session, paused)
+    return True
+
+
+def pause_itself(campaign_id: int, reason: str) -> bool:
+    """The same for a campaign that pauses itself, with a record for its jobs."""
+    if not pause(campaign_id, ITSELF, reason):
+        return False
+    whole = Job.objects.filter(campaign=campaign_id, parent=None).values_list("pk", flat=True)
+    history.record(Actor(ITSELF), Job, [(job_id, f"job {job_id}'s campaign paused: {reason}") for job_id in whole])
+    log.warning("campaign %s has paused itself: %s", campaign_id, reason)
+    return True
+
+
+def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
+    """Lets a paused campaign go on, in the caller's transaction; False: nothing of it waits for a person.
+
+    If its first messages are sent, the rest goes, too; and one that is not paused does not wait after them any more.
+    judged: what the person has seen (rates.seen).
+    """
+    hold_campaign(campaign_id)
+    mine = Campaign.objects.filter(pk=campaign_id, paused_at__isnull=False)
+    paused = mine.update(paused_at=None, paused_by="", paused_reason="", judged=judged) == 1
+    jobs = Job.objects.filter(campaign=campaign_id)
+    waiting = [job for job in jobs.filter(wait_after__isnull=False) if not paused or are_first_sent(job)]
+    gone = Job.objects.filter(pk__in=[job.pk for job in waiting]).update(wait_after=None)
+    if not paused and not gone:
+        return False
+    jobs.update(paused_at=None, revision=F("revision") + 1)
+    jobs.filter(status=S.DISPATCHED, waits_for__startswith=WAITS).update(waits_for="")
+    if gone and not paused:
+        Campaign.objects.filter(pk=campaign_id).update(judged=judged)
+    return True
+
+
+def are_first_sent(job: Job) -> bool:
+    """Whether all is called that goes before the job waits for a person."""
+    return job.is_kept_back and not job.children.exclude(status=Status.LOGGED).exists()
+
+
+def anything_to_pause(campaign_id: int) -> bool:
+    """Whether a job of the campaign may still start calls."""
+    over = (S.SENT, S.STOPPED, S.LOGGED, S.P_STOPPED, S.P_FINISHED)
+    live = Job.objects.filter(campaign=campaign_id).exclude(status__in=over)
+    return live.exclude(status=S.P_ASSIGNED).exists()
+
+
+def pause_after_first(most: int = 1000) -> list[int]:
+    """Pauses the campaigns whose first messages are sent; returns their jobs."""
+    cutting = Job.objects.filter(status__in=(S.P_ASSIGNING,), wait_after__isnull=False, paused_at=None)
+    found = [job for job in cutting.order_by("id")[:most] if are_first_sent(job)]
+    return [job.pk for job in found if _pause_after_first(job)]
+
+
+@transaction.atomic
+def _pause_after_first(job: Job) -> bool:
+    hold_campaign(job.campaign_id)
+    now = Job.objects.get(pk=job.pk)  # somebody may just have let the rest go
+    if now.status != S.P_ASSIGNING or now.paused_at or not are_first_sent(now):
+        return False
+    return pause_itself(job.campaign_id, f"its first {now.wait_after:,} of {now.size:,} are called; {_came_of(now)}")
+
+
+CAME_OF = """
+SELECT sum(accepted), sum(refused), sum(bounced), sum(in_doubt), sum(expired), sum(suppressed)
+FROM campaigns_job WHERE parent_id = %s
+"""
+NAMES = ("accepted", "refused", "bounced", "in doubt", "expired", "suppressed")
+
+
+def _came_of(parent: Job) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(CAME_OF, [parent.pk])
+        return counted(NAMES, cursor.fetchone())
+
+
+def counted(names: Sequence[str], counts: Sequence[int | None]) -> str:
+    """The counts that are not 0: 480 accepted, 20 refused."""
+    return ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True) if count)

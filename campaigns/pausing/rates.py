@@ -1,0 +1,141 @@
+"""Which campaigns pause themselves: too many recipients are refused or bounce, or complain. Asked every few seconds.
+
+A campaign is judged by all of its answers so far, and by the refusals among its latest STRETCH answers, so that the bad
+end of a long list is seen as well as a bad beginning. Policy, logins and block lists pause a credential at once and are
+not counted here: they say nothing of the list.
+
+To resume is a person's word about the rates that were shown: they are remembered, and the campaign pauses itself again
+only at WORSE times those.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from campaigns.lifecycle import PARENTS, S, hold_campaign
+from campaigns.models import HOLDING, Campaign, Job
+from campaigns.pausing import pauses
+
+STRETCH = 10_000  # answers
+LEAST_OF_STRETCH = 1_000  # answers by which the latest stretch is judged
+WORSE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What came of a campaign's messages so far. bounced, complained: of those accepted; not soft bounces."""
+
+    accepted: int = 0
+    refused: int = 0
+    bounced: int = 0
+    complained: int = 0
+
+    @property
+    def answered(self) -> int:
+        return self.accepted + self.refused
+
+    @property
+    def bounces(self) -> float:
+        """Percent of the answered that were refused or bounced."""
+        return 100 * (self.refused + self.bounced) / max(1, self.answered)
+
+    @property
+    def complaints(self) -> float:
+        """Percent of the accepted."""
+        return 100 * self.complained / max(1, self.accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is remembered of a campaign. bounces, complaints: the rates that a person accepted, in percent.
+
+    answered, refused: at the beginning of the latest stretch.
+    """
+
+    bounces: float = 0.0
+    complaints: float = 0.0
+    answered: int = 0
+    refused: int = 0
+
+
+def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: float) -> str:
+    """Why a campaign with these figures pauses itself, as a sentence; empty: it does not. A limit of 0 is none."""
+    bounces, complaints = max(bounce_limit, WORSE * judged.bounces), max(complaint_limit, WORSE * judged.complaints)
+    if bounce_limit and now.answered >= settings.BOUNCE_LEAST and now.bounces > bounces:
+        parts = pauses.counted(("refused", "bounced"), (now.refused, now.bounced))
+        return f"{now.bounces:.1f} % of {now.answered:,} answered failed ({parts}); the limit is {bounces:.3g} %"
+    answered, refused = now.answered - judged.answered, now.refused - judged.refused
+    if bounce_limit and answered >= LEAST_OF_STRETCH and 100 * refused > bounces * answered:
+        rate = f"{100 * refused / answered:.1f} % of the latest {answered:,} answers are refusals"
+        return f"{rate} ({refused:,}); the limit is {bounces:.3g} %"
+    if complaint_limit and now.accepted >= settings.COMPLAINT_LEAST and now.complaints > complaints:
+        rate = f"{now.complaints:.2f} % of {now.accepted:,} accepted complained ({now.complained:,})"
+        return f"{rate}; the limit is {complaints:.3g} %"
+    return ""
+
+
+# A soft bounce says nothing of the list: it is no bounce here.
+SUMS = """
+SELECT j.campaign_id, sum(accepted), sum(refused), greatest(0, sum(bounced) - coalesce(min(e.soft), 0)),
+    coalesce(min(e.complained), 0)
+FROM campaigns_job j LEFT JOIN (
+    SELECT campaign_id, count(*) FILTER (WHERE kind = 'soft_bounce') AS soft,
+        count(*) FILTER (WHERE kind = 'complaint') AS complained
+    FROM campaigns_messageevent WHERE campaign_id = ANY(%(campaigns)s) AND kind IN ('soft_bounce', 'complaint')
+    GROUP BY 1
+) e USING (campaign_id)
+WHERE j.campaign_id = ANY(%(campaigns)s) AND j.status <> ALL(%(parents)s) GROUP BY 1
+"""
+
+
+def figures(campaign_ids: Iterable[int]) -> dict[int, Figures]:
+    """By campaign, from the counters of its leaves and an index of events: no message is read."""
+    with connection.cursor() as cursor:
+        cursor.execute(SUMS, {"campaigns": list(campaign_ids), "parents": list(PARENTS)})
+        return {campaign: Figures(*map(int, counts)) for campaign, *counts in cursor.fetchall()}
+
+
+def seen(campaign: Campaign) -> dict[str, Any]:
+    """What a person accepts who lets the campaign go on now: its rates, or those accepted before, if they were higher.
+
+    A new stretch begins.
+    """
+    now, judged = figures([campaign.pk]).get(campaign.pk, Figures()), _judged(campaign)
+    worst = Judged(max(judged.bounces, now.bounces), max(judged.complaints, now.complaints), now.answered, now.refused)
+    return asdict(worst)
+
+
+def pause_those_too_high() -> list[int]:
+    """Pauses the campaigns under way whose rates are too high; returns their ids."""
+    under_way = Job.objects.filter(HOLDING, paused_at=None).exclude(status=S.STOPPED)
+    found = figures(under_way.order_by().values_list("campaign", flat=True).distinct())
+    least = min(settings.BOUNCE_LEAST, settings.COMPLAINT_LEAST)
+    large = [campaign for campaign, now in found.items() if now.answered >= least]
+    return [one.pk for one in Campaign.objects.filter(pk__in=large) if _judge(one, found[one.pk])]
+
+
+def _judge(campaign: Campaign, now: Figures) -> bool:
+    if not _why(campaign, now) and now.answered - _judged(campaign).answered < STRETCH:
+        return False
+    with transaction.atomic():
+        hold_campaign(campaign.pk)
+        campaign.refresh_from_db()  # a person may just have let it go on
+        now, judged = figures([campaign.pk])[campaign.pk], _judged(campaign)
+        if reason := _why(campaign, now):
+            return pauses.anything_to_pause(campaign.pk) and pauses.pause_itself(campaign.pk, reason)
+        if now.answered - judged.answered >= STRETCH:
+            further = replace(judged, answered=now.answered, refused=now.refused)
+            Campaign.objects.filter(pk=campaign.pk).update(judged=asdict(further))
+        return False
+
+
+def _why(campaign: Campaign, now: Figures) -> str:
+    limits = (campaign.bounce_limit, settings.BOUNCE_LIMIT), (campaign.complaint_limit, settings.COMPLAINT_LIMIT)
+    return why(now, _judged(campaign), *(default if own is None else own for own, default in limits))
+
+
+def _judged(campaign: Campaign) -> Judged:
+    return Judged(**campaign.judged or {})

@@ -1,0 +1,71 @@
+"""A program pauses its session, lets it go on, and hears of a pause; it may ask for the first N only."""
+
+import json
+from typing import Any
+
+import pytest
+
+from campaigns.models import Job, WebhookCall
+from campaigns.operators import pausing
+from campaigns.webhooks import events
+from tests.front.program import Program, api_vendor, fresh, letter, problem
+from vendors.history import Actor
+
+__all__ = ["fresh"]
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def program() -> Program:
+    return Program()
+
+
+def send(program: Program, **members: Any) -> dict[str, Any]:
+    addresses = [f"p{number}@sandbox.example" for number in range(5)]
+    answer = program.send(letter(api_vendor(), addresses, **members))
+    assert answer.status_code == 202, answer.content
+    links: dict[str, str] = answer.json()["links"]
+    return links
+
+
+def test_a_program_pauses_its_session_and_lets_it_go_on(program: Program, settings: Any) -> None:
+    settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]
+    events.create(program.sponsor, "http://127.0.0.1:9/hook", ["session.paused"], test=False)
+    links = send(program)
+    paused = program.post(links["pause"]).json()
+    assert paused["changed"] and paused["session"]["status"] == "paused"
+    assert paused["session"]["paused"] == f"by {program.key.prefix}"
+    assert not program.post(links["pause"]).json()["changed"]
+    problem(program.post(links["retry"]), "state-conflict", 409)
+    (call,) = WebhookCall.objects.all()
+    posted = json.loads(call.body)
+    assert (posted["type"], posted["data"]["reason"]) == ("session.paused", f"by {program.key.prefix}")
+    resumed = program.post(links["resume"]).json()
+    assert resumed["changed"] and (resumed["session"]["status"], resumed["session"]["paused"]) == ("waiting", None)
+    assert not program.post(links["resume"]).json()["changed"]
+
+
+def test_a_program_sends_to_the_first_n_and_has_limits_of_its_own(program: Program) -> None:
+    send(program, first=2, bounce_limit=5, complaint_limit=0)
+    job = Job.objects.select_related("campaign").get()
+    assert (job.status, job.remaining, job.wait_after) == ("P_QUEUED", 5, 2)
+    assert (job.campaign.bounce_limit, job.campaign.complaint_limit) == (5, 0)
+    send(program, first=5)
+    assert Job.objects.latest("pk").wait_after is None  # all of them are the first
+    refused = program.send(letter(api_vendor(), "ann@sandbox.example", first=0, bounce_limit=101))
+    pointers = {one["pointer"] for one in problem(refused, "validation", 422)["errors"]}
+    assert pointers == {"/first", "/bounce_limit"}
+
+
+def test_nobody_elses_session_can_be_paused_nor_without_the_right_to(program: Program) -> None:
+    links = send(program)
+    for verb in ("pause", "resume"):
+        problem(Program().post(links[verb]), "not-found", 404)
+        problem(Program(program.sponsor, scopes=("send", "read")).post(links[verb]), "forbidden", 403)
+
+
+def test_what_an_operator_pauses_a_program_sees(program: Program) -> None:
+    links = send(program)
+    pausing.pause([Job.objects.get().pk], Actor("ann"), "the picture is missing")
+    seen = program.get(links["self"]).json()
+    assert (seen["status"], seen["paused"], seen["counts"]["waiting"]) == ("paused", "the picture is missing", 5)
