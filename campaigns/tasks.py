@@ -31,7 +31,7 @@ from campaigns.dispatch.dispatcher import notify_vendors, shown
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
-from campaigns.intake import files
+from campaigns.intake import files, uploads
 from campaigns.models import Job
 from campaigns.pausing import pauses, rates
 from campaigns.results import writer
@@ -253,7 +253,8 @@ def audit() -> None:
 
 @shared_task
 def delete_files() -> None:
-    """Deletes what was stored for requests that were refused afterwards."""
+    """Deletes uploads that nobody refers to, and what was stored for requests that were refused afterwards."""
+    uploads.delete_unused()
     files.delete_unused()
 
 

@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -28,7 +29,10 @@ UNREADABLE = OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOF
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file to store. read: its content, whole. cid: of an image within the HTML. to_all: every letter carries it."""
+    """A file to store. read: its content, whole. cid: of an image within the HTML. to_all: every letter carries it.
+
+    digest: the SHA-256 of a content that is stored already, which is not read then.
+    """
 
     name: str
     size: int
@@ -36,6 +40,7 @@ class NewFile:
     content_type: str = ""
     cid: str = ""
     to_all: bool = True
+    digest: bytes | None = None
 
     @property
     def kind(self) -> str:
@@ -50,6 +55,9 @@ class FileSource(Protocol):
 
     def read(self, name: str) -> bytes:
         """The content. Raises one of UNREADABLE."""
+
+    def digest(self, name: str) -> bytes | None:
+        """The SHA-256 of a content that is stored already; it is not read then."""
 
 
 class Folder:
@@ -69,6 +77,9 @@ class Folder:
     def read(self, name: str) -> bytes:
         with (self._root / name).resolve().open("rb") as file:
             return file.read(LARGEST_MAIL + 1)
+
+    def digest(self, name: str) -> None:
+        return None
 
 
 class Archive:
@@ -92,6 +103,9 @@ class Archive:
     def read(self, name: str) -> bytes:
         with self._zip.open(self._entries[name]) as file:
             return file.read(LARGEST_MAIL + 1)  # whatever the archive says of its size
+
+    def digest(self, name: str) -> None:
+        return None
 
 
 def source(path: Path) -> FileSource:
@@ -166,12 +180,10 @@ class CampaignFiles:
     def all(self) -> Iterator[NewFile]:
         """Every file that a letter carries. Raises BadInput if one is not as it was when it was checked."""
         yield from self.to_all
+        source = self.found_in
         for name, size in self.own.items():
-            yield NewFile(name, size, lambda name=name: self._read(name), to_all=False)  # type: ignore[misc]
-
-    def _read(self, name: str) -> bytes:
-        assert self.found_in is not None
-        return self.found_in.read(name)
+            assert source is not None, "fields name files of a folder"
+            yield NewFile(name, size, partial(source.read, name), to_all=False, digest=source.digest(name))
 
 
 def _unfit(name: str, size: int) -> str:
@@ -200,6 +212,7 @@ KNOWN = "UPDATE campaigns_storedfile SET asked_at = clock_timestamp() WHERE sha2
 UNUSED = """
 DELETE FROM campaigns_storedfile s WHERE asked_at < clock_timestamp() - interval '1 day'
     AND NOT EXISTS (SELECT FROM campaigns_campaignfile f WHERE f.file_id = s.sha256)
+    AND NOT EXISTS (SELECT FROM campaigns_uploadedfile u WHERE u.file_id = s.sha256)
 """
 NAME = """
 INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
@@ -224,6 +237,9 @@ def keep_all(files: CampaignFiles) -> list[tuple[NewFile, bytes]]:
     connection.ensure_connection()
     kept = []
     for file in files.all():
+        if file.digest is not None:
+            kept.append((file, file.digest))
+            continue
         try:
             content = file.read()
         except UNREADABLE as error:
@@ -243,7 +259,7 @@ def name(campaign_id: int, kept: Iterable[tuple[NewFile, bytes]]) -> None:
 
 
 def delete_unused() -> int:
-    """Deletes contents that no campaign has a day after they were stored; returns how many."""
+    """Deletes contents that nothing has a day after they were stored; returns how many."""
     with connection.cursor() as cursor:
         cursor.execute(UNUSED)
         return cursor.rowcount

@@ -199,7 +199,8 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     """
     secret = key()
     parameters = [_requests(requests), _digests(requests, secret), secret is not None, _messages(requests)]
-    contents = [file.read() for request in requests if request.files for file in request.files.all()]
+    files = (file for request in requests if request.files for file in request.files.all())
+    contents = [file.read() for file in files if file.digest is None]
     try:
         rows = _execute(parameters, contents)
     except (psycopg.OperationalError, psycopg.InterfaceError):
@@ -262,7 +263,7 @@ def _requests(requests: Sequence[Request]) -> str:
 def _files(files: CampaignFiles) -> list[dict[str, Any]]:
     return [
         {
-            "sha256": sha256(file.read()).hexdigest(),
+            "sha256": (file.digest or sha256(file.read()).digest()).hex(),
             "name": file.name,
             "content_type": file.kind,
             "cid": file.cid,

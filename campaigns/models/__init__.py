@@ -8,7 +8,7 @@ last audit. suppressions: whom nobody writes to again; keys. message_events: bou
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
 from campaigns.models.campaigns import Campaign, Sponsor, Topic
-from campaigns.models.files import CampaignFile, StoredFile
+from campaigns.models.files import CampaignFile, StoredFile, UploadedFile
 from campaigns.models.identities import Entitlement, Identity
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
 from campaigns.models.message_events import BOUNCES, InboundCount, MessageEvent
@@ -40,6 +40,7 @@ __all__ = [
     "SuppressionKey",
     "TokenKey",
     "Topic",
+    "UploadedFile",
     "Webhook",
     "WebhookCall",
 ]

@@ -8,19 +8,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import models
+from django.db.models.functions import Now
 
-from campaigns.models.campaigns import Campaign, OfSponsors
+from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 
 LARGEST_MAIL = 20_000_000  # bytes of the files of one letter; as base64 a third more, and many relays take 30 MB
 
 
 class StoredFile(models.Model):
-    """The content of a file. asked_at: when it was last stored; without a campaign it is deleted a day later."""
+    """The content of a file. asked_at: when it was last stored; it is deleted a day later if nothing has it then."""
 
     sha256 = models.BinaryField(primary_key=True, max_length=32)
     size = models.PositiveIntegerField(help_text="Bytes")
     content = models.BinaryField()
     asked_at = models.DateTimeField()
+
+
+class UploadedFile(models.Model):
+    """A content that a sponsor's programs have uploaded, and refer to by its digest. test: by a test key.
+
+    asked_at: when it was uploaded, or referred to, within the hour; a month later it is deleted.
+    """
+
+    SPONSOR = "sponsor"
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="+", db_index=False)
+    test = models.BooleanField(default=False)
+    file = models.ForeignKey(StoredFile, on_delete=models.PROTECT, related_name="+")
+    asked_at = models.DateTimeField(db_default=Now())
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["sponsor", "test", "file"], name="one_upload_of_a_content")]
+
+    def __str__(self) -> str:
+        return f"uploaded file {self.pk}"
 
 
 class CampaignFile(models.Model):

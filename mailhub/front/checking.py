@@ -15,6 +15,7 @@ from campaigns.entitlements import NotEntitled
 from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.checking import faults
 from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
+from campaigns.intake.uploads import Owner
 from campaigns.models import Campaign, Sponsor
 from campaigns.suppression.links import given as given_to
 from campaigns.suppression.links import links_of
@@ -38,7 +39,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     vendors, budget = _vendors(asked, caller), RenderBudget(caller.sponsor_id)
     if asked.mjml:
         asked = _converted(asked, budget)
-    beside = contents.read(asked)
+    beside = contents.read(asked, Owner(caller.sponsor_id, caller.test))
     vendors, identity_id = _as_whom(asked, caller, contents.carrying(asked, beside, vendors))
     topic_id = _about(asked, caller)
     content, text = _content(asked, vendors, budget)

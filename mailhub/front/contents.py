@@ -2,15 +2,17 @@
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from campaigns.content.parts import check_carried, header_faults, image_faults, text_beside
 from campaigns.content.templates import Budget, TemplateError
-from campaigns.intake import BadInput
+from campaigns.intake import BadInput, uploads
 from campaigns.intake.files import CampaignFiles, NewFile
+from campaigns.intake.uploads import Owner, Uploaded
 from mailhub.front.problems import error, invalid
-from mailhub.front.schemas import FileIn, ImageIn, SendRequest
+from mailhub.front.schemas import FILE_ID, FileIn, ImageIn, SendRequest
 from mailhub.front.vendor_cache import VendorSnapshot
 
 READ = 2  # characters of HTML that are read in a step (campaigns/content/cost.py)
@@ -19,16 +21,19 @@ READ = 2  # characters of HTML that are read in a step (campaigns/content/cost.p
 class RequestFiles:
     """The files of a request of which recipients get those that their fields name."""
 
-    def __init__(self, contents: dict[str, bytes]) -> None:
-        self._contents = contents
+    def __init__(self, files: dict[str, NewFile]) -> None:
+        self._files = files
 
     def size(self, name: str) -> int:
-        if name not in self._contents:
+        if name not in self._files:
             raise ValueError(f"there is no file {name!r} in files")
-        return len(self._contents[name])
+        return self._files[name].size
 
     def read(self, name: str) -> bytes:
-        return self._contents[name]
+        return self._files[name].read()
+
+    def digest(self, name: str) -> bytes | None:
+        return self._files[name].digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ class BesideBody:
 NOTHING = BesideBody()
 
 
-def read(asked: SendRequest) -> BesideBody:
-    """Raises Problem with all that is wrong."""
+def read(asked: SendRequest, of: Owner) -> BesideBody:
+    """of: whose uploaded files it may refer to. Raises Problem with all that is wrong."""
     if not (asked.headers or asked.attachments or asked.files or asked.file_fields or "cid:" in asked.body):
         return NOTHING
     headers = [(one.name, one.value.strip()) for one in asked.headers]
@@ -52,33 +57,42 @@ def read(asked: SendRequest) -> BesideBody:
     errors += [error("/attachments", "image", text) for text in image_faults(asked.body, asked.html, cids)]
     if bool(asked.files) != bool(asked.file_fields):
         errors.append(error("/files", "files", "files and file_fields go together"))
-    contents = [_content(one, f"/attachments/{index}", errors) for index, one in enumerate(asked.attachments)]
-    own: dict[str, bytes] = {}
+    ids = (re.fullmatch(FILE_ID, one.file or "") for one in (*asked.attachments, *asked.files))
+    named = {bytes.fromhex(id[1]) for id in ids if id}
+    known = uploads.find(of, named) if named else {}
+    to_all = [_file(one, f"/attachments/{index}", known, errors) for index, one in enumerate(asked.attachments)]
+    own: dict[str, NewFile] = {}
     for index, one in enumerate(asked.files):
         if one.name in own:
             errors.append(error(f"/files/{index}/name", "files", f"two files are called {one.name!r}"))
-        own[one.name] = _content(one, f"/files/{index}", errors)
+        own[one.name] = _file(one, f"/files/{index}", known, errors)
     if errors:
         raise invalid(errors)
-    if not (contents or own):
+    if not (to_all or own):
         return BesideBody(headers)
-    to_all = [_file(one, content) for one, content in zip(asked.attachments, contents, strict=True)]
     try:
         return BesideBody(headers, CampaignFiles(to_all, asked.file_fields, RequestFiles(own)))
     except BadInput as why:
         raise invalid([error("/attachments", "files", str(why))]) from why
 
 
-def _content(one: FileIn, pointer: str, errors: list[dict[str, str]]) -> bytes:
-    try:
-        return base64.b64decode(one.content, validate=True)
-    except (binascii.Error, ValueError):
-        errors.append(error(f"{pointer}/content", "base64", "it is not base64"))
-        return b""
-
-
-def _file(one: ImageIn, content: bytes) -> NewFile:
-    return NewFile(one.name, len(content), lambda: content, one.type or "", one.cid or "")
+def _file(one: FileIn, pointer: str, known: Mapping[bytes, Uploaded], errors: list[dict[str, str]]) -> NewFile:
+    """known: the uploaded files that the request refers to and that are the sponsor's."""
+    content, size, digest = b"", 0, None
+    if (one.content is None) == (one.file is None):
+        errors.append(error(pointer, "file", "give its content or the id of an uploaded file, one of them"))
+    elif one.file is None:
+        try:
+            content = base64.b64decode(one.content or "", validate=True)
+        except (binascii.Error, ValueError):
+            errors.append(error(f"{pointer}/content", "base64", "it is not base64"))
+        size = len(content)
+    elif found := known.get(bytes.fromhex(one.file.removeprefix("file_"))):
+        size, digest = found.size, found.digest
+    else:
+        errors.append(error(f"{pointer}/file", "file", "you have no such file; POST /files uploads one"))
+    cid = one.cid or "" if isinstance(one, ImageIn) else ""
+    return NewFile(one.name, size, lambda: content, one.type or "", cid, digest=digest)
 
 
 def carrying(asked: SendRequest, beside: BesideBody, vendors: list[VendorSnapshot]) -> list[VendorSnapshot]:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from campaigns import previews
-from campaigns.models import Suppression
 from campaigns.models.api_clients import Event
 from vendors.models import Vendor
 
@@ -16,8 +15,6 @@ MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 MetadataValue = Annotated[str, StringConstraints(max_length=500)]
 Channel = Literal["print", "email", "sms"]
 assert set(Vendor.Channel.values) == {"print", "email", "sms"}
-WhySuppressed = Literal["unsubscribed", "bounced", "complained", "stop", "by_hand"]
-assert list(Suppression.Reason.values) == ["unsubscribed", "bounced", "complained", "stop", "by_hand"]
 
 
 LIMIT = "Percent, beyond which the session pauses itself; default: the installation's, 0: never"
@@ -40,9 +37,13 @@ class HeaderIn(Strict):
     value: str = Field(min_length=1, max_length=1000)
 
 
+FILE_ID = "file_([0-9a-f]{64})"  # the SHA-256 of its content
+
+
 class FileIn(Strict):
     name: str = Field(min_length=1, max_length=200, description="As the recipient sees it")
-    content: str = Field(min_length=1, description="In base64")
+    content: str | None = Field(default=None, min_length=1, description="In base64; or give a file")
+    file: str | None = Field(default=None, pattern=f"^{FILE_ID}$", description="The id of one that was uploaded")
     type: str | None = Field(default=None, max_length=100, description="Like application/pdf; default: by the name")
 
 
@@ -88,6 +89,12 @@ class SendRequest(Strict):
     test_to: str | None = Field(
         default=None, min_length=1, max_length=2000, description="Send only the first letter, now, to this address"
     )
+
+
+class FileOut(BaseModel):
+    id: str = Field(description="By which attachments and files of a request refer to it")
+    size: int = Field(description="Bytes")
+    asked_at: datetime = Field(description="Uploaded, asked for or referred to, to the hour; 30 days later it goes")
 
 
 class LetterOut(BaseModel):
@@ -254,52 +261,6 @@ class WebhookSecretOut(WebhookOut):
 
 class WebhooksOut(BaseModel):
     data: list[WebhookOut]
-
-
-class SuppressionIn(Strict):
-    address: str = Field(min_length=1, max_length=2000)
-    reason: WhySuppressed
-    source: str = Field(
-        default="", max_length=200, pattern=r"^[^\x00]*$", description="Where it comes from; else your key's prefix"
-    )
-    since: AwareDatetime | None = Field(default=None, description="When the reason arose; else now")
-    until: AwareDatetime | None = Field(default=None, description="Else for good")
-
-
-class SuppressionsIn(Strict):
-    """Up to 1,000 addresses that are not written to any more on your behalf."""
-
-    channel: Channel
-    suppressions: list[SuppressionIn] = Field(min_length=1, max_length=MOST_RECIPIENTS)
-
-
-class AddressesIn(Strict):
-    """Up to 1,000 addresses whose suppressions are to be lifted or erased."""
-
-    channel: Channel
-    addresses: list[Annotated[str, StringConstraints(min_length=1, max_length=2000)]] = Field(
-        min_length=1, max_length=MOST_RECIPIENTS
-    )
-
-
-class SuppressionChangeOut(BaseModel):
-    changed: int = Field(description="Suppressions that are different now")
-
-
-class SuppressionOut(BaseModel):
-    id: str
-    channel: Channel
-    address: str | None = Field(description="Null after its erasure")
-    reason: WhySuppressed
-    topic: str | None = Field(description="Null: from everything of yours")
-    source: str
-    since: datetime
-    until: datetime | None
-
-
-class SuppressionsOut(BaseModel):
-    data: list[SuppressionOut]
-    links: PageLinks
 
 
 class CallOut(BaseModel):

@@ -15,13 +15,8 @@ from campaigns.suppression.lists import NewSuppression
 from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
-from mailhub.front.schemas import (
-    AddressesIn,
-    ProblemOut,
-    SuppressionChangeOut,
-    SuppressionsIn,
-    SuppressionsOut,
-)
+from mailhub.front.schemas import ProblemOut
+from mailhub.front.suppression_schemas import AddressesIn, SuppressionChangeOut, SuppressionsIn, SuppressionsOut
 from vendors.history import Actor
 
 router = Router(tags=["suppressions"])

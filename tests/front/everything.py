@@ -46,8 +46,10 @@ def everything(program: Program, vendor) -> Everything:
     end(job, [accepted("very-own-id")])
     writer.write_result(job.session.pk)
     call = WebhookCall.objects.filter(webhook=hook, kind="message.sent").get()
+    file = program.client.post("/api/v1/files", b"very-own-file", content_type="application/octet-stream")
     return Everything(
         {
+            "file_id": file.json()["id"],
             "session_id": sent.json()["id"],
             "message_id": f"msg_{job.first_message}",
             "webhook_id": f"whk_{hook.pk}",

@@ -23,6 +23,7 @@ NOTHING = {
     "message_id": "msg_999999999",
     "webhook_id": "whk_999999999",
     "event_id": "evt_" + "0" * 32,
+    "file_id": "file_" + "0" * 64,
     "vendor": "nobody",
 }
 

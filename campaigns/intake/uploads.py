@@ -1,0 +1,111 @@
+"""Files that a sponsor's programs upload once, and refer to by their digest in the requests that send them.
+
+A content is stored once, whoever uploads it, but only who has uploaded it may refer to it: whoever knows the digest of
+somebody else's file has nothing by that.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+
+from campaigns.intake.checking import BadInput
+from campaigns.intake.files import keep
+
+MOST_BYTES = 1_000_000_000  # of one owner's files
+MOST_FILES = 10_000  # of one owner
+
+ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('campaigns_uploadedfile'), %(sponsor)s)"
+SUMS = """
+SELECT count(*), coalesce(sum(s.size), 0)
+FROM campaigns_uploadedfile u JOIN campaigns_storedfile s ON s.sha256 = u.file_id
+WHERE u.sponsor_id = %(sponsor)s AND u.test = %(test)s
+"""
+ADD = """
+INSERT INTO campaigns_uploadedfile (sponsor_id, test, file_id) VALUES (%(sponsor)s, %(test)s, %(digest)s)
+ON CONFLICT (sponsor_id, test, file_id) DO UPDATE SET asked_at = clock_timestamp() RETURNING xmax = 0
+"""
+# Written at most once an hour, so that requests that refer to one file do not wait for each other.
+ASKED = """
+WITH late AS (
+    UPDATE campaigns_uploadedfile SET asked_at = clock_timestamp()
+    WHERE sponsor_id = %(sponsor)s AND test = %(test)s AND file_id = ANY(%(digests)s)
+        AND asked_at < clock_timestamp() - interval '1 hour'
+    RETURNING file_id, asked_at
+)
+SELECT s.sha256, s.size, coalesce(late.asked_at, u.asked_at)
+FROM campaigns_uploadedfile u JOIN campaigns_storedfile s ON s.sha256 = u.file_id LEFT JOIN late USING (file_id)
+WHERE u.sponsor_id = %(sponsor)s AND u.test = %(test)s AND u.file_id = ANY(%(digests)s)
+    AND coalesce(late.asked_at, u.asked_at) >= clock_timestamp() - interval '1 hour'
+"""
+# The content stays for a day more, for requests that have just been checked.
+REMOVE = """
+WITH gone AS (
+    DELETE FROM campaigns_uploadedfile WHERE sponsor_id = %(sponsor)s AND test = %(test)s AND file_id = %(digest)s
+    RETURNING file_id
+)
+UPDATE campaigns_storedfile SET asked_at = clock_timestamp() WHERE sha256 IN (SELECT file_id FROM gone)
+"""
+UNUSED = "DELETE FROM campaigns_uploadedfile WHERE asked_at < clock_timestamp() - interval '30 days'"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose files: a sponsor's, uploaded by its live keys or by its test keys."""
+
+    sponsor_id: int
+    test: bool
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"sponsor": self.sponsor_id, "test": self.test}
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """An uploaded file. size: in bytes; asked_at: when it was uploaded or last referred to, to the hour."""
+
+    digest: bytes
+    size: int
+    asked_at: datetime
+
+
+def upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
+    """Stores a content; returns it, and whether the owner had it not.
+
+    Raises BadInput if the owner has too many files, and stores nothing then.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(ONE_AT_A_TIME, of.params)
+        digest = keep(content, connection.connection)
+        cursor.execute(ADD, {**of.params, "digest": digest})
+        [new] = cursor.fetchone()
+        cursor.execute(SUMS, of.params)
+        number, size = cursor.fetchone()
+        if new and (number > MOST_FILES or size > MOST_BYTES):
+            most = f"{MOST_FILES:,} files, and {MOST_BYTES:,} bytes of them"
+            raise BadInput(f"a sponsor may have {most}: delete some; those that nobody refers to go after 30 days")
+    return find(of, [digest])[digest], new
+
+
+def find(of: Owner, digests: Collection[bytes]) -> dict[bytes, Uploaded]:
+    """Those of these that the owner has uploaded, which stay for 30 days from now on."""
+    with connection.cursor() as cursor:
+        cursor.execute(ASKED, {**of.params, "digests": list(digests)})
+        return {bytes(digest): Uploaded(bytes(digest), size, at) for digest, size, at in cursor.fetchall()}
+
+
+def remove(of: Owner, digest: bytes) -> bool:
+    """Deletes an uploaded file; campaigns that carry it keep it. Whether there was one."""
+    with connection.cursor() as cursor:
+        cursor.execute(REMOVE, {**of.params, "digest": digest})
+        return bool(cursor.rowcount)
+
+
+def delete_unused() -> int:
+    """Deletes those that nobody has uploaded or referred to for 30 days; returns how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNUSED)
+        return int(cursor.rowcount)
