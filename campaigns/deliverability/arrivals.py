@@ -1,9 +1,12 @@
-"""Whether what comes back arrives: answers and bounces at the mail servers of a domain (RFC 5321, 5.1).
+"""Whether what comes back arrives: answers and bounces at a domain's mail servers, clicks on unsubscribe links here.
 
 Nobody is called: the DNS tells whether there is a server, and not whether it takes the mail.
 """
 
 import ipaddress
+from urllib.parse import urlsplit
+
+from django.conf import settings
 
 from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
 from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, listed
@@ -40,6 +43,21 @@ def check(dns: DnsQuestions, domain: str, what: str) -> Finding:
 
 def _no_address(hosts: list[str]) -> str:
     return f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} no address that is reached from outside"
+
+
+def unsubscribing(dns: DnsQuestions) -> Finding:
+    """Whether mails have a link that leads here. Raises NoDnsAnswer."""
+    about, url = "unsubscribe", settings.PUBLIC_URL
+    if not url:
+        why = "PUBLIC_URL is not set, so mails have no link; Gmail and Yahoo want one of whoever sends in bulk"
+        return Finding(about, MISSING, why)
+    host = urlsplit(url).hostname or ""
+    if not url.startswith("https:"):
+        return Finding(about, WRONG, f"PUBLIC_URL is {url}: recipients cannot reach it, and one click needs https")
+    if not (_is_address(host) or reached(dns, host)):
+        why = f"{_no_address([host])}, so no link of a mail works"
+        return Finding(about, MISSING, why, DnsEntry(host, "A", "ADDRESS_OF_THIS_INSTALLATION"))
+    return Finding(about, OK, f"links lead to {url}")
 
 
 def about_mx(what: str) -> str:

@@ -32,6 +32,7 @@ def check(identity: Identity, sends_from: Sequence[str] = (), selectors: Sequenc
         ("SPF", lambda: spf.check(dns, return_path, list(_outgoing(dns, identity, sends_from)))),
         ("DKIM", lambda: dkim_records.check(dns, known.dkim, records, make)),
         ("DMARC", lambda: dmarc.check(dns, domain, signers, return_path)),
+        ("unsubscribe", lambda: [arrivals.unsubscribing(dns)]),
     ]
     for one, what in _arriving(identity, domain, return_path).items():
         checks.append((arrivals.about_mx(what), lambda one=one, what=what: [arrivals.check(dns, one, what)]))  # type: ignore[misc]

@@ -28,6 +28,8 @@ def dns(settings: Any) -> Iterator[DnsServer]:
         server.text(f"_dmarc.{HERE}", "v=DMARC1; p=quarantine; rua=mailto:d@velma.example")
         server.records[HERE, "MX"] = ["10 mx.velma.example."]
         server.records["mx.velma.example", "A"] = ["198.51.100.7"]
+        server.records["mail.velma.example", "A"] = ["198.51.100.8"]
+        settings.PUBLIC_URL = "https://mail.velma.example"
         yield server
 
 
@@ -62,7 +64,7 @@ def status(*options: str) -> dict[str, str]:
 def test_an_identity_of_which_all_is_well(identity: Identity) -> None:
     found, code = ask()
     assert code == 0 and {one["status"] for one in found.values()} == {"ok"}
-    assert list(found) == ["SPF", "SPF and relay", "DKIM", "DMARC", "alignment", "MX"]
+    assert list(found) == ["SPF", "SPF and relay", "DKIM", "DMARC", "alignment", "unsubscribe", "MX"]
     assert "(2,048 bits)" in found["DKIM"]["sentence"] and "relay.example" in found["SPF and relay"]["sentence"]
 
 
@@ -74,6 +76,7 @@ def test_a_domain_of_which_nothing_is_entered_gets_every_record(identity: Identi
         (HERE, "TXT", "v=spf1 a:relay.example ~all"),
         (f"mh1._domainkey.{HERE}", "TXT", dkim.record(KEY)),
         (f"_dmarc.{HERE}", "TXT", "v=DMARC1; p=none"),
+        (f"mail.{HERE}", "A", "ADDRESS_OF_THIS_INSTALLATION"),
         (HERE, "MX", "10 HOST_THAT_TAKES_ITS_MAIL."),
     ]
     assert "does not exist in the DNS" in found["DKIM"]["sentence"]
@@ -88,7 +91,8 @@ def test_what_it_prints_to_enter_makes_all_well(identity: Identity, dns: DnsServ
         if kind == "TXT":
             dns.text(name, value)
         else:
-            dns.records[name, kind] = [value.replace("HOST_THAT_TAKES_ITS_MAIL", "mx.example")]
+            known = {"10 HOST_THAT_TAKES_ITS_MAIL.": "10 mx.example.", "ADDRESS_OF_THIS_INSTALLATION": "198.51.100.9"}
+            dns.records[name, kind] = [known[value]]
     assert dns.records[HERE, "TXT"] == ['"v=spf1 include:_spf.relay.example ip4:192.0.2.99 ~all"']
     found, code = ask(*options)
     assert code == 0 and {one["status"] for one in found.values()} == {"ok"}
@@ -97,7 +101,7 @@ def test_what_it_prints_to_enter_makes_all_well(identity: Identity, dns: DnsServ
 def test_people_read_lines_and_the_record_below(identity: Identity, dns: DnsServer) -> None:
     del dns.records[f"_dmarc.{HERE}", "TXT"]
     out = io.StringIO()
-    with pytest.raises(CommandError, match=r"^1 of 5 are missing or wrong$"):
+    with pytest.raises(CommandError, match=r"^1 of 6 are missing or wrong$"):
         call_command("doctor", stdout=out)
     lines = out.getvalue().splitlines()
     assert lines[0] == "Velma/main: Velma <post@velma.example>"
@@ -350,6 +354,23 @@ def test_answers_and_bounces_may_go_to_two_domains_and_to_an_address_without_mx(
     assert found["MX for bounces"]["status"] == "missing"
     assert "bounces arrive nowhere" in found["MX for bounces"]["sentence"]
     assert found["SPF"]["enter"]["name"] == "bounces.velma.example"
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "sentence"),
+    [
+        ("", "missing", "PUBLIC_URL is not set"),
+        ("http://localhost:8000", "wrong", "one click needs https"),
+        ("https://gone.velma.example", "missing", "gone.velma.example has no address that is reached"),
+        ("https://198.51.100.8", "ok", "links lead to https://198.51.100.8"),
+    ],
+)
+def test_a_link_to_unsubscribe_must_lead_here(
+    identity: Identity, settings: Any, url: str, status: str, sentence: str
+) -> None:
+    settings.PUBLIC_URL = url
+    found = ask()[0]["unsubscribe"]
+    assert found["status"] == status and sentence in found["sentence"]
 
 
 @pytest.mark.parametrize(("name", "code"), [("Velma", 2), ("Velma/other", 1), ("Bob/main", 1)])

@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from campaigns import previews
 from campaigns.content import plain_text, templates
+from campaigns.content.templates import UNSUBSCRIBE_URL
 from campaigns.models import Campaign
+from campaigns.suppression.links import LetterLinks
 from tests.contracts.test_dkim import origin
 from tests.contracts.test_mime import unstuffed
 from tests.waiting import DEADLINE
@@ -28,8 +31,11 @@ pytestmark = pytest.mark.skipif(not PROGRAM, reason="SpamAssassin is not install
 def newsletter() -> bytes:
     """As the sender makes it: of the way that a mail took, another machine would see something else."""
     html = NEWSLETTER.read_text()
-    content = templates.compile("Spring at Velma's", html, True, text=plain_text.made_from(html))
-    [letter] = previews.letters(Campaign(html=True), content, [("ann@example.org", {"name": "Ann"})], 1)
+    text = plain_text.made_from(html)
+    content = templates.compile("Spring at Velma's", html, True, text=text, given={UNSUBSCRIBE_URL: "https://..."})
+    links = LetterLinks("https://mail.example.com", True, 1, 0, "email", AESSIV(bytes(32)), bytes(32))
+    [letter] = previews.letters(Campaign(html=True), content, links, [("ann@example.org", {"name": "Ann"})], 1)
+    assert [name for name, _ in letter.headers] == ["List-Unsubscribe", "List-Unsubscribe-Post"]
     velma = replace(origin(), address="news@example.com", name="Velma's reading room", reply_to="velma@example.com")
     return unstuffed(b"".join(mime.compose(mime.written(velma), "ann@example.org", letter)))
 

@@ -24,6 +24,7 @@ from tests.programs import sweeping, wait_until, worker
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "newsletter.md").read_text()
+PUBLIC_URL = "https://mail.example.com"
 BLOCK = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 """Indented lines; an empty line between them ends a command's output."""
 
@@ -88,7 +89,10 @@ def mailbox() -> Iterator[Mailbox]:
 
 @pytest.fixture
 def dns(settings: Any) -> Iterator[DnsServer]:
+    """Knows the reader's installation, mail server and relay."""
+    settings.PUBLIC_URL = PUBLIC_URL
     with dns_server(settings) as server:
+        server.records["mail.example.com", "A"] = ["198.51.100.8"]
         server.text("_spf.relay.example.net", "v=spf1 ip4:192.0.2.0/28 -all")
         server.records["example.com", "MX"] = ["10 mx.example.com."]
         server.records["mx.example.com", "A"] = ["198.51.100.7"]
@@ -122,7 +126,7 @@ def test_the_tutorial_is_what_happens(
     monkeypatch.chdir(tmp_path)
     here = f"host=127.0.0.1 port={mailbox.port} ca_file={authority()}"
     others: list[str] = []  # outputs that are not what the page shows
-    with worker(), sweeping():
+    with worker(PUBLIC_URL=PUBLIC_URL), sweeping():
         for command, shown in steps():
             printed = run(command.replace("host=relay.example.net", here))
             if " send_campaign " in command and "--at now" in command:
@@ -134,5 +138,6 @@ def test_the_tutorial_is_what_happens(
     assert not others, "\n".join(others)
     assert [to for to, _ in mailbox.mails][:1] == [["you@example.com"]]
     assert sorted(to[0] for to, _ in mailbox.mails[1:]) == ["ann@example.org", "bob@example.org", "cyd@example.org"]
-    assert all(b"DKIM-Signature: " in mail for _, mail in mailbox.mails)
+    for _, mail in mailbox.mails:
+        assert b"DKIM-Signature: " in mail and f"List-Unsubscribe: <{PUBLIC_URL}/unsubscribe/".encode() in mail
     assert Message.objects.filter(message_id__isnull=False).count() == 4

@@ -17,8 +17,8 @@ WIDE = 14  # columns of what a line is about
 class Command(BaseCommand):
     help = (
         "Asks the DNS whether receivers can trust the mails of sender identities: SPF, DKIM, DMARC, and whether "
-        "answers and bounces arrive; prints each record that is to be entered. Exit codes: 0 all is well, 1 something "
-        "is missing or wrong, or an unknown name, 2 usage, 3 the DNS did not answer."
+        "answers, bounces and clicks on unsubscribe links arrive; prints each record to enter. Exit codes: 0 all is "
+        "well, 1 something is missing or wrong, or an unknown name, 2 usage, 3 the DNS did not answer."
     )
     requires_system_checks = ()
 
