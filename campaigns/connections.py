@@ -1,24 +1,22 @@
-"""What a sending process keeps from job to job: connections to the database, Redis and vendors, and a loop.
+"""What a process keeps from job to job: connections to the database, Redis and vendors.
 
 All streams of a process share its few connections to the database, a statement at a time; an adapter serves one stream
 at a time. One is kept only if its use ended without an error, and not used again if anything has arrived on it. What is
-unused for a minute is closed. The event loop has a thread of its own, which looks after them between two jobs.
+unused for a minute is closed.
 """
 
 import asyncio
 import select
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import cached_property
-from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import orjson
 import psycopg
-import uvloop
 from django.conf import settings
 from django.db import connection
 from psycopg.adapt import Loader
@@ -27,13 +25,12 @@ from psycopg.rows import TupleRow
 
 from campaigns.attachments import AttachmentCache
 from campaigns.failover import guard
+from campaigns.loop_thread import T
 from campaigns.suppression.recent import RecentSuppressions
 from vendors import redis_clients
 from vendors.adapters.base import Adapter
 from vendors.health import AsyncHealth
 from vendors.limits.throttle import AsyncThrottle
-
-T = TypeVar("T")
 
 KEPT = 60.0  # seconds that they are kept without use
 CLAIMING, RECORDING, BLOCKING = 2, 2, 3  # connections to the database of a process
@@ -213,9 +210,14 @@ def _close_together(barrier: threading.Barrier) -> None:
 
 
 def _with_connection(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+    drop_lost_connection()
+    return function(*args)
+
+
+def drop_lost_connection(**_: Any) -> None:
+    """Closes Django's connection of this thread if it failed or the server has ended it; the next query opens one."""
     if connection.connection is not None and (connection.errors_occurred or not is_clean(connection.connection)):
         connection.close()
-    return function(*args)
 
 
 # For a sender's own connections: their statements find rows by key, also where a table is fuller than statistics say.
@@ -256,65 +258,3 @@ async def connect() -> SenderConnection:
         raise
     made.prepared_max = 20
     return made
-
-
-NOTICED = 1.0
-"""Seconds after which a caller wakes by itself. A signal that arrives between Python's check for signals and the wait
-for a lock does not end that wait; a time limit or a shutdown would be noticed when the coroutine ends."""
-
-
-class LoopThread:
-    """Runs coroutines for callers that block. Made after a fork, never before: a thread does not survive it."""
-
-    def __init__(self) -> None:
-        started: Future[asyncio.AbstractEventLoop] = Future()
-        self._over = asyncio.Event()
-        self._thread = threading.Thread(target=self._live, args=(started,), name="sender", daemon=True)
-        self._thread.start()
-        self._loop = started.result()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns or raises what the coroutine does. If interrupted, cancels the coroutine and waits for its end."""
-        tasks: list[asyncio.Task[T]] = []
-        ended: SimpleQueue[object] = SimpleQueue()  # written in C: an exception out of a signal cannot leave it locked
-
-        def begin() -> None:
-            tasks.append(self._loop.create_task(coroutine))
-            tasks[0].add_done_callback(ended.put)
-
-        def cut_off() -> None:
-            if not tasks:  # interrupted before it was handed over
-                begin()
-            tasks[0].cancel()
-
-        try:
-            self._loop.call_soon_threadsafe(begin)
-            _wait(tasks, ended)
-        except BaseException:
-            self._loop.call_soon_threadsafe(cut_off)  # after `begin`, perhaps before the coroutine's first step
-            _wait(tasks, ended)
-            raise
-        return tasks[0].result()
-
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Starts a coroutine, which reports its result by itself."""
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def close(self) -> None:
-        """Ends the loop; everything that was opened in it must be closed before."""
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
-
-    def _live(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            started.set_result(runner.get_loop())
-            runner.run(self._wait())
-
-    async def _wait(self) -> None:
-        await self._over.wait()
-
-
-def _wait(tasks: list[asyncio.Task[T]], ended: SimpleQueue[object]) -> None:
-    while not (tasks and tasks[0].done()):
-        with suppress(Empty):
-            ended.get(timeout=NOTICED if threading.current_thread() is threading.main_thread() else None)

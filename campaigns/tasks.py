@@ -26,6 +26,7 @@ from kombu.exceptions import OperationalError
 from campaigns import audit as promises
 from campaigns import failpoints, sending
 from campaigns.casting import mailcaster
+from campaigns.connections import drop_lost_connection
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.dispatch.dispatcher import notify_vendors, shown
 from campaigns.doubts import reconciler
@@ -279,6 +280,7 @@ def _in_threads(sender: Any, **_: Any) -> None:
 @signals.worker_process_init.connect
 def _in_a_pool(**_: Any) -> None:
     _begin(sending.Sender())
+    signals.task_prerun.connect(drop_lost_connection)  # Celery keeps it between tasks (mailhub/celery.py)
     if current_process().name != "MainProcess":  # the solo pool says it too, and its process is the worker itself
         signals.task_prerun.connect(_hear_the_end)
 

@@ -14,7 +14,8 @@ from django.utils import timezone
 from campaigns.claiming import claims, letters
 from campaigns.claiming.contexts import Contexts
 from campaigns.claiming.letters import LeasedJob
-from campaigns.connections import Connections, DatabaseThreads, LoopThread, T
+from campaigns.connections import Connections, DatabaseThreads
+from campaigns.loop_thread import LoopThread, T
 from campaigns.sending import recording
 from campaigns.sending.recording import Recorder
 from campaigns.sending.stream import Stream, StreamEnd

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from campaigns.connections import LoopThread
+from campaigns.loop_thread import LoopThread
 from campaigns.models import Webhook, WebhookCall
 from campaigns.webhooks import events
 from vendors import webhook_http

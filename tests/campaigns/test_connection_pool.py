@@ -1,10 +1,12 @@
-"""Database connections that belong to no thread are used again only while they are good."""
+"""Connections to the database that outlive their use are used again only while they are good."""
 
 import psycopg
 import pytest
 from django.db import connection, transaction
 
 from campaigns.intake.requests import ConnectionPool
+from campaigns.tasks import finish_parent
+from tests.programs import worker
 
 
 @pytest.fixture
@@ -55,3 +57,27 @@ def test_a_connection_that_broke_or_was_left_in_a_transaction_is_not_used_again(
 def test_within_a_transaction_it_is_the_transactions_own_connection(pool):
     with transaction.atomic(), pool.one() as pooled:
         assert pooled is connection.connection
+
+
+def of_the_worker():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return [pid for (pid,) in cursor.fetchall()]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_of_the_hub_keeps_its_connection_from_task_to_task_and_opens_another_if_it_was_lost():
+    before = set(of_the_worker())
+
+    def after_a_task():
+        finish_parent.delay(0).get(timeout=60)
+        return set(of_the_worker()) - before
+
+    with worker(processes=1, queues="hub"):
+        (kept,) = after_a_task()
+        assert after_a_task() == {kept}
+        end(kept)
+        (another,) = after_a_task()
+        assert another != kept

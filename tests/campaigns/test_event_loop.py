@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from campaigns.connections import LoopThread
+from campaigns.loop_thread import LoopThread
 
 
 class Interrupted(BaseException):
