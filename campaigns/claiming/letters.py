@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from campaigns.content import templates
+from campaigns.content.headers import Headers
 from campaigns.models import Campaign, Job
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_of
 from campaigns.suppression.recent import Asker
@@ -79,17 +80,19 @@ def letter_of(
 
     links: None if nobody can unsubscribe from the campaign.
     """
-    given, headers = templates.NOTHING_GIVEN, campaign.headers or ()
+    given: templates.Values = templates.NOTHING_GIVEN
+    listed: Headers = ()
     if links and (links.listed or content.given):
         url = links.url(message.id, message.recipient)
         given = {templates.UNSUBSCRIBE_URL: url}
-        headers = (*headers, *links.headers(url)) if links.listed else headers
+        listed = links.headers(url) if links.listed else ()
     try:
         subject, body, text = content.render(message.recipient, message.params, budget, given)
+        headers = campaign.headers_for(message.recipient, message.params, budget)
     except templates.TemplateError as error:
         return Refused("template", str(error))
     parts = (message.reference, message.recipient, subject, body, message.params, campaign.html, text)
-    return Letter(*parts, headers=headers, origin=origin)
+    return Letter(*parts, headers=(*headers, *listed) if listed else headers, origin=origin)
 
 
 def load(lease: Lease) -> LeasedJob:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from campaigns.content import plain_text
+from campaigns.content.headers import SHOWS, check_value, compiled
 from campaigns.content.templates import TemplateError
 from vendors import adapters
 from vendors.adapters import mime
 
 IMAGE = re.compile(r"""["'(=]\s*cid:([^"')\s>{]+)""", re.IGNORECASE)
 MOST_HEADERS = 20
-LONGEST_HEADER = 1_000  # characters of a value
 PARTS = {"text": "a text beside the HTML", "headers": "further headers", "attachments": "files"}
 # Who it is from, to whom it goes and how it came are not for a campaign to say, nor what mailhub signs and links.
 RESERVED = mime.OURS | {
@@ -65,12 +65,12 @@ def header_faults(headers: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str
             yield index, f"the header {name} is mailhub's own"
         elif known in seen:
             yield index, f"the header {name} is there twice"
-        elif len(value) > LONGEST_HEADER:
-            yield index, f"the header {name} has more than {LONGEST_HEADER:,} characters"
         else:
             try:
-                mime.header_line(name, value)
-            except ValueError as error:
+                check_value(name, value)
+                if SHOWS.search(value):
+                    compiled(name, value)
+            except TemplateError as error:
                 yield index, str(error)
         seen.add(known)
 

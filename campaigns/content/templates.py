@@ -109,7 +109,7 @@ class Content:
     is shown instead; required: those of `fields` that must not be empty, because they are always shown as they are;
     subject_fields: those of the subject. safe: if no required field is empty, printable fields with at most so many
     characters together are certain to be rendered; -1 unless all templates are plain.
-    further: says what else is wrong with a recipient's fields, in sentences. given: values of mailhub's own that the
+    further: what else is wrong with a recipient and its fields, in sentences. given: values of mailhub's own that the
     templates show, as examples for a rendering that is given no others.
     """
 
@@ -120,7 +120,7 @@ class Content:
     _subject: Render
     _body: Render
     _text: Render | None = None
-    further: Callable[[Values], Iterator[str]] | None = None
+    further: Callable[[str, Values, Budget | None], Iterator[str]] | None = None
     optional: frozenset[str] = frozenset()
     given: Values = field(default_factory=dict)
 

@@ -288,7 +288,7 @@ def faults(recipient: str, fields: Mapping[str, Any], content: Content, budget: 
     if not _sound(recipient, fields, content):
         yield from looked_closely(recipient, fields, content, budget)
     if content.further:
-        yield from content.further(fields)
+        yield from content.further(recipient, fields, budget)
 
 
 def _sound(recipient: str, fields: Mapping[str, Any], content: Content) -> bool:

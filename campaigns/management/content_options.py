@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management import CommandError
 
 from campaigns.content import mjml, templates
+from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.parts import carried_by, check_carried, header_faults, image_faults, parse_header, text_beside
 from campaigns.content.templates import Content
 from campaigns.intake import BadInput, RowError, Table
@@ -25,7 +26,7 @@ def add_content_options(parser: ArgumentParser) -> None:
     add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
     add("--mjml", action="store_true", help="the body is MJML, of which HTML is made")
     add("--text", metavar="TEMPLATE_FILE", help="text beside an HTML body; default: made from the HTML")
-    add("--header", action="append", metavar="NAME:VALUE", help="a further header of each mail; may be repeated")
+    add("--header", action="append", metavar="NAME:VALUE", help="a further header, a template; may be repeated")
     add("--attach", action="append", metavar="FILE", help="a file in each letter; may be repeated")
     add("--image", action="append", metavar="FILE", help="an image that the HTML shows as cid:NAME; may be repeated")
     add("--files", metavar="FOLDER_OR_ZIP", help="where the files of --file-column are")
@@ -66,8 +67,8 @@ def read_content(options: dict[str, Any], vendor: Vendor) -> CampaignContent:
     files = _files(options)
     text = _beside(body, html, given, headers, files, vendor) if html or given or headers or files else ""
     compiled = templates.compile(subject, body, html, text=text, given=given_to(options["transactional"]))
-    if files and files.fields:
-        compiled = replace(compiled, further=files.faults)
+    own = files.faults if files and files.fields else None
+    compiled = with_beside(compiled, header_templates(headers), own)
     return CampaignContent(subject, body, html, text, headers, files, compiled)
 
 

@@ -4,7 +4,8 @@ Every query set of rows of a sponsor has `of_sponsors`. The admin gives it the r
 sponsor of its key.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Any, Self
 
 from django.conf import settings
@@ -12,6 +13,8 @@ from django.db import models
 from django.db.models import Index, Q, QuerySet
 from django.utils import timezone
 
+from campaigns.content.headers import Headers, HeaderTemplates, header_templates
+from campaigns.content.templates import Budget
 from vendors.models import Credential, known_zone
 
 ALL_SPONSORS = "campaigns.all_sponsors"
@@ -163,6 +166,17 @@ class Campaign(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def headers_for(self, recipient: str, params: Mapping[str, Any], budget: Budget | None = None) -> Headers:
+        """The further headers of one letter. Raises TemplateError, and OverBudget if there is a budget."""
+        if not self.headers:
+            return ()
+        shown = self._header_templates
+        return shown.render(recipient, params, budget) if shown else self.headers
+
+    @cached_property
+    def _header_templates(self) -> HeaderTemplates | None:
+        return header_templates(self.headers)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from campaigns import entitlements, previews
 from campaigns.content import mjml, templates
+from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import AddressReader, BadInput
@@ -43,8 +44,8 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     vendors, identity_id = _as_whom(asked, caller, contents.carrying(asked, beside, vendors))
     topic_id = _about(asked, caller)
     content, text = _content(asked, vendors, budget)
-    if beside.files:
-        content = replace(content, further=beside.files.faults)
+    if beside.files or beside.headers:
+        content = _with_beside(content, beside, budget)
     errors = [*_texts(asked), *_times(asked)]
     good, more = _recipients(asked.recipients, vendors[0].channel, content, budget)
     if errors or (more and not (good and asked.skip_bad_recipients)):
@@ -104,6 +105,15 @@ def _converted(asked: SendRequest, budget: RenderBudget) -> SendRequest:
         raise over_budget(why, "/body") from why
     except TemplateError as why:
         raise invalid([error("/body", "template", str(why))]) from why
+
+
+def _with_beside(content: Content, beside: contents.BesideBody, budget: RenderBudget) -> Content:
+    shown = header_templates(beside.headers)
+    try:
+        budget.spend(shown.steps if shown else 0)
+    except OverBudget as why:
+        raise over_budget(why, "/headers") from why
+    return with_beside(content, shown, beside.files.faults if beside.files else None)
 
 
 Pairs = list[tuple[str, dict[str, Any]]]

@@ -69,7 +69,7 @@ class SendRequest(Strict):
     body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
     text: str = Field(default="", max_length=1_000_000, description="Beside HTML, a template; default: made from it")
-    headers: list[HeaderIn] = Field(default=[], max_length=20, description="Further headers of e-mail")
+    headers: list[HeaderIn] = Field(default=[], max_length=20, description="Of e-mail; values are templates")
     attachments: list[ImageIn] = Field(default=[], max_length=100, description="Files in each letter")
     files: list[FileIn] = Field(
         default=[], max_length=MOST_RECIPIENTS, description="Files of which a recipient gets those that its fields name"

@@ -140,6 +140,44 @@ def test_each_recipient_gets_text_html_image_headers_and_the_files_of_all_and_of
     assert [(part["Content-ID"], part.get_payload(decode=True)) for part in images] == [("<logo.png>", PNG)]
 
 
+def test_a_headers_value_shows_fields_and_one_that_is_empty_is_left_out(folder: Path, relay: tuple[Relay, int]) -> None:
+    taken, port = relay
+    vendor(port)
+    order = "X-Order: {% if name == 'Ann' %}{{ name }} <{{ recipient }}>{% endif %}"
+    deliver(
+        send(
+            folder,
+            *with_files(folder),
+            "--header",
+            "X-Name: for {{ name|upper }}",
+            "--header",
+            order,
+            "--header",
+            "X-A: 1",
+        )
+    )
+    ann, bob = (taken.mails[f"{name}@example.org"] for name in ("ann", "bob"))
+    assert (ann["X-Name"], ann["X-Order"], ann["X-A"]) == ("for ANN", "Ann <ann@example.org>", "1")
+    assert (bob["X-Name"], bob["X-Order"], bob["X-A"]) == ("for <BOB>", None, "1")
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("{{ nobody }}", "row 1: the template needs 'nobody'; the columns are"),
+        ("{{ name", "the header X-A, line 1"),
+        ("{{ name.__class__ }}", "the header X-A: the name '__class__' is not for templates"),
+        ("{{ name|replace('B', '\\r\\nBcc: all@example.org') }}", "row 3: the header X-A"),
+        ("{% for one in name %}" + "x" * 400 + "{% endfor %}", "the header X-A has more than 1,000 characters"),
+    ],
+)
+def test_a_header_that_cannot_be_written_for_a_row_is_told_with_it_and_stores_nothing(
+    folder: Path, value: str, sentence: str
+) -> None:
+    vendor()
+    assert sentence in refused(folder, *with_files(folder), "--header", f"X-A: {value}")
+
+
 def test_a_test_send_stores_no_file_of_the_rows_that_it_does_not_send(folder: Path) -> None:
     vendor()
     job = send(folder, *with_files(folder), "--test-to", "me@example.org")

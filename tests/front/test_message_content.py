@@ -53,6 +53,25 @@ def test_a_request_has_all_that_the_command_has_and_its_files_are_stored_once() 
     assert Campaign.objects.count() == 1
 
 
+def test_a_headers_value_shows_fields_and_a_dry_run_shows_it() -> None:
+    program, vendor = Program(), relay()
+    headers = [{"name": "X-Run", "value": "{{ name }}-7"}, {"name": "X-A", "value": "{{ a|default('') }}"}]
+    body = news(vendor, headers=headers, preview=2)
+    shown = program.send(body, path="/api/v1/messages?dry_run=true").json()["preview"]
+    of_run = [[one["value"] for one in letter["headers"] if one["name"] in ("X-Run", "X-A")] for letter in shown]
+    assert of_run == [["ann-7"], ["bob-7"]]
+    bad = [
+        {"to": "ann@example.org", "fields": {"name": "a\nBcc: b"}},
+        {"to": "bob@example.org", "fields": {"name": ""}},
+    ]
+    wrong = program.send(news(vendor, headers=headers, recipients=bad))
+    assert pointers(wrong) == {"/recipients/0/fields": "fields", "/recipients/1/fields": "fields"}
+    for value in ("{{ name", "{{ name.__class__ }}"):
+        answer = program.send(news(vendor, headers=[{"name": "X-Run", "value": value}]))
+        assert pointers(answer) == {"/headers/0": "header"} and "the header X-Run" in answer.content.decode()
+    assert not Campaign.objects.exists()
+
+
 def test_a_test_send_stores_no_file_of_the_recipients_that_get_none() -> None:
     own = {
         **OWN,

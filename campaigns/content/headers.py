@@ -1,0 +1,100 @@
+"""Headers of a campaign whose values show fields: compiled once, rendered and checked for each recipient.
+
+A value is a template like a subject. One that is empty for a recipient leaves the header out of its letter.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from campaigns.content import templates
+from campaigns.content.templates import TOKEN, Budget, Content, TemplateError, Values
+from vendors.adapters import mime
+
+LONGEST_HEADER = 1_000  # characters of a value
+SHOWS = re.compile(r"\{[{%#]")
+Headers = Sequence[tuple[str, str]]
+FileFaults = Callable[[Values], Iterator[str]]
+
+
+class HeaderTemplates:
+    """A campaign's headers, of which at least one shows fields. steps: what compiling costs. Raises TemplateError."""
+
+    def __init__(self, headers: Headers) -> None:
+        self._values = [
+            (name, value, compiled(name, value) if SHOWS.search(value) else None) for name, value in headers
+        ]
+        made = [content for *_, content in self._values if content]
+        self.fields = frozenset().union(*(one.fields for one in made))
+        self.required = frozenset().union(*(one.required for one in made))
+        self.optional = frozenset().union(*(one.optional for one in made))
+        self.plain = all(one.plain for one in made)
+        self.steps = TOKEN * sum(value.count("{") for _, value, content in self._values if content)
+
+    def render(self, recipient: str, params: Values, budget: Budget | None = None) -> Headers:
+        """The headers of one recipient. Raises TemplateError, and OverBudget if there is a budget."""
+        found = []
+        for name, value, content in self._values:
+            if content:
+                try:
+                    value = content.render(recipient, params, budget)[0].strip()
+                except TemplateError as error:
+                    raise _named(name, error) from error
+            if value:
+                check_value(name, value)
+                found.append((name, value))
+        return found
+
+    def faults(self, recipient: str, fields: Values, budget: Budget | None = None) -> Iterator[str]:
+        """What is wrong with a recipient's headers, as a sentence; a missing field is told where all are."""
+        if self.fields <= fields.keys():
+            try:
+                self.render(recipient, fields, budget)
+            except TemplateError as error:
+                yield str(error)
+
+
+def check_value(name: str, value: str) -> None:
+    """Raises TemplateError if a header cannot have this value."""
+    if len(value) > LONGEST_HEADER:
+        raise TemplateError(f"the header {name} has more than {LONGEST_HEADER:,} characters")
+    try:
+        mime.header_line(name, value)
+    except ValueError as error:
+        raise TemplateError(str(error)) from error
+
+
+@lru_cache(maxsize=1_000)
+def compiled(name: str, value: str) -> Content:
+    """The template of a value, as the subject of a Content. Raises TemplateError."""
+    check_value(name, "-")
+    try:
+        return templates.compile(value, "", html=False)
+    except TemplateError as error:
+        raise _named(name, error) from error
+
+
+def _named(name: str, error: TemplateError) -> TemplateError:
+    return TemplateError(str(error).replace("the subject", f"the header {name}", 1))
+
+
+def header_templates(headers: Headers | None) -> HeaderTemplates | None:
+    """None: no header shows a field. Raises TemplateError."""
+    return HeaderTemplates(headers) if headers and any(SHOWS.search(value) for _, value in headers) else None
+
+
+def with_beside(content: Content, headers: HeaderTemplates | None, files: FileFaults | None) -> Content:
+    """The content, which also needs the fields of the headers, and checks them and the files of each recipient."""
+    if headers is None:
+        return replace(content, further=(lambda _, fields, budget: files(fields)) if files else None)
+
+    def further(recipient: str, fields: Values, budget: Budget | None) -> Iterator[str]:
+        yield from headers.faults(recipient, fields, budget)
+        yield from files(fields) if files else ()
+
+    needed = content.fields | headers.fields
+    optional = (content.optional | headers.optional) - needed
+    required = content.required | headers.required
+    safe = content.safe if headers.plain else -1
+    return replace(content, fields=needed, optional=optional, required=required, safe=safe, further=further)
