@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register, run_checks
-from django.db import OperationalError, connection
+from django.db import DatabaseError, OperationalError, connection
 from kombu import Connection
 
 from mailhub.environment import celery_url
@@ -120,6 +120,21 @@ def tables_are_of_this_version(app_configs: Any = None, **_: Any) -> list[CheckM
     except OperationalError:  # PostgreSQL is away: sessions_are_kept says so
         return []
     return [Error(why, id="mailhub.E008")] if why else []
+
+
+@register("servers", deploy=True)
+def bounces_come_somewhere(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """Where an identity lets bounces come back to mailhub, something has to take them."""
+    from campaigns.models import Identity  # Django is set up by now
+
+    if settings.BOUNCE_RECEIVER or settings.BOUNCE_MAILBOX:
+        return []
+    try:
+        wanted = Identity.objects.filter(verp=True, enabled=True).exists()
+    except DatabaseError:  # away, or not migrated yet
+        return []
+    hint = "Set BOUNCE_RECEIVER or BOUNCE_MAILBOX, or say `manage.py identity set ... --no-verp`."
+    return [Warning("Bounces come back to mailhub, and nothing takes them", hint=hint, id="mailhub.W003")] * wanted
 
 
 def refuse_to_start(**_: Any) -> None:

@@ -152,6 +152,19 @@ def public_url(name: str) -> str:
     return url
 
 
+def mail_server(name: str, example: str, schemes: tuple[str, ...]) -> str:
+    """The URL of a server for mail, or an empty text. The error does not show it: it may hold a password."""
+    url = text(name)
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if url and not fits:
+        raise ImproperlyConfigured(f"{name} is no address of such a server: write {example}")
+    return url
+
+
 def database(name: str, default: str) -> dict[str, Any]:
     """Django's database settings from the URL of a PostgreSQL. The error does not show the URL."""
     url = text(name, default)

@@ -111,6 +111,9 @@ LEASE_SECONDS = environment.number("LEASE_SECONDS", 15)
 HEARTBEAT_SECONDS = environment.number("HEARTBEAT_SECONDS", 3)
 PUT_OFF = environment.days("PUT_OFF_DAYS", 5)  # RFC 5321, 4.5.4.1: a sender gives up after four to five days
 EQUAL_REFUSALS = int(environment.number("EQUAL_REFUSALS", 20, zero=True))
+# Where `receive_bounces` takes mails that come back, and the mailbox that `read_bounces` reads; empty: not at all.
+BOUNCE_RECEIVER = environment.mail_server("BOUNCE_RECEIVER", "lmtp://127.0.0.1:2424", ("lmtp", "smtp"))
+BOUNCE_MAILBOX = environment.mail_server("BOUNCE_MAILBOX", "imaps://user:password@host/INBOX", ("imaps", "imap"))
 # An address that has bounced softly on so many days within the window is suppressed; 0: never.
 SOFT_BOUNCES = int(environment.number("SOFT_BOUNCES", 5, zero=True))
 SOFT_BOUNCE_WINDOW = environment.days("SOFT_BOUNCE_DAYS", 90)

@@ -31,6 +31,7 @@ alias_database =
 local_recipient_maps =
 default_transport = discard
 relay_transport = discard
+transport_maps = texthash:{folder}/transports
 virtual_mailbox_domains = example.org, example.com
 virtual_mailbox_base = {folder}/mail
 virtual_mailbox_maps = regexp:{folder}/mailboxes
@@ -71,6 +72,7 @@ showq unix n - n - - showq
 error unix - - n - - error
 retry unix - - n - - error
 discard unix - - n - - discard
+lmtp unix - - n - - lmtp
 virtual unix - n n - - virtual
 anvil unix - - n - 1 anvil
 postlog unix-dgram n - n - 1 postlogd
@@ -123,6 +125,7 @@ class PrivatePostfix:
         (self.folder / "main.cf").write_text(MAIN.format(**values, logins=self.logins.port))
         for name, table in {"mailboxes": MAILBOXES, "recipients": RECIPIENTS, "bodies": BODIES}.items():
             (self.folder / name).write_text(f"{table}\n")
+        (self.folder / "transports").write_text("")
         ports = {name: getattr(self, name) for name in self.PORTS}
         (self.folder / "master.cf").write_text(MASTER.format(**{n: f"127.0.0.1:{port}" for n, port in ports.items()}))
         self._command("start")
@@ -139,6 +142,11 @@ class PrivatePostfix:
     def everybody_has_space(self) -> None:
         """From now on it takes mail for each mailbox that it knows."""
         (self.folder / "recipients").write_text("")
+        self._command("reload")
+
+    def hand_on(self, port: int, *domains: str) -> None:
+        """From now on mail for these domains goes by LMTP to this port."""
+        (self.folder / "transports").write_text("".join(f"{one} lmtp:inet:127.0.0.1:{port}\n" for one in domains))
         self._command("reload")
 
     def log(self) -> str:

@@ -271,7 +271,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
         late = phase in ("rcpt", "data", "dot")
         if late and (recipient_codes and {str(code), detail} & set(recipient_codes)):
             return Refused(str(code), _why_refused(phase, code, detail, text))
-        if not late or code in _LOGIN_WANTED or _is_about_us(detail, text):
+        if not late or code in _LOGIN_WANTED or is_about_us(detail, text):
             return NotSent(shown, scope="credential", pause=True)
         return Refused(str(code), _why_refused(phase, code, detail, text))
     if phase == "dot":
@@ -292,7 +292,8 @@ def _why_refused(phase: SmtpPhase, code: int, enhanced: str, text: str) -> str:
     return UNKNOWN_RECIPIENT if by_text and _UNKNOWN_TEXT.search(said) else enhanced
 
 
-def _is_about_us(enhanced: str, text: str) -> bool:
+def is_about_us(enhanced: str, text: str) -> bool:
+    """Whether a refusal concerns us, our rights or our reputation, not its recipient. enhanced: its code, or empty."""
     for codes, about_us in _CODES_ABOUT_US:
         if codes.match(enhanced):
             return about_us

@@ -45,7 +45,7 @@ class IdentityForm(forms.ModelForm):
     class Meta:
         model = Identity
         fields = [
-            *("sponsor", "name", "from_name", "from_address", "reply_to", "return_path", "default", "enabled"),
+            *("sponsor", "name", "from_name", "from_address", "reply_to", "return_path", "verp", "default", "enabled"),
             *("dkim_domain", "dkim_selector", "secret"),
         ]
 

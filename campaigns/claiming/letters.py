@@ -12,6 +12,7 @@ import orjson
 from campaigns.content import templates
 from campaigns.content.headers import Headers
 from campaigns.models import Campaign, Job
+from campaigns.return_paths import ReturnPaths, of_identity
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_of
 from campaigns.suppression.recent import Asker
 from vendors import adapters
@@ -58,6 +59,7 @@ class LeasedJob:
     connection_key: bytes  # what the adapter was made from: connections are shared where it is equal
     asker: Asker
     links: LetterLinks | None = None
+    return_paths: ReturnPaths | None = None
 
     @property
     def deadline(self) -> datetime | None:
@@ -65,7 +67,7 @@ class LeasedJob:
 
     def letter(self, message: ClaimedMessage) -> Letter | Refused:
         """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
-        return letter_of(self.campaign, self.content, message, origin=self.origin, links=self.links)
+        return letter_of(self.campaign, self.content, message, None, self.origin, self.links, self.return_paths)
 
 
 def letter_of(
@@ -75,24 +77,29 @@ def letter_of(
     budget: templates.Budget | None = None,
     origin: Origin | None = None,
     links: LetterLinks | None = None,
+    return_paths: ReturnPaths | None = None,
 ) -> Letter | Refused:
     """The message as the vendor gets it; Refused if its template cannot be rendered with its fields.
 
-    links: None if nobody can unsubscribe from the campaign.
+    links: None if nobody can unsubscribe from the campaign. return_paths: None if bounces do not come back to mailhub.
     """
     given: templates.Values = templates.NOTHING_GIVEN
     listed: Headers = ()
     if links and (links.listed or content.given):
         url = links.url(message.id, message.recipient)
         given = {templates.UNSUBSCRIBE_URL: url}
-        listed = links.headers(url) if links.listed else ()
+        if links.listed:
+            mailto = return_paths.of(message.reference, "unsubscribe") if return_paths else ""
+            listed = links.headers(url, mailto)
     try:
         subject, body, text = content.render(message.recipient, message.params, budget, given)
         headers = campaign.headers_for(message.recipient, message.params, budget)
     except templates.TemplateError as error:
         return Refused("template", str(error))
     parts = (message.reference, message.recipient, subject, body, message.params, campaign.html, text)
-    return Letter(*parts, headers=(*headers, *listed) if listed else headers, origin=origin)
+    headers = (*headers, *listed) if listed else headers
+    return_path = return_paths.of(message.reference) if return_paths else ""
+    return Letter(*parts, headers=headers, origin=origin, return_path=return_path)
 
 
 def load(lease: Lease) -> LeasedJob:
@@ -112,7 +119,7 @@ def load(lease: Lease) -> LeasedJob:
     origin = campaign.identity.origin if campaign.identity else None
     return LeasedJob(
         lease, job.first_message, job.end, begin, vendor.pk, login.pk, campaign, origin, content, adapter, key, asker,
-        links,
+        links, of_identity(campaign.identity),
     )  # fmt: skip
 
 

@@ -110,7 +110,7 @@ async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Camp
     return found, now
 
 
-ORIGIN = ("from_address", "from_name", "reply_to", "return_path", "dkim_domain", "dkim_selector", "secret")
+ORIGIN = ("from_address", "from_name", "reply_to", "return_path", "verp", "dkim_domain", "dkim_selector", "secret")
 
 
 async def _identity(connection: AsyncConnection[Any], identity_id: int) -> Identity:

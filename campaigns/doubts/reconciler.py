@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from campaigns import failpoints, ground_truth, sending_hours
+from campaigns import failpoints, ground_truth, return_paths, sending_hours
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.letters import ClaimedMessage, letter_of
 from campaigns.connections import SharedRows, connect
@@ -21,6 +21,7 @@ from campaigns.doubts.calls import CredentialClosed, SingleCalls, SingleOutcome
 from campaigns.doubts.queries import Doubt
 from campaigns.ground_truth import GIVE_UP
 from campaigns.models import Campaign, Message
+from campaigns.return_paths import Purpose
 from campaigns.suppression.digests import digest, key
 from campaigns.suppression.links import LinkKeys, content_of, link_keys, links_of
 from campaigns.suppression.refused import suppress_recipient
@@ -48,6 +49,7 @@ class Case:
     rows: Any
     attachments: AttachmentCache
     keys: LinkKeys | None
+    return_keys: dict[Purpose, bytes]
 
     @property
     def known_after(self) -> float:
@@ -67,13 +69,15 @@ def reconcile() -> int:
 def _one(login: Credential) -> int:
     """Reconciles one credential; an error does not affect the others."""
     try:
-        return uvloop.run(_credential(login, key(), link_keys()))
+        return uvloop.run(_credential(login, key(), link_keys(), return_paths.keys()))
     except Exception:
         log.exception("doubts of credential %s cannot be settled", login)
         return 0
 
 
-async def _credential(login: Credential, secret: bytes | None, keys: LinkKeys | None) -> int:
+async def _credential(
+    login: Credential, secret: bytes | None, keys: LinkKeys | None, return_keys: dict[Purpose, bytes]
+) -> int:
     vendor: Any = login.vendor
     rows = await connect()
     redis = redis_clients.connect_async(settings.REDIS_URL)
@@ -82,7 +86,7 @@ async def _credential(login: Credential, secret: bytes | None, keys: LinkKeys | 
     contents = SharedRows(1)  # opened for the first letter with a file
     try:
         await adapter.open()
-        case = Case(vendor, adapter, calls, rows, AttachmentCache(contents), keys)
+        case = Case(vendor, adapter, calls, rows, AttachmentCache(contents), keys, return_keys)
         return await _run(case, login, secret)
     finally:
         await adapter.close()
@@ -212,7 +216,8 @@ async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None
     origin = campaign.identity.origin if campaign.identity else None
     carries = case.adapter.carries(case.vendor.settings)
     links = links_of(campaign, case.vendor.channel, carries, case.keys)
-    made = letter_of(campaign, content_of(campaign), message, origin=origin, links=links)
+    back = return_paths.of_identity(campaign.identity, case.return_keys)
+    made = letter_of(campaign, content_of(campaign), message, origin=origin, links=links, return_paths=back)
     if isinstance(made, Refused):
         return None
     if not campaign.has_files:

@@ -46,6 +46,7 @@ def identity_facts(row: Identity) -> dict[str, Any]:
         "from": row.shown,
         "reply_to": row.reply_to,
         "return_path": row.return_path,
+        "verp": row.verp,
         "dkim": f"{row.dkim_selector}._domainkey.{row.dkim_domain}" if row.dkim_selector else None,
         "default": row.default,
         "enabled": row.enabled,

@@ -18,6 +18,7 @@ from vendors.adapters.base import Origin
 from vendors.adapters.dkim import DkimKey, private_key
 from vendors.models import Credential, EncryptedJSONField, Vendor
 
+LONGEST_MAILBOX = 64 - 41  # before the @, where a token follows; 64 is SMTP's limit (RFC 5321)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
 
@@ -35,6 +36,12 @@ class Identity(models.Model):
     from_address = models.CharField(max_length=254)
     reply_to = models.CharField(max_length=460, blank=True, help_text="An address, or a name with an address in <>")
     return_path = models.CharField(max_length=254, blank=True, help_text="Where bounces go; empty: to From's address")
+    verp = models.BooleanField(
+        "bounces come back to mailhub",
+        default=False,
+        db_default=False,
+        help_text="Each message gets a return path of its own (VERP): name+token@domain, of the return path",
+    )
     default = models.BooleanField(default=False, help_text="Of campaigns and requests that name none")
     enabled = models.BooleanField(default=True)
     dkim_domain = models.CharField(max_length=253, blank=True, help_text="Of From's address, or above it")
@@ -66,6 +73,11 @@ class Identity(models.Model):
         return DkimKey(self.dkim_domain, self.dkim_selector, key) if key else None
 
     @property
+    def bounce_mailbox(self) -> str:
+        """The address of which each message's return path is made, if `verp` is set; its domain in ASCII."""
+        return mime.written(self.origin).return_path
+
+    @property
     def origin(self) -> Origin:
         """What letters get of it."""
         return Origin(self.from_address, self.from_name, self.reply_to, self.return_path, self.dkim)
@@ -87,6 +99,8 @@ class Identity(models.Model):
                 faults[field] = str(error)
         if "<" in self.return_path:
             faults["return_path"] = "an address without a name"
+        if not faults and self.verp and len(self.bounce_mailbox.rpartition("@")[0]) > LONGEST_MAILBOX:
+            faults["return_path"] = f"at most {LONGEST_MAILBOX} characters before the @: a token is added to them"
         if not faults:
             faults = self._dkim_faults()
         if faults:

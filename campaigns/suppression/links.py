@@ -66,9 +66,12 @@ class LetterLinks:
         """The link of one letter."""
         return f"{self.base}{PATH}{self._token(message_id, recipient)}"
 
-    def headers(self, url: str) -> tuple[tuple[str, str], ...]:
-        """The header lines of a letter with this link. RFC 8058 asks for https."""
-        known = (LIST, f"<{url}>")
+    def headers(self, url: str, mailto: str = "") -> tuple[tuple[str, str], ...]:
+        """The header lines of a letter with this link. RFC 8058 asks for https.
+
+        mailto: an address to which a mail unsubscribes, too.
+        """
+        known = (LIST, f"<{url}>, <mailto:{mailto}?subject=unsubscribe>" if mailto else f"<{url}>")
         return (known, (POST, ONE_CLICK)) if url.startswith("https:") else (known,)
 
     def _token(self, message_id: int, recipient: str) -> str:

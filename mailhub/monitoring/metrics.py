@@ -135,6 +135,7 @@ def _of_rows() -> Iterator[Metric]:
         "mailhub_messages_suppressed", "Messages that were kept back, of jobs created since midnight.", _suppressed()
     )
     yield from _counted()
+    yield _inbound()
     yield GaugeMetricFamily("mailhub_halted", "Whether no call may start at any vendor.", float(bool(guard.halted())))
     if sent_at := probes.beat_sent_at():
         yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", "When beat sent its last task.", sent_at)
@@ -190,6 +191,16 @@ def _suppressed() -> list[tuple[int, float]]:
     with connection.cursor() as cursor:
         cursor.execute(SUPPRESSED, [list(PARENTS), midnight])
         return cursor.fetchall()
+
+
+def _inbound() -> Metric:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT what, sum(mails)::bigint FROM campaigns_inboundcount GROUP BY 1")
+        found = cursor.fetchall()
+    family = CounterMetricFamily("mailhub_inbound_mails", "Mails that came back, by what they were.", labels=["what"])
+    for what, mails in found:
+        family.add_metric([what], mails)
+    return family
 
 
 def _counted() -> Iterator[Metric]:

@@ -191,7 +191,8 @@ class Letter(NamedTuple):
     """One rendered message. reference: its idempotency key, the same for every attempt.
 
     text: beside an HTML body. headers: further ones, each a name and a value. Those two and attachments are given only
-    to an adapter that `carries` them. origin: of e-mail only.
+    to an adapter that `carries` them. origin: of e-mail only. return_path: where this letter's bounces go; empty: where
+    those of its origin go.
     """
 
     reference: str
@@ -204,6 +205,7 @@ class Letter(NamedTuple):
     headers: Sequence[Sequence[str]] = ()
     attachments: tuple[Attachment, ...] = ()
     origin: Origin | None = None
+    return_path: str = ""
 
 
 def one_unit(letter: Letter) -> int:

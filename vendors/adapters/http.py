@@ -249,6 +249,8 @@ def _packed(letter: Letter) -> bytes:
     if origin := letter.origin:
         content["from"] = {"name": origin.name, "address": origin.address}
         content["reply_to"] = origin.reply_to
+    if letter.return_path:
+        content["return_path"] = letter.return_path
     return orjson.dumps(content, default=dict)  # of a mapping that is none
 
 

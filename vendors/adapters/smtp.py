@@ -116,7 +116,8 @@ class Smtp(Adapter):
             if origin is None:
                 return NotSent("the mail has no sender identity", scope="credential", pause=True)
             recipient = mime.address(letter.recipient)
-            return Envelope(origin.return_path, recipient), mime.compose(origin, recipient, letter)
+            envelope = Envelope(letter.return_path or origin.return_path, recipient)
+            return envelope, mime.compose(origin, recipient, letter)
         except ValueError as error:
             return Refused("unsendable", str(error)[:255])
 

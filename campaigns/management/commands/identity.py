@@ -1,6 +1,6 @@
 """`manage.py identity`: as whom sponsors' e-mails go out."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, BooleanOptionalAction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from vendors.adapters import dkim
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 
-SHOWN = ("sponsor", "name", "from", "reply_to", "return_path", "dkim", "default", "enabled")
+SHOWN = ("sponsor", "name", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled")
 FIELDS = ("reply_to", "return_path")
 
 
@@ -48,6 +48,11 @@ class Command(BaseCommand):
             one.add_argument("--from", required=verb == "add", metavar="FROM", help="an address, or Name <address>")
             one.add_argument("--reply-to", metavar="ADDRESS", help="where answers go; also Name <address>")
             one.add_argument("--return-path", metavar="ADDRESS", help="where bounces go; default: From's address")
+            one.add_argument(
+                "--verp",
+                action=BooleanOptionalAction,
+                help="bounces come back to mailhub: each message gets a return path of its own",
+            )
             one.add_argument("--default", action="store_true", help="of campaigns and requests that name none")
         verbs.choices["add"].add_argument(
             "--new-sponsor", action="store_true", help="create the sponsor if there is none"
@@ -160,7 +165,8 @@ class Command(BaseCommand):
 def _typed(options: dict[str, Any]) -> dict[str, Any]:
     """The fields that were typed, with the values to store."""
     wanted = named_address(options["from"]) if options["from"] is not None else {}
-    return wanted | {field: options[field].strip() for field in FIELDS if options[field] is not None}
+    wanted |= {field: options[field].strip() for field in FIELDS if options[field] is not None}
+    return wanted if options["verp"] is None else wanted | {"verp": options["verp"]}
 
 
 def _read(file: str) -> str:

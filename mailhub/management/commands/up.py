@@ -19,6 +19,7 @@ from mailhub import embedded, environment
 from mailhub.supervisor import Supervisor
 
 SENDERS = "worker-vendors"
+BOUNCES = "bounces"
 
 
 class Command(BaseCommand):
@@ -52,10 +53,15 @@ class Command(BaseCommand):
 
 
 def formation() -> dict[str, str]:
-    """The Procfile's processes: that of the senders VENDOR_PROCESSES times, each with its number after a dot."""
+    """The Procfile's processes: that of the senders VENDOR_PROCESSES times, each with its number after a dot.
+
+    That of the bounces runs only where BOUNCE_RECEIVER says where it listens.
+    """
     procfile = parse_procfile((settings.BASE_DIR / "Procfile").read_text()).processes
     many = int(environment.number("VENDOR_PROCESSES", 2))
     numbered = {SENDERS: [f"{SENDERS}.{number}" for number in range(1, many + 1)]}
+    if not settings.BOUNCE_RECEIVER:
+        numbered[BOUNCES] = []
     return {name: command for line, command in procfile.items() for name in numbered.get(line, [line])}
 
 

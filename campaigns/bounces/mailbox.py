@@ -1,0 +1,140 @@
+"""Reads mails that come back from a mailbox, by IMAP (RFC 9051).
+
+A mail is marked as read, or moved, after what it says was committed. Whoever is killed in between reads it once more,
+which changes nothing: each event is stored once.
+"""
+
+import imaplib
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email import message_from_bytes, policy
+from urllib.parse import unquote, urlsplit
+
+from campaigns.bounces import inbound
+from campaigns.bounces.inbound import InboundMail, TakenMail
+from campaigns.bounces.parser import MOST
+
+PATIENCE = 60.0  # seconds for an answer of the server
+AT_ONCE = 500  # mails of one reading; the next one takes the others
+ENVELOPE = ("Delivered-To", "X-Original-To", "Envelope-To", "X-Envelope-To", "To")
+
+
+class MailboxError(Exception):
+    """The mailbox cannot be read; the text says why, without the password."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxAddress:
+    """Where the mailbox is. folder: of the mails; secure: by TLS from the beginning."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    folder: str
+    secure: bool
+
+
+def address(url: str) -> MailboxAddress:
+    """Parses imaps://user:password@host/folder. Raises MailboxError."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "imaps"
+    if parts.scheme not in ("imap", "imaps") or not parts.hostname or parts.username is None or parts.password is None:
+        raise MailboxError("write the mailbox as imaps://user:password@host/INBOX; %40 stands for an @ in the user")
+    folder = unquote(parts.path.strip("/")) or "INBOX"
+    port = parts.port or (993 if secure else 143)
+    return MailboxAddress(parts.hostname, port, unquote(parts.username), unquote(parts.password), folder, secure)
+
+
+def read(where: MailboxAddress, move_to: str, taken: Callable[[TakenMail], None]) -> int:
+    """Takes the mails of the folder, the oldest first; returns how many. taken: called for each.
+
+    move_to: a folder for what was read, which must exist; empty: unread mails are taken, and marked as read. Raises
+    MailboxError and the database's errors.
+    """
+    with _opened(where) as server:
+        found = _answer(server.uid("SEARCH", "ALL" if move_to else "UNSEEN"))
+        numbers = (found[0] or b"").split()[:AT_ONCE]
+        count = 0
+        for number in (one.decode("ascii") for one in numbers):
+            mail = _fetched(server, number)
+            if mail is not None:
+                taken(inbound.take(mail, "mailbox"))
+                count += 1
+            _put_away(server, number, move_to)
+        return count
+
+
+@contextmanager
+def _opened(where: MailboxAddress) -> Iterator[imaplib.IMAP4]:
+    try:
+        tls = ssl.create_default_context()
+        server: imaplib.IMAP4
+        if where.secure:
+            server = imaplib.IMAP4_SSL(where.host, where.port, ssl_context=tls, timeout=PATIENCE)
+        else:
+            server = imaplib.IMAP4(where.host, where.port, timeout=PATIENCE)
+    except OSError as error:
+        raise MailboxError(f"{where.host} cannot be reached: {error}") from None
+    except imaplib.IMAP4.error as error:
+        raise MailboxError(f"{where.host} does not speak IMAP: {error}") from None
+    try:
+        server.login(where.user, where.password)
+        _answer(server.select(_quoted(where.folder)))
+        yield server
+    except (imaplib.IMAP4.error, OSError) as error:
+        raise MailboxError(f"{where.host}: {_without(str(error), where.password)}") from None
+    finally:
+        with suppress(imaplib.IMAP4.error, OSError):
+            server.logout()
+
+
+def _fetched(server: imaplib.IMAP4, number: str) -> InboundMail | None:
+    """The beginning of a mail; None: it is gone."""
+    rows = _answer(server.uid("FETCH", number, f"(INTERNALDATE BODY.PEEK[]<0.{MOST}>)"))
+    whole = next((row for row in rows if isinstance(row, tuple)), None)
+    if whole is None:
+        return None
+    facts, content = whole
+    stamp = imaplib.Internaldate2tuple(facts)
+    at = datetime.fromtimestamp(_seconds(stamp), UTC) if stamp else datetime.now(UTC)
+    head = message_from_bytes(content.partition(b"\r\n\r\n")[0], policy=policy.compat32)
+    to = tuple(str(value) for name in ENVELOPE for value in head.get_all(name, []))
+    return InboundMail(content, to, str(head.get("Return-Path", "")).strip() == "<>", at)
+
+
+def _seconds(stamp: object) -> float:
+    return time.mktime(stamp)  # type: ignore[arg-type]  # imaplib gives local time
+
+
+def _put_away(server: imaplib.IMAP4, number: str, move_to: str) -> None:
+    if not move_to:
+        _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Seen)"))
+    elif "MOVE" in server.capabilities:
+        _answer(server.uid("MOVE", number, _quoted(move_to)))
+    else:  # if killed between these it is moved twice, and read twice
+        _answer(server.uid("COPY", number, _quoted(move_to)))
+        _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Deleted)"))
+        _answer(server.uid("EXPUNGE", number) if "UIDPLUS" in server.capabilities else server.expunge())
+
+
+def _answer(answer: tuple[str, list]) -> list:
+    status, rows = answer
+    if status != "OK":
+        raise imaplib.IMAP4.error(" ".join(str(row) for row in rows)[:200])
+    return rows
+
+
+def _quoted(folder: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", folder):
+        raise MailboxError("the name of the folder is not one line")
+    return '"' + folder.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _without(text: str, password: str) -> str:
+    return text.replace(password, "***") if password else text

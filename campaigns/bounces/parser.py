@@ -1,0 +1,209 @@
+"""Reads a mail that came back, and says what it is; never raises, whatever it is given, and takes bounded time.
+
+A report in a standard form counts first: DSN (RFC 3464) and feedback (ARF, RFC 5965). What mail servers write in words
+is recognised by flufl.bounce, and judged by the codes and words in it.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email import message_from_bytes, policy
+from email.message import Message
+from email.utils import parseaddr
+from typing import Any, Literal
+
+from flufl.bounce import all_failures
+
+from campaigns.bounces import kinds
+from campaigns.models import MessageEvent
+
+MOST = 262_144  # bytes of a mail that are looked at; a report comes before the mail that it is about
+MOST_PARTS = 50
+MOST_TEXT = 8_000  # characters of a text that a mail server wrote
+MOST_LINE = 1_000  # characters of a line in it
+Other = Literal["delayed", "auto_reply", "other_report", "not_a_report"]
+
+ORIGINALS = ("message/rfc822", "text/rfc822-headers", "message/rfc822-headers", "message/global")
+STATUS = ("message/delivery-status", "message/global-delivery-status")
+MESSAGE_ID = re.compile(rb"^[>\s]{0,8}Message-ID:\s{0,80}<([0-9a-f-]{36}-\d{1,5})@", re.IGNORECASE | re.MULTILINE)
+COPY = re.compile(  # before the original mail, where it is in the text itself
+    r"^-{2,}.{0,60}(copy of|original|returned|message header|forwarded)|^Return-Path: |^Received: |^Message-ID:",
+    re.IGNORECASE | re.MULTILINE,
+)
+DAEMONS = re.compile(r"(mailer-?daemon|postmaster|mail-?daemon|mdaemon|mail\.?system|bounce)", re.IGNORECASE)
+RETURNED = re.compile(
+    r"undeliver|delivery (status|failure|has failed|failed|problem|incomplete)|failure notice|returned mail"
+    r"|mail failure|returning message|delivery notification|mail delivery|nondeliverable|could not be delivered"
+    r"|unzustellbar|non remis",
+    re.IGNORECASE,
+)
+WARNING = re.compile(r"warning.{0,40}delayed|delayed \d|still trying|will (keep|be) (trying|retried)", re.IGNORECASE)
+AUTO_SUBJECT = re.compile(
+    r"^(auto(matic|mated)?[ -]?(reply|response|antwort)|out of( the)? office|abwesen|vacation|r[ée]ponse automatique"
+    r"|risposta automatica|respuesta autom)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedMail:
+    """What a mail is. code, note: of an event. reference: in the Message-ID of the mail that it is about, if ours."""
+
+    what: MessageEvent.Kind | Other
+    code: str = ""
+    note: str = ""
+    reference: str = ""
+
+
+def parse(raw: bytes) -> ParsedMail:
+    """What this mail is. raw: as it was received; only its first MOST bytes are looked at."""
+    raw = raw[:MOST]
+    try:
+        found = _parsed(message_from_bytes(raw, policy=policy.compat32))
+    except Exception:  # the standard library and flufl.bounce raise many errors for what is no mail
+        return ParsedMail("not_a_report")
+    if found.what in ("auto_reply", "not_a_report"):
+        return found
+    named = MESSAGE_ID.search(raw.partition(b"\r\n\r\n")[2] or raw.partition(b"\n\n")[2])
+    return ParsedMail(found.what, found.code, found.note, named[1].decode("ascii").lower() if named else "")
+
+
+def _parsed(mail: Message) -> ParsedMail:
+    parts = [part for _, part in zip(range(MOST_PARTS), _walk(mail), strict=False)]
+    types = {part.get_content_type(): part for part in reversed(parts)}
+    if status := next((types[name] for name in STATUS if name in types), None):
+        return _of_status(status, parts)
+    if feedback := types.get("message/feedback-report"):
+        return _of_feedback(feedback)
+    inside = [one for part in parts if part.get_content_type() == "message/rfc822" for one in _inside(part)]
+    if any(_header(part, "X-HmXmrOriginalRecipient") for part in inside):  # Outlook.com's feedback is no ARF
+        return ParsedMail(MessageEvent.Kind.COMPLAINT, note="abuse")
+    failed = bool(mail.get("X-Failed-Recipients"))
+    if not failed and _is_auto_reply(mail):
+        return ParsedMail("auto_reply")
+    return _of_text(mail, parts, failed)
+
+
+def _walk(mail: Message) -> Iterator[Message]:
+    """The mail and its parts, but not what is inside the original mail."""
+    yield mail
+    if mail.get_content_type() not in (*ORIGINALS, *STATUS) and mail.is_multipart():
+        for part in _inside(mail):
+            yield from _walk(part)
+
+
+def _inside(mail: Message) -> list[Message]:
+    payload: Any = mail.get_payload()
+    return [part for part in payload if isinstance(part, Message)] if isinstance(payload, list) else []
+
+
+def _of_status(part: Message, parts: list[Message]) -> ParsedMail:
+    """The worst that a report says of its recipients: failed, then delayed. It has a block for each of them."""
+    blocks = list(_blocks(part))
+    actions = [_header(block, "Action").strip().lower() for block in blocks]
+    failed = [
+        block for block, action in zip(blocks, actions, strict=True) if action.startswith(("fail", "error"))
+    ]  # OpenSMTPD writes error
+    if not failed:
+        delayed = any(action.startswith("delay") for action in actions)
+        return ParsedMail("delayed" if delayed else "other_report")
+    status, said = _header(failed[0], "Status"), _one_line(_header(failed[0], "Diagnostic-Code"))
+    said = re.sub(r"^[\w-]{1,20};\s*", "", said)
+    text = said[:MOST_TEXT] if len(said) > 10 else f"{said} {_text(parts)}"  # some write the reason in words only
+    kind, code = kinds.of_bounce(status, text)
+    return ParsedMail(kind, code, _note(said or text))
+
+
+def _blocks(part: Message) -> Iterator[Message]:
+    payload: Any = part.get_payload()
+    if isinstance(payload, list):
+        for one in payload:
+            if not one.keys() and one.is_multipart():  # a report about an address that is not ASCII (RFC 6533)
+                yield from one.get_payload()
+            yield one
+    else:
+        for block in re.split(r"\r?\n\r?\n", _decoded(part)):
+            yield message_from_bytes(block.encode(), policy=policy.compat32)
+
+
+def _of_feedback(part: Message) -> ParsedMail:
+    """Somebody has called it spam; other kinds of feedback say nothing about the recipient's wish."""
+    for block in _blocks(part):
+        kind = _header(block, "Feedback-Type").strip().lower()
+        if kind:
+            return ParsedMail(MessageEvent.Kind.COMPLAINT, note=kind) if kind == "abuse" else ParsedMail("other_report")
+    return ParsedMail("other_report")
+
+
+def _is_auto_reply(mail: Message) -> bool:
+    submitted = _header(mail, "Auto-Submitted").strip().lower()
+    named = any(mail.get(name) for name in ("X-Autoreply", "X-Autorespond", "X-Auto-Response-Suppress", "X-Vacation"))
+    replied = submitted.startswith(("auto-replied", "auto-notified")) or "auto_reply" in _header(mail, "Precedence")
+    subject = AUTO_SUBJECT.search(_one_line(_header(mail, "Subject")))
+    return replied or bool(subject) or (named and not _from_daemon(mail))
+
+
+def _from_daemon(mail: Message) -> bool:
+    return DAEMONS.match(parseaddr(_header(mail, "From"))[1].partition("@")[0]) is not None
+
+
+def _of_text(mail: Message, parts: list[Message], failed: bool) -> ParsedMail:
+    """What a mail server says in words: only if it is one that writes, or the subject says so."""
+    subject = _one_line(_header(mail, "Subject"))
+    if not failed and not (_from_daemon(mail) or RETURNED.search(subject)):
+        return ParsedMail("not_a_report")
+    text = _text(parts)
+    copy = COPY.search(text, 1)
+    said = text[: copy.start()] if copy else text
+    if WARNING.search(subject) or WARNING.search(said):
+        return ParsedMail("delayed")
+    kind, code = kinds.of_bounce("", said)
+    if not code and not failed and not _known_form(mail, text):
+        return ParsedMail("not_a_report")
+    return ParsedMail(kind, code, _note(_reason(said)))
+
+
+def _known_form(mail: Message, text: str) -> bool:
+    """Whether flufl.bounce knows the form. It is given the beginning of the text only: it reads whatever it gets."""
+    short = Message()
+    for name in ("From", "Subject"):
+        short[name] = _one_line(_header(mail, name))
+    short.set_payload(text.encode("ascii", "replace").decode("ascii"))
+    temporary, permanent = all_failures(short)
+    return bool(temporary or permanent)
+
+
+def _text(parts: list[Message]) -> str:
+    """The beginning of the mail's first text."""
+    for part in parts:
+        if part.get_content_type() in ("text/plain", "text/html") and not part.is_multipart():
+            text = _decoded(part)[: 4 * MOST_TEXT]
+            if part.get_content_type() == "text/html":
+                text = re.sub(r"<[^<>]{0,500}>", " ", text)
+            return "\n".join(line[:MOST_LINE] for line in text.splitlines())[:MOST_TEXT]
+    return ""
+
+
+def _reason(text: str) -> str:
+    """From the line on that has a code, else all of it."""
+    found = kinds.BASIC.search(text) or kinds.ENHANCED.search(text)
+    return text[text.rfind("\n", 0, found.start()) + 1 :] if found else text
+
+
+def _decoded(part: Message) -> str:
+    payload: Any = part.get_payload(decode=True)
+    if not isinstance(payload, bytes):
+        return ""
+    return payload.decode("utf-8", "replace")
+
+
+def _header(mail: Message, name: str) -> str:
+    return str(mail.get(name) or "")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _note(text: str) -> str:
+    return _one_line("".join(sign if sign.isprintable() or sign.isspace() else "\ufffd" for sign in text))[:255]

@@ -1,0 +1,187 @@
+"""Takes mails that come back, over SMTP or LMTP, for addresses of ours only.
+
+A mail is answered 250 when what it says has been committed; until then its sender keeps it, and tries again after any
+4xx. Memory and time are bounded for each connection and for all of them, whatever they send.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from aiosmtpd.lmtp import LMTP
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from campaigns.bounces import inbound
+from campaigns.bounces.inbound import InboundMail, Mailboxes
+from campaigns.bounces.parser import MOST
+from campaigns.connections import DatabaseThreads
+
+log = logging.getLogger(__name__)
+logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd would log each command, with its addresses
+
+HandlerResult = TypeVar("HandlerResult")
+
+CONNECTIONS = 50  # at once
+LIFE = 300.0  # seconds of a connection
+IDLE = 120.0  # seconds until a command
+LARGEST = 20_000_000  # bytes of a mail; of them the first MOST are kept
+LATER = "451 4.3.0 Try again later"
+NULL_SENDER = "<>"
+
+
+class InboundHandler:
+    """What the receiver does with each command. notify: called when calls to webhooks are due."""
+
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self.open: set[Any] = set()
+        self._notify = notify
+        self._threads = DatabaseThreads()
+        self._mailboxes = Mailboxes()
+
+    async def handle_MAIL(
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        envelope.mail_from = address or NULL_SENDER  # aiosmtpd takes an empty one for none
+        return "250 2.1.0 OK"
+
+    async def handle_RCPT(
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if envelope.rcpt_tos:
+            return "452 4.5.3 One recipient at a time"
+        if not await self._in_thread(self._wants, address):
+            return "550 5.1.1 No such address here"
+        envelope.rcpt_tos.append(address)
+        return "250 2.1.5 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        assert isinstance(envelope.content, bytes)
+        null_sender = envelope.mail_from == NULL_SENDER
+        mail = InboundMail(envelope.content, tuple(envelope.rcpt_tos), null_sender, datetime.now(UTC))
+        taken = await self._in_thread(inbound.take, mail, "receiver")
+        log.info("a mail came back: %s", taken.what)
+        if taken.calls:
+            await self._in_thread(self._notify)
+        return "250 2.0.0 OK"
+
+    async def handle_exception(self, error: Exception) -> str:
+        log.error("a mail could not be taken and will come again: %s: %s", type(error).__name__, error)
+        return LATER
+
+    async def close(self) -> None:
+        """Ends all connections; what was not committed comes again."""
+        for one in list(self.open):
+            one.end()
+        await asyncio.to_thread(self._threads.close)
+
+    def _wants(self, address: str) -> bool:
+        wanted = self._mailboxes.wants(address)
+        if not wanted:
+            inbound.count("refused")
+        return wanted
+
+    async def _in_thread(self, function: Callable[..., HandlerResult], *given: Any) -> HandlerResult:
+        return await asyncio.to_thread(self._threads.run, function, *given)
+
+
+class _Bounded:
+    """Beside an SMTP of aiosmtpd: how many connections there may be, for how long, and how much of a mail is kept."""
+
+    line_length_limit = 4_000  # a longer line is read in pieces
+    event_handler: InboundHandler
+    transport: Any
+    envelope: Any
+    _reader: asyncio.StreamReader
+
+    def connection_made(self, transport: Any) -> None:
+        self._life = asyncio.get_running_loop().call_later(LIFE, self.end)
+        self.event_handler.open.add(self)
+        super().connection_made(transport)  # type: ignore[misc]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._life.cancel()
+        self.event_handler.open.discard(self)
+        super().connection_lost(error)  # type: ignore[misc]
+
+    async def _handle_client(self) -> None:
+        if len(self.event_handler.open) > CONNECTIONS:
+            await self.push("421 4.7.0 Too many connections, try again later")
+            self.transport.close()
+            return
+        await super()._handle_client()  # type: ignore[misc]
+
+    def end(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def push(self, status: Any) -> None:
+        await super().push(status)  # type: ignore[misc]
+
+    async def smtp_DATA(self, arg: str | None) -> None:
+        """As aiosmtpd's, which keeps all lines of a mail and refuses long ones: reports contain whatever was sent."""
+        if not self.envelope.rcpt_tos:
+            await self.push("503 5.5.1 RCPT first")
+            return
+        if arg:
+            await self.push("501 5.5.4 DATA has no argument")
+            return
+        await self.push("354 End with a dot on a line of its own")
+        self.envelope.content, size = await self._content()
+        status = await self.event_handler.handle_DATA(self, None, self.envelope) if size <= LARGEST else TOO_LARGE  # type: ignore[arg-type]
+        self._set_post_data_state()  # type: ignore[attr-defined]
+        await self.push(status)
+
+    async def _content(self) -> tuple[bytes, int]:
+        """The beginning of the mail, and the size of all of it."""
+        kept, size, new_line = bytearray(), 0, True
+        while True:
+            try:
+                piece = await self._reader.readuntil(b"\r\n")
+            except asyncio.LimitOverrunError as error:
+                piece = await self._reader.readexactly(error.consumed)
+            if new_line and piece == b".\r\n":
+                return bytes(kept), size
+            size += len(piece)
+            if len(kept) < MOST:
+                kept += piece[1:] if new_line and piece.startswith(b".") else piece
+            new_line = piece.endswith(b"\r\n")
+
+
+TOO_LARGE = "552 5.3.4 Too large"
+
+
+class BoundedSmtp(_Bounded, SMTP):
+    """For other mail servers."""
+
+
+class BoundedLmtp(_Bounded, LMTP):
+    """For the mail server that is in front of us."""
+
+
+async def listen(
+    protocol: str, host: str, port: int, notify: Callable[[], None]
+) -> tuple[asyncio.Server, InboundHandler]:
+    """Begins to listen. protocol: smtp or lmtp; port 0: any. Raises OSError if it cannot."""
+    handler = InboundHandler(notify)
+    kind = BoundedLmtp if protocol == "lmtp" else BoundedSmtp
+    make = partial(
+        kind, handler, data_size_limit=LARGEST, enable_SMTPUTF8=True, hostname="mailhub", ident="mailhub", timeout=IDLE
+    )
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: make(loop=loop), host, port), handler
+
+
+async def run(protocol: str, host: str, port: int, notify: Callable[[], None]) -> None:
+    """Listens until SIGTERM or SIGINT."""
+    over = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    server, handler = await listen(protocol, host, port, notify)
+    log.info("bounces are taken at %s://%s:%s", protocol, host, port)
+    await over.wait()
+    server.close()
+    await handler.close()

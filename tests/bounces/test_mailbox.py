@@ -1,0 +1,185 @@
+"""A mailbox is read by IMAP: what was read is put away after the commit, and read again only if it was not."""
+
+import socketserver
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from campaigns.bounces import inbound, mailbox
+from campaigns.models import InboundCount, MessageEvent
+from tests.bounces.forms import FORMS, written
+from tests.bounces.test_receiver import made
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PASSWORD = "s3 cret"
+
+
+class ImapServer(socketserver.ThreadingTCPServer):
+    """A small IMAP server: one folder INBOX, and one to move to. mails: by uid, each with whether it was seen."""
+
+    allow_reuse_address, daemon_threads = True, True
+
+    def __init__(self, *extensions: str) -> None:
+        super().__init__(("127.0.0.1", 0), ImapConversation)
+        self.extensions = extensions
+        self.mails: dict[int, tuple[bytes, bool]] = {}
+        self.moved: list[bytes] = []
+        self.deleted: set[int] = set()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"imap://velma:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{self.server_address[1]}/INBOX"
+
+    def put(self, *mails: bytes) -> None:
+        for mail in mails:
+            self.mails[len(self.mails) + 1] = (mail, False)
+
+
+class ImapConversation(socketserver.StreamRequestHandler):
+    server: ImapServer
+
+    def handle(self) -> None:
+        self.say(b"* OK ready")
+        for line in self.rfile:
+            tag, _, rest = line.decode().strip().partition(" ")
+            word, _, rest = rest.partition(" ")
+            if word.upper() == "UID":
+                word, _, rest = rest.partition(" ")
+            reply = getattr(self, f"do_{word.lower()}")(rest)
+            self.say(f"{tag} {reply or 'OK done'}".encode())
+            if word.upper() == "LOGOUT":
+                return
+
+    def say(self, line: bytes) -> None:
+        self.wfile.write(line + b"\r\n")
+
+    def do_capability(self, _: str) -> None:
+        self.say(" ".join(("* CAPABILITY IMAP4rev1", *self.server.extensions)).encode())
+
+    def do_login(self, rest: str) -> str | None:
+        return None if rest == f'velma "{PASSWORD}"' else "NO wrong password"
+
+    def do_select(self, rest: str) -> str | None:
+        self.say(f"* {len(self.server.mails)} EXISTS".encode())
+        return None if rest == '"INBOX"' else "NO no such folder"
+
+    def do_search(self, rest: str) -> None:
+        found = [uid for uid, (_, seen) in self.server.mails.items() if rest == "ALL" or not seen]
+        self.say(" ".join(("* SEARCH", *map(str, found))).encode())
+
+    def do_fetch(self, rest: str) -> None:
+        uid = int(rest.partition(" ")[0])
+        mail = self.server.mails[uid][0][: mailbox.MOST]
+        head = f'* 1 FETCH (UID {uid} INTERNALDATE "02-Mar-2026 10:00:00 +0000" BODY[]<0> {{{len(mail)}}}'
+        self.say(head.encode())
+        self.wfile.write(mail + b")\r\n")
+
+    def do_store(self, rest: str) -> None:
+        uid = int(rest.partition(" ")[0])
+        self.server.mails[uid] = (self.server.mails[uid][0], True)
+        if "Deleted" in rest:
+            self.server.deleted.add(uid)
+
+    def do_copy(self, rest: str) -> None:
+        self.server.moved.append(self.server.mails[int(rest.partition(" ")[0])][0])
+
+    def do_expunge(self, _: str) -> None:
+        for uid in self.server.deleted:
+            self.server.mails.pop(uid, None)
+
+    def do_move(self, rest: str) -> None:
+        self.server.moved.append(self.server.mails.pop(int(rest.partition(" ")[0]))[0])
+
+    def do_logout(self, _: str) -> None:
+        self.say(b"* BYE")
+
+
+@pytest.fixture(params=[(), ("UIDPLUS",), ("MOVE",)], ids=str)
+def server(request: pytest.FixtureRequest, settings: Any) -> Iterator[ImapServer]:
+    one = ImapServer(*request.param)
+    settings.BOUNCE_MAILBOX = one.url
+    yield one
+    one.shutdown()
+    one.server_close()
+
+
+def read(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    call_command("read_bounces", *options)
+    return capsys.readouterr().out.strip()
+
+
+def bounce() -> bytes:
+    return written(FORMS["postfix, unknown"][0], made()[1])
+
+
+def test_unread_mails_are_taken_once_and_marked(server: ImapServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.put(bounce(), written(FORMS["a person answers"][0]), b"")
+    assert read(capsys) == "1 hard_bounce, 2 not_a_report"
+    assert read(capsys) == "no mails"
+    event = MessageEvent.objects.get()
+    assert event.source == "mailbox" and event.at.isoformat() == "2026-03-02T10:00:00+00:00"
+
+
+def test_what_was_read_is_moved_to_a_folder(server: ImapServer, capsys: pytest.CaptureFixture[str]) -> None:
+    first = bounce()
+    server.put(first)
+    assert read(capsys, "--move-to", "Done") == "1 hard_bounce"
+    assert server.moved == [first] and not server.mails
+
+
+def test_a_reading_that_was_killed_in_between_counts_nothing_twice(
+    server: ImapServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.put(bounce(), bounce())
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(mailbox, "_put_away", killed)
+        with pytest.raises(Killed):
+            call_command("read_bounces")
+    assert MessageEvent.objects.count() == 1
+    assert read(capsys) == "1 hard_bounce, 1 repeated"
+    assert MessageEvent.objects.count() == 2
+    assert dict(InboundCount.objects.values_list("what", "mails")) == {"hard_bounce": 2, "repeated": 1}
+
+
+def test_a_database_that_is_away_leaves_the_mail_unread(server: ImapServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.put(bounce())
+
+    def away(*_: Any) -> None:
+        raise OSError("away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(inbound, "take", away)
+        with pytest.raises(CommandError):
+            call_command("read_bounces")
+    assert not server.mails[1][1]
+
+
+def test_a_wrong_password_or_folder_is_told_without_the_password(settings: Any) -> None:
+    one = ImapServer()
+    port = one.server_address[1]
+    for wrong in (f"imap://velma:hunter2@127.0.0.1:{port}", f"{one.url}x", "imap://velma:hunter2@127.0.0.1:1/INBOX"):
+        settings.BOUNCE_MAILBOX = wrong
+        with pytest.raises(CommandError) as caught:
+            call_command("read_bounces")
+        assert "hunter2" not in str(caught.value) and PASSWORD not in str(caught.value)
+    one.shutdown()
+    one.server_close()
+
+
+@pytest.mark.parametrize("url", ["imaps://host", "imaps://user@host", "http://a:b@host", ""])
+def test_an_address_that_cannot_be_one_is_refused(url: str, settings: Any) -> None:
+    settings.BOUNCE_MAILBOX = url
+    with pytest.raises(CommandError, match="imaps://user:password@host/INBOX"):
+        call_command("read_bounces")
