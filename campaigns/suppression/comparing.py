@@ -32,7 +32,7 @@ UPDATE campaigns_message m SET resend_no = m.resend_no + (m.sent_at IS NOT NULL)
     sent_at = NULL, delivered_at = NULL, error_code = NULL, error_sub_type = NULL, put_off_at = NULL, call_after = NULL
 FROM {FOUND} WHERE s.reason IS NULL AND m.id = ANY(ARRAY[a.id]) AND (m.error_code = 'suppressed' OR {REFUSED_SO}
     AND EXISTS (SELECT FROM campaigns_suppression l WHERE l.digest = a.digest AND l.until > m.delivered_at
-        AND (l.sponsor_id IS NULL OR l.sponsor_id = %(sponsor)s)))
+        AND l.reason IN ('bounced', 'stop') AND (l.sponsor_id IS NULL OR l.sponsor_id = %(sponsor)s)))
 """
 WAITING = """SELECT id, recipient FROM campaigns_message WHERE id >= %(low)s AND id < %(high)s
     AND dequeued_at IS NULL"""

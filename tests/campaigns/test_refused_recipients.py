@@ -169,6 +169,13 @@ class TestRetry:
         lifted("r1@sandbox.example", sponsor=job.sponsor_id)
         assert actions.retry([job.pk])[0].verdict == "already" and ends(job) == ["550"]
 
+    def test_the_lifting_of_another_suppression_frees_nobody_of_whom_there_was_none(self) -> None:
+        """As of a sandbox vendor, or of a version that suppressed nobody by a refusal."""
+        job = logged(1, [refused_with("550", "5.1.1")])
+        suppress("r1@sandbox.example")
+        lifted("r1@sandbox.example")
+        assert actions.retry([job.pk])[0].verdict == "already" and ends(job) == ["550"]
+
     def test_a_stopped_parents_uncut_rest_is_counted_without_the_suppressed_and_with_the_lifted(self) -> None:
         vendor = factories.vendor(small_audience_threshold=2)
         caster = factories.caster(vendor, min_size=4, max_size=4, percentage=100)
