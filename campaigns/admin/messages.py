@@ -15,7 +15,7 @@ from campaigns.admin import doubts
 from campaigns.admin.base import Scoped
 from campaigns.lifecycle import PARENTS, Status
 from campaigns.merging import OWN_ENDS
-from campaigns.models import Campaign, Claim, Job, Message, ReportKind, Resolution
+from campaigns.models import Campaign, Claim, Job, Message, MessageEvent, ReportKind, Resolution
 from campaigns.models.campaigns import sponsors_of
 from vendors.listing import CappedPaginator
 
@@ -172,6 +172,18 @@ class ClaimAdmin(Scoped):
     @admin.display(description="messages")
     def messages_in_it(self, row: Claim) -> int:
         return len(row.messages)
+
+
+@admin.register(MessageEvent)
+class MessageEventAdmin(Scoped):
+    """Bounces and complaints, the newest first."""
+
+    telling = ("note",)
+    list_display = ["id", "message_id", "campaign_id", "kind", "code", "source", "at"]
+    list_filter = ["kind"]
+    paginator = CappedPaginator
+    ordering = ["-id"]
+    sortable_by = ()
 
 
 @admin.register(Resolution)

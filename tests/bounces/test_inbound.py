@@ -195,3 +195,19 @@ def test_a_mail_takes_few_statements(django_assert_max_num_queries: Any) -> None
     to = address(row)
     with django_assert_max_num_queries(40, connection=connection):
         back(row, "postfix, unknown", to=to)
+
+
+def test_a_mail_to_the_address_of_list_unsubscribe_unsubscribes_and_a_bounce_there_does_not() -> None:
+    (row,) = messages(sent())
+    to = ReturnPaths(MAILBOX, return_paths.keys()).of(row.reference, "unsubscribe")
+
+    def comes(content: bytes, *, null_sender: bool = False) -> str:
+        return inbound.take(InboundMail(content, (to,), null_sender, timezone.now()), "receiver").what
+
+    assert comes(b"Subject: unsubscribe\r\n\r\n", null_sender=True) == "not_a_report"
+    assert comes(written(FORMS["out of office"][0])) == "auto_reply"
+    assert comes(written(FORMS["postfix, unknown"][0])) == "not_ours"
+    assert suppressed() == set()
+    assert comes(b"From: ann@example.org\r\nSubject: unsubscribe\r\n\r\n") == "unsubscribed"
+    assert suppressed() == {(row.recipient, "unsubscribed")} and events() == []
+    assert comes(b"Subject: unsubscribe\r\n\r\n") == "unsubscribed" and Suppression.objects.count() == 1

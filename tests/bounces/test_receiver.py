@@ -1,8 +1,12 @@
 """The receiver: 250 only after the commit, for addresses of ours only, with bounded memory, time and connections."""
 
 import asyncio
+import os
+import signal
 import smtplib
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +19,7 @@ from campaigns import return_paths
 from campaigns.bounces import inbound, receiver
 from campaigns.models import Identity, InboundCount, MessageEvent
 from campaigns.return_paths import ReturnPaths
+from sandbox.vendor.server import hold_port
 from tests.bounces.forms import FORMS, written
 from tests.bounces.test_inbound import MAILBOX, sent
 from tests.campaigns.rows import messages
@@ -217,3 +222,25 @@ def test_the_first_of_two_that_bring_the_same_mail_at_once_counts() -> None:
             thread.join()
     assert replies == [250] * 8 and MessageEvent.objects.count() == 1
     connection.close()
+
+
+@pytest.mark.parametrize("address", ["", "smtp://127.0.0.1:{port}"])
+def test_the_process_of_the_procfile_ends_when_it_is_told_to(address: str) -> None:
+    with hold_port("127.0.0.1", 0) as held:
+        port = held.getsockname()[1]
+    environment = {**os.environ, "BOUNCE_RECEIVER": address.format(port=port)}
+    command = [sys.executable, "manage.py", "receive_bounces"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout
+        said = process.stdout.readline()
+        assert ("bounces are taken at" if address else "no bounces are taken here") in said
+        if address:
+            with smtplib.SMTP("127.0.0.1", port, timeout=60) as client:
+                assert client.ehlo()[0] == 250
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode in ((0,) if address else (0, -signal.SIGTERM))
+    finally:
+        process.kill()
+        process.wait()
