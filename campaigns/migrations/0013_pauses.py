@@ -9,7 +9,6 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('campaigns', '0012_topics'),
-        ('vendors', '0003_suppressions'),
     ]
 
     operations = [
