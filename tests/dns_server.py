@@ -36,9 +36,8 @@ class DnsServer:
         self.address: tuple[str, int] = ("127.0.0.1", self._udp.server_address[1])
 
     def text(self, name: str, *values: str) -> None:
-        """TXT records, each in parts of at most 255 characters."""
-        parts = [[value[at : at + 255] for at in range(0, len(value), 255)] or [""] for value in values]
-        self.records[name, "TXT"] = [" ".join(f'"{part}"' for part in one) for one in parts]
+        """TXT records, each in parts of at most 255 bytes."""
+        self.records[name, "TXT"] = [" ".join(map(_quoted, _parts(value.encode()))) for value in values]
 
     def _handler(server, *, by_tcp: bool) -> type[socketserver.BaseRequestHandler]:
         class Handler(socketserver.BaseRequestHandler):
@@ -91,6 +90,15 @@ def _made() -> DnsServer:
     while True:
         with contextlib.suppress(OSError):  # the port that is free for UDP is taken for TCP
             return DnsServer()
+
+
+def _parts(value: bytes) -> list[bytes]:
+    return [value[at : at + 255] for at in range(0, len(value), 255)] or [b""]
+
+
+def _quoted(part: bytes) -> str:
+    """As a zone file has it."""
+    return '"' + "".join(chr(one) if 32 <= one < 127 and chr(one) not in '"\\' else f"\\{one:03}" for one in part) + '"'
 
 
 @contextmanager

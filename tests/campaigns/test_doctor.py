@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from hypothesis import given
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as st
 
-from campaigns.deliverability import dns_questions
+from campaigns.deliverability import dns_questions, identity_checks
 from campaigns.models import Identity
 from tests import factories as make
 from tests.dns_server import DnsServer, dns_server
@@ -391,3 +394,34 @@ def test_a_machine_that_names_no_dns_server_is_told_what_to_set(
     monkeypatch.setattr(dns_questions.dns.resolver, "Resolver", none)
     found, code = ask()
     assert code == 3 and all("set DNS_SERVERS" in one["sentence"] for one in found.values())
+
+
+PIECES = [
+    *(
+        "v=spf1",
+        "v=DMARC1",
+        "v=DKIM1",
+        "p=",
+        "k=rsa",
+        "t=y",
+        "psd=y",
+        ";",
+        "=",
+        " ",
+        "include:",
+        "redirect=",
+        "exists:",
+    ),
+    *("a", "mx", "/", "//", "999", "ip4:", "ip6:", "all", "-", "~", "%{i}", "192.0.2.1", "::1%lo", HERE, ".."),
+    *("\\300", "ü", "\x07"),
+]
+
+
+@settings_of_hypothesis(max_examples=60)
+@given(data=st.data())
+def test_whatever_the_dns_says_is_a_finding(identity: Identity, dns: DnsServer, data: st.DataObject) -> None:
+    texts = st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), min_size=1, max_size=2)
+    for name in (HERE, f"mh1._domainkey.{HERE}", f"_dmarc.{HERE}"):
+        dns.text(name, *data.draw(texts, label=name))
+    found = identity_checks.check(identity, ["192.0.2.1", HERE, "::1%lo", "..", "\\300"], ["mh1", ".."])
+    assert {one.about for one in found} >= {"SPF", "DKIM", "DMARC", "MX"}
