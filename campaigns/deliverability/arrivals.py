@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from campaigns.deliverability.dns_questions import DnsQuestions, IpAddress
-from campaigns.deliverability.findings import MISSING, OK, WRONG, DnsEntry, Finding, listed
+from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, DnsEntry, Finding, listed
 
 HOST = "HOST_THAT_TAKES_ITS_MAIL."
 INSIDE = [
@@ -58,6 +58,18 @@ def unsubscribing(dns: DnsQuestions) -> Finding:
         why = f"{_no_address([host])}, so no link of a mail works"
         return Finding(about, MISSING, why, DnsEntry(host, "A", "ADDRESS_OF_THIS_INSTALLATION"))
     return Finding(about, OK, f"links lead to {url}")
+
+
+def bounces(return_path: str, verp: bool, command: str) -> Finding:
+    """Whether mailhub learns of bounces. command: makes their way lead here."""
+    about = "bounces"
+    if not verp:
+        return Finding(about, NOT_KNOWN, f"they go to {return_path}, and mailhub learns nothing of them: {command}")
+    doors = [name for name in ("BOUNCE_RECEIVER", "BOUNCE_MAILBOX") if getattr(settings, name)]
+    if not doors:
+        why = "they come back to mailhub, which takes none: set BOUNCE_RECEIVER or BOUNCE_MAILBOX for all processes"
+        return Finding(about, WRONG, why)
+    return Finding(about, OK, f"they come back to mailhub, by {listed(doors)}")
 
 
 def about_mx(what: str) -> str:

@@ -25,7 +25,9 @@ def check(identity: Identity, sends_from: Sequence[str] = (), selectors: Sequenc
     known = mime.written(identity.origin)
     domain, return_path = known.domain.lower(), _domain(known.return_path)
     records = [one if SELECTOR in one else f"{one}{SELECTOR}{domain}" for one in map(str.lower, selectors)]
-    make = f"manage.py identity dkim {shlex.quote(identity.sponsor.name)} {identity.name} --selector mailhub1"
+    named = f"{shlex.quote(identity.sponsor.name)} {identity.name}"
+    make = f"manage.py identity dkim {named} --selector mailhub1"
+    verp = f"manage.py identity set {named} --verp"
     signers = [known.dkim.domain.lower()] if known.dkim else []
     signers += [record.partition(SELECTOR)[2] for record in records]
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
@@ -33,6 +35,7 @@ def check(identity: Identity, sends_from: Sequence[str] = (), selectors: Sequenc
         ("DKIM", lambda: dkim_records.check(dns, known.dkim, records, make)),
         ("DMARC", lambda: dmarc.check(dns, domain, signers, return_path)),
         ("unsubscribe", lambda: [arrivals.unsubscribing(dns)]),
+        ("bounces", lambda: [arrivals.bounces(known.return_path, identity.verp, verp)]),
     ]
     for one, what in _arriving(identity, domain, return_path).items():
         checks.append((arrivals.about_mx(what), lambda one=one, what=what: [arrivals.check(dns, one, what)]))  # type: ignore[misc]

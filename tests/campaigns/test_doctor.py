@@ -33,6 +33,7 @@ def dns(settings: Any) -> Iterator[DnsServer]:
         server.records["mx.velma.example", "A"] = ["198.51.100.7"]
         server.records["mail.velma.example", "A"] = ["198.51.100.8"]
         settings.PUBLIC_URL = "https://mail.velma.example"
+        settings.BOUNCE_RECEIVER = "lmtp://127.0.0.1:2424"
         yield server
 
 
@@ -45,7 +46,7 @@ def identity(dns: DnsServer) -> Identity:
     Identity.objects.all().delete()
     return Identity.objects.create(
         sponsor=velma, name="main", from_name="Velma", from_address=f"post@{HERE}", default=True,
-        dkim_domain=KEY.domain, dkim_selector=KEY.selector, secret={"private_key": KEY.private_key},
+        dkim_domain=KEY.domain, dkim_selector=KEY.selector, secret={"private_key": KEY.private_key}, verp=True,
     )  # fmt: skip
 
 
@@ -67,14 +68,15 @@ def status(*options: str) -> dict[str, str]:
 def test_an_identity_of_which_all_is_well(identity: Identity) -> None:
     found, code = ask()
     assert code == 0 and {one["status"] for one in found.values()} == {"ok"}
-    assert list(found) == ["SPF", "SPF and relay", "DKIM", "DMARC", "alignment", "unsubscribe", "MX"]
+    assert list(found) == ["SPF", "SPF and relay", "DKIM", "DMARC", "alignment", "unsubscribe", "bounces", "MX"]
     assert "(2,048 bits)" in found["DKIM"]["sentence"] and "relay.example" in found["SPF and relay"]["sentence"]
 
 
 def test_a_domain_of_which_nothing_is_entered_gets_every_record(identity: Identity, dns: DnsServer) -> None:
     dns.records = {("relay.example", "A"): ["192.0.2.25"]}
     found, code = ask()
-    assert code == 1 and {one["status"] for one in found.values()} == {"missing"}
+    assert code == 1 and found.pop("bounces")["status"] == "ok"
+    assert {one["status"] for one in found.values()} == {"missing"}
     assert [tuple(one["enter"].values()) for one in found.values()] == [
         (HERE, "TXT", "v=spf1 a:relay.example ~all"),
         (f"mh1._domainkey.{HERE}", "TXT", dkim.record(KEY)),
@@ -89,8 +91,8 @@ def test_what_it_prints_to_enter_makes_all_well(identity: Identity, dns: DnsServ
     dns.records = {("mx.example", "A"): ["198.51.100.7"]}
     dns.text("_spf.relay.example", "v=spf1 ip4:192.0.2.0/28 -all")
     options = ["--sends-from", "_spf.relay.example", "--sends-from", "192.0.2.99"]
-    for one in ask(*options)[0].values():
-        name, kind, value = one["enter"].values()
+    for one in filter(None, [one["enter"] for one in ask(*options)[0].values()]):
+        name, kind, value = one.values()
         if kind == "TXT":
             dns.text(name, value)
         else:
@@ -104,7 +106,7 @@ def test_what_it_prints_to_enter_makes_all_well(identity: Identity, dns: DnsServ
 def test_people_read_lines_and_the_record_below(identity: Identity, dns: DnsServer) -> None:
     del dns.records[f"_dmarc.{HERE}", "TXT"]
     out = io.StringIO()
-    with pytest.raises(CommandError, match=r"^1 of 6 are missing or wrong$"):
+    with pytest.raises(CommandError, match=r"^1 of 7 are missing or wrong$"):
         call_command("doctor", stdout=out)
     lines = out.getvalue().splitlines()
     assert lines[0] == "Velma/main: Velma <post@velma.example>"
@@ -131,7 +133,7 @@ def test_all_questions_together_have_an_end(
     monkeypatch.setattr(dns_questions, "ALL", 0.2)
     dns.silent.update(name for name, _ in dns.records)
     found, code = ask()
-    assert code == 3 and {one["status"] for one in found.values()} == {"no answer"}
+    assert code == 3 and found.pop("bounces") and {one["status"] for one in found.values()} == {"no answer"}
     assert any("not asked any more" in one["sentence"] for one in found.values())
 
 
@@ -376,6 +378,19 @@ def test_a_link_to_unsubscribe_must_lead_here(
     assert found["status"] == status and sentence in found["sentence"]
 
 
+def test_bounces_come_back_where_somebody_takes_them(identity: Identity, settings: Any) -> None:
+    assert "by BOUNCE_RECEIVER" in ask()[0]["bounces"]["sentence"]
+    settings.BOUNCE_RECEIVER = ""
+    assert ask()[0]["bounces"]["status"] == "wrong"
+    settings.BOUNCE_MAILBOX = "imaps://velma:s3cret@mx.velma.example/INBOX"
+    found = ask()[0]["bounces"]
+    assert found["status"] == "ok" and "s3cret" not in found["sentence"]
+    Identity.objects.update(verp=False)
+    found, code = ask()
+    assert code == 0 and found["bounces"]["status"] == "not known"
+    assert "manage.py identity set Velma main --verp" in found["bounces"]["sentence"]
+
+
 @pytest.mark.parametrize(("name", "code"), [("Velma", 2), ("Velma/other", 1), ("Bob/main", 1)])
 def test_an_identity_that_is_not_there_is_a_sentence(identity: Identity, name: str, code: int) -> None:
     with pytest.raises(CommandError) as caught:
@@ -393,7 +408,7 @@ def test_a_machine_that_names_no_dns_server_is_told_what_to_set(
 
     monkeypatch.setattr(dns_questions.dns.resolver, "Resolver", none)
     found, code = ask()
-    assert code == 3 and all("set DNS_SERVERS" in one["sentence"] for one in found.values())
+    assert code == 3 and found.pop("bounces") and all("set DNS_SERVERS" in one["sentence"] for one in found.values())
 
 
 PIECES = [
