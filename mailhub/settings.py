@@ -183,6 +183,8 @@ LOGGING = {
         "kombu": {"level": "WARNING"},
         "django_celery_beat": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
+        "flufl.bounce": {"level": "CRITICAL"},  # it logs each of its steps
+        "mail.log": {"level": "ERROR"},  # aiosmtpd logs each command, with its addresses
         "flower": {"level": "ERROR"},  # it logs an error for each worker that does not answer yet
     },
 }

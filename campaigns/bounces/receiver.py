@@ -21,7 +21,6 @@ from campaigns.bounces.parser import MOST
 from campaigns.connections import DatabaseThreads
 
 log = logging.getLogger(__name__)
-logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd would log each command, with its addresses
 
 HandlerResult = TypeVar("HandlerResult")
 
