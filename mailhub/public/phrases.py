@@ -10,10 +10,9 @@ from django.utils.translation.trans_real import parse_accept_lang_header
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """The texts of the page in one language. from_*: what somebody is asked; without_*: what holds now."""
+    """The texts of the page in one language. from_*, without_*: what holds now."""
 
     title: str
-    question: str
     from_all: str
     from_topic: str
     button_all: str
@@ -29,7 +28,6 @@ class Phrases:
 
 ENGLISH = Phrases(
     "Unsubscribe",
-    "What would you like to stop receiving?",
     "You get messages from {sponsor}.",
     "You get “{topic}” from {sponsor}.",
     "Unsubscribe from all messages of {sponsor}",
@@ -46,7 +44,6 @@ LANGUAGES = {
     "en": ENGLISH,
     "de": Phrases(
         "Abmelden",
-        "Was möchten Sie nicht mehr erhalten?",
         "Sie erhalten Nachrichten von {sponsor}.",
         "Sie erhalten „{topic}“ von {sponsor}.",
         "Von allen Nachrichten von {sponsor} abmelden",
@@ -61,7 +58,6 @@ LANGUAGES = {
     ),
     "fr": Phrases(
         "Se désabonner",
-        "Que souhaitez-vous ne plus recevoir ?",
         "Vous recevez des messages de {sponsor}.",
         "Vous recevez « {topic} » de {sponsor}.",
         "Se désabonner de tous les messages de {sponsor}",
@@ -76,7 +72,6 @@ LANGUAGES = {
     ),
     "es": Phrases(
         "Darse de baja",
-        "¿Qué desea dejar de recibir?",
         "Usted recibe mensajes de {sponsor}.",
         "Usted recibe «{topic}» de {sponsor}.",
         "Darse de baja de todos los mensajes de {sponsor}",
@@ -91,7 +86,6 @@ LANGUAGES = {
     ),
     "it": Phrases(
         "Annulla l’iscrizione",
-        "Che cosa non desidera più ricevere?",
         "Lei riceve messaggi da {sponsor}.",
         "Lei riceve «{topic}» da {sponsor}.",
         "Annulla l’iscrizione a tutti i messaggi di {sponsor}",
@@ -106,7 +100,6 @@ LANGUAGES = {
     ),
     "nl": Phrases(
         "Afmelden",
-        "Wat wilt u niet meer ontvangen?",
         "U ontvangt berichten van {sponsor}.",
         "U ontvangt ‘{topic}’ van {sponsor}.",
         "Afmelden voor alle berichten van {sponsor}",

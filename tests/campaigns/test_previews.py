@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from django.core.management import CommandError
+from django.core.management import CommandError, call_command
 
 from campaigns.claiming import claims, letters
 from campaigns.claiming.letters import ClaimedMessage
@@ -71,3 +72,21 @@ def test_the_whole_list_is_checked_for_both(vendor, files: Path) -> None:
         with pytest.raises(CommandError, match="row 3: 'nobody' is not an e-mail address"):
             send(files, *options)
     assert nothing_is_stored()
+
+
+def test_a_link_to_unsubscribe_is_shown_by_a_preview_and_refused_where_there_is_none(
+    vendor, files: Path, settings: Any
+) -> None:
+    (files / "body.txt").write_text("Dear {{ name }}: {{ unsubscribe_url }}")
+    with pytest.raises(CommandError, match="unsubscribe_url"):
+        send(files, "--preview", "1")
+    settings.PUBLIC_URL = "https://mail.example.org"
+    assert "Ann: https://mail.example.org/unsubscribe/preview" in send(files, "--preview", "1")
+    with pytest.raises(CommandError, match="Velma may not mark campaigns as transactional"):
+        send(files, "--transactional")
+    with pytest.raises(CommandError, match="Velma has no topic 'offers'"):
+        send(files, "--topic", "offers")
+    assert nothing_is_stored()
+    call_command("topic", "add", "Velma", "offers", "Weekly offers")
+    send(files, "--topic", "offers")
+    assert Campaign.objects.get().topic.name == "offers"
