@@ -24,7 +24,7 @@ from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import merge, move
-from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message
+from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message, MessageEvent
 from campaigns.operators import actions
 from campaigns.sending import recording
 from sandbox.vendor.books import BookEntry, Books
@@ -226,7 +226,7 @@ class Lives(RuleBasedStateMachine):
         finally:
             self.loop.run_until_complete(self.rows.close())
             self.loop.close()
-            for table in (AnswerBatch, Claim, Job, Message, Campaign, Minute):
+            for table in (AnswerBatch, Claim, Job, MessageEvent, Message, Campaign, Minute):
                 table.objects.all().delete()
 
     def _to_the_end(self) -> None:
