@@ -20,7 +20,7 @@ from django.db.models import QuerySet
 from campaigns.models import Job, Message
 from tests.contracts.certificates import authority, server_tls
 from tests.dns_server import DnsServer, dns_server
-from tests.programs import sweeping, wait_until, worker
+from tests.programs import sweeping, worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ def test_the_tutorial_is_what_happens(
         for command, shown in steps():
             printed = run(re.sub(r"(?<=_job )[0-9]+", job, command).replace("host=relay.example.net", here))
             if "--first 2" in command:
-                wait_until(lambda: accepted().count() == 3, "the first two have it, and the one before")
+                assert accepted().count() == 3, "the first two have it, and the one before"
             seen = "\n".join(re.sub(r"\s+", " ", line).strip() for line in printed.strip().splitlines())
             if shown and not re.fullmatch(pattern(shown), seen, re.DOTALL):
                 others.append(f"{command}\n{printed}\nthe page shows:\n{shown}\n")
