@@ -7,7 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
+from django.test import Client
 from django.utils import timezone
 
 from campaigns import entitlements, token_keys
@@ -292,3 +294,26 @@ class TestDoors:
         file.write_text("address,reason,topic\na@b.example,bounced,offers\nc@b.example,unsubscribed,other\n")
         with pytest.raises(CommandError, match=r"(?s)row 2: a topic goes with.*row 3: there is no topic 'other'"):
             call_command("suppression", "import", "--sponsor", sponsor.name, str(file), stdout=StringIO())
+
+
+class TestAdmin:
+    def test_topics_are_made_on_a_page_and_only_who_sees_all_sponsors_allows_transactional_mail(self) -> None:
+        sponsor, users = factories.sponsor(), {}
+        for name, codes in {"own": [], "all": ["all_sponsors"]}.items():
+            users[name] = User.objects.create_user(factories.unique(name), is_staff=True)
+            wanted = ["add_topic", "view_topic", "view_sponsor", "change_sponsor", *codes]
+            users[name].user_permissions.set(Permission.objects.filter(codename__in=wanted))
+        sponsor.users.add(users["own"])
+        form = {"name": sponsor.name, "language": "de", "users": [users["own"].pk]}
+        page = f"/admin/campaigns/sponsor/{sponsor.pk}/change/"
+        for name, allowed in (("own", False), ("all", True)):
+            client = Client()
+            client.force_login(users[name])
+            assert client.post(page, {**form, "may_be_transactional": "on"}).status_code == 302
+            sponsor.refresh_from_db()
+            assert (sponsor.may_be_transactional, sponsor.language) == (allowed, "de")
+            made = client.post(
+                "/admin/campaigns/topic/add/", {"sponsor": sponsor.pk, "name": name, "title": "Weekly offers"}
+            )
+            assert made.status_code == 302 and client.get("/admin/campaigns/topic/").status_code == 200
+        assert sorted(Topic.objects.values_list("name", flat=True)) == ["all", "own"]
