@@ -34,7 +34,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.doubts.resolve import CannotResolve
 from campaigns.finishing import finalizer, sweep
 from campaigns.lifecycle import merge
-from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message, Resolution
+from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message, MessageEvent, Resolution
 from campaigns.operators import actions
 from campaigns.sending import recording
 from tests import calling, factories
@@ -248,6 +248,7 @@ class Family(RuleBasedStateMachine):
                 Claim.objects,
                 *jobs,
                 Resolution.objects,
+                MessageEvent.objects,
                 Message.objects,
                 Campaign.objects,
             ):
