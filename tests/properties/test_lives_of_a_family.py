@@ -130,7 +130,7 @@ class Family(RuleBasedStateMachine):
                 sender.cursor = await claims.new_pass(rows, sender.lease, sender.first, sender.end)
             return await calling.claim(rows, job, sender.lease, most, cursor=sender.cursor)
 
-        messages, claim, _ = self.here.run(step)
+        messages, claim, *_ = self.here.run(step)
         for one in messages:
             sender.cursor = one.id + 1
             sender.claimed[one.id] = claim, one.reference
