@@ -33,14 +33,16 @@ def holders() -> list[tuple[int, str, str]]:
 
 
 def heap_only(url: str) -> float:
-    """The share of heap-only updates of messages while a job is sent, each of which is updated once."""
+    """The share of heap-only updates of messages while a job is sent, each of which is updated once.
+
+    0 if there were more: a session that is idle may report those of an earlier job as late as ten seconds afterwards.
+    """
     wait_until(lambda: not holders(), "nobody holds a snapshot", log=lambda: str(holders()))
     before = updates(Message)
     sent(taken(ROWS, login(url, concurrency=100)))
     wait_until(lambda: updates(Message)[0] >= before[0] + ROWS, "the statistics know of the job")
     done, hot = (now - then for now, then in zip(updates(Message), before, strict=True))
-    assert done == ROWS
-    return hot / done
+    return hot / done if done == ROWS else 0.0
 
 
 def test_a_message_that_is_sent_is_updated_once_and_heap_only(sandbox: Sandbox) -> None:
