@@ -32,8 +32,8 @@ FENCE = 2
 
 @dataclass
 class State:
-    """One start. called: the message whose answer is still to come; doubt: the one in doubt; by their ids. open_claim:
-    of that call.
+    """One start. By their ids: called: the message whose answer is still to come; waits: the first that was never
+    claimed; doubt: the one in doubt. open_claim: of that call.
 
     letters: what the vendor has been called for. references: as they were at the start. reported: acceptances that a
     verb has reported.
@@ -47,6 +47,7 @@ class State:
     first: int
     end: int
     called: int = 0
+    waits: int = 0
     doubt: int = 0
     open_claim: Any = None
     letters: list[BookEntry] = field(default_factory=list)
@@ -176,7 +177,7 @@ def _begun(top: Job, leaf: Job, shapes: list[str], fate: str) -> State:
     names = dict(zip(("halted", "other", "later"), casters, strict=True))
     state = State(top.vendor_id, top.credential_id, names, top.pk, leaf.pk, leaf.first_message, leaf.end)
     ids = {shape: leaf.first_message + n for n, shape in reversed(list(enumerate(shapes)))}
-    state.called, state.doubt = ids.get("called", 0), ids.get("doubt", 0)
+    state.called, state.doubt, state.waits = (ids.get(shape, 0) for shape in ("called", "doubt", "waits"))
     rows = Message.objects.values_list("id", "uuid", "resend_no")
     state.references = {id: (str(uuid), resend_no) for id, uuid, resend_no in rows}
     known = Claim.objects.filter(messages=[state.called or state.doubt]).first()

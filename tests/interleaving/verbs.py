@@ -94,13 +94,14 @@ def take(state: State, thread: VerbThread) -> Any:
 
 @verb("assigning sending stopped", of="claims")
 def claim(state: State, thread: VerbThread) -> Any:
-    """And the calls are made: the vendor takes the letters."""
-    return claim_all(state, state.lease, thread)
+    """The sender goes on after what it has claimed. And the calls are made: the vendor takes the letters."""
+    return claim_all(state, state.lease, thread, cursor=state.waits)
 
 
-def claim_all(state: State, lease: claims.Lease, thread: Any) -> claims.Claimed:
+def claim_all(state: State, lease: claims.Lease, thread: Any, cursor: int = 0) -> claims.Claimed:
     job = Job.objects.get(pk=lease.job_id)
-    claimed: claims.Claimed = thread.run(lambda rows: calling.claim(rows, job, lease, most=10))
+    begin = max(cursor, job.first_message)
+    claimed: claims.Claimed = thread.run(lambda rows: calling.claim(rows, job, lease, most=10, cursor=begin))
     for message in claimed.messages:
         state.call(message.reference)
     return claimed
