@@ -24,13 +24,18 @@ REASON = Suppression.Reason.UNSUBSCRIBED.value
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """What recipients are shown. topic: of the link, if it has one; language: of the sponsor's pages, or empty."""
+    """What recipients are shown. topic: of the link, if it has one; language: of the sponsor's pages, or empty.
+
+    without_topic, without_everything: unsubscribed for good. undone: subscribing again would change something, also
+    what holds only until some day.
+    """
 
     sponsor: str
     language: str
     topic: str
     without_topic: bool
     without_everything: bool
+    undone: bool
 
 
 def state(of: Subscription) -> SubscriptionState | None:
@@ -38,26 +43,28 @@ def state(of: Subscription) -> SubscriptionState | None:
     sponsor = Sponsor.objects.filter(pk=of.sponsor_id).first()
     if sponsor is None:
         return None
-    topic = Topic.objects.filter(pk=of.topic_id, sponsor=sponsor).first() if of.topic_id else None
-    from_topics = set(_held(of).values_list("topic", flat=True))
-    everything = None in from_topics
-    without_topic = everything or (topic is not None and topic.pk in from_topics)
-    return SubscriptionState(sponsor.name, sponsor.language, topic.title if topic else "", without_topic, everything)
+    topic = _topic(of)
+    held = list(_held(of).values_list("topic", "until"))
+    for_good = {about for about, until in held if until is None}
+    everything = None in for_good
+    without_topic = everything or (topic is not None and topic.pk in for_good)
+    title = topic.title if topic else ""
+    return SubscriptionState(sponsor.name, sponsor.language, title, without_topic, everything, bool(held))
 
 
 def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool:
-    """From the link's topic, if it has one; else, or if asked to, from everything of the sponsor; whether it is new.
+    """From the link's topic, if there is one; else, or if asked to, from everything of the sponsor; whether it is new.
 
-    source: by which way, as the suppression tells it. Its campaign is added if the message is still there.
+    For good: one that held only until some day has no end then. source: by which way, as the suppression tells it. Its
+    campaign is added if the message is still there.
     """
-    topic = None if everything else of.topic_id
+    about = None if everything else _topic(of)
+    topic = about.pk if about else None
     message = Message.objects.filter(pk=of.message_id).values_list("recipient", "campaign").first()
     address, campaign = message or ("", None)
     if not message or digest(made_key(), of.channel, address) != of.digest:  # ids begin anew after some restores
         address, campaign = "", None
-    if Suppression.objects.filter(
-        _holds(), digest=of.digest, reason=REASON, sponsor=of.sponsor_id, topic=topic
-    ).exists():
+    if _mine(of).filter(until=None, topic=topic).exists():
         return False
     new = NewSuppression(address, REASON, f"{source}, campaign {campaign}" if campaign else source, topic_id=topic)
     added = lists.add_found(of.sponsor_id, of.channel, of.digest, new)
@@ -66,9 +73,11 @@ def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool
 
 
 def subscribe_again(of: Subscription) -> int:
-    """Lifts what the recipient has unsubscribed from: the link's topic, and everything; returns how many held."""
-    topics = Q(topic=None) | Q(topic=of.topic_id) if of.topic_id else Q()
-    lifted = lists.lift(_held(of).filter(topics).values_list("pk", flat=True))
+    """Lifts what the recipient has unsubscribed from: the link's topic, and everything; returns how many held.
+
+    Other topics stay as they are.
+    """
+    lifted = lists.lift(_held(of).values_list("pk", flat=True))
     if lifted:
         log.info("message %s: its recipient subscribed again", of.message_id)
     return lifted
@@ -95,9 +104,16 @@ def by_message(message_uuid: UUID, source: str) -> bool:
     return True
 
 
-def _holds() -> Q:
-    return Q(until=None) | Q(until__gt=timezone.now())
+def _topic(of: Subscription) -> Topic | None:
+    """None also if the link's topic is not there any more: the link is about everything then."""
+    return Topic.objects.filter(pk=of.topic_id, sponsor=of.sponsor_id).first() if of.topic_id else None
 
 
 def _held(of: Subscription) -> QuerySet[Suppression]:
-    return Suppression.objects.filter(_holds(), digest=of.digest, sponsor=of.sponsor_id, reason=REASON)
+    """What holds now of everything and of the link's topic."""
+    holds = Q(until=None) | Q(until__gt=timezone.now())
+    return _mine(of).filter(holds, Q(topic=None) | Q(topic=of.topic_id))
+
+
+def _mine(of: Subscription) -> QuerySet[Suppression]:
+    return Suppression.objects.filter(digest=of.digest, sponsor=of.sponsor_id, reason=REASON)

@@ -44,10 +44,13 @@ def page(request: HttpRequest, token: str) -> HttpResponse:
         return _answer(request, "preview")
     try:
         found = links.read(token)
-        if found is None:
+        state = unsubscribing.state(found) if found else None
+        if found is None or state is None:
             return _answer(request, "unknown", 404)
-        done = _change(request, found) if request.method == "POST" else ""
-        state = unsubscribing.state(found)
+        done: str | None = ""
+        if request.method == "POST":
+            done = _change(request, found)
+            state = unsubscribing.state(found)
     except Error as error:
         log.warning("a recipient cannot unsubscribe: %s", error)
         return _answer(request, "later", 503)

@@ -1,10 +1,12 @@
 """The page on which recipients unsubscribe, and the one-click request of their provider (RFC 8058)."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from campaigns import token_keys
 from campaigns.models import Campaign, Message, Sponsor, Suppression, Topic
@@ -87,6 +89,47 @@ def test_the_page_offers_the_topic_or_everything_and_to_subscribe_again(web: Cli
     assert held() == []
     assert buttons(web.get(path())) == ["all"]
     assert web.post(where, {"what": "else"}).status_code == 400 and held() == []
+
+
+@pytest.mark.parametrize("how", [ONE_CLICK, {"what": "topic"}])
+def test_who_was_left_out_until_a_day_and_unsubscribes_is_so_for_good(web: Client, how: dict[str, str]) -> None:
+    where = path("Weekly offers")
+    web.post(where, {"what": "topic"})
+    Suppression.objects.update(until=timezone.now() + timedelta(days=1))
+    assert buttons(web.get(where)) == ["topic", "all", "again"]
+    assert buttons(web.post(where, how)) == ["all", "again"]
+    assert held() == [("link", "offers")]
+
+
+def test_a_link_without_a_topic_leaves_what_was_decided_about_topics(web: Client) -> None:
+    where = path("Weekly offers")
+    web.post(where, {"what": "topic"})
+    other = Campaign.objects.get()
+    Campaign.objects.update(topic=None)
+    keys = links.links_of(Campaign.objects.get(pk=other.pk), "email", {"headers"}, links.link_keys())
+    assert keys
+    message = Message.objects.get()
+    plain = keys.url(message.pk, message.recipient).removeprefix("https://testserver")
+    assert buttons(web.get(plain)) == ["all"]
+    web.post(plain, {"what": "again"})
+    assert held() == [("link", "offers")]
+    assert buttons(web.post(plain, {"what": "all"})) == ["again"]
+    assert buttons(web.post(plain, {"what": "again"})) == ["all"] and held() == [("link", "offers")]
+
+
+def test_a_link_whose_topic_is_gone_is_about_everything_and_one_without_a_sponsor_is_wrong(web: Client) -> None:
+    where = path("Weekly offers")
+    Campaign.objects.update(topic=None)
+    Topic.objects.all().delete()
+    assert buttons(web.get(where)) == ["all"]
+    assert web.post(where, ONE_CLICK).status_code == 200 and held() == [("one-click", None)]
+    assert buttons(web.post(where, {"what": "again"})) == ["all"]
+    message, sponsor = Message.objects.get(), Sponsor.objects.create(name="Gone")
+    gone = links.links_of(Campaign(sponsor=sponsor), "email", {"headers"}, links.link_keys())
+    assert gone
+    sponsor.delete()
+    where = gone.url(message.pk, message.recipient).removeprefix("https://testserver")
+    assert web.get(where).status_code == 404 == web.post(where, ONE_CLICK).status_code and held() == []
 
 
 def test_what_names_say_is_escaped(web: Client) -> None:
