@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 
 from campaigns.intake import BadInput
 from campaigns.intake.suppression_file import SuppressionFile
-from campaigns.models import Sponsor, Suppression
+from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.operators import suppressing
 from campaigns.suppression.lists import MOST_TEXT, NewSuppression
 from vendors.history import Actor
@@ -39,15 +39,14 @@ class ImportForm(forms.Form):
     def clean_file(self) -> Any:
         """Reads the whole file, so that nothing is stored of a bad one."""
         file, given = self.cleaned_data["file"], self.cleaned_data
-        if "channel" not in given or "reason" not in given:
+        if not {"sponsor", "channel", "reason"} <= given.keys():
             return file
         default = NewSuppression("", given["reason"], given.get("source") or file.name[:MOST_TEXT])
+        topics = dict(Topic.objects.filter(sponsor=given["sponsor"]).values_list("name", "pk"))
         try:
-            self.rows = SuppressionFile(file.file, given["channel"], default)
+            self.rows = SuppressionFile(file.file, given["channel"], default, topics, MOST)
         except BadInput as error:
             raise ValidationError(str(error)) from error
-        if len(self.rows) > MOST:
-            raise ValidationError(f"{len(self.rows):,} addresses are too many for this page: suppression import")
         return file
 
 

@@ -26,7 +26,8 @@ class SuppressionFile:
     """The addresses of a CSV file, read from it again at each iteration; len() is their number.
 
     default: what holds where a column is missing or empty; its address is not used. topics: of the sponsor, by name;
-    None: they are not looked at. Raises BadInput with all problems.
+    of all sponsors there is none. most: addresses. with_topics: False does not look at that column, for who needs the
+    addresses alone. Raises BadInput with all problems; of one that is too long it reads no more than it may have.
     """
 
     def __init__(
@@ -34,9 +35,12 @@ class SuppressionFile:
         file: BinaryIO,
         channel: str,
         default: NewSuppression,
-        topics: Mapping[str, int] | None = None,
+        topics: Mapping[str, int],
+        most: int | None = None,
+        *,
+        with_topics: bool = True,
     ) -> None:
-        self._table, self._default, self._topics = Table(file), default, topics
+        self._table, self._default, self._topics, self._with_topics = Table(file), default, topics, with_topics
         self._normal = AddressReader(channel)
         self._columns = {name.lower(): column for column, name in enumerate(self._table.header) if column}
         if unknown := [name for name in self._columns if name not in COLUMNS]:
@@ -46,6 +50,8 @@ class SuppressionFile:
         problems, self._size = RowErrors(), 0
         for number, cells in self._table.rows():
             self._size += 1
+            if most is not None and self._size > most:
+                raise BadInput(f"it has more than {most:,} addresses, which are too many at once")
             try:
                 self._read(cells)
             except ValueError as error:
@@ -74,7 +80,7 @@ class SuppressionFile:
             raise ValueError(
                 f"there is no reason {values['reason']!r}; there are {', '.join(Suppression.Reason.values)}"
             )
-        if topic := values.pop("topic", ""):
+        if (topic := values.pop("topic", "")) and self._with_topics:
             values["topic_id"] = self._topic(topic, values.get("reason", self._default.reason))
         if "\0" in values.get("source", ""):
             raise ValueError("the source has a NUL character in it")
@@ -83,9 +89,7 @@ class SuppressionFile:
                 values[name] = read_time(values[name], name)
         return replace(self._default, address=self._normal(_plain(cells[0])), **values)
 
-    def _topic(self, name: str, reason: str) -> int | None:
-        if self._topics is None:
-            return None
+    def _topic(self, name: str, reason: str) -> int:
         if reason != Suppression.Reason.UNSUBSCRIBED:
             raise ValueError(f"a topic goes with the reason unsubscribed, not {reason}")
         if name not in self._topics:

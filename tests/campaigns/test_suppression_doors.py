@@ -13,8 +13,9 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from campaigns.admin import suppression_import
-from campaigns.intake.suppression_file import safe
-from campaigns.models import Suppression
+from campaigns.intake import BadInput
+from campaigns.intake.suppression_file import SuppressionFile, safe
+from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from mailhub import installation
@@ -23,6 +24,7 @@ from tests.campaigns.rows import accepted, logged, suppressed
 
 pytestmark = pytest.mark.django_db
 PAGE = "/admin/campaigns/suppression/"
+NO_ADDRESS = NewSuppression("", "by_hand")
 
 
 def run(*arguments: str) -> str:
@@ -197,13 +199,41 @@ class TestPage:
         assert LogEntry.objects.get().change_message.startswith("2 of email added for sponsor")
         assert b"2 suppressed; 1 were so already" in operator.get(PAGE).content
 
+    def test_an_export_of_a_topic_is_imported_for_that_topic_alone(self, operator: Client) -> None:
+        hers, out = factories.sponsor("Hers"), io.StringIO()
+        offers = Topic.objects.create(sponsor=hers, name="offers", title="Offers")
+        lists.add(hers.pk, "email", [NewSuppression("ann@example.com", "unsubscribed", topic_id=offers.pk)])
+        call_command("suppression", "export", "--sponsor", hers.name, stdout=out)
+        Suppression.objects.all().delete()
+
+        def post(text: str) -> Any:
+            file = SimpleUploadedFile("a.csv", text.encode())
+            given = {"sponsor": hers.pk, "channel": "email", "reason": "stop", "source": "", "file": file}
+            return operator.post(f"{PAGE}import/", given)
+
+        bad = post("address,reason,topic\nann@example.com,unsubscribed,others\n").content.decode()
+        assert "row 2: there is no topic &#x27;others&#x27;; there are offers" in bad and rows() == []
+        assert post(out.getvalue()).status_code == 302 and Suppression.objects.get().topic == offers
+
+    def test_a_topic_in_a_file_for_all_sponsors_is_an_error_with_its_row(self) -> None:
+        Topic.objects.create(sponsor=factories.sponsor(), name="offers", title="Offers")
+        file = io.BytesIO(b"address,reason,topic\nann@example.com,unsubscribed,offers\n")
+        uploaded = SimpleUploadedFile("a.csv", file.read())
+        given = {"sponsor": "", "channel": "email", "reason": "stop", "source": ""}
+        everybody = Sponsor.objects.all()
+        form = suppression_import.ImportForm(given, {"file": uploaded}, sponsors=everybody, for_all=True)
+        assert form.errors == {"file": ["row 2: there is no topic 'offers'; there are none"]}
+
     def test_who_may_add_none_may_not_import_either_and_a_huge_file_is_for_the_command(
         self, operator: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(suppression_import, "MOST", 1)
         file = SimpleUploadedFile("a.csv", b"address\nann@example.com\nbob@example.com\n")
         given = {"sponsor": factories.sponsor("Hers").pk, "channel": "email", "reason": "stop", "file": file}
-        assert "2 addresses are too many" in operator.post(f"{PAGE}import/", given).content.decode()
+        assert "it has more than 1 addresses" in operator.post(f"{PAGE}import/", given).content.decode()
+        with pytest.raises(BadInput, match="more than 1 addresses") as refusal:  # the bad third row is not read
+            SuppressionFile(io.BytesIO(b"address\na@b.example\nb@b.example\nbad\n"), "email", NO_ADDRESS, {}, 1)
+        assert "row" not in str(refusal.value)
         User.objects.get().groups.clear()
         assert operator.get(f"{PAGE}import/").status_code == 403 and rows() == []
 

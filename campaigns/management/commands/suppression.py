@@ -125,9 +125,8 @@ class Command(BaseCommand):
             normal = intake.AddressReader(options["channel"])
             return lists.of_addresses(options["channel"], [normal(one) for one in _named(options)], _whose(options))
         with _copied(options["file"]) as file:
-            rows = SuppressionFile(file, options["channel"], NewSuppression("", "by_hand"))
-            if len(rows) > LIMIT:
-                raise CommandError(f"{len(rows):,} addresses are too many at once; the most are {LIMIT:,}")
+            default = NewSuppression("", "by_hand")
+            rows = SuppressionFile(file, options["channel"], default, {}, LIMIT, with_topics=False)
             return suppressing.of_file(_whose(options), options["channel"], rows)
 
 
