@@ -159,7 +159,7 @@ def _legal(action: str, job: Job, sums: Progress) -> bool:
     if job.paused_at and action in ("pause", "retry"):
         return False
     if action == "resume":
-        return bool(job.paused_at or job.wait_after)
+        return bool(job.paused_at or (job.status == S.P_ASSIGNING and job.is_kept_back))
     if action == "stop" and job.is_parent and sums.moving:
         return True
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done

@@ -7,6 +7,7 @@ job, as in actions.py.
 from collections.abc import Iterable
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from campaigns import decisions, lifecycle
 from campaigns.decisions import JobDecision, Verdict
@@ -51,8 +52,9 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
 def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
     """Lets paused campaigns go on, and those that wait after their first messages; others stay as they are.
 
-    Exactly what was never called goes on. A campaign that had paused itself does so again only if its rates become
-    worse than those of now. by, revision: as in actions.stop.
+    Exactly what was never called goes on. Before its first messages are sent a campaign waits after them, however often
+    it is resumed. One that had paused itself does so again only if its rates become worse than those of now. by,
+    revision: as in actions.stop.
     """
     return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
@@ -62,16 +64,20 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
     job = _held(job_id)
     if job is None:
         return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
-    first = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False).exists()
-    if not job.paused_at and not first:
-        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is not paused")
+    first = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False)
+    if not job.campaign.paused_at and not any(map(pauses.are_first_sent, first)):
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is not paused{_waits(first)}")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
     pauses.resume(job.campaign_id, rates.seen(job.campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors([job.vendor_id]))
-    waits = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False).first()
-    goes = f"goes on, and waits after its first {waits.wait_after:,}" if waits else "goes on"
-    return _recorded(JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign {goes}"), by, reason)
+    answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign goes on{_waits(first.all())}")
+    return _recorded(answer, by, reason)
+
+
+def _waits(jobs: "QuerySet[Job]") -> str:
+    """Said of a campaign with these jobs that wait after their first messages."""
+    return "".join(f", and waits after its first {job.wait_after:,}" for job in jobs[:1])
 
 
 def _held(job_id: int) -> Job | None:

@@ -1,4 +1,4 @@
-"""Pauses a campaign and lets it go on: one transaction, under the locks of all its jobs.
+"""Pauses a campaign and lets it go on: in a transaction whose caller holds all its jobs (lifecycle.hold_campaign).
 
 Claims read the job's row that they lock, so every job of the campaign has its `paused_at`, and a child gets that of its
 parent when it is cut. Once a pause has committed no new call is allowed (promise P5); what was allowed before is
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from campaigns.lifecycle import S, Status, hold_campaign
@@ -23,15 +23,12 @@ from vendors.history import Actor
 log = logging.getLogger(__name__)
 ITSELF = "mailhub"  # who paused a campaign that paused itself
 WAITS = "paused: "  # how a sender says why it put such a job back
-CUTTING = (S.RENDERED, S.READY, S.P_QUEUED, S.P_ASSIGNING, S.P_STOPPED)
+# Jobs that wait for somebody: paused, or cut up to their first N. One that has not come so far needs nobody.
+WAITING = Q(paused_at__isnull=False) | Q(status=S.P_ASSIGNING, wait_after__lte=F("size") - F("remaining"))
 
 
 def pause(campaign_id: int, by: str, reason: str) -> bool:
-    """Pauses the campaign in the caller's transaction, and stores the events; False: it is paused already.
-
-    Its jobs are locked until that transaction ends.
-    """
-    hold_campaign(campaign_id)
+    """Pauses a campaign that the caller holds, and stores the events; False: it is paused already."""
     mine = Campaign.objects.filter(pk=campaign_id, paused_at=None)
     # Read after the locks, so that a call that was allowed before has an earlier time; the audit of P5 compares them.
     if not mine.update(paused_at=Now(), paused_by=by[:150], paused_reason=reason[:255]):
@@ -55,17 +52,16 @@ def pause_itself(campaign_id: int, reason: str) -> bool:
 
 
 def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
-    """Lets a paused campaign go on, in the caller's transaction; False: nothing of it waits for a person.
+    """Lets a campaign that the caller holds go on; False: nothing of it waits for a person.
 
-    If its first messages are sent, the rest goes, too; and one that is not paused does not wait after them any more.
-    judged: what the person has seen (rates.seen).
+    If its first messages are sent, the rest goes, too; before that it still waits after them, however often somebody
+    resumes. judged: what the person has seen (rates.seen).
     """
-    hold_campaign(campaign_id)
     mine = Campaign.objects.filter(pk=campaign_id, paused_at__isnull=False)
     paused = mine.update(paused_at=None, paused_by="", paused_reason="", judged=judged) == 1
     jobs = Job.objects.filter(campaign=campaign_id)
-    waiting = [job for job in jobs.filter(wait_after__isnull=False) if not paused or are_first_sent(job)]
-    gone = Job.objects.filter(pk__in=[job.pk for job in waiting]).update(wait_after=None)
+    first_sent = [job.pk for job in jobs.filter(wait_after__isnull=False) if are_first_sent(job)]
+    gone = jobs.filter(pk__in=first_sent).update(wait_after=None)
     if not paused and not gone:
         return False
     jobs.update(paused_at=None, revision=F("revision") + 1)
@@ -77,7 +73,8 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
 
 def are_first_sent(job: Job) -> bool:
     """Whether all is called that goes before the job waits for a person."""
-    return job.is_kept_back and not job.children.exclude(status=Status.LOGGED).exists()
+    cut = job.remaining > 0 and job.is_kept_back  # before it is dispatched, nothing remains of it either
+    return cut and not job.children.exclude(status=Status.LOGGED).exists()
 
 
 def anything_to_pause(campaign_id: int) -> bool:

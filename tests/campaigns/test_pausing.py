@@ -12,9 +12,10 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from campaigns import audit, progress, tasks
+from campaigns import audit, merging, progress, tasks
 from campaigns.casting import mailcaster
 from campaigns.claiming.claims import Lease
 from campaigns.decisions import Verdict
@@ -207,7 +208,7 @@ def described(job: Job) -> Any:
     return eta.with_holder(Job.objects.filter(pk=job.pk)).select_related("campaign", "vendor", "credential").get()
 
 
-def test_a_resume_before_the_first_n_are_done_keeps_them_apart_unless_nothing_is_paused() -> None:
+def test_a_resume_before_the_first_n_are_done_keeps_them_apart_however_often_it_is_repeated() -> None:
     vendor = factories.vendor()
     job = first(4, 10, factories.credential(vendor))
     dispatcher.dispatch_ready([job.pk])
@@ -215,11 +216,55 @@ def test_a_resume_before_the_first_n_are_done_keeps_them_apart_unless_nothing_is
     child = mailcaster.claim(caster.pk, timezone.now())
     assert child is not None
     pausing.pause([job.pk], ANN)
-    assert pausing.resume([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on, and waits after its first 4"
+    done, again = pausing.resume([job.pk, child.job_id], ANN)
+    assert done.message == f"job {job.pk}'s campaign goes on, and waits after its first 4"
+    assert (again.verdict, again.message) == (
+        Verdict.ALREADY,
+        f"job {child.job_id} is not paused, and waits after its first 4",
+    )
+    assert mailcaster.claim(factories.caster(vendor).pk, timezone.now()) is not None
+    assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY  # all 4 are cut, and not yet sent
     assert Job.objects.get(pk=job.pk).wait_after == 4
+    Job.objects.filter(parent=job).update(status="LOGGED", finished_at=timezone.now(), mailcaster=None)
     assert pausing.resume([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
     assert Job.objects.get(pk=job.pk).wait_after is None
     assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY
+
+
+def test_neither_a_look_up_nor_a_resume_takes_the_first_n_of_a_job_that_has_not_come_so_far(
+    admin_client: Client,
+) -> None:
+    credential = factories.credential(factories.vendor())
+    tonight = factories.campaign_with_job(10, of=credential, wait_after=4)
+    begun = first(4, 10, credential)
+    dispatcher.dispatch_ready([begun.pk])
+    waiting = factories.campaign_with_job(10, of=credential, status="P_ASSIGNING", remaining=6, wait_after=4)
+    manage("resume_job", "--vendor", credential.vendor.slug, "--yes")
+    pausing.resume([tonight.pk, begun.pk], ANN)
+    assert [Job.objects.get(pk=job.pk).wait_after for job in (tonight, begun, waiting)] == [4, 4, None]
+    for job in (tonight, begun):
+        page = admin_client.get(f"/admin/campaigns/job/{job.pk}/change/").content.decode()
+        assert 'value="resume"' not in page
+
+
+@pytest.mark.parametrize("verb", [pausing.pause, pausing.resume])
+def test_a_decision_locks_the_jobs_and_merges_their_answers_once(verb: Any) -> None:
+    job = factories.campaign_with_job(3, status="SENDING")
+    if verb is pausing.resume:
+        pausing.pause([job.pk], ANN)
+    with CaptureQueriesContext(connection) as asked:
+        assert verb([job.pk], ANN)[0].verdict == Verdict.DONE
+    assert sum(merging.WAITING_ANSWERS.split("%")[0].strip() in one["sql"] for one in asked) == 1
+
+
+def test_campaigns_that_pause_themselves_merge_once_too(settings: Any) -> None:
+    settings.BOUNCE_LEAST = 20
+    under_way(100, [refused()] * 25)
+    factories.campaign_with_job(10, status="P_ASSIGNING", remaining=6, wait_after=4)
+    with CaptureQueriesContext(connection) as asked:
+        tasks.pause_campaigns()
+    assert Campaign.objects.exclude(paused_at=None).count() == 2
+    assert sum(merging.WAITING_ANSWERS.split("%")[0].strip() in one["sql"] for one in asked) == 2
 
 
 def test_what_is_stopped_before_the_go_still_waits_after_its_first_n() -> None:

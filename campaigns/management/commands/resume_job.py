@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from campaigns import progress
 from campaigns.decisions import JobDecision
 from campaigns.management import job_commands
 from campaigns.models import Job
 from campaigns.operators import pausing
+from campaigns.pausing import pauses
 from vendors.history import Actor
 
 
@@ -22,7 +23,7 @@ class Command(job_commands.Deciding):
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
         """Jobs that wait for somebody, without children where jobs are looked up."""
         whole = {} if options["jobs"] else {"parent": None}
-        return jobs.filter(Q(paused_at__isnull=False) | Q(wait_after__isnull=False), **whole).order_by("pk")
+        return jobs.filter(pauses.WAITING, **whole).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
