@@ -2,7 +2,8 @@
 
 A campaign is judged by all of its answers so far, and by the refusals among its latest STRETCH answers, so that the bad
 end of a long list is seen as well as a bad beginning. Policy, logins and block lists pause a credential at once and are
-not counted here: they say nothing of the list.
+not counted here: they say nothing of the list. The few refusals that say nothing of it either (a template that cannot
+be rendered, a doubt that a person settled as failed) are counted, since the jobs count them as refusals.
 
 To resume is a person's word about the rates that were shown: they are remembered, and the campaign pauses itself again
 only at WORSE times those.
@@ -26,7 +27,7 @@ WORSE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of a campaign's messages so far. bounced, complained: of those accepted; not soft bounces."""
+    """What came of a campaign's messages so far. bounced: hard bounces of mails once accepted."""
 
     accepted: int = 0
     refused: int = 0
@@ -52,13 +53,19 @@ class Figures:
 class Judged:
     """What is remembered of a campaign. bounces, complaints: the rates that a person accepted, in percent.
 
-    answered, refused: at the beginning of the latest stretch.
+    answered, refused: at the beginning of the latest stretch. stretch: as bounces, of a stretch alone.
     """
 
     bounces: float = 0.0
     complaints: float = 0.0
     answered: int = 0
     refused: int = 0
+    stretch: float = 0.0
+
+    def of_stretch(self, now: Figures) -> tuple[int, int]:
+        """(answers, refusals) since the latest stretch began; (0, 0): too few to judge by."""
+        answered, refused = now.answered - self.answered, now.refused - self.refused
+        return (answered, refused) if answered >= LEAST_OF_STRETCH else (0, 0)
 
 
 def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: float) -> str:
@@ -67,24 +74,24 @@ def why(now: Figures, judged: Judged, bounce_limit: float, complaint_limit: floa
     if bounce_limit and now.answered >= settings.BOUNCE_LEAST and now.bounces > bounces:
         parts = pauses.counted(("refused", "bounced"), (now.refused, now.bounced))
         return f"{now.bounces:.1f} % of {now.answered:,} answered failed ({parts}); the limit is {bounces:.3g} %"
-    answered, refused = now.answered - judged.answered, now.refused - judged.refused
-    if bounce_limit and answered >= LEAST_OF_STRETCH and 100 * refused > bounces * answered:
+    answered, refused = judged.of_stretch(now)
+    refusals = max(bounces, WORSE * judged.stretch)
+    if bounce_limit and 100 * refused > refusals * answered:
         rate = f"{100 * refused / answered:.1f} % of the latest {answered:,} answers are refusals"
-        return f"{rate} ({refused:,}); the limit is {bounces:.3g} %"
+        return f"{rate} ({refused:,}); the limit is {refusals:.3g} %"
     if complaint_limit and now.accepted >= settings.COMPLAINT_LEAST and now.complaints > complaints:
         rate = f"{now.complaints:.2f} % of {now.accepted:,} accepted complained ({now.complained:,})"
         return f"{rate}; the limit is {complaints:.3g} %"
     return ""
 
 
-# A soft bounce says nothing of the list: it is no bounce here.
+# A soft bounce says nothing of the list, nor does a mail that was blocked because of us: they are no bounces here.
 SUMS = """
-SELECT j.campaign_id, sum(accepted), sum(refused), greatest(0, sum(bounced) - coalesce(min(e.soft), 0)),
-    coalesce(min(e.complained), 0)
+SELECT j.campaign_id, sum(accepted), sum(refused), coalesce(min(e.bounced), 0), coalesce(min(e.complained), 0)
 FROM campaigns_job j LEFT JOIN (
-    SELECT campaign_id, count(*) FILTER (WHERE kind = 'soft_bounce') AS soft,
+    SELECT campaign_id, count(*) FILTER (WHERE kind = 'hard_bounce') AS bounced,
         count(*) FILTER (WHERE kind = 'complaint') AS complained
-    FROM campaigns_messageevent WHERE campaign_id = ANY(%(campaigns)s) AND kind IN ('soft_bounce', 'complaint')
+    FROM campaigns_messageevent WHERE campaign_id = ANY(%(campaigns)s) AND kind IN ('hard_bounce', 'complaint')
     GROUP BY 1
 ) e USING (campaign_id)
 WHERE j.campaign_id = ANY(%(campaigns)s) AND j.status <> ALL(%(parents)s) GROUP BY 1
@@ -104,7 +111,14 @@ def seen(campaign: Campaign) -> dict[str, Any]:
     A new stretch begins.
     """
     now, judged = figures([campaign.pk]).get(campaign.pk, Figures()), _judged(campaign)
-    worst = Judged(max(judged.bounces, now.bounces), max(judged.complaints, now.complaints), now.answered, now.refused)
+    answered, refused = judged.of_stretch(now)
+    worst = Judged(
+        max(judged.bounces, now.bounces),
+        max(judged.complaints, now.complaints),
+        now.answered,
+        now.refused,
+        max(judged.stretch, 100 * refused / max(1, answered)),
+    )
     return asdict(worst)
 
 

@@ -423,7 +423,26 @@ def test_a_new_stretch_begins_after_ten_thousand_answers() -> None:
         "complaints": 0.0,
         "answered": 12_100,
         "refused": 100,
+        "stretch": 0.0,
     }
+
+
+def test_a_persons_word_about_the_bad_end_of_a_list_holds_for_what_is_as_bad() -> None:
+    job = factories.campaign_with_job(600_000, status="SENDING", messages=False, accepted=495_000, refused=5_000)
+    assert rates.pause_those_too_high() == []
+
+    def pauses_itself(refusals: int) -> bool:
+        """After 1,000 more answers with so many refusals."""
+        row = Job.objects.get(pk=job.pk)
+        Job.objects.filter(pk=job.pk).update(accepted=row.accepted + 1000 - refusals, refused=row.refused + refusals)
+        return rates.pause_those_too_high() == [job.campaign_id]
+
+    assert pauses_itself(220)
+    pausing.resume([job.pk], ANN)
+    assert not any([pauses_itself(220) for _ in range(12)])  # the stretch ends in between
+    assert pauses_itself(1_000)
+    reason = "48.0 % of the latest 3,000 answers are refusals (1,440); the limit is 33 %"
+    assert Campaign.objects.get(pk=job.campaign_id).paused_reason == reason
 
 
 def test_complaints_have_a_limit_of_their_own() -> None:
@@ -454,15 +473,20 @@ def test_a_campaign_that_is_being_sent_stops_itself(sandbox: Sandbox, settings: 
     assert (len(books.entries), books.duplicates()) == (400, {})
 
 
-def test_complaints_are_counted_by_their_events_and_soft_bounces_are_no_bounces(settings: Any) -> None:
+def test_complaints_and_hard_bounces_are_counted_by_their_events_and_no_other_bounces(settings: Any) -> None:
     settings.BOUNCE_LEAST, settings.COMPLAINT_LEAST = 20, 20
     soft, annoyed = (under_way(100, [accepted()] * 30) for _ in range(2))
-    for job, kind, number in [(soft, "soft_bounce", 20), (annoyed, "complaint", 1)]:
+    for job, kind, number in [
+        (soft, "soft_bounce", 30),
+        (soft, "blocked", 20),
+        (soft, "hard_bounce", 2),
+        (annoyed, "complaint", 1),
+    ]:
         for message in Message.objects.filter(campaign=job.campaign_id).order_by("pk")[:number]:
             MessageEvent.objects.create(
                 message=message, campaign=job.campaign, resend_no=0, kind=kind, at=timezone.now(), source="test"
             )
-    Job.objects.filter(pk=soft.pk).update(bounced=22)
+    Job.objects.filter(pk=soft.pk).update(bounced=30)
     assert rates.figures([soft.campaign_id])[soft.campaign_id] == Figures(30, 0, 2, 0)
     assert rates.pause_those_too_high() == [annoyed.campaign_id]
     reason = "3.33 % of 30 accepted complained (1); the limit is 0.3 %"
