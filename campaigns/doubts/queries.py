@@ -24,8 +24,9 @@ class Doubt:
     """A message in doubt that this process settles.
 
     age: seconds since its first call was allowed; disproved: a look-up has proved that the vendor does not have
-    that call; repeatable: its job is not stopped or paused and its deadline has not passed. digest: finds its
-    recipient among the suppressed, None: nobody is; suppressed: why nobody may write to it.
+    that call; repeatable: its job is not stopped or paused, nor does the message wait behind its job's first N, and its
+    deadline has not passed. digest: finds its recipient among the suppressed, None: nobody is; suppressed: why nobody
+    may write to it.
     """
 
     id: int
@@ -67,7 +68,8 @@ FROM due JOIN campaigns_message USING (id) JOIN campaigns_campaign c ON c.id = c
 RETURNING m.id, m.uuid, m.resend_no, m.recipient, m.params, m.campaign_id, m.sent_at,
     extract(epoch FROM clock_timestamp() - m.sent_at)::float8, m.disproved IS NOT DISTINCT FROM m.sent_at,
     coalesce(c.deadline > clock_timestamp(), true)
-        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE {AROUND} AND coalesce(j.stopped_at, j.paused_at) IS NOT NULL),
+        AND NOT EXISTS (SELECT FROM campaigns_job j WHERE {AROUND}
+            AND (coalesce(j.stopped_at, j.paused_at) IS NOT NULL OR m.id >= j.first_message + j.wait_after)),
     c.sponsor_id, c.topic_id, c.transactional
 """
 REASON = f"SELECT min(s.reason) FROM campaigns_suppression s WHERE s.digest = %(digest)s AND {lists.HOLDS_ASKED}"
@@ -149,9 +151,10 @@ LOOK_UP = CALL.format(
 # The key may have become too old while we waited for a permit. After a proof that the vendor has nothing the repeat
 # is the first call; the proof holds for the call that was asked about, so of two processes with a proof one repeats.
 # Each repeat changes sent_at, be it by a microsecond: a late refusal of the first call says nothing of the repeat.
-# For a stopped or paused job nothing is called, not even a repeat (promise P5), nor after the deadline or outside the
-# sending hours. The jobs around the message are locked. Nobody who is suppressed is called; who was suppressed while
-# the statement waited for the vendor's row is not seen yet, so nothing is called then.
+# For a stopped or paused job nothing is called, not even a repeat (promise P5), nor behind its first N while the rest
+# waits (after a recovery that is in doubt, too), nor after the deadline or outside the sending hours. The jobs around
+# the message are locked. Nobody who is suppressed is called; who was suppressed while the statement waited for the
+# vendor's row is not seen yet, so nothing is called then.
 REPEAT = CALL.format(
     known=guard.KNOWN,
     jobs=f"""jobs AS (
@@ -162,7 +165,8 @@ REPEAT = CALL.format(
     WHERE clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END
-        AND (SELECT count(coalesce(stopped_at, paused_at)) FROM jobs) = 0
+        AND NOT EXISTS (SELECT FROM jobs
+            WHERE coalesce(stopped_at, paused_at) IS NOT NULL OR m.id >= first_message + wait_after)
         AND (SELECT suppressions FROM gate) = (SELECT suppressions FROM vendors_vendor WHERE id = %(vendor)s)
         AND NOT EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = %(digest)s::bigint AND {lists.HOLDS_ASKED})
         AND (%(digest)s::bigint IS NOT NULL OR NOT EXISTS (SELECT FROM campaigns_suppressionkey))""",

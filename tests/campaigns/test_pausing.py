@@ -439,7 +439,7 @@ def test_a_persons_word_about_the_bad_end_of_a_list_holds_for_what_is_as_bad() -
 
     assert pauses_itself(220)
     pausing.resume([job.pk], ANN)
-    assert not any([pauses_itself(220) for _ in range(12)])  # the stretch ends in between
+    assert not any(pauses_itself(220) for _ in range(12))  # the stretch ends in between
     assert pauses_itself(1_000)
     reason = "48.0 % of the latest 3,000 answers are refusals (1,440); the limit is 33 %"
     assert Campaign.objects.get(pk=job.campaign_id).paused_reason == reason

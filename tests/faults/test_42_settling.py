@@ -181,6 +181,20 @@ def test_42_after_its_deadline_a_campaign_is_not_called_for_its_doubts_either(
     assert sandbox.books().entries == [] and sums() == {"in doubt": 2}
 
 
+@pytest.mark.parametrize("means", [{"lookup": "strong"}, {"dedupe": True}], ids=["strong look-up", "dedupe"])
+def test_42_behind_its_first_n_a_campaign_is_not_called_for_its_doubts_before_somebody_lets_the_rest_go(
+    means: dict[str, Any], sandbox: Sandbox
+) -> None:
+    """After a recovery without Redis all that waits is in doubt, uncut or not."""
+    job = in_doubt(3, login(sandbox.url, **means), wait_after=1)
+    reconciler.reconcile()
+    assert (len(sandbox.books().entries), sums()) == (1, {"accepted": 1, "in doubt": 2})
+    Job.objects.filter(pk=job.pk).update(wait_after=None)
+    Message.objects.filter(in_doubt_at__isnull=False).update(settle_at=timezone.now())
+    reconciler.reconcile()
+    assert (len(sandbox.books().entries), sums()) == (3, {"accepted": 3})
+
+
 def test_42_outside_of_its_hours_a_campaign_is_looked_up_but_not_called(sandbox: Sandbox) -> None:
     account = login(sandbox.url, lookup="strong")
     job = in_doubt(2, account)
