@@ -5,6 +5,7 @@ Then the sweeps alone must bring all to an end: either a person has stopped the 
 or nobody decides anything and the casters and senders that a sweep notifies go on.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -313,9 +314,13 @@ def test_29_30_whichever_reply_is_lost_while_a_doubt_is_settled_the_next_settlin
     sandbox.settings(latency_ms=0.0, dedupe=bool(means.get("dedupe")))
     of = login(sandbox.url, **means)
 
+    number = itertools.count()
+
     def doubted() -> Job:
-        """A message whose answer was lost and that the vendor does not have."""
-        job = factories.campaign_with_job(to(who), of=of, status="LOGGED", finished_at=timezone.now(), in_doubt=1)
+        """A message whose answer was lost and that the vendor does not have: to another one each time, because whom
+        the vendor refuses as unknown is suppressed."""
+        recipients = to(f"{who}{next(number)}")
+        job = factories.campaign_with_job(recipients, of=of, status="LOGGED", finished_at=timezone.now(), in_doubt=1)
         now = timezone.now()
         Message.objects.filter(pk=job.first_message).update(
             dequeued_at=now, sent_at=now, in_doubt_at=now, settle_at=now
@@ -324,7 +329,8 @@ def test_29_30_whichever_reply_is_lost_while_a_doubt_is_settled_the_next_settlin
 
     def after(job: Job) -> None:
         come_to_an_end(sweep, settled=True)
-        assert counters(job) == {ends: 1}
+        # A refusal suppresses its recipient before it is stored; where that was lost nobody is called again.
+        assert counters(job) == {ends: 1} or (who == "bounce" and counters(job) == {"suppressed": 1})
 
     among = ("FOR UPDATE OF m SKIP LOCKED", "INSERT INTO vendors_usage", "COMMIT")
     each_reply_is_lost(doubted, is_settled, after, sandbox, among)

@@ -21,6 +21,8 @@ class Command(BaseCommand):
         "Procfile can name it. Exit codes: 0 ended by a signal, 1 it cannot listen there."
     )
 
+    requires_system_checks = ()
+
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.BOUNCE_RECEIVER:
             self.stdout.write("BOUNCE_RECEIVER is empty: no bounces are taken here")
