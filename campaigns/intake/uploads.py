@@ -29,16 +29,15 @@ ON CONFLICT (sponsor_id, test, file_id) DO UPDATE SET asked_at = clock_timestamp
 """
 # Written at most once an hour, so that requests that refer to one file do not wait for each other.
 ASKED = """
-WITH late AS (
-    UPDATE campaigns_uploadedfile SET asked_at = clock_timestamp()
-    WHERE sponsor_id = %(sponsor)s AND test = %(test)s AND file_id = ANY(%(digests)s)
-        AND asked_at < clock_timestamp() - interval '1 hour'
-    RETURNING file_id, asked_at
-)
-SELECT s.sha256, s.size, coalesce(late.asked_at, u.asked_at)
-FROM campaigns_uploadedfile u JOIN campaigns_storedfile s ON s.sha256 = u.file_id LEFT JOIN late USING (file_id)
+UPDATE campaigns_uploadedfile SET asked_at = clock_timestamp()
+WHERE sponsor_id = %(sponsor)s AND test = %(test)s AND file_id = ANY(%(digests)s)
+    AND asked_at < clock_timestamp() - interval '1 hour'
+"""
+# A statement of its own, after ASKED: what it finds was written within the hour, by this request or another, and stays.
+FOUND = """
+SELECT s.sha256, s.size, u.asked_at
+FROM campaigns_uploadedfile u JOIN campaigns_storedfile s ON s.sha256 = u.file_id
 WHERE u.sponsor_id = %(sponsor)s AND u.test = %(test)s AND u.file_id = ANY(%(digests)s)
-    AND coalesce(late.asked_at, u.asked_at) >= clock_timestamp() - interval '1 hour'
 """
 # The content stays for a day more, for requests that have just been checked.
 REMOVE = """
@@ -93,7 +92,9 @@ def upload(of: Owner, content: bytes) -> tuple[Uploaded, bool]:
 def find(of: Owner, digests: Collection[bytes]) -> dict[bytes, Uploaded]:
     """Those of these that the owner has uploaded, which stay for 30 days from now on."""
     with connection.cursor() as cursor:
-        cursor.execute(ASKED, {**of.params, "digests": list(digests)})
+        params: dict[str, Any] = {**of.params, "digests": list(digests)}
+        cursor.execute(ASKED, params)
+        cursor.execute(FOUND, params)
         return {bytes(digest): Uploaded(bytes(digest), size, at) for digest, size, at in cursor.fetchall()}
 
 

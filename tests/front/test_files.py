@@ -1,18 +1,22 @@
 """Files are uploaded once, and requests to send refer to them by their id: of the key's sponsor only."""
 
 import base64
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns.intake import uploads
 from campaigns.models import Campaign, CampaignFile, StoredFile, UploadedFile
 from campaigns.tasks import delete_files
+from tests import factories
 from tests.front.program import Program, fresh, pointers, problem
 from tests.front.test_message_content import news, relay
+from tests.waiting import wait_until
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -67,6 +71,38 @@ def test_attachments_and_recipients_own_files_may_be_uploaded_ones() -> None:
         ("bob.pdf", "application/pdf", "", False, 11),
     }
     assert StoredFile.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_requests_at_once_that_refer_to_an_idle_file_all_find_it() -> None:
+    sponsor = factories.sponsor()
+    of = uploads.Owner(sponsor.pk, test=False)
+    digest = uploads.upload(of, PDF)[0].digest
+    UploadedFile.objects.update(asked_at=timezone.now() - timedelta(hours=2))
+
+    def second() -> bool:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET application_name = 'the second request'")
+            return digest in uploads.find(of, [digest])
+        finally:
+            connection.close()
+
+    def waits() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees what it saw first
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'the second request'"
+                " AND wait_event_type = 'Lock'"
+            )
+            return bool(cursor.fetchone()[0])
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            assert digest in uploads.find(of, [digest])
+            answer = threads.submit(second)
+            wait_until(waits, "the second request waits for the first")
+        assert answer.result() is True
 
 
 def test_whoever_has_not_uploaded_it_has_no_such_file_whatever_its_digest() -> None:
