@@ -23,11 +23,13 @@ from campaigns.models import Campaign
 from campaigns.suppression.digests import digest, key, made_key
 from vendors.models import Vendor
 
-PURPOSE = "unsubscribe"
+PURPOSE = "unsubscribe link"  # of its own: campaigns/return_paths.py makes addresses to unsubscribe
 PATH = "/unsubscribe/"
 PREVIEW = "preview"  # stands for the token in a letter that is only looked at
-CHANNELS = tuple(Vendor.Channel.values)
-PLAIN = struct.Struct(">QqQQB")  # message, digest, sponsor, topic or 0, index of the channel
+# The numbers are in letters that people keep: none is ever used for another channel.
+NUMBERS = {Vendor.Channel.PRINT.value: 0, Vendor.Channel.EMAIL.value: 1, Vendor.Channel.SMS.value: 2}
+CHANNELS = {number: channel for channel, number in NUMBERS.items()}
+PLAIN = struct.Struct(">QqQQB")  # message, digest, sponsor, topic or 0, number of the channel
 SIZE = 66  # characters of a token
 LIST, POST = "List-Unsubscribe", "List-Unsubscribe-Post"  # RFC 2369, RFC 8058
 ONE_CLICK = "List-Unsubscribe=One-Click"
@@ -78,7 +80,7 @@ class LetterLinks:
         if self.cipher is None:
             return PREVIEW
         found = digest(self.secret, self.channel, recipient)
-        plain = PLAIN.pack(message_id, found, self.sponsor_id, self.topic_id, CHANNELS.index(self.channel))
+        plain = PLAIN.pack(message_id, found, self.sponsor_id, self.topic_id, NUMBERS[self.channel])
         return base64.urlsafe_b64encode(self.cipher.encrypt(plain, None)).rstrip(b"=").decode("ascii")
 
 

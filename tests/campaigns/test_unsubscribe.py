@@ -3,7 +3,7 @@
 import base64
 from datetime import timedelta
 from io import StringIO
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 import pytest
@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import entitlements, token_keys
+from campaigns import entitlements, return_paths, token_keys
 from campaigns.claiming import letters
 from campaigns.claiming.letters import ClaimedMessage, Lease
 from campaigns.models import Campaign, Job, Message, Sponsor, Suppression, Topic
@@ -85,6 +85,15 @@ class TestTokens:
         sealed = base64.urlsafe_b64decode(token(one) + "==")
         assert plain.pk.to_bytes(8) not in sealed and found.digest.to_bytes(8, signed=True) not in sealed
         assert len(token(one)) == links.SIZE and token(one) == token(one)
+
+    def test_each_channel_has_a_number_that_links_keep(self) -> None:
+        assert {"print": 0, "email": 1, "sms": 2}.items() <= links.NUMBERS.items()
+        assert set(links.NUMBERS) == set(Vendor.Channel.values)
+        assert len(links.CHANNELS) == len(links.NUMBERS)
+
+    def test_the_key_of_links_is_that_of_no_address(self) -> None:
+        purposes = {links.PURPOSE, *get_args(return_paths.Purpose)}
+        assert len({token_keys.keys(purpose)[0] for purpose in purposes}) == 3
 
     def test_a_changed_or_foreign_token_is_none(self) -> None:
         good = token(job())
