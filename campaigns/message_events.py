@@ -123,7 +123,7 @@ def suppress(events: Collection[NewEvent]) -> None:
     groups: dict[tuple[int, str], list[NewSuppression]] = defaultdict(list)
     for one in events:
         if reason := REASONS.get(one.reported.kind):
-            source = f"campaign {one.campaign_id} {one.reported.code}".strip()
+            source = _source(one)
             groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
     for one, days in _hardened(events):
         source = f"campaign {one.campaign_id}, soft bounces on {days} days"
@@ -131,6 +131,13 @@ def suppress(events: Collection[NewEvent]) -> None:
         groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
     for (sponsor_id, channel), some in sorted(groups.items()):
         lists.add(sponsor_id, channel, some)
+
+
+def _source(one: NewEvent) -> str:
+    """A bounce as what else a campaign's refusals suppress, to be lifted with them; a complaint is a person's wish."""
+    if one.reported.kind == Kind.COMPLAINT:
+        return f"complaint, campaign {one.campaign_id}"
+    return f"campaign {one.campaign_id}, bounced: {one.reported.code}".removesuffix(": ")
 
 
 def _hardened(events: Collection[NewEvent]) -> Iterable[tuple[NewEvent, int]]:

@@ -21,7 +21,7 @@ from vendors.outcomes import Refused
 
 AT_ONCE = 20_000  # messages
 
-WHO = "(recipient|user|address|number|mailbox|subscriber)"
+WHO = "(recipient|number|mailbox|subscriber)"  # not user or address: those may be our login, or our sender
 # What vendors say, as their code or their sub type. PostgreSQL and Python read these alike, in capitals too.
 STOPPED = r"^(stop|21610|opt(ed)?[-_ ]?out|unsubscribed?)$"
 UNKNOWN = rf"^((unknown|invalid|no[-_ ]such)[-_ ]{WHO}|{WHO}[-_ ](unknown|not[-_ ]found)|5\.1\.([1236]|10))$"

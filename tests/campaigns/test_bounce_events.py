@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from campaigns import delivery_reports
 from campaigns.models import Job, MessageEvent, Suppression
+from campaigns.operators import suppressing
 from tests.campaigns.rows import accepted, in_doubt, logged, messages
 from vendors.adapters.reports import Reported
 from vendors.models import Vendor
@@ -57,6 +58,8 @@ def test_what_a_vendor_reports_is_an_event_and_suppresses_whom_it_must(
         [(found, "relay", more.get("code", ""))] if found else []
     )
     assert list(Suppression.objects.values_list("reason", flat=True)) == ([reason] if reason else [])
+    lifted = suppressing.of_source(job.sponsor_id, job.vendor.channel, f"campaign {job.campaign_id}")
+    assert len(lifted) == (reason == "bounced")
 
 
 def test_a_complaint_proves_that_a_message_in_doubt_was_sent_and_is_no_delivery() -> None:

@@ -210,11 +210,23 @@ def test_the_pattern_means_the_same_to_the_database_and_to_python() -> None:
         "opted-out",
         "OptOut",
         "unknown_recipient",
-        "No such user",
-        "address-not found",
+        "No such recipient",
+        "mailbox-not found",
         "5.1.1",
     ]
-    answers += ["5.1.10", "5.1.1 (unclear)", "5.2.1", "nonstop", "unknown", "mailbox full", "x stop", "stop\nx"]
+    answers += [
+        "5.1.10",
+        "5.1.1 (unclear)",
+        "5.2.1",
+        "nonstop",
+        "unknown",
+        "mailbox full",
+        "invalid_user",
+        "user unknown",
+        "invalid_address",
+        "x stop",
+        "stop\nx",
+    ]
     job = logged(len(answers), [refused_with("x", word) for word in answers])
     with connection.cursor() as cursor:
         cursor.execute(refused.READ, {"low": job.first_message, "high": job.end})
