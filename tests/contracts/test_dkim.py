@@ -64,6 +64,15 @@ def test_texts_and_files_are_signed_together(files: tuple[Attachment, ...]) -> N
     assert not good(mail.replace(b"example.com/u", b"example.com/v"))
 
 
+def test_nobody_adds_a_second_link_to_unsubscribe() -> None:
+    lines = (("List-Unsubscribe", "<https://example.com/u>"), ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click"))
+    mail = unstuffed(compose(written(origin()), "you@example.org", NEWS._replace(headers=lines)))
+    assert good(mail) and max(map(len, mail.split(b"\r\n"))) <= 78
+    for name, _ in lines:
+        for place in (b"Subject: ", b"MIME-Version: "):
+            assert mail.count(place) == 1 and not good(mail.replace(place, name.encode() + b": x\r\n" + place))
+
+
 def test_headers_that_are_folded_or_encoded_are_signed_too() -> None:
     mail = signed("Grüße  an alle, die es angeht, und an die anderen auch " * 4)
     assert good(mail) and mail.count(b"=?utf-8?b?") > 3
@@ -79,6 +88,8 @@ def test_headers_that_are_folded_or_encoded_are_signed_too() -> None:
         (b"From: =?utf-8?", b"From: bob@example.net\r\nFrom: =?utf-8?"),
         (b"Subject: Hello", b"Subject: Hello\r\nSubject: Buy this"),
         (b"Reply-To: help@", b"Reply-To: held@"),
+        (b"Subject: Hello", b"Subject: Hello\r\nList-Unsubscribe: <https://example.net/>"),
+        (b"Subject: Hello", b"Subject: Hello\r\nList-Unsubscribe-Post: List-Unsubscribe=One-Click"),
     ],
 )
 def test_what_is_changed_or_added_on_the_way_is_noticed(old: bytes, new: bytes) -> None:

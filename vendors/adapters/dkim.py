@@ -20,8 +20,8 @@ BITS_LEAST = 1024  # RFC 8301
 BITS = 2048  # of a new key
 FOLD = 72  # characters of the signature in a line
 
-# Nobody may add a second one of these: they are signed once more than they are there (RFC 6376, 8.15).
-GUARDED = ("from", "reply-to", "subject", "date", "to")
+# Nobody may add a second one of these, or a first: they are signed once more than they are there (RFC 6376, 8.15).
+GUARDED = ("from", "reply-to", "subject", "date", "to", "list-unsubscribe", "list-unsubscribe-post")
 
 _BLANKS = re.compile(rb"[ \t]+")
 _FIELD = re.compile(rb"([^:\r\n]+):((?:[^\r\n]|\r\n[ \t])*)\r\n")
@@ -69,7 +69,7 @@ def signature(key: DkimKey, pieces: Sequence[bytes]) -> bytes:
     fields = [(name.strip().lower(), value) for name, value in _FIELD.findall(head + b"\r\n")]
     names = [name.decode("ascii") for name, _ in fields] + list(GUARDED)
     digest = base64.b64encode(_body_hash([begin, *pieces[1:]])).decode("ascii")
-    listed = ":\r\n ".join(":".join(names[at : at + 6]) for at in range(0, len(names), 6))
+    listed = ":\r\n ".join(":".join(names[at : at + 5]) for at in range(0, len(names), 5))
     unsigned = (
         f" v=1; a=rsa-sha256; c=relaxed/relaxed;\r\n d={key.domain}; s={key.selector};\r\n"
         f" h={listed};\r\n bh={digest};\r\n b="
