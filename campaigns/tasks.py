@@ -226,8 +226,12 @@ def sweep() -> None:
 @shared_task
 def pause_campaigns() -> None:
     """Pauses campaigns of which too much fails or complains, and those whose first messages are sent."""
-    if rates.pause_those_too_high() + pauses.pause_after_first():
-        notify_webhooks()
+    paused: list[int] = []
+    try:
+        paused += rates.pause_those_too_high()
+    finally:  # an error there keeps no campaign from waiting after its first messages
+        if paused + pauses.pause_after_first():
+            notify_webhooks()
 
 
 @shared_task

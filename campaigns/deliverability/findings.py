@@ -26,6 +26,9 @@ class DnsEntry:
     type: str
     value: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", shown(self.value))
+
     def __str__(self) -> str:
         return f"{self.name} {self.type} {self.value}"
 
@@ -39,6 +42,9 @@ class Finding:
     sentence: str
     enter: DnsEntry | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", shown(self.sentence))
+
     def facts(self) -> dict[str, Any]:
         return {
             "about": self.about,
@@ -46,6 +52,11 @@ class Finding:
             "sentence": self.sentence,
             "enter": asdict(self.enter) if self.enter else None,
         }
+
+
+def shown(text: str) -> str:
+    """With escapes for what a terminal would obey: anybody may write anything into the DNS."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def tags(text: str) -> dict[str, str]:

@@ -14,6 +14,8 @@ from campaigns.deliverability.findings import MISSING, NOT_KNOWN, OK, WRONG, Dns
 LOOK_UPS = 10  # that a record may need (4.6.4); a receiver that needs more takes it for broken
 VOID = 2  # of them without a record
 EXCHANGERS = 10  # of a mechanism mx
+FAULTS = 10  # that are told
+LONGEST = 80  # characters of a word that are shown
 READ = 40  # look-ups after which it is read no further
 
 _RECORD = re.compile(r"v=spf1(?: +|$)", re.IGNORECASE)
@@ -49,16 +51,24 @@ class SpfReader:
     void: int = 0
     faults: list[str] = field(default_factory=list)
     included: set[str] = field(default_factory=set)
+    reading: set[str] = field(default_factory=set)
 
     def terms(self, domain: str, record: str) -> list[SpfTerm]:
         """Of this record of the domain. Raises NoDnsAnswer."""
+        self.reading.add(domain.lower())
+        try:
+            return self._terms(domain, record)
+        finally:
+            self.reading.discard(domain.lower())
+
+    def _terms(self, domain: str, record: str) -> list[SpfTerm]:
         found: list[SpfTerm] = []
         redirect = ""
         for word in _RECORD.sub("", record).split():
             if mechanism := _MECHANISM.fullmatch(word):
                 term = self._term(domain, mechanism[1] or "+", mechanism[2].lower(), mechanism[3])
                 if term is None:
-                    self.faults.append(f"{domain}: {word!r} is not complete or not well-formed")
+                    self._fault(f"{domain}: {word[:LONGEST]!r} is not complete or not well-formed")
                     continue
                 found.append(term)
                 if term.networks is EVERYTHING:
@@ -66,7 +76,7 @@ class SpfReader:
             elif modifier := _MODIFIER.fullmatch(word):
                 redirect = modifier[2] if modifier[1].lower() == "redirect" else redirect
             else:
-                self.faults.append(f"{domain}: {word!r} is no term of SPF")
+                self._fault(f"{domain}: {word[:LONGEST]!r} is no term of SPF")
         return [*found, *(self._other(redirect, "redirect") or ())] if redirect else found
 
     def _term(self, domain: str, qualifier: str, name: str, value: str) -> SpfTerm | None:
@@ -88,6 +98,10 @@ class SpfReader:
             return SpfTerm(qualifier, None)
         return SpfTerm(qualifier, tuple(_around(one, parts[2], parts[3]) for one in self._hosts(name, host)))
 
+    def _fault(self, sentence: str) -> None:
+        if len(self.faults) < FAULTS:
+            self.faults.append(sentence)
+
     def _may_look_up(self) -> bool:
         self.look_ups += 1
         return self.look_ups <= READ
@@ -97,11 +111,14 @@ class SpfReader:
         if not self._may_look_up() or "%" in domain:
             return None
         self.included.add(domain.lower())
+        if domain.lower() in self.reading:
+            self._fault(f"{word} of {domain}, whose record leads back to itself")
+            return None
         records = records_of(self.dns, domain)
         if len(records) == 1:
             return self.terms(domain, records[0])
         self.void += not self.dns.texts(domain).values
-        self.faults.append(f"{word} of {domain}, which has {'several records' if records else 'no record'} of SPF")
+        self._fault(f"{word} of {domain}, which has {'several records' if records else 'no record'} of SPF")
         return None
 
     def _hosts(self, name: str, host: str) -> Iterator[IpAddress]:
@@ -111,7 +128,7 @@ class SpfReader:
             hosts = [value.split()[-1] for value in self.dns.exchangers(host).values]
             self.void += not hosts
             if len(hosts) > EXCHANGERS:
-                self.faults.append(f"mx of {host}, which has more than {EXCHANGERS} MX records")
+                self._fault(f"mx of {host}, which has more than {EXCHANGERS} MX records")
         for one in hosts[:EXCHANGERS]:
             found = self.dns.addresses(one)
             self.void += not found and name == "a"

@@ -115,8 +115,9 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     if job.is_parent:
         decisions.retry_parent(job_id)
     decisions.reopen_leaves(Job.objects.filter(pk__in=ready))
-    messages = sum(freed.values()) + rest
-    message = f"job {job_id} sends {decisions.count(messages, 'message')}"
+    waits = f", and waits after its first {job.wait_after:,}" if job.wait_after else ""
+    messages = sum(freed.values()) + (0 if job.is_parent and job.is_kept_back else min(rest, job.left_to_cut))
+    message = f"job {job_id} sends {decisions.count(messages, 'message')}{waits}"
     answer = _recorded(JobDecision(job_id, Verdict.DONE, message, messages, ready), by, reason)
     _send_on([job_id, *ready])
     return answer

@@ -66,6 +66,7 @@ def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
         return False
     jobs.update(paused_at=None, revision=F("revision") + 1)
     jobs.filter(status=S.DISPATCHED, waits_for__startswith=WAITS).update(waits_for="")
+    jobs.filter(status__in=(S.DISPATCHED, S.P_QUEUED, S.P_ASSIGNING)).update(status_at=Now())  # waits since now
     if gone and not paused:
         Campaign.objects.filter(pk=campaign_id).update(judged=judged)
     return True

@@ -38,7 +38,9 @@ UNION ALL SELECT 'pending', count(*) FROM (
     SELECT FROM campaigns_webhookcall WHERE next_at IS NOT NULL AND tries = 0 LIMIT {MOST}) one
 UNION ALL SELECT 'retrying', count(*) FROM (
     SELECT FROM campaigns_webhookcall WHERE next_at IS NOT NULL AND tries > 0 LIMIT {MOST}) one
-UNION ALL SELECT 'paused', count(*) FROM campaigns_campaign WHERE paused_at IS NOT NULL
+UNION ALL SELECT 'paused', count(*) FROM campaigns_campaign c WHERE paused_at IS NOT NULL AND EXISTS (
+    SELECT FROM campaigns_job j WHERE j.campaign_id = c.id
+        AND j.status NOT IN ('STOPPED', 'LOGGED', 'P_STOPPED', 'P_ASSIGNED', 'P_FINISHED'))
 UNION ALL SELECT state, count(*) FROM (
     SELECT CASE WHEN NOT enabled THEN 'off' WHEN suspended_until > now() THEN 'suspended' ELSE 'on' END AS state
     FROM campaigns_webhook

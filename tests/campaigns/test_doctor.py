@@ -12,6 +12,7 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from campaigns.deliverability import dns_questions, identity_checks
+from campaigns.deliverability.findings import WRONG, DnsEntry, Finding
 from campaigns.models import Identity
 from tests import factories as make
 from tests.dns_server import DnsServer, dns_server
@@ -152,7 +153,7 @@ def test_a_record_that_needs_tcp_is_read_whole(identity: Identity, dns: DnsServe
         ("v=spf1 include: ~all", "'include:' is not complete"),
         ("v=spf1 192.0.2.1 ~all", "'192.0.2.1' is no term of SPF"),
         ("v=spf1 include:gone.example ~all", "include of gone.example, which has no record"),
-        ("v=spf1 include:velma.example ~all", "needs more than 40 look-ups"),
+        ("v=spf1 include:velma.example ~all", "include of velma.example, whose record leads back to itself"),
         ("v=spf1 a:n1.example a:n2.example mx:n3.example ~all", "3 of its look-ups find nothing"),
         ("v=spf1 redirect=two.example", "redirect of two.example, which has several records"),
         ("v=spf1 include:" + "x" * 70 + ".example ~all", "which has no record"),
@@ -163,6 +164,19 @@ def test_a_broken_record_of_spf_is_told(identity: Identity, dns: DnsServer, reco
     dns.text("two.example", "v=spf1 -all", "v=spf1 ~all")
     found, code = ask()
     assert code == 1 and found["SPF"]["status"] == "wrong" and fault in found["SPF"]["sentence"]
+
+
+def test_a_record_with_many_faults_is_told_briefly_and_without_control_characters(
+    identity: Identity, dns: DnsServer
+) -> None:
+    bad = " ".join(["x" * 200] * 60)
+    dns.text(HERE, "v=spf1 include:two.example ~all")
+    dns.text("two.example", f"v=spf1 include:{HERE} {bad} include:two.example ~all")
+    sentence = ask()[0]["SPF"]["sentence"]
+    assert f"include of {HERE}, whose record leads back to itself" in sentence
+    assert sentence.count("is no term of SPF") == 9 and len(sentence) < 2_000
+    found = Finding("SPF", WRONG, "\x1b[2J \u202e", DnsEntry(HERE, "TXT", "v=spf1 \x1b ~all"))
+    assert found.sentence + str(found.enter) == "\\x1b[2J \\u202evelma.example TXT v=spf1 \\x1b ~all"
 
 
 def test_two_records_of_spf_are_as_good_as_none(identity: Identity, dns: DnsServer) -> None:

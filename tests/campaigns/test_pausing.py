@@ -21,7 +21,7 @@ from campaigns.claiming.claims import Lease
 from campaigns.decisions import Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
-from campaigns.forecast import eta
+from campaigns.forecast import eta, streams
 from campaigns.lifecycle import S
 from campaigns.models import Campaign, Job, Message, MessageEvent
 from campaigns.operators import actions, pausing
@@ -231,6 +231,26 @@ def test_a_resume_before_the_first_n_are_done_keeps_them_apart_however_often_it_
     assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY
 
 
+def test_an_error_in_the_rates_keeps_no_campaign_from_waiting_after_its_first_n(settings: Any) -> None:
+    settings.BOUNCE_LEAST = 20
+    under_way(100, [refused()] * 25, judged={"unknown": 1})
+    job = factories.campaign_with_job(10, status="P_ASSIGNING", remaining=6, wait_after=4)
+    with pytest.raises(TypeError):
+        tasks.pause_campaigns()
+    assert Job.objects.get(pk=job.pk).paused_at
+
+
+def test_what_is_resumed_after_days_waits_for_a_sender_since_then() -> None:
+    job = factories.campaign_with_job(3, status="DISPATCHED")
+    factories.caster(job.vendor, kind="small-only")
+    long_ago = timezone.now() - timedelta(days=7)
+    Job.objects.filter(pk=job.pk).update(status_at=long_ago, dispatched_at=long_ago, created_at=long_ago)
+    pausing.pause([job.pk], ANN)
+    pausing.resume([job.pk], ANN)
+    (found,) = [one for one in streams.of_vendors() if one.vendor_id == job.vendor_id]
+    assert found.waiting == 1 and found.oldest < 3600
+
+
 def test_neither_a_look_up_nor_a_resume_takes_the_first_n_of_a_job_that_has_not_come_so_far(
     admin_client: Client,
 ) -> None:
@@ -273,7 +293,8 @@ def test_what_is_stopped_before_the_go_still_waits_after_its_first_n() -> None:
     dispatcher.dispatch_ready([job.pk])
     actions.stop([job.pk], ANN)
     finalizer.finish_parent(job.pk)
-    assert actions.retry([job.pk], by=ANN)[0].verdict == Verdict.DONE
+    (answer,) = actions.retry([job.pk], by=ANN)
+    assert answer.message == f"job {job.pk} sends 4 messages, and waits after its first 4"
     caster = factories.caster(vendor, min_size=20, max_size=20)
     child = mailcaster.claim(caster.pk, timezone.now())
     assert child is not None and child.size == 4
@@ -320,7 +341,10 @@ def test_the_commands_pause_and_resume_by_look_ups_and_ask_first() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_metrics_count_paused_campaigns() -> None:
-    pausing.pause([factories.campaign_with_job(3, status="DISPATCHED").pk], ANN)
+    paused = [factories.campaign_with_job(3, status="DISPATCHED").pk for _ in range(2)]
+    pausing.pause(paused, ANN)
+    assert "mailhub_campaigns_paused 2.0" in metrics.text().decode()
+    Job.objects.filter(pk=paused[0]).update(status="LOGGED", fence=1, finished_at=timezone.now())
     assert "mailhub_campaigns_paused 1.0" in metrics.text().decode()
 
 
