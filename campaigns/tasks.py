@@ -281,6 +281,12 @@ def _in_threads(sender: Any, **_: Any) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+@signals.worker_ready.connect
+def _say_what_is_missing(**_: Any) -> None:
+    if not settings.PUBLIC_URL:
+        log.warning("PUBLIC_URL is not set: what this worker sends has no link to unsubscribe")
+
+
 @signals.worker_process_init.connect
 def _in_a_pool(**_: Any) -> None:
     _begin(sending.Sender())

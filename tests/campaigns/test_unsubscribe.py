@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from campaigns import entitlements, return_paths, token_keys
+from campaigns import entitlements, return_paths, tasks, token_keys
 from campaigns.claiming import letters
 from campaigns.claiming.letters import ClaimedMessage, Lease
 from campaigns.models import Campaign, Job, Message, Sponsor, Suppression, Topic
@@ -239,6 +239,12 @@ class TestLetters:
         Campaign.objects.update(transactional=False)
         settings.PUBLIC_URL = ""
         assert first_letter(one).headers == ()
+
+    def test_a_worker_that_begins_without_public_url_says_so_once(self, settings: Any, caplog: Any) -> None:
+        for url in (BASE, ""):
+            settings.PUBLIC_URL = url
+            tasks._say_what_is_missing(sender=None)
+        assert caplog.text.count("PUBLIC_URL is not set") == 1
 
     def test_a_column_of_that_name_comes_first(self) -> None:
         one = job(body="{{ unsubscribe_url }}")
