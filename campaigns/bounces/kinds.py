@@ -18,6 +18,7 @@ VAGUE = frozenset({"", "0.0", "1.0", "2.0", "3.0", "4.0", "4.1", "5.0"})  # then
 NOT_NOW = re.compile(
     r"quota|\b(mail)?box\b.{0,20}\bfull\b|\bfull\b.{0,20}\b(mail)?box\b|storage|out of space|disk full"
     r"|temporar|try (it )?again|gr[ae]ylist|timed? ?out|expired|too long|retry|rate that|too (quickly|fast|many)"
+    r"|over (the |its |his |her |their )?limit|exceeded|allotted|too often|maintenance|suspended"
     r"|connection (refused|reset|lost)|unavailable at this time|network is unreachable|no route",
     re.IGNORECASE,
 )
@@ -26,20 +27,31 @@ CONTENT = re.compile(
     r"|\bpolicy\b|\bphish",
     re.IGNORECASE,
 )
+_NOUN = r"\b(user|recipient|mailbox|account|address(ee)?|alias|person)\b"
+_BETWEEN = (  # a noun and what is said of it
+    r"([\s<>()\[\]'\":,.-]{1,9}(is|was|are|has|have|been|does|do|it|currently|name|address|account|mailbox|user|that|you"
+    r"|tried|to|reach|for|at|in|on|this|the|local|email)\b){0,8}[\s<>()\[\]'\":,.-]{1,9}"
+)
+_NOT_OF = r"(?!'s|\s{1,9}(server|service|connection|protocol|helo|ehlo|header|error|reason|command)\b)"
 NOBODY = re.compile(
-    r"\b(user|recipient|mailbox|account|address(ee)?|alias|person)\b.{0,80}?\b(unknown|not (be )?found|not exist"
-    r"|not known|not listed|not a valid|invalid|disabled|inactive|deactivated|closed|unavailable|no longer)\b"
-    r"|\b(unknown|no such|invalid|illegal|disabled|inactive|non-?existent) "
-    r"((or|local|virtual|illegal|e-?mail|mail) ?){0,3}(user|recipient|mailbox|account|address|alias|person)"
-    r"|\b(does ?n.t|does not) (exist|have an? .{0,40}account)|\bno mailbox here\b|\bnot our customer\b"
+    rf"{_NOUN}{_BETWEEN}(unknown|not (be )?found|not exist|not known|not listed|not a valid|invalid|disabled|inactive"
+    r"|deactivated|closed|unavailable|no longer (exist|available|active|valid|in use|in service)s?)\b" + _NOT_OF + "|"
+    r"\b(unknown|no such|invalid|illegal|disabled|inactive|non-?existent) "
+    r"((or|local|virtual|illegal|e-?mail|mail) ?){0,3}(user|recipient|mailbox|account|address|alias|person)\b"
+    + _NOT_OF
+    + "|"
+    r"\b(does ?n.t|does not) (exist|have an? .{0,40}account)|\bno mailbox here\b|\bnot our customer\b"
     r"|recipient address rejected: access denied|\bunrouteable address\b"
-    r"|\b(host|domain)\b.{0,40}\b(not found|not exist|unknown|invalid)\b|\bnxdomain\b|all relevant mx records point to",
-    re.IGNORECASE | re.DOTALL,
+    r"|\b(host|domain)( name)?( [\w.-]{1,80})?( (is|was))? (not found|not exist|unknown|invalid)\b" + _NOT_OF + "|"
+    r"\bnxdomain\b|all relevant mx records point to",
+    re.IGNORECASE,
 )
 ADDRESS = re.compile(r"[^\s<>]{1,254}@[^\s<>]{1,254}")
 WEB = re.compile(r"https?://\S+")
 ENHANCED = re.compile(r"(?<![\d.])([245])\.(\d{1,3}\.\d{1,3})(?![\d.])")
-BASIC = re.compile(r"(?<![\d.])([45])(\d\d)(?=[ \-#])")
+BASIC = re.compile(
+    r"(?<![\d.])(?=421|45[0-5]|50[0-4]|55[0-6])([45])(\d\d)(?=[ \-#])(?! ?[ -]\d{3})"
+)  # no telephone number
 
 
 def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
@@ -47,23 +59,24 @@ def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
 
     status: the field of its report, if there is one. text: what the server said, without the original mail.
     """
-    stated, found = ENHANCED.search(status), ENHANCED.search(text)
-    if stated and stated[2] in VAGUE and found:
-        stated = None  # the server was more exact than the one that reports it
-    enhanced = stated or found
-    basic = BASIC.search(text)
-    digit = enhanced[1] if enhanced else basic[1] if basic else ""
+    stated, found, basic = ENHANCED.search(status), ENHANCED.search(text), BASIC.search(text)
+    if stated and stated[2] in VAGUE:  # the server may be more exact than the one that reports it
+        found = next((one for one in ENHANCED.finditer(text) if one[1] == stated[1]), None)
+        enhanced = found or stated
+    else:
+        enhanced = stated or found
     detail = enhanced[2] if enhanced else ""
-    code = f"{digit}.{detail}" if detail else ""
-    if basic and detail in ("", "0.0"):
+    classes = {one[1] for one in (enhanced, basic if not stated or detail in VAGUE else None) if one}
+    code = enhanced[0] if enhanced else ""
+    if basic and (enhanced is None or (detail == "0.0" and enhanced[1] == basic[1])):
         code = f"{basic[1]}{basic[2]}"
     said = WEB.sub("", ADDRESS.sub("", text))
-    return _kind(digit, detail, basic[1] + basic[2] if basic else "", said), code
+    if classes - {"5"}:  # a temporary failure stays one, whatever else is quoted
+        return Kind.SOFT_BOUNCE, code
+    return _kind(detail, basic[1] + basic[2] if basic else "", said), code
 
 
-def _kind(digit: str, detail: str, basic: str, said: str) -> MessageEvent.Kind:
-    if digit == "4":
-        return Kind.SOFT_BOUNCE
+def _kind(detail: str, basic: str, said: str) -> MessageEvent.Kind:
     if BLOCKED.fullmatch(detail) or is_about_us("", said) or (CONTENT.search(said) and detail not in HARD):
         return Kind.BLOCKED
     if basic == "552" or NOT_NOW.search(said):

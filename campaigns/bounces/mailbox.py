@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email import message_from_bytes, policy
 from urllib.parse import unquote, urlsplit
 
 from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, TakenMail
-from campaigns.bounces.parser import MOST
+from campaigns.bounces.parser import MOST, read_mail
 
 PATIENCE = 60.0  # seconds for an answer of the server
 AT_ONCE = 500  # mails of one reading; the next one takes the others
@@ -103,7 +102,7 @@ def _fetched(server: imaplib.IMAP4, number: str) -> InboundMail | None:
     facts, content = whole
     stamp = imaplib.Internaldate2tuple(facts)
     at = datetime.fromtimestamp(_seconds(stamp), UTC) if stamp else datetime.now(UTC)
-    head = message_from_bytes(content.partition(b"\r\n\r\n")[0], policy=policy.compat32)
+    head = read_mail(content.partition(b"\r\n\r\n")[0])
     to = tuple(str(value) for name in ENVELOPE for value in head.get_all(name, []))
     return InboundMail(content, to, str(head.get("Return-Path", "")).strip() == "<>", at)
 

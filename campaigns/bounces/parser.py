@@ -5,11 +5,13 @@ is recognised by flufl.bounce, and judged by the codes and words in it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from email import message_from_bytes, policy
+from email import message_from_bytes
 from email.message import Message
+from email.policy import Compat32
 from email.utils import parseaddr
+from itertools import islice
 from typing import Any, Literal
 
 from flufl.bounce import all_failures
@@ -19,6 +21,9 @@ from campaigns.models import MessageEvent
 
 MOST = 262_144  # bytes of a mail that are looked at; a report comes before the mail that it is about
 MOST_PARTS = 50
+MOST_MULTIPARTS = 20  # each line is compared with the boundaries of all that are open
+MOST_BLOCKS = 200  # of a report; each recipient has one
+MOST_HEADER = 4_000  # characters of a header: the standard library's time grows with the square of it
 MOST_TEXT = 8_000  # characters of a text that a mail server wrote
 MOST_LINE = 1_000  # characters of a line in it
 Other = Literal["delayed", "auto_reply", "other_report", "not_a_report"]
@@ -37,12 +42,31 @@ RETURNED = re.compile(
     r"|unzustellbar|non remis",
     re.IGNORECASE,
 )
-WARNING = re.compile(r"warning.{0,40}delayed|delayed \d|still trying|will (keep|be) (trying|retried)", re.IGNORECASE)
+WARNING = re.compile(
+    r"warning.{0,40}delayed|warning message only|delayed \d|\(delay|has been delayed|still trying"
+    r"|will (keep|be) (trying|retried)|verz.{1,2}gert|versucht es (weiter|erneut)|weiter(hin)? versucht"
+    r"|remise (est |a été )?(différée|retardée)|livraison.{0,20}retard|nouvelle tentative",
+    re.IGNORECASE,
+)
+REPLY = re.compile(r"(re|aw|antw|antwort|sv|tr|rv) ?:", re.IGNORECASE)
 AUTO_SUBJECT = re.compile(
     r"^(auto(matic|mated)?[ -]?(reply|response|antwort)|out of( the)? office|abwesen|vacation|r[ée]ponse automatique"
     r"|risposta automatica|respuesta autom)",
     re.IGNORECASE,
 )
+
+
+class _ShortHeaders(Compat32):
+    """Keeps the beginning of each header, also in the parts of a mail."""
+
+    def header_source_parse(self, sourcelines: Sequence[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(list(sourcelines))
+        return name, value[:MOST_HEADER]
+
+
+SHORT = _ShortHeaders()
+MULTIPART = re.compile(rb"multipart/", re.IGNORECASE)
+BLANK_LINES = re.compile(rb"(?:\r?\n){3,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +83,21 @@ def parse(raw: bytes) -> ParsedMail:
     """What this mail is. raw: as it was received; only its first MOST bytes are looked at."""
     raw = raw[:MOST]
     try:
-        found = _parsed(message_from_bytes(raw, policy=policy.compat32))
+        found = _parsed(read_mail(raw))
     except Exception:  # the standard library and flufl.bounce raise many errors for what is no mail
         return ParsedMail("not_a_report")
     if found.what in ("auto_reply", "not_a_report"):
         return found
     named = MESSAGE_ID.search(raw.partition(b"\r\n\r\n")[2] or raw.partition(b"\n\n")[2])
     return ParsedMail(found.what, found.code, found.note, named[1].decode("ascii").lower() if named else "")
+
+
+def read_mail(raw: bytes) -> Message:
+    """The mail's headers and parts, in bounded time: up to MOST_MULTIPARTS multiparts, and MOST bytes."""
+    raw = raw[:MOST]
+    too_many = next(islice(MULTIPART.finditer(raw), MOST_MULTIPARTS, None), None)
+    raw = raw[: too_many.start()] if too_many else raw
+    return message_from_bytes(BLANK_LINES.sub(b"\r\n\r\n", raw), policy=SHORT)
 
 
 def _parsed(mail: Message) -> ParsedMail:
@@ -98,8 +130,8 @@ def _inside(mail: Message) -> list[Message]:
 
 
 def _of_status(part: Message, parts: list[Message]) -> ParsedMail:
-    """The worst that a report says of its recipients: failed, then delayed. It has a block for each of them."""
-    blocks = list(_blocks(part))
+    """What a report says of the first recipient that failed, else whether one is delayed. Each has a block."""
+    blocks = list(islice(_blocks(part), MOST_BLOCKS))
     actions = [_header(block, "Action").strip().lower() for block in blocks]
     failed = [
         block for block, action in zip(blocks, actions, strict=True) if action.startswith(("fail", "error"))
@@ -123,12 +155,12 @@ def _blocks(part: Message) -> Iterator[Message]:
             yield one
     else:
         for block in re.split(r"\r?\n\r?\n", _decoded(part)):
-            yield message_from_bytes(block.encode(), policy=policy.compat32)
+            yield message_from_bytes(block.encode(), policy=SHORT)
 
 
 def _of_feedback(part: Message) -> ParsedMail:
     """Somebody has called it spam; other kinds of feedback say nothing about the recipient's wish."""
-    for block in _blocks(part):
+    for block in islice(_blocks(part), MOST_BLOCKS):
         kind = _header(block, "Feedback-Type").strip().lower()
         if kind:
             return ParsedMail(MessageEvent.Kind.COMPLAINT, note=kind) if kind == "abuse" else ParsedMail("other_report")
@@ -158,8 +190,11 @@ def _of_text(mail: Message, parts: list[Message], failed: bool) -> ParsedMail:
     if WARNING.search(subject) or WARNING.search(said):
         return ParsedMail("delayed")
     kind, code = kinds.of_bounce("", said)
-    if not code and not failed and not _known_form(mail, text):
+    replied = REPLY.match(subject) is not None
+    if (replied or not code) and not failed and not _known_form(mail, text):
         return ParsedMail("not_a_report")
+    if kind == MessageEvent.Kind.HARD_BOUNCE and "." not in code and not failed and not _from_daemon(mail):
+        kind = MessageEvent.Kind.SOFT_BOUNCE  # a person may have written these words
     return ParsedMail(kind, code, _note(_reason(said)))
 
 

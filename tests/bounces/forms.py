@@ -357,6 +357,53 @@ FORMS: dict[str, Expected] = {
         "not_a_report",
         "",
     ),
+    "a person answers a mail about delivery": (
+        in_text(
+            "Bob <bob@example.org>",
+            "Re: Your delivery status",
+            "This mail account is no longer in use. Call me at +49 555 123 or 800-555-1234.\n",
+        ),
+        "not_a_report",
+        "",
+    ),
+    "a robot answers a mail about delivery": (
+        in_text(
+            "Bob <bob@example.org>",
+            "Re: Mail delivery",
+            "I have left; this address is no longer in use. New: 500 Main Street\n",
+            "Auto-Submitted: auto-generated\n",
+        ),
+        "not_a_report",
+        "",
+    ),
+    "a postmaster's telephone": (
+        in_text(
+            "postmaster@example.org",
+            "Re: Spring news",
+            "This mailbox is no longer monitored. Please call 555 1234.\n",
+        ),
+        "not_a_report",
+        "",
+    ),
+    "delayed, in German": (
+        in_text(
+            "MAILER-DAEMON@mx.example.org",
+            "Verzoegerte Zustellung (Delivery Status Notification)",
+            "Ihre Nachricht konnte seit 4 Stunden nicht zugestellt werden. Der Server versucht es weiter.\n"
+            "550 5.1.1 ann@example.org\n",
+        ),
+        "delayed",
+        "",
+    ),
+    "delayed, in French": (
+        in_text(
+            "MAILER-DAEMON@mx.example.org",
+            "Delivery Status Notification",
+            "La remise est retard\u00e9e. Une nouvelle tentative suivra.\n550 5.1.1 ann@example.org\n",
+        ),
+        "delayed",
+        "",
+    ),
     "empty": ("", "not_a_report", ""),
 }
 
