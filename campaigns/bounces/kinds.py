@@ -60,11 +60,9 @@ def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
     status: the field of its report, if there is one. text: what the server said, without the original mail.
     """
     stated, found, basic = ENHANCED.search(status), ENHANCED.search(text), BASIC.search(text)
+    enhanced = stated or found
     if stated and stated[2] in VAGUE:  # the server may be more exact than the one that reports it
-        found = next((one for one in ENHANCED.finditer(text) if one[1] == stated[1]), None)
-        enhanced = found or stated
-    else:
-        enhanced = stated or found
+        enhanced = next((one for one in ENHANCED.finditer(text) if one[1] == stated[1]), stated)
     detail = enhanced[2] if enhanced else ""
     classes = {one[1] for one in (enhanced, basic if not stated or detail in VAGUE else None) if one}
     code = enhanced[0] if enhanced else ""
