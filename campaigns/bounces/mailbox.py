@@ -20,6 +20,7 @@ from campaigns.bounces.parser import MOST, read_mail
 
 PATIENCE = 60.0  # seconds for an answer of the server
 AT_ONCE = 500  # mails of one reading; the next one takes the others
+SEARCHED = 50_000  # mails of one search: imaplib takes no answer of more than a million bytes
 ENVELOPE = ("Delivered-To", "X-Original-To", "Envelope-To", "X-Envelope-To", "To")
 
 
@@ -53,12 +54,13 @@ def address(url: str) -> MailboxAddress:
 def read(where: MailboxAddress, move_to: str, taken: Callable[[TakenMail], None]) -> int:
     """Takes the mails of the folder, the oldest first; returns how many. taken: called for each.
 
-    move_to: a folder for what was read, which must exist; empty: unread mails are taken, and marked as read. Raises
+    move_to: a folder for what was read, which must exist; empty: unread mails are taken, and marked as read. Where the
+    server cannot move a mail, nor remove a single one, it stays in the folder and is marked as deleted. Raises
     MailboxError and the database's errors.
     """
     with _opened(where) as server:
-        found = _answer(server.uid("SEARCH", "ALL" if move_to else "UNSEEN"))
-        numbers = (found[0] or b"").split()[:AT_ONCE]
+        mails = int(_answer(server.select(_quoted(where.folder)))[0] or 0)
+        numbers = _search(server, mails, "UNDELETED" if move_to else "UNSEEN")
         count = 0
         for number in (one.decode("ascii") for one in numbers):
             mail = _fetched(server, number)
@@ -84,13 +86,25 @@ def _opened(where: MailboxAddress) -> Iterator[imaplib.IMAP4]:
         raise MailboxError(f"{where.host} does not speak IMAP: {error}") from None
     try:
         server.login(where.user, where.password)
-        _answer(server.select(_quoted(where.folder)))
+        known = _answer(server.capability())  # many servers tell what they can do only after the login
+        server.capabilities = tuple(b" ".join(known).decode("ascii", "replace").upper().split())
         yield server
     except (imaplib.IMAP4.error, OSError) as error:
         raise MailboxError(f"{where.host}: {_without(str(error), where.password)}") from None
     finally:
         with suppress(imaplib.IMAP4.error, OSError):
             server.logout()
+
+
+def _search(server: imaplib.IMAP4, mails: int, which: str) -> list[bytes]:
+    """The UIDs of the first AT_ONCE of them. mails: how many the folder has."""
+    found: list[bytes] = []
+    for first in range(1, mails + 1, SEARCHED):
+        rows = _answer(server.uid("SEARCH", f"{first}:{min(first + SEARCHED - 1, mails)}", which))
+        found += (rows[0] or b"").split()
+        if len(found) >= AT_ONCE:
+            break
+    return found[:AT_ONCE]
 
 
 def _fetched(server: imaplib.IMAP4, number: str) -> InboundMail | None:
@@ -100,15 +114,17 @@ def _fetched(server: imaplib.IMAP4, number: str) -> InboundMail | None:
     if whole is None:
         return None
     facts, content = whole
-    stamp = imaplib.Internaldate2tuple(facts)
-    at = datetime.fromtimestamp(_seconds(stamp), UTC) if stamp else datetime.now(UTC)
     head = read_mail(content.partition(b"\r\n\r\n")[0])
     to = tuple(str(value) for name in ENVELOPE for value in head.get_all(name, []))
-    return InboundMail(content, to, str(head.get("Return-Path", "")).strip() == "<>", at)
+    return InboundMail(content, to, str(head.get("Return-Path", "")).strip() == "<>", _at(facts))
 
 
-def _seconds(stamp: object) -> float:
-    return time.mktime(stamp)  # type: ignore[arg-type]  # imaplib gives local time
+def _at(facts: bytes) -> datetime:
+    """When the mail arrived; now, if the server gives no time, or one that cannot be."""
+    with suppress(ValueError, OverflowError, OSError):
+        if stamp := imaplib.Internaldate2tuple(facts):
+            return datetime.fromtimestamp(time.mktime(stamp), UTC)  # imaplib gives local time
+    return datetime.now(UTC)
 
 
 def _put_away(server: imaplib.IMAP4, number: str, move_to: str) -> None:
@@ -119,7 +135,8 @@ def _put_away(server: imaplib.IMAP4, number: str, move_to: str) -> None:
     else:  # if killed between these it is moved twice, and read twice
         _answer(server.uid("COPY", number, _quoted(move_to)))
         _answer(server.uid("STORE", number, "+FLAGS.SILENT", "(\\Deleted)"))
-        _answer(server.uid("EXPUNGE", number) if "UIDPLUS" in server.capabilities else server.expunge())
+        if "UIDPLUS" in server.capabilities:  # else EXPUNGE would remove whatever anybody has marked as deleted
+            _answer(server.uid("EXPUNGE", number))
 
 
 def _answer(answer: tuple[str, list]) -> list:

@@ -3,11 +3,13 @@
 import socketserver
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import InterfaceError, OperationalError
 
 from campaigns.bounces import inbound, mailbox
 from campaigns.models import InboundCount, MessageEvent
@@ -29,6 +31,8 @@ class ImapServer(socketserver.ThreadingTCPServer):
         self.mails: dict[int, tuple[bytes, bool]] = {}
         self.moved: list[bytes] = []
         self.deleted: set[int] = set()
+        self.searched: list[str] = []
+        self.arrived = "02-Mar-2026 10:00:00 +0000"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -42,6 +46,7 @@ class ImapServer(socketserver.ThreadingTCPServer):
 
 class ImapConversation(socketserver.StreamRequestHandler):
     server: ImapServer
+    logged_in = False  # only then it tells what it can do, as Dovecot does
 
     def handle(self) -> None:
         self.say(b"* OK ready")
@@ -59,23 +64,31 @@ class ImapConversation(socketserver.StreamRequestHandler):
         self.wfile.write(line + b"\r\n")
 
     def do_capability(self, _: str) -> None:
-        self.say(" ".join(("* CAPABILITY IMAP4rev1", *self.server.extensions)).encode())
+        self.say(" ".join(("* CAPABILITY IMAP4rev1", *(self.server.extensions if self.logged_in else ()))).encode())
 
     def do_login(self, rest: str) -> str | None:
-        return None if rest == f'velma "{PASSWORD}"' else "NO wrong password"
+        self.logged_in = rest == f'velma "{PASSWORD}"'
+        return None if self.logged_in else "NO wrong password"
 
     def do_select(self, rest: str) -> str | None:
         self.say(f"* {len(self.server.mails)} EXISTS".encode())
         return None if rest == '"INBOX"' else "NO no such folder"
 
     def do_search(self, rest: str) -> None:
-        found = [uid for uid, (_, seen) in self.server.mails.items() if rest == "ALL" or not seen]
+        self.server.searched.append(rest)
+        numbers, which = rest.split()
+        first, last = map(int, numbers.split(":"))
+        among = list(self.server.mails)[first - 1 : last]
+        wanted = {uid for uid, (_, seen) in self.server.mails.items() if not seen}
+        if which == "UNDELETED":
+            wanted = set(among) - self.server.deleted
+        found = [uid for uid in among if uid in wanted]
         self.say(" ".join(("* SEARCH", *map(str, found))).encode())
 
     def do_fetch(self, rest: str) -> None:
         uid = int(rest.partition(" ")[0])
         mail = self.server.mails[uid][0][: mailbox.MOST]
-        head = f'* 1 FETCH (UID {uid} INTERNALDATE "02-Mar-2026 10:00:00 +0000" BODY[]<0> {{{len(mail)}}}'
+        head = f'* 1 FETCH (UID {uid} INTERNALDATE "{self.server.arrived}" BODY[]<0> {{{len(mail)}}}'
         self.say(head.encode())
         self.wfile.write(mail + b")\r\n")
 
@@ -88,8 +101,8 @@ class ImapConversation(socketserver.StreamRequestHandler):
     def do_copy(self, rest: str) -> None:
         self.server.moved.append(self.server.mails[int(rest.partition(" ")[0])][0])
 
-    def do_expunge(self, _: str) -> None:
-        for uid in self.server.deleted:
+    def do_expunge(self, only: str) -> None:
+        for uid in {int(only)} if only else set(self.server.deleted):
             self.server.mails.pop(uid, None)
 
     def do_move(self, rest: str) -> None:
@@ -127,9 +140,43 @@ def test_unread_mails_are_taken_once_and_marked(server: ImapServer, capsys: pyte
 
 def test_what_was_read_is_moved_to_a_folder(server: ImapServer, capsys: pytest.CaptureFixture[str]) -> None:
     first = bounce()
-    server.put(first)
+    server.put(b"somebody has marked this one as deleted", first)
+    server.deleted.add(1)
     assert read(capsys, "--move-to", "Done") == "1 hard_bounce"
-    assert server.moved == [first] and not server.mails
+    assert server.moved == [first] and 1 in server.mails
+    assert server.deleted >= set(server.mails), "what cannot be removed by itself stays, marked as deleted"
+    assert (2 in server.mails) == (not server.extensions)
+    assert read(capsys, "--move-to", "Done") == "no mails"
+
+
+def test_a_large_folder_is_searched_in_pieces_and_a_time_that_cannot_be_is_now(
+    server: ImapServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "SEARCHED", 2)
+    server.arrived = "01-Jan-0000 00:00:00 +0000"
+    server.put(b"", b"", b"", b"", bounce())
+    assert read(capsys) == "1 hard_bounce, 4 not_a_report"
+    assert server.searched == ["1:2 UNSEEN", "3:4 UNSEEN", "5:5 UNSEEN"]
+    assert MessageEvent.objects.get().at > datetime.now(UTC) - timedelta(hours=1)
+
+
+def test_a_database_that_is_away_ends_no_repeated_reading(server: ImapServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.put(bounce())
+    take, tries = inbound.take, [OperationalError("away"), InterfaceError("away")]
+
+    class Ended(BaseException):
+        pass
+
+    def away_at_first(*given: Any) -> Any:
+        if tries:
+            raise tries.pop()
+        take(*given)
+        raise Ended
+
+    monkeypatch.setattr(inbound, "take", away_at_first)
+    with pytest.raises(Ended):
+        call_command("read_bounces", "--every", "1")
+    assert MessageEvent.objects.count() == 1
 
 
 def test_a_reading_that_was_killed_in_between_counts_nothing_twice(

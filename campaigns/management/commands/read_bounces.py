@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import close_old_connections
+from django.db import Error, close_old_connections
 
 from campaigns import tasks
 from campaigns.bounces import mailbox
@@ -41,6 +41,10 @@ class Command(BaseCommand):
                 if every is None:
                     raise CommandError(str(error)) from None
                 self.stderr.write(f"{error}; once more in {every:g} s")
+            except Error as error:  # of the database; what was not committed is read once more
+                if every is None:
+                    raise
+                self.stderr.write(f"the database: {type(error).__name__}: {error}; once more in {every:g} s")
             if every is None:
                 return
             time.sleep(every)
