@@ -25,8 +25,8 @@ BOUNCE: dict[str, Bounce] = {Kind.HARD_BOUNCE: "hard", Kind.SOFT_BOUNCE: "soft",
 FRESH = 30.0  # seconds for which the mailboxes of identities are remembered
 
 COUNT = """
-INSERT INTO campaigns_inboundcount AS was (day, what, mails) VALUES ((now() AT TIME ZONE 'UTC')::date, %s, 1)
-ON CONFLICT (day, what) DO UPDATE SET mails = was.mails + 1
+INSERT INTO campaigns_inboundcount AS was (day, what, mails) VALUES ((now() AT TIME ZONE 'UTC')::date, %s, %s)
+ON CONFLICT (day, what) DO UPDATE SET mails = was.mails + EXCLUDED.mails
 """
 
 
@@ -92,10 +92,10 @@ def _reported(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:
     return Reported(reference, "bounced", at, note=parsed.note, bounce=bounce, code=parsed.code)
 
 
-def count(what: str) -> None:
-    """Counts one mail."""
+def count(what: str, mails: int = 1) -> None:
+    """Counts mails."""
     with connection.cursor() as cursor:
-        cursor.execute(COUNT, [what])
+        cursor.execute(COUNT, [what, mails])
 
 
 class Mailboxes:

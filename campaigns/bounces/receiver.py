@@ -8,12 +8,14 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from aiosmtpd.lmtp import LMTP
 from aiosmtpd.smtp import SMTP, Envelope, Session
+from django.db import Error
 
 from campaigns.bounces import inbound
 from campaigns.bounces.inbound import InboundMail, Mailboxes
@@ -28,8 +30,11 @@ CONNECTIONS = 50  # at once
 LIFE = 300.0  # seconds of a connection
 IDLE = 120.0  # seconds until a command
 LARGEST = 20_000_000  # bytes of a mail; of them the first MOST are kept
+REFUSALS = 20  # addresses of one SMTP connection that are none of ours; a server of our own in front may have more
+COUNT_EVERY = 5.0  # seconds between two storings of how many were refused
 LATER = "451 4.3.0 Try again later"
 NULL_SENDER = "<>"
+NOBODY = "550 5.1.1 No such address here"
 
 
 class InboundHandler:
@@ -40,6 +45,9 @@ class InboundHandler:
         self._notify = notify
         self._threads = DatabaseThreads()
         self._mailboxes = Mailboxes()
+        self._refused = 0  # not yet stored
+        self._over = asyncio.Event()
+        self._counting = asyncio.create_task(self._count_often())
 
     async def handle_MAIL(
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
@@ -52,8 +60,9 @@ class InboundHandler:
     ) -> str:
         if envelope.rcpt_tos:
             return "452 4.5.3 One recipient at a time"
-        if not await self._in_thread(self._wants, address):
-            return "550 5.1.1 No such address here"
+        if not await self._in_thread(self._mailboxes.wants, address):
+            self._refused += 1
+            return server.refused() if isinstance(server, _Bounded) else NOBODY
         envelope.rcpt_tos.append(address)
         return "250 2.1.5 OK"
 
@@ -72,16 +81,24 @@ class InboundHandler:
         return LATER
 
     async def close(self) -> None:
-        """Ends all connections; what was not committed comes again."""
+        """Ends all connections, and stores how many addresses were refused; what was not committed comes again."""
         for one in list(self.open):
             one.end()
+        self._over.set()
+        await self._counting
         await asyncio.to_thread(self._threads.close)
 
-    def _wants(self, address: str) -> bool:
-        wanted = self._mailboxes.wants(address)
-        if not wanted:
-            inbound.count("refused")
-        return wanted
+    async def _count_often(self) -> None:
+        while not self._over.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), COUNT_EVERY)
+            mails, self._refused = self._refused, 0
+            try:
+                if mails:
+                    await self._in_thread(inbound.count, "refused", mails)
+            except Error as error:
+                self._refused += mails
+                log.error("refused addresses could not be counted: %s: %s", type(error).__name__, error)
 
     async def _in_thread(self, function: Callable[..., HandlerResult], *given: Any) -> HandlerResult:
         return await asyncio.to_thread(self._threads.run, function, *given)
@@ -117,6 +134,10 @@ class _Bounded:
         if self.transport is not None:
             self.transport.abort()
 
+    def refused(self) -> str:
+        """The answer to an address that is none of ours."""
+        return NOBODY
+
     async def push(self, status: Any) -> None:
         await super().push(status)  # type: ignore[misc]
 
@@ -130,8 +151,10 @@ class _Bounded:
             return
         await self.push("354 End with a dot on a line of its own")
         self.envelope.content, size = await self._content()
-        status = await self.event_handler.handle_DATA(self, None, self.envelope) if size <= LARGEST else TOO_LARGE  # type: ignore[arg-type]
-        self._set_post_data_state()  # type: ignore[attr-defined]
+        try:
+            status = await self.event_handler.handle_DATA(self, None, self.envelope) if size <= LARGEST else TOO_LARGE  # type: ignore[arg-type]
+        finally:
+            self._set_post_data_state()  # type: ignore[attr-defined]
         await self.push(status)
 
     async def _content(self) -> tuple[bytes, int]:
@@ -155,6 +178,16 @@ TOO_LARGE = "552 5.3.4 Too large"
 
 class BoundedSmtp(_Bounded, SMTP):
     """For other mail servers."""
+
+    _refusals = 0
+
+    def refused(self) -> str:
+        """As of all; after REFUSALS of them the connection ends behind the answer."""
+        self._refusals += 1
+        if self._refusals <= REFUSALS:
+            return NOBODY
+        asyncio.get_running_loop().call_soon(self.transport.close)
+        return "421 4.7.0 Too many addresses that are not here"
 
 
 class BoundedLmtp(_Bounded, LMTP):

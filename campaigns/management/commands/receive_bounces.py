@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from campaigns import tasks
 from campaigns.bounces import receiver
 
+ENDING = {signal.SIGTERM, signal.SIGINT}
 PORT = {"lmtp": 24, "smtp": 25}
 
 
@@ -25,9 +26,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.BOUNCE_RECEIVER:
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             self.stdout.write("BOUNCE_RECEIVER is empty: no bounces are taken here")
             self.stdout.flush()
-            signal.sigwait({signal.SIGTERM, signal.SIGINT})
+            signal.sigwait(ENDING)
             return
         parts = urlsplit(settings.BOUNCE_RECEIVER)
         host, port = parts.hostname or "127.0.0.1", parts.port or PORT[parts.scheme]
