@@ -20,3 +20,12 @@ def django_db_setup(django_db_setup: Any, django_db_blocker: Any) -> Iterator[Em
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.put_back())
         yield emptying
+
+
+@pytest.fixture(autouse=True)
+def no_known_keys() -> None:
+    """A process trusts for a second the keys that it has read, and each test has a database of its own."""
+    from campaigns import token_keys
+    from campaigns.suppression import digests
+
+    token_keys._known.read_at = digests._known.read_at = float("-inf")
