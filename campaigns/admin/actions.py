@@ -154,12 +154,12 @@ def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
 def _legal(action: str, job: Job, sums: Progress) -> bool:
     """Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped.
 
-    What waits for somebody may be resumed, and what is paused is resumed before it is sent again.
+    What is paused may be resumed, and is resumed before it is sent again.
     """
     if job.paused_at and action in ("pause", "retry"):
         return False
     if action == "resume":
-        return bool(job.paused_at or (job.status == S.P_ASSIGNING and job.is_kept_back))
+        return job.paused_at is not None
     if action == "stop" and job.is_parent and sums.moving:
         return True
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done

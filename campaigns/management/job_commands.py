@@ -89,9 +89,13 @@ CODES = (
 
 
 class Deciding(BaseCommand):
-    """A command that decides about jobs, by id or by look-ups; those that are looked up are counted and confirmed."""
+    """A command that decides about jobs, by id or by look-ups; those that are looked up are counted and confirmed.
+
+    as_seen: what was counted or named is decided about in the revision that was seen, so that a repeat changes nothing.
+    """
 
     requires_system_checks = ()
+    as_seen = False
     over: tuple[Status, ...] = following.OVER
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -100,11 +104,22 @@ class Deciding(BaseCommand):
         deciding(parser)
         parser.add_argument("--by", default="", metavar="NAME", help="who decides; default: the user of this shell")
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept with the decision")
+        if self.as_seen:
+            parser.add_argument(
+                "--revision",
+                type=int,
+                metavar="N",
+                help="of the one job named (list_jobs --json has it): if somebody has decided since, change nothing",
+            )
 
     def handle(self, *args: Any, **options: Any) -> None:
         ids = options["jobs"]
         if bool(ids) == any_lookup(options):
             raise CommandError("name the jobs by id, or by --sponsor, --vendor and the like", returncode=2)
+        revision = options.get("revision")
+        if revision is not None and len(ids) != 1:
+            raise CommandError("--revision is that of one job: name it by its id", returncode=2)
+        seen = dict.fromkeys(ids, revision)
         if not ids or options["dry_run"]:
             named = Job.objects.filter(pk__in=ids) if ids else looked_up_jobs(options)
             found = list(self.legal(named, options))
@@ -114,8 +129,9 @@ class Deciding(BaseCommand):
                 tell(self.stdout, text, facts, options["json"])
                 return
             confirm(text, options)
-            ids = [job.pk for job in found]
-        answers = self.act(ids, Actor(options["by"] or person()), options)
+            seen = {job.pk: job.revision if self.as_seen else None for job in found}
+        by = Actor(options["by"] or person())
+        answers = [one for pk, of in seen.items() for one in self.act([pk], by, {**options, "revision": of})]
         report_decisions(self.stdout, answers, options["json"])
         if options["wait"]:
             wait(self, [one.job_id for one in answers if one.verdict == Verdict.DONE], options, self.over)

@@ -50,11 +50,11 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
 
 
 def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
-    """Lets paused campaigns go on, and those that wait after their first messages; others stay as they are.
+    """Lets paused campaigns go on, those among them that wait after their first messages; others stay as they are.
 
     Exactly what was never called goes on. Before its first messages are sent a campaign waits after them, however often
     it is resumed. One that had paused itself does so again only if its rates become worse than those of now. by,
-    revision: as in actions.stop.
+    revision: as in actions.stop; with a revision a repeat ends no later pause, such as the one behind the first N.
     """
     return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
@@ -65,7 +65,7 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
     if job is None:
         return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
     first = Job.objects.filter(campaign=job.campaign_id, wait_after__isnull=False)
-    if not job.campaign.paused_at and not any(map(pauses.are_first_sent, first)):
+    if not job.campaign.paused_at:
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is not paused{_waits(first)}")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F, Q
+from django.db.models import F
 from django.db.models.functions import Now
 
 from campaigns.lifecycle import S, Status, hold_campaign
@@ -23,8 +23,6 @@ from vendors.history import Actor
 log = logging.getLogger(__name__)
 ITSELF = "mailhub"  # who paused a campaign that paused itself
 WAITS = "paused: "  # how a sender says why it put such a job back
-# Jobs that wait for somebody: paused, or cut up to their first N. One that has not come so far needs nobody.
-WAITING = Q(paused_at__isnull=False) | Q(status=S.P_ASSIGNING, wait_after__lte=F("size") - F("remaining"))
 
 
 def pause(campaign_id: int, by: str, reason: str) -> bool:
@@ -52,23 +50,20 @@ def pause_itself(campaign_id: int, reason: str) -> bool:
 
 
 def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
-    """Lets a campaign that the caller holds go on; False: nothing of it waits for a person.
+    """Lets a paused campaign that the caller holds go on; False: it is not paused.
 
     If its first messages are sent, the rest goes, too; before that it still waits after them, however often somebody
     resumes. judged: what the person has seen (rates.seen).
     """
     mine = Campaign.objects.filter(pk=campaign_id, paused_at__isnull=False)
-    paused = mine.update(paused_at=None, paused_by="", paused_reason="", judged=judged) == 1
+    if not mine.update(paused_at=None, paused_by="", paused_reason="", judged=judged):
+        return False
     jobs = Job.objects.filter(campaign=campaign_id)
     first_sent = [job.pk for job in jobs.filter(wait_after__isnull=False) if are_first_sent(job)]
-    gone = jobs.filter(pk__in=first_sent).update(wait_after=None)
-    if not paused and not gone:
-        return False
+    jobs.filter(pk__in=first_sent).update(wait_after=None)
     jobs.update(paused_at=None, revision=F("revision") + 1)
     jobs.filter(status=S.DISPATCHED, waits_for__startswith=WAITS).update(waits_for="")
     jobs.filter(status__in=(S.DISPATCHED, S.P_QUEUED, S.P_ASSIGNING)).update(status_at=Now())  # waits since now
-    if gone and not paused:
-        Campaign.objects.filter(pk=campaign_id).update(judged=judged)
     return True
 
 

@@ -140,7 +140,8 @@ def paused(session: Session, campaign: Campaign) -> list[int]:
     hooks = Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True)
     mine = [hook for hook in hooks if Event.SESSION_PAUSED in hook.events]
     name = uuid5(SPACE, f"{session.pk} paused {campaign.paused_at}")
-    data = {"by": campaign.paused_by, "reason": campaign.paused_reason, "metadata": session.metadata}
+    why = {"by": campaign.paused_by, "reason": campaign.paused_reason}
+    data = {**why, "revision": session.job.revision, "metadata": session.metadata}
     return store([_row(hook, session, name, Event.SESSION_PAUSED, data) for hook in mine]) if mine else []
 
 

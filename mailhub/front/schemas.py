@@ -115,9 +115,9 @@ class Links(BaseModel):
     self: str
     messages: str
     stop: str
-    retry: str
+    retry: str = Field(description="With the revision, so that a repeat changes nothing")
     pause: str
-    resume: str
+    resume: str = Field(description="With the revision, so that a repeat changes nothing")
 
 
 class AcceptedOut(BaseModel):
@@ -151,6 +151,7 @@ class SessionOut(BaseModel):
     finished: bool = Field(description="Nothing will be called any more, unless somebody retries")
     held: str | None = Field(description="Why nothing of it is sent until a person changes that; else null")
     paused: str | None = Field(description="Why nothing is called until /resume")
+    revision: int = Field(description="Counts decisions about it: stop, retry, pause, resume; not the state of calls")
     vendor: str
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")

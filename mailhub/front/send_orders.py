@@ -120,9 +120,11 @@ def session_name(session: UUID) -> str:
     return f"ses_{session.hex}"
 
 
-def links(session: UUID) -> dict[str, str]:
+def links(session: UUID, revision: int = 0) -> dict[str, str]:
+    """revision: the session's; what may let more be called names it."""
     here = f"{SESSIONS}/{session_name(session)}"
-    return {"self": here} | {verb: f"{here}/{verb}" for verb in ("messages", "stop", "retry", "pause", "resume")}
+    named = {verb: f"{here}/{verb}?revision={revision}" for verb in ("retry", "resume")}
+    return {"self": here} | {verb: f"{here}/{verb}" for verb in ("messages", "stop", "pause")} | named
 
 
 class Blocks:

@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,10 @@ WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])")
 LONGEST_WAIT = 30.0  # seconds
 LOOK_AGAIN = 0.25  # seconds
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
+CONFLICTS = {409: ProblemOut, **PROBLEMS}
+SEEN = "The session's revision that you decide about, as its links have it; 409 if it has another one by now"
+REVISION = Query(..., ge=0, description=SEEN)
+OPTIONAL = Query(None, ge=0, description=SEEN)
 waiters = threading.BoundedSemaphore(2)  # threads of this process that may wait; the others answer at once
 
 
@@ -71,55 +76,44 @@ def get_messages(
 
 
 @router.post(
-    "/sessions/{session_id}/stop", auth=Key("ops"), response={202: ChangedOut, **PROBLEMS}, summary="Stop a session"
+    "/sessions/{session_id}/stop", auth=Key("ops"), response={202: ChangedOut, **CONFLICTS}, summary="Stop a session"
 )
-def stop_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
+def stop_session(request: HttpRequest, session_id: str, revision: int | None = OPTIONAL) -> Status[dict[str, Any]]:
     """No new call starts; when the calls in flight are recorded, it is finished. Stopping twice changes nothing."""
-    caller: Caller = request.auth  # type: ignore[attr-defined]
-    look = _look(session_id, caller)
-    (answer,) = actions.stop([look.job.pk], by=caller.prefix)
-    return _changed(answer, session_id, caller)
+    return _decide(request, session_id, lambda job, by: actions.stop([job], by, revision=revision))
 
 
 @router.post(
     "/sessions/{session_id}/retry",
     auth=Key("ops"),
-    response={202: ChangedOut, 409: ProblemOut, **PROBLEMS},
+    response={202: ChangedOut, **CONFLICTS},
     summary="Send again what failed or was never called",
 )
-def retry_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
-    """Messages that were accepted, or may have been, are never sent again. A second retry changes nothing."""
-    caller: Caller = request.auth  # type: ignore[attr-defined]
-    look = _look(session_id, caller)
-    (answer,) = actions.retry([look.job.pk])
-    if answer.verdict == Verdict.BUSY:
-        raise Problem("state-conflict", answer.message)
-    return _changed(answer, session_id, caller)
+def retry_session(request: HttpRequest, session_id: str, revision: int = REVISION) -> Status[dict[str, Any]]:
+    """Messages that were accepted, or may have been, are never sent again. A repeat changes nothing."""
+    return _decide(request, session_id, lambda job, by: actions.retry([job], revision))
 
 
 @router.post(
-    "/sessions/{session_id}/pause", auth=Key("ops"), response={202: ChangedOut, **PROBLEMS}, summary="Pause a session"
+    "/sessions/{session_id}/pause", auth=Key("ops"), response={202: ChangedOut, **CONFLICTS}, summary="Pause a session"
 )
-def pause_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
+def pause_session(request: HttpRequest, session_id: str, revision: int | None = OPTIONAL) -> Status[dict[str, Any]]:
     """No new call starts until it is resumed; what has expired by then stays so. Pausing twice changes nothing."""
-    caller: Caller = request.auth  # type: ignore[attr-defined]
-    look = _look(session_id, caller)
-    (answer,) = pausing.pause([look.job.pk], by=caller.prefix)
-    return _changed(answer, session_id, caller)
+    return _decide(request, session_id, lambda job, by: pausing.pause([job], by, revision=revision))
 
 
 @router.post(
     "/sessions/{session_id}/resume",
     auth=Key("ops"),
-    response={202: ChangedOut, **PROBLEMS},
-    summary="Let a paused session go on, or one that waits after its first messages",
+    response={202: ChangedOut, **CONFLICTS},
+    summary="Let a paused session go on, also one that waits after its first messages",
 )
-def resume_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
-    """What was never called goes on; nothing else is called again. A second time changes nothing."""
-    caller: Caller = request.auth  # type: ignore[attr-defined]
-    look = _look(session_id, caller)
-    (answer,) = pausing.resume([look.job.pk], by=caller.prefix)
-    return _changed(answer, session_id, caller)
+def resume_session(request: HttpRequest, session_id: str, revision: int = REVISION) -> Status[dict[str, Any]]:
+    """What was never called goes on; nothing else is called again. It ends the pause of this revision, no later one.
+
+    So the same request repeated changes nothing, whatever has paused the session since.
+    """
+    return _decide(request, session_id, lambda job, by: pausing.resume([job], by, revision=revision))
 
 
 def _look(name: str, caller: Caller) -> SessionView:
@@ -158,6 +152,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "finished": look.finished,
         "held": look.held or None,
         "paused": look.paused,
+        "revision": look.job.revision,
         "vendor": look.job.vendor.slug,
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
@@ -166,11 +161,18 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "metadata": session.metadata,
         "created_at": session.created_at,
         "finished_at": look.job.finished_at,
-        "links": links(session.pk),
+        "links": links(session.pk, look.job.revision),
     }
 
 
-def _changed(answer: JobDecision, session_id: str, caller: Caller) -> Status[dict[str, Any]]:
+def _decide(
+    request: HttpRequest, session_id: str, verb: Callable[[int, str], list[JobDecision]]
+) -> Status[dict[str, Any]]:
+    """verb: of (job, the key's prefix). Raises Problem if it cannot be done now, or on another revision."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    (answer,) = verb(_look(session_id, caller).job.pk, caller.prefix)
+    if answer.verdict in (Verdict.BUSY, Verdict.STALE):
+        raise Problem("state-conflict", answer.message)
     look = _look(session_id, caller)
     facts = {"changed": answer.verdict == Verdict.DONE, "told": answer.message, "session": _facts(look)}
     return Status(202, facts)

@@ -45,6 +45,7 @@ class TestNumbers:
             "status": "LOGGED",
             "in_words": "Needs attention",
             "size": 6,
+            "revision": 0,
             "waiting": 1,
             "in_flight": 0,
             "accepted": 2,

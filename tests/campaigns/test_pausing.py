@@ -226,6 +226,8 @@ def test_a_resume_before_the_first_n_are_done_keeps_them_apart_however_often_it_
     assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY  # all 4 are cut, and not yet sent
     assert Job.objects.get(pk=job.pk).wait_after == 4
     Job.objects.filter(parent=job).update(status="LOGGED", finished_at=timezone.now(), mailcaster=None)
+    assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY  # the wait behind them has not begun
+    assert pauses.pause_after_first() == [job.pk]
     assert pausing.resume([job.pk], ANN)[0].message == f"job {job.pk}'s campaign goes on"
     assert Job.objects.get(pk=job.pk).wait_after is None
     assert pausing.resume([job.pk], ANN)[0].verdict == Verdict.ALREADY
@@ -259,6 +261,7 @@ def test_neither_a_look_up_nor_a_resume_takes_the_first_n_of_a_job_that_has_not_
     begun = first(4, 10, credential)
     dispatcher.dispatch_ready([begun.pk])
     waiting = factories.campaign_with_job(10, of=credential, status="P_ASSIGNING", remaining=6, wait_after=4)
+    pauses.pause_after_first()
     manage("resume_job", "--vendor", credential.vendor.slug, "--yes")
     pausing.resume([tonight.pk, begun.pk], ANN)
     assert [Job.objects.get(pk=job.pk).wait_after for job in (tonight, begun, waiting)] == [4, 4, None]

@@ -40,9 +40,9 @@ def test_a_program_pauses_its_session_and_lets_it_go_on(program: Program, settin
     (call,) = WebhookCall.objects.all()
     posted = json.loads(call.body)
     assert (posted["type"], posted["data"]["reason"]) == ("session.paused", f"by {program.key.prefix}")
-    resumed = program.post(links["resume"]).json()
+    resumed = program.post(paused["session"]["links"]["resume"]).json()
     assert resumed["changed"] and (resumed["session"]["status"], resumed["session"]["paused"]) == ("waiting", None)
-    assert not program.post(links["resume"]).json()["changed"]
+    assert not program.post(paused["session"]["links"]["resume"]).json()["changed"]
 
 
 def test_a_program_sends_to_the_first_n_and_has_limits_of_its_own(program: Program) -> None:

@@ -161,7 +161,7 @@ def test_a_stopped_session_calls_nobody_and_a_retry_sends_it_on():
     assert finalizer.finalise(job.pk)
     writer.write_result(Session.objects.get().pk)
     assert program.get(f"{links['messages']}?status=stopped").json()["data"][1]["reference"] == "r1"
-    again = program.post(links["retry"])
+    again = program.post(program.get(links["self"]).json()["links"]["retry"])
     assert again.status_code == 202 and again.json()["changed"] and again.json()["session"]["status"] == "waiting"
     assert Job.objects.get().status == "DISPATCHED"
     assert Session.objects.get().finished_at is None, "what was told before is not the last word"

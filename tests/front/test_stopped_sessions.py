@@ -133,7 +133,7 @@ def test_one_that_is_stopped_before_anything_was_cut_ends_too(settings: Any) -> 
 def test_after_a_retry_it_is_open_again_and_its_next_end_is_an_event_of_its_own(large: Large) -> None:
     by_the_program(large)
     large.swept()
-    assert large.program.post(large.links["retry"]).json()["changed"]
+    assert large.program.post(large.session()["links"]["retry"]).json()["changed"]
     answer = large.session()
     assert (answer["finished"], answer["finished_at"]) == (False, None)
     large.swept()
@@ -166,6 +166,6 @@ def test_a_retry_with_nothing_to_send_leaves_it_as_it_was_told(settings: Any) ->
         large.answered(child, accepted(), accepted())
     by_the_program(large)
     large.swept()
-    assert not large.program.post(large.links["retry"]).json()["changed"]
+    assert not large.program.post(large.session()["links"]["retry"]).json()["changed"]
     large.swept()
     assert large.session()["finished"] and len(large.finished()) == 1

@@ -77,6 +77,7 @@ def _of(job: Job, sums: progress.Progress, forecast: eta.JobForecast) -> dict[st
         "status": job.status,
         "in_words": labels.of_sum(sums),
         "size": job.size,
+        "revision": job.revision,
         **{name: getattr(sums, name) for name in (*NUMBERS, *REPORTED, "units")},
         "created_at": job.created_at.isoformat(),
         "created": f"{timezone.localtime(job.created_at):%Y-%m-%d %H:%M}",

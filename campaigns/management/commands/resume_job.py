@@ -10,24 +10,24 @@ from campaigns.decisions import JobDecision
 from campaigns.management import job_commands
 from campaigns.models import Job
 from campaigns.operators import pausing
-from campaigns.pausing import pauses
 from vendors.history import Actor
 
 
 class Command(job_commands.Deciding):
+    as_seen = True
     help = (
-        "Lets paused campaigns go on, and those that wait after their first recipients: what was never called goes "
+        "Lets paused campaigns go on, also those that wait after their first recipients: what was never called goes "
         "out, nothing else is called again. A stopped job goes on by retry_job. " + job_commands.CODES
     )
 
     def legal(self, jobs: "QuerySet[Job]", options: dict[str, Any]) -> "QuerySet[Job]":
-        """Jobs that wait for somebody, without children where jobs are looked up."""
+        """Paused jobs, without children where jobs are looked up."""
         whole = {} if options["jobs"] else {"parent": None}
-        return jobs.filter(pauses.WAITING, **whole).order_by("pk")
+        return jobs.filter(paused_at__isnull=False, **whole).order_by("pk")
 
     def numbers(self, jobs: list[Job]) -> tuple[str, dict[str, int]]:
         waiting = sum(sums.waiting for sums in progress.of_jobs(jobs).values())
         return f"this lets {waiting:,} waiting messages of {len(jobs):,} jobs go on", {"waiting": waiting}
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
-        return pausing.resume(ids, by, options["reason"])
+        return pausing.resume(ids, by, options["reason"], options["revision"])

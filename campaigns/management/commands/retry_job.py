@@ -18,6 +18,7 @@ ANSWERED = F("accepted") + F("in_doubt")  # these are never sent again
 
 
 class Command(job_commands.Deciding):
+    as_seen = True
     help = (
         "Sends again what was refused or never called, in the same job; resumes a stopped one. Never what was "
         "accepted or is in doubt, nor to recipients that are unknown, said STOP or are suppressed. 3 means that the "
@@ -40,4 +41,4 @@ class Command(job_commands.Deciding):
         return text, {"refused": sums.refused, "waiting": sums.waiting}
 
     def act(self, ids: Iterable[int], by: Actor, options: dict[str, Any]) -> list[JobDecision]:
-        return actions.retry(ids, expired=options["expired"], by=by, reason=options["reason"])
+        return actions.retry(ids, options["revision"], options["expired"], by, options["reason"])
