@@ -1,4 +1,4 @@
-"""Delivery reports, delivered, bounced or complained: stored in a handful of statements, with what follows from them.
+"""Delivery reports, what vendors and returned mails say of letters: stored in few statements, with what follows.
 
 A report is also evidence that the letter was accepted (promise P3): it settles a doubt, overrules a refusal, and keeps
 a message from being sent again. Whether reports are doubled, late, reordered or earlier than the call's answer, the
@@ -25,10 +25,21 @@ from vendors.adapters.reports import Reported
 LONGEST = 255  # characters that the columns hold
 MOST_CODE = 20  # likewise
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # the database knows times that Python cannot read
-EVENTS = {
+MOST = 10_000  # events in one request
+BOUNCED = {
     "hard": MessageEvent.Kind.HARD_BOUNCE,
     "soft": MessageEvent.Kind.SOFT_BOUNCE,
     "blocked": MessageEvent.Kind.BLOCKED,
+}
+# What is reported: what it means for the message, if anything, and the event that is appended, if any.
+MEANINGS: dict[str, tuple[ReportKind | None, MessageEvent.Kind | None]] = {
+    "delivered": (ReportKind.DELIVERED, None),
+    "bounced": (ReportKind.BOUNCED, MessageEvent.Kind.SOFT_BOUNCE),
+    "failed": (ReportKind.BOUNCED, MessageEvent.Kind.FAILED),
+    "complained": (None, MessageEvent.Kind.COMPLAINT),
+    "unsubscribed": (None, MessageEvent.Kind.UNSUBSCRIBED),
+    "opened": (None, MessageEvent.Kind.OPENED),
+    "clicked": (None, MessageEvent.Kind.CLICKED),
 }
 AHEAD = timedelta(days=1)  # a vendor's clock may be wrong by so much, and its reports still be recognised as doubled
 
@@ -66,22 +77,38 @@ class ReportsStored:
 def take(vendor_id: int, reported: Sequence[Reported], source: str = "vendor") -> ReportsStored:
     """Stores all reports in one transaction; doubled ones change nothing. source: who reports.
 
-    Before that it suppresses the recipients of hard bounces and complaints. Raises the database's errors.
+    Before that it suppresses the recipients of hard bounces and complaints, and who has unsubscribed. Raises the
+    database's errors.
     """
+    return take_together(vendor_id, [reported], source)[0]
+
+
+def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source: str) -> list[ReportsStored]:
+    """The same for the reports of several requests; returns what came of each. calls, events: of all together."""
     now = timezone.now()
-    read = [(one.reference, _read(one, now)) for one in reported]
-    unknown = [reference for reference, report in read if report is None]
-    heard = message_events.new(vendor_id, [report.event for _, report in read if report and report.event])
+    read = [[(one.reference, _read(one, now)) for one in request] for request in requests]
+    known = [report for request in read for _, report in request if report]
+    heard = message_events.new(vendor_id, [report.event for report in known if report.event])
     message_events.suppress(heard)
     changes: list[ReportChange] = []
+    strange: set[tuple[UUID, int]] = set()
     with transaction.atomic():
-        for batch in _batches(report for _, report in read if report):
-            news, strange = _store(vendor_id, batch)
+        for batch in _batches(known):
+            news, missing = _store(vendor_id, batch)
             changes += news
-            unknown += [f"{one.uuid}-{one.resend_no}" for one in strange]
+            strange.update((one.uuid, one.resend_no) for one in missing)
         stored = message_events.append(heard, source)
-        calls = events.report(changes)
-    return ReportsStored(len({change.id for change in changes}), tuple(dict.fromkeys(unknown)), tuple(calls), stored)
+        calls = tuple(events.report(changes))
+    changed = {change.id for change in changes}
+    return [
+        ReportsStored(
+            len({report.id for _, report in request if report} & changed),
+            tuple(dict.fromkeys(name for name, one in request if not one or (one.uuid, one.resend_no) in strange)),
+            calls,
+            stored,
+        )
+        for request in read
+    ]
 
 
 def _read(reported: Reported, now: datetime) -> Report | None:
@@ -90,19 +117,20 @@ def _read(reported: Reported, now: datetime) -> Report | None:
     if found is None:
         return None
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
-    kind = None if reported.kind == "complained" else ReportKind(reported.kind)
+    kind, happened = MEANINGS[reported.kind]
     at = max(EARLIEST, min(reported.at, now + AHEAD))
     report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence))
-    if kind == ReportKind.DELIVERED:
+    if happened is None:
         return report
-    event = EVENTS[reported.bounce] if kind else MessageEvent.Kind.COMPLAINT
-    note = _stored(reported.note)
-    report = replace(report, event=ReportedEvent(*found, event, min(at, now), reported.code[:MOST_CODE], note))
+    event = BOUNCED[reported.bounce] if reported.kind == "bounced" else happened
+    note, code = _stored(reported.note), _stored(reported.code)[:MOST_CODE]
+    report = replace(report, event=ReportedEvent(*found, event, min(at, now), code, note))
     return replace(report, note=note) if note and kind else report
 
 
 def _stored(text: str) -> str:
-    return text.replace("\0", "\ufffd")[:LONGEST]
+    """As the columns can hold it: a text that they could not would keep back all that is stored with it."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:LONGEST]
 
 
 def _batches(reports: Iterable[Report]) -> Iterator[list[Report]]:

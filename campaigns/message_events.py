@@ -1,8 +1,8 @@
-"""Bounces and complaints as rows, and whom nobody writes to again because of them.
+"""What happened to messages as rows, and whom nobody writes to again because of them.
 
-A hard bounce or a complaint suppresses the recipient at once. Soft bounces do so together: when an address has bounced
-on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since it was last allowed again. What is blocked is our fault, and
-suppresses nobody.
+A hard bounce, a complaint or the wish to get nothing more suppresses the recipient at once. Soft bounces do so
+together: when an address has bounced on SOFT_BOUNCES days within SOFT_BOUNCE_DAYS, counted since it was last allowed
+again. What is blocked or failed is our fault or the vendor's, and suppresses nobody.
 """
 
 from collections import defaultdict
@@ -22,7 +22,11 @@ from campaigns.suppression.lists import NewSuppression
 from vendors.models import Vendor
 
 Kind = MessageEvent.Kind
-REASONS = {Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED, Kind.COMPLAINT: Suppression.Reason.COMPLAINED}
+REASONS = {
+    Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED,
+    Kind.COMPLAINT: Suppression.Reason.COMPLAINED,
+    Kind.UNSUBSCRIBED: Suppression.Reason.UNSUBSCRIBED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class ReportedEvent:
 class NewEvent:
     """An event that is not stored yet, of a message that there is. sandbox: its vendor delivers to nobody.
 
-    digest: of a soft bounce.
+    topic_id: of its campaign. digest: of a soft bounce.
     """
 
     reported: ReportedEvent
@@ -51,11 +55,12 @@ class NewEvent:
     channel: str
     recipient: str
     sandbox: bool
+    topic_id: int | None
     digest: int | None = None
 
 
 NEW = """
-SELECT a.number, m.campaign_id, c.sponsor_id, v.channel, m.recipient, v.sandbox
+SELECT a.number, m.campaign_id, c.sponsor_id, v.channel, m.recipient, v.sandbox, c.topic_id
 FROM unnest(%(ids)s::bigint[], %(uuids)s::uuid[], %(nos)s::int[], %(kinds)s::text[]) WITH ORDINALITY
     AS a(id, uuid, no, kind, number)
 JOIN campaigns_message m ON m.id = a.id AND m.uuid = a.uuid AND a.no <= m.resend_no
@@ -123,8 +128,7 @@ def suppress(events: Collection[NewEvent]) -> None:
     groups: dict[tuple[int, str], list[NewSuppression]] = defaultdict(list)
     for one in events:
         if reason := REASONS.get(one.reported.kind):
-            source = _source(one)
-            groups[one.sponsor_id, one.channel].append(NewSuppression(one.recipient, reason.value, source))
+            groups[one.sponsor_id, one.channel].append(_suppression(one, reason))
     for one, days in _hardened(events):
         source = f"campaign {one.campaign_id}, soft bounces on {days} days"
         reason = Suppression.Reason.BOUNCED
@@ -133,10 +137,19 @@ def suppress(events: Collection[NewEvent]) -> None:
         lists.add(sponsor_id, channel, some)
 
 
+def _suppression(one: NewEvent, reason: Suppression.Reason) -> NewSuppression:
+    """Who unsubscribes does so from the campaign's topic, or from everything; a STOP of an SMS is about everything."""
+    if reason != Suppression.Reason.UNSUBSCRIBED:
+        return NewSuppression(one.recipient, reason.value, _source(one))
+    if one.channel == Vendor.Channel.SMS:
+        return NewSuppression(one.recipient, Suppression.Reason.STOP.value, _source(one))
+    return NewSuppression(one.recipient, reason.value, _source(one), topic_id=one.topic_id)
+
+
 def _source(one: NewEvent) -> str:
-    """A bounce as what else a campaign's refusals suppress, to be lifted with them; a complaint is a person's wish."""
-    if one.reported.kind == Kind.COMPLAINT:
-        return f"complaint, campaign {one.campaign_id}"
+    """A bounce as what else a campaign's refusals suppress, to be lifted with them; the others are a person's wish."""
+    if one.reported.kind != Kind.HARD_BOUNCE:
+        return f"{one.reported.kind.value}, campaign {one.campaign_id}"
     return f"campaign {one.campaign_id}, bounced: {one.reported.code}".removesuffix(": ")
 
 

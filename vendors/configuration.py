@@ -3,22 +3,24 @@
 - `save_vendor`: if the destination of a vendor's secrets changes, the stored secrets are deleted. Otherwise whoever may
   edit a vendor could read its secrets, by sending one letter to an address of their own.
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
-- Signing keys: with what a vendor signs its delivery reports; two are valid during a rotation.
+- Signing keys: with what a vendor signs its reports, made here or given by it; two are valid during a rotation.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
 
 import base64
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Least
 
 from vendors import adapters, history
 from vendors.adapters.base import InvalidSettings
+from vendors.adapters.reports import ReportSource
 from vendors.models import Credential, Mailcaster, RateLimit, ReportKey, Vendor
 
 LimitSpec = tuple[int, float]  # units in any so many seconds
@@ -88,13 +90,17 @@ OVERLAP = timedelta(days=1)  # how long the old and the new key are both valid
 @transaction.atomic
 def rotate_signing_key(vendor: Vendor, at: datetime) -> str:
     """Create a signing key; returns its secret, which is not shown again. Older keys expire after OVERLAP."""
+    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    _store_signing_key(vendor, secret, at)
+    return secret
+
+
+def _store_signing_key(vendor: Vendor, secret: str, at: datetime) -> None:
     before = ReportKey.objects.filter(vendor=vendor)
     before.update(expires_at=Least(Coalesce(F("expires_at"), at + OVERLAP), at + OVERLAP))
-    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     row = ReportKey(vendor=vendor)
     row.secret = {"key": secret}
     row.save()
-    return secret
 
 
 def revoke_signing_keys(vendor: Vendor) -> int:
@@ -102,11 +108,45 @@ def revoke_signing_keys(vendor: Vendor) -> int:
     return ReportKey.objects.filter(vendor=vendor).delete()[0]
 
 
-def signing_keys(slug: str, at: datetime) -> tuple[int, list[str]]:
-    """The vendor's id and its valid secrets; (0, []) if it has none."""
-    valid = Q(expires_at=None) | Q(expires_at__gt=at)
-    rows = list(ReportKey.objects.filter(valid, vendor__slug=slug))
-    return (rows[0].vendor_id, [row.secret["key"] for row in rows]) if rows else (0, [])
+def enter_signing_key(vendor: Vendor, secret: str, at: datetime) -> None:
+    """Store the secret that the vendor has given for its reports. Older keys expire after OVERLAP."""
+    _store_signing_key(vendor, secret, at)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReportingVendor:
+    """A vendor, and what may prove that a report is its own."""
+
+    id: int
+    slug: str
+    adapter: str
+    source: ReportSource
+
+
+def reporting_vendor(slug: str, at: datetime) -> ReportingVendor | None:
+    """The vendor with its valid signing keys, the newest first, and its logins; None: there is none."""
+    row = Vendor.objects.filter(slug=slug).first()
+    if row is None:
+        return None
+    keys = ReportKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=at), vendor=row)
+    logins: Any = Credential.objects.filter(vendor=row).order_by("pk")
+    source = ReportSource(row.settings, [key.secret["key"] for key in keys], [login.secret for login in logins])
+    return ReportingVendor(row.pk, row.slug, row.adapter, source)
+
+
+COUNT_REPORTS = """
+INSERT INTO vendors_reportcount AS was (vendor_id, day, what, reports)
+SELECT a.vendor, (now() AT TIME ZONE 'UTC')::date, a.what, a.reports
+FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS a(vendor, what, reports) ORDER BY 1, 3
+ON CONFLICT (vendor_id, day, what) DO UPDATE SET reports = was.reports + EXCLUDED.reports
+"""
+
+
+def count_reports(counted: Mapping[tuple[int, str], int]) -> None:
+    """Add to the counts of today; keys: a vendor's id, and what its reports were (ReportCount)."""
+    vendors, whats = zip(*counted, strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT_REPORTS, [list(vendors), list(whats), list(counted.values())])
 
 
 def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list[Credential]:

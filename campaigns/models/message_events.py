@@ -9,9 +9,10 @@ from campaigns.models.jobs import Message
 
 
 class MessageEvent(models.Model):
-    """A bounce of a message, or a complaint about it: appended, never changed. Whoever reports it twice, it is one row.
+    """What happened to a message that was accepted: appended, never changed. Whoever reports it twice, it is one row.
 
-    A sending of a message has at most one event of each kind, so a campaign's rate is its events by its messages.
+    A sending of a message has at most one event of each kind, so a vendor's number of
+    the event need not be kept, and a campaign's rate is its events by its messages.
     resend_no: which sending. at: when it happened, as the reporter says; stored_at: when we heard of it. source: the
     receiver, the mailbox, or the vendor's slug. code: the enhanced status (RFC 3463) or SMTP's code, if there was one;
     note: the reporter's text. digest: of a soft bounce, the keyed hash of the recipient, by which such bounces count.
@@ -21,7 +22,11 @@ class MessageEvent(models.Model):
         HARD_BOUNCE = "hard_bounce", "Hard bounce"  # the recipient does not exist
         SOFT_BOUNCE = "soft_bounce", "Soft bounce"  # not delivered this time: mailbox full, host away, no reason given
         BLOCKED = "blocked", "Blocked"  # refused because of us or of the content, not of the recipient
+        FAILED = "failed", "Failed"  # the vendor has given up for another reason
         COMPLAINT = "complaint", "Complaint"  # the recipient has called it spam
+        UNSUBSCRIBED = "unsubscribed", "Unsubscribed"  # with the vendor's own link, or by STOP
+        OPENED = "opened", "Opened"  # for the first time
+        CLICKED = "clicked", "Clicked"  # likewise
 
     SPONSOR = "campaign__sponsor"
     message = models.ForeignKey(
@@ -31,7 +36,7 @@ class MessageEvent(models.Model):
         Campaign, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
     )
     resend_no = models.PositiveSmallIntegerField()
-    kind = models.CharField(max_length=11, choices=Kind.choices)
+    kind = models.CharField(max_length=12, choices=Kind.choices)
     at = models.DateTimeField()
     stored_at = models.DateTimeField(db_default=Now())
     source = models.CharField(max_length=100)
@@ -53,7 +58,12 @@ class MessageEvent(models.Model):
         return f"{self.kind} of message {self.message_id}"
 
 
-BOUNCES = (MessageEvent.Kind.HARD_BOUNCE, MessageEvent.Kind.SOFT_BOUNCE, MessageEvent.Kind.BLOCKED)
+BOUNCES = (
+    MessageEvent.Kind.HARD_BOUNCE,
+    MessageEvent.Kind.SOFT_BOUNCE,
+    MessageEvent.Kind.BLOCKED,
+    MessageEvent.Kind.FAILED,
+)
 """The kinds that say that a message which was accepted did not arrive."""
 
 

@@ -6,7 +6,7 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
-from mailhub.front import files, messages, problems, sessions, suppressions, vendors, webhooks
+from mailhub.front import files, messages, problems, receipts, sessions, suppressions, vendors, webhooks
 from mailhub.front.schemas import SendRequest, WebhookIn
 from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
 from vendors.adapters.reports import ReceiptsIn
@@ -53,5 +53,5 @@ api = Api(
     openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
 problems.install(api)
-for router in (messages.router, files.router, sessions.router, suppressions.router, vendors.router, webhooks.router):
-    api.add_router("", router)
+for part in (messages, files, sessions, suppressions, vendors, receipts, webhooks):
+    api.add_router("", part.router)

@@ -138,6 +138,7 @@ def _of_rows() -> Iterator[Metric]:
     )
     yield from _counted()
     yield _inbound()
+    yield _reports(by)
     yield GaugeMetricFamily("mailhub_halted", "Whether no call may start at any vendor.", float(bool(guard.halted())))
     if sent_at := probes.beat_sent_at():
         yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", "When beat sent its last task.", sent_at)
@@ -202,6 +203,20 @@ def _inbound() -> Metric:
     family = CounterMetricFamily("mailhub_inbound_mails", "Mails that came back, by what they were.", labels=["what"])
     for what, mails in found:
         family.add_metric([what], mails)
+    return family
+
+
+def _reports(by: _ByVendor) -> Metric:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT vendor_id, what, sum(reports)::bigint FROM vendors_reportcount GROUP BY 1, 2")
+        found = cursor.fetchall()
+    about = "Events that vendors reported: taken, unknown; and reports that were refused: forged, unreadable."
+    family = CounterMetricFamily("mailhub_reports", about, labels=["vendor", "what"])
+    sums: Counter[tuple[str, str]] = Counter()
+    for vendor, what, reports in found:
+        sums[by.label(vendor), what] += reports
+    for (label, what), reports in sums.items():
+        family.add_metric([label, what], reports)
     return family
 
 

@@ -30,7 +30,7 @@ def test_a_sending_of_a_message_has_one_event_of_each_kind() -> None:
     event(job, MessageEvent.Kind.HARD_BOUNCE, resend_no=1)
     with pytest.raises(IntegrityError), transaction.atomic():
         event(job, MessageEvent.Kind.COMPLAINT)
-    assert MessageEvent.objects.of_sponsors([job.sponsor_id]).count() == 5
+    assert MessageEvent.objects.of_sponsors([job.sponsor_id]).count() == 1 + len(MessageEvent.Kind)
     assert MessageEvent.objects.of_sponsors([]).count() == 0
 
 

@@ -150,7 +150,7 @@ def test_typed_settings_become_capabilities_and_pass_a_second_time() -> None:
 def test_the_defaults_promise_nothing() -> None:
     capabilities = Http({"url": "http://vendor.example"}, {}).capabilities
     assert not capabilities.dedupe and capabilities.dedupe_ttl is None
-    assert capabilities.lookup == "none" and not capabilities.receipts
+    assert capabilities.lookup == "none" and not Http.sends_reports({})
     assert capabilities.batch_max == 1 and capabilities.cost(LETTER) == 1
 
 

@@ -12,6 +12,7 @@ from campaigns.models import Sponsor
 from mailhub.front import keys
 from mailhub.front.forecasts import forecasts
 from mailhub.front.keys import keyring
+from mailhub.front.receipts import counts, known_vendors
 from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 
@@ -23,6 +24,8 @@ def forget() -> None:
     """What this process has read of keys and vendors: a test's rows come and go faster than a second."""
     keyring.forget()
     vendor_cache.forget()
+    known_vendors.forget()
+    counts.forget()
     forecasts.forget()
     connection_pool.close()
 

@@ -141,8 +141,8 @@ class TestWhoMayReport:
         old, vendor.secret = vendor.secret, configuration.rotate_signing_key(vendor.row, timezone.now())
         for secret in (old, vendor.secret):
             assert vendor.post([receipt("x")], secret).status_code == 202
-        _, secrets = configuration.signing_keys(vendor.row.slug, timezone.now() + timedelta(days=1, minutes=1))
-        assert secrets == [vendor.secret]
+        later = configuration.reporting_vendor(vendor.row.slug, timezone.now() + timedelta(days=1, minutes=1))
+        assert later and later.source.secrets == [vendor.secret]
         assert configuration.revoke_signing_keys(vendor.row) == 2
         problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
 
@@ -158,7 +158,7 @@ class TestWhoMayReport:
 
     def test_what_cannot_be_read_names_the_place(self):
         vendor = reporting()
-        assert pointers(vendor.post([receipt("x", "opened")])) == {"/receipts/0/status": "literal_error"}
+        assert pointers(vendor.post([receipt("x", "read")])) == {"/receipts/0/status": "literal_error"}
         assert pointers(vendor.post([receipt("x") | {"at": "2026-03-01T12:00:00"}]))["/receipts/0/at"]
         assert pointers(vendor.post([receipt("x") | {"more": 1}])) == {"/receipts/0/more": "extra_forbidden"}
         for body in ("{", "[]", '{"receipts": []}', '{"receipts": 7}'):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import math
-import re
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from vendors.adapters.dkim import DkimKey
-from vendors.adapters.reports import NotTheVendor, Reported
+from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
 
@@ -128,15 +127,6 @@ def choice(*allowed: str, **meanings: str) -> Callable[[Any], str]:
     return parse
 
 
-def smtp_codes(value: Any) -> tuple[str, ...]:
-    """SMTP's codes of a refusal, basic or enhanced, separated by commas."""
-    parts = value.split(",") if isinstance(value, str) else value
-    found = tuple(sorted({str(word).strip() for word in parts})) if isinstance(parts, list | tuple) else ("",)
-    if not all(re.fullmatch(r"5[0-9]{2}|5\.[0-9]{1,3}\.[0-9]{1,3}", code) for code in found):
-        raise ValueError("must be codes such as 550 or 5.7.1, separated by commas")
-    return found
-
-
 def statuses(value: Any) -> tuple[int, ...]:
     """HTTP statuses from 500 to 599, separated by commas."""
     parts = value.split(",") if isinstance(value, str) else value
@@ -219,16 +209,14 @@ class Capabilities:
 
     dedupe: a second call with the same reference is never a second acceptance, for dedupe_ttl seconds after the first
     (None: for ever). lookup: `strong`: "not found" proves that the vendor does not have the letter; `weak`: only
-    "found" proves something. settle_delay: seconds to wait after a lost answer before looking it up. receipts: the
-    vendor sends delivery reports. batch_max: letters per call. cost: the places that a letter takes in the vendor's
-    window, at least 1, always the same for the same letter.
+    "found" proves something. settle_delay: seconds to wait after a lost answer before looking it up. batch_max: letters
+    per call. cost: the places that a letter takes in the vendor's window, at least 1, always the same for that letter.
     """
 
     dedupe: bool = False
     dedupe_ttl: float | None = None
     lookup: LookUp = "none"
     settle_delay: float = 0.0
-    receipts: bool = False
     batch_max: int = 1
     cost: Callable[[Letter], int] = one_unit
 
@@ -238,6 +226,9 @@ class Adapter(ABC):
 
     options: ClassVar[Mapping[str, Option]]
     """The settings that the adapter knows, by name."""
+
+    report_status: ClassVar[int] = 200
+    """With which a report is answered once it is stored: 200 or 202."""
 
     needs_origin: ClassVar[bool] = False
     """Whether it writes the mail itself, so that a letter needs an origin."""
@@ -275,12 +266,14 @@ class Adapter(ABC):
         return frozenset()
 
     @classmethod
-    def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[Reported]:
-        """Parse what the vendor posted, which must be signed with one of the secrets.
+    def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
+        """Whether the vendor sends delivery reports, by these settings, without a secret. Raises ValueError."""
+        return False
 
-        Only called if capabilities.receipts is set. headers: names in lower case. Raises NotTheVendor, BadReport.
-        """
-        raise NotTheVendor("this vendor sends no receipts")
+    @classmethod
+    def read_report(cls, request: ReportRequest, source: ReportSource) -> Sequence[Reported]:
+        """Check that the vendor made this request, then parse it; calls nobody. Raises NotTheVendor, BadReport."""
+        raise NotTheVendor("this vendor sends no reports")
 
     @abstractmethod
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:

@@ -27,6 +27,7 @@ from vendors.adapters.base import (
     one_unit,
 )
 from vendors.adapters.http_client import Client, header
+from vendors.adapters.reports import Reported, ReportRequest, ReportSource
 from vendors.outcomes import (
     WRONG_ADDRESS,
     Accepted,
@@ -139,6 +140,8 @@ class Http(Adapter):
         "ca_file": Option(options.certificates, "", destination=True),
     }
 
+    report_status = 202
+
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         known = self.validate(settings)
         self._url: str = known["url"]
@@ -159,7 +162,6 @@ class Http(Adapter):
             dedupe_ttl=known["dedupe_ttl"] if known["dedupe"] else None,
             lookup=known["lookup"],
             settle_delay=known["settle_delay"],
-            receipts=known["receipts"],
             cost=_segments if known["unit"] == "segment" else one_unit,
         )
 
@@ -168,9 +170,13 @@ class Http(Adapter):
         return frozenset(parts(settings.get("carries", ())))
 
     @classmethod
-    def reported(cls, secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> list[reports.Reported]:
-        reports.verify(secrets, headers, body)
-        return reports.read(body)
+    def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
+        return options.flag(settings.get("receipts", False))
+
+    @classmethod
+    def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
+        reports.verify(source.secrets, request.headers, request.body)
+        return reports.read(request.body)
 
     async def open(self) -> None:
         self._client = Client(self._url, connections=self.concurrency, deadline=self._timeout, ca_file=self._ca_file)

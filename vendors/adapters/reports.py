@@ -1,36 +1,43 @@
-"""Delivery reports: the values that adapters return, and the JSON format of adapters that have none of their own.
+"""Delivery reports: what an adapter's reader is given and answers with, and the JSON of the adapter `http`.
 
-The JSON is signed by Standard Webhooks.
+A reader (`Adapter.read_report`) gets the request as the vendor made it, and what may prove whose it is. First it checks
+the vendor's own signature, then it answers with a `Reported` for each event. Whether an event comes twice, late, out of
+order or before the answer of the call is no concern of it. The JSON is signed by Standard Webhooks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
 
-MOST = 1000  # receipts in one report
+MOST = 1000  # receipts in one report of our JSON
+MOST_FIELDS = 1000  # of a query or a form
 Bounce = Literal["hard", "soft", "blocked"]
+ReportedKind = Literal["delivered", "bounced", "complained", "unsubscribed", "failed", "opened", "clicked"]
 ReportText = Annotated[str, StringConstraints(max_length=255)]
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A delivery report on a letter that the vendor had accepted, or a complaint about it.
+    """What a vendor reports of a letter that it had accepted.
 
-    at: when it happened, with a time zone. vendor_id: the vendor's id of the letter, or "". note: why it bounced.
-    bounce: hard: the recipient does not exist; soft: not this time, or no reason is given; blocked: because of us or of
-    the content. code: the enhanced status (RFC 3463) or the vendor's code, or "".
+    reference: ours, or "" where the vendor cannot carry it: then vendor_id, its own id of the letter, names the letter.
+    at: when it happened, with a time zone. note: the vendor's text. bounce, of bounced: hard: the recipient does not
+    exist; soft: not this time, or no reason is given; blocked: because of us or of the content. failed: the vendor has
+    given it up for another reason. code: the enhanced status (RFC 3463) or the vendor's code, or "".
     """
 
     reference: str
-    kind: Literal["delivered", "bounced", "complained"]
+    kind: ReportedKind
     at: datetime
     vendor_id: str = ""
     note: str = ""
@@ -50,19 +57,78 @@ class BadReport(ValueError):
         self.errors = errors
 
 
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """A report as it came: at most 5 MB. url: as the vendor called it, with the query; below PUBLIC_URL where that is
+    set, so also behind a proxy. headers: names in lower case, values as they came.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def query(self) -> list[tuple[str, str]]:
+        """The query's names and values, in their order. Raises BadReport."""
+        return _fields(urlsplit(self.url).query)
+
+    def form(self) -> list[tuple[str, str]]:
+        """The names and values of a body as of a form (application/x-www-form-urlencoded). Raises BadReport."""
+        try:
+            return _fields(self.body.decode())
+        except UnicodeDecodeError:
+            raise bad_report("not_utf8", "The body is not UTF-8.") from None
+
+    def json(self) -> Any:
+        """The body's JSON. Raises BadReport."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            raise bad_report("json_invalid", "The body is not JSON.") from None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReportSource:
+    """The vendor whose report it may be. settings: of the vendor; secrets: with which it signs reports, the newest
+    first, several during a rotation, none if it signs with a login; credentials: the secrets of its logins.
+    """
+
+    settings: Mapping[str, Any]
+    secrets: Sequence[str]
+    credentials: Sequence[Mapping[str, str]] = ()
+
+
+def bad_report(code: str, sentence: str, *where: int | str) -> BadReport:
+    """One mistake; where: the path into the body."""
+    return BadReport([(where, code, sentence)])
+
+
+def _fields(text: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise bad_report("too_many_fields", f"There are more than {MOST_FIELDS:,} fields.") from None
+
+
 class ReceiptIn(BaseModel):
-    """The delivery of a letter, its bounce (the vendor had accepted it, and it came back), or a complaint about it."""
+    """What became of a letter that the vendor had accepted."""
 
     model_config = ConfigDict(extra="forbid")
-    reference: str = Field(min_length=1, max_length=255, description="The letter's, as it was sent to the vendor")
-    status: Literal["delivered", "bounced", "complained"]
+    reference: str = Field(default="", max_length=255, description="The letter's, as it was sent to the vendor; or id")
+    status: ReportedKind
     at: AwareDatetime = Field(description="When it happened, by the vendor's clock: of two receipts the later counts")
     id: ReportText = Field(default="", description="The vendor's own name of the letter")
-    reason: ReportText = Field(default="", description="Of a bounce or a complaint")
+    reason: ReportText = Field(default="", description="The vendor's text")
     bounce: Bounce = Field(
         default="soft", description="hard: there is no such recipient, who is suppressed; blocked: our fault"
     )
     code: str = Field(default="", max_length=20, description="Of a bounce, such as 5.1.1")
+
+    @model_validator(mode="after")
+    def _named(self) -> ReceiptIn:
+        if not self.reference and not self.id:
+            raise ValueError("a reference or an id is needed")
+        return self
 
 
 class ReceiptsIn(BaseModel):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,15 @@ def name(value: Any) -> str:
     return str(value).strip()
 
 
+def smtp_codes(value: Any) -> tuple[str, ...]:
+    """SMTP's codes of a refusal, basic or enhanced, separated by commas."""
+    parts = value.split(",") if isinstance(value, str) else value
+    found = tuple(sorted({str(word).strip() for word in parts})) if isinstance(parts, list | tuple) else ("",)
+    if not all(re.fullmatch(r"5[0-9]{2}|5\.[0-9]{1,3}\.[0-9]{1,3}", code) for code in found):
+        raise ValueError("must be codes such as 550 or 5.7.1, separated by commas")
+    return found
+
+
 class Smtp(Adapter):
     """Settings: `tls` is starttls (never without), implicit or none. `sender` is "address" or "Name <address>": of it
     the first sender identity of an installation is made, and only a letter without an origin has it as From. `helo`:
@@ -69,7 +79,7 @@ class Smtp(Adapter):
         "concurrency": Option(options.whole(1, 1000), 8),
         "batch": Option(options.whole(1, 100), 1),
         "mails": Option(options.whole(1, 1_000_000), 100),
-        "recipient_codes": Option(options.smtp_codes, ()),
+        "recipient_codes": Option(smtp_codes, ()),
         "connect_timeout": Option(options.seconds, 60.0),
         "timeout": Option(options.seconds, 600.0),
         "ca_file": Option(options.certificates, "", destination=True),

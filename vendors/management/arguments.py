@@ -1,6 +1,7 @@
 """Arguments of commands about vendors: KEY=VALUE, N/SECONDS, names. A CommandError says what the right form is."""
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from vendors import adapters
 from vendors.adapters.base import InvalidSettings
 from vendors.configuration import LimitSpec
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
+
+MOST_SECRET = 10_000  # characters
 
 
 def pairs(typed: Iterable[str]) -> dict[str, str]:
@@ -93,6 +96,19 @@ def _read(file: str) -> dict[str, str]:
         raise CommandError(f"{file} is not JSON") from None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise CommandError(f"{file} must hold one JSON object with texts")
+    return found
+
+
+def one_secret(file: str) -> str:
+    """The text of a file, or of the input (-), without the line's end. No error shows it."""
+    try:
+        found = (sys.stdin.read(MOST_SECRET + 1) if file == "-" else Path(file).read_text()).strip()
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CommandError(f"{file} is not a text") from None
+    if not found or len(found) > MOST_SECRET or "\0" in found:
+        raise CommandError(f"{file} must hold one secret, of at most {MOST_SECRET:,} characters")
     return found
 
 

@@ -70,8 +70,9 @@ class Command(BaseCommand):
         pause = verbs.add_parser("pause", help="no new call starts")
         pause.add_argument("slug")
         pause.add_argument("--reason", default="paused by hand")
-        receipts = verbs.add_parser("receipts", help="a secret for its delivery reports; shown once")
+        receipts = verbs.add_parser("receipts", help="a secret for its delivery reports: a new one, or its own")
         receipts.add_argument("slug")
+        receipts.add_argument("--secret-file", metavar="FILE", help="the vendor's own secret; - is the input")
         receipts.add_argument("--off", action="store_true", help="accept no delivery reports of it any more")
         for one in verbs.choices.values():
             one.add_argument("--json", action="store_true", help="one object a vendor")
@@ -193,15 +194,23 @@ class Command(BaseCommand):
             result = "receipts are not taken any more" if gone else "there was no secret"
             self._tell(row, f"{slug}: {result}", options)
             return
-        if not adapters.load(row.adapter)(row.settings, {}).capabilities.receipts:
+        if not adapters.load(row.adapter).sends_reports(row.settings):
             raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
+        address = f"{settings.PUBLIC_URL}/api/v1/receipts/{slug}"
+        facts: dict[str, Any] = {"slug": slug, "address": address}
+        if options["secret_file"]:
+            given = arguments.one_secret(options["secret_file"])
+            with transaction.atomic():
+                configuration.enter_signing_key(row, given, timezone.now())
+                history.changed(row, "a new secret for receipts")
+            note = f"Its secret is stored. It reports to {address}; an older secret ends in a day."
+            tell(self.stdout, note, facts, options["json"])
+            return
         with transaction.atomic():
             secret = configuration.rotate_signing_key(row, timezone.now())
             history.changed(row, "a new secret for receipts")
-        address = f"/api/v1/receipts/{slug}"
-        facts = {"slug": slug, "address": address, "secret": secret}
         note = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
-        tell(self.stdout, f"{secret}\n{note}", facts, options["json"])
+        tell(self.stdout, f"{secret}\n{note}", facts | {"secret": secret}, options["json"])
 
     def do_remove(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)

@@ -1,0 +1,215 @@
+"""POST /receipts/{vendor}: what a vendor reports of letters that it had accepted, in its own form and with its proof.
+
+The vendor's adapter reads the request (vendors/adapters/reports.py). Reports that come at the same time are stored
+together. Nobody needs an API key: who cannot prove to be the vendor is answered 401, counted, and told of in the log.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Router, Status
+
+from campaigns import delivery_reports, tasks
+from campaigns.delivery_reports import ReportsStored
+from mailhub.front.batcher import Batcher
+from mailhub.front.problems import Problem, invalid, located
+from mailhub.front.schemas import ProblemOut, ReceiptsOut
+from vendors import adapters, configuration
+from vendors.adapters.base import Adapter
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest
+from vendors.configuration import ReportingVendor
+
+log = logging.getLogger(__name__)
+router = Router()
+
+FRESH = 0.8  # seconds for which a vendor's secrets are remembered: a change holds within a second
+MOST_KNOWN = 1_000  # vendors, also names of none
+LOG_EVERY = 60.0  # seconds between two lines in the log of one vendor
+COUNT_EVERY = 1.0  # seconds between two storings of counts
+AT_ONCE = 500  # requests that are stored together
+PROBLEMS = dict.fromkeys((400, 401, 413, 422, 503), ProblemOut)
+SIGNED = [
+    {"in": "header", "name": name, "schema": {"type": "string"}, "description": "As Standard Webhooks has it"}
+    for name in ("webhook-id", "webhook-timestamp", "webhook-signature")
+]
+BODY = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/ReceiptsIn"}}}, "required": True}
+
+
+@router.post(
+    "/receipts/{vendor}",
+    tags=["vendors"],
+    response={200: ReceiptsOut, 202: ReceiptsOut, **PROBLEMS},
+    summary="A vendor's receipts: what became of letters",
+    openapi_extra={"parameters": SIGNED, "requestBody": BODY, "security": []},  # the signature takes a key's place
+)
+def take_receipts(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
+    """Signed with the vendor's secret (manage.py vendor receipts). Posting the same again changes nothing.
+
+    What is described here is the form of the adapter `http`. Another adapter takes its vendor's own form, and answers
+    200, because some vendors repeat whatever is answered otherwise.
+    """
+    return _take(request, vendor)
+
+
+@router.get("/receipts/{vendor}", response={200: ReceiptsOut, 202: ReceiptsOut, **PROBLEMS}, include_in_schema=False)
+def take_receipts_by_query(request: HttpRequest, vendor: str) -> Status[ReceiptsOut]:
+    """The same for vendors that report by GET, everything in the query."""
+    return _take(request, vendor)
+
+
+def _take(request: HttpRequest, slug: str) -> Any:
+    of, adapter, reported = _reported(request, slug)
+    if len(reported) > delivery_reports.MOST:
+        raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {delivery_reports.MOST:,} events."}])
+    stored = together.ask(_Posted(of.id, of.slug, reported)) if reported else ReportsStored(0, (), ())
+    if stored.calls:
+        tasks.notify_webhooks()
+    counts.add(of.id, "unknown", len(stored.unknown))
+    counts.add(of.id, "taken", len(reported) - len(stored.unknown))
+    return Status(adapter.report_status, ReceiptsOut(changed=stored.changed, unknown=list(stored.unknown)))
+
+
+def _reported(request: HttpRequest, slug: str) -> tuple[ReportingVendor, type[Adapter], Sequence[Reported]]:
+    """Raises the same Problem for a missing proof and for an unknown vendor."""
+    vendor = known_vendors.find(slug)
+    try:
+        if vendor is None:
+            raise NotTheVendor
+        adapter = adapters.load(vendor.adapter)
+        if not adapter.sends_reports(vendor.source.settings):
+            raise NotTheVendor
+        return vendor, adapter, adapter.read_report(_as_it_came(request), vendor.source)
+    except NotTheVendor:
+        if vendor is not None:
+            counts.add(vendor.id, "forged", 1)
+            if counts.may_log(vendor.id, "forged"):
+                log.warning("a report of vendor %s is refused: it has no proof of being the vendor's", vendor.slug)
+        raise Problem("not-the-vendor", "Receipts are signed with the secret of their vendor.") from None
+    except BadReport as bad:
+        assert vendor is not None
+        counts.add(vendor.id, "unreadable", 1)
+        if counts.may_log(vendor.id, "unreadable"):
+            log.warning("a report of vendor %s cannot be read: %s", vendor.slug, str(bad)[:500])
+        raise invalid(located(("body", *where), code, sentence) for where, code, sentence in bad.errors) from None
+
+
+def _as_it_came(request: HttpRequest) -> ReportRequest:
+    path = request.get_full_path()
+    url = f"{settings.PUBLIC_URL}{path}" if settings.PUBLIC_URL else request.build_absolute_uri(path)
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return ReportRequest(str(request.method), url, headers, request.body)
+
+
+class KnownVendors:
+    """Vendors with what proves their reports, read at most about once a second in a process; safe for threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, ReportingVendor | None]] = {}
+
+    def find(self, slug: str) -> ReportingVendor | None:
+        """None: there is none. Raises django.db's errors."""
+        read_at, found = self._known.get(slug, (float("-inf"), None))
+        now = time.monotonic()
+        if now - read_at > FRESH:
+            found = configuration.reporting_vendor(slug, timezone.now()) if "\0" not in slug else None
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[slug] = now, found
+        return found
+
+    def forget(self) -> None:
+        self._known.clear()
+
+
+known_vendors = KnownVendors()
+
+
+class ReportCounts:
+    """Counts reports and stores the sums, once a second at most: who sends nonsense makes us write no more often.
+
+    What comes within that second is stored with the next report.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: Counter[tuple[int, str]] = Counter()
+        self._stored_at = float("-inf")
+        self._logged_at: dict[tuple[int, str], float] = {}
+
+    def add(self, vendor_id: int, what: str, number: int) -> None:
+        """what: taken, unknown, forged or unreadable."""
+        if not number:
+            return
+        with self._lock:
+            self._waiting[vendor_id, what] += number
+            if time.monotonic() - self._stored_at < COUNT_EVERY:
+                return
+            counted, self._waiting, self._stored_at = self._waiting, Counter(), time.monotonic()
+        try:
+            configuration.count_reports(counted)
+        except (DatabaseError, InterfaceError) as error:
+            with self._lock:
+                self._waiting += counted
+            log.warning("reports could not be counted: %s", error)
+
+    def may_log(self, vendor_id: int, what: str) -> bool:
+        """Whether the log may have a line about this again."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._logged_at.get((vendor_id, what), float("-inf")) < LOG_EVERY:
+                return False
+            self._logged_at[vendor_id, what] = now
+            return True
+
+    def forget(self) -> None:
+        with self._lock:
+            self._waiting.clear()
+            self._logged_at.clear()
+            self._stored_at = float("-inf")
+
+
+counts = ReportCounts()
+
+
+@dataclass(frozen=True, slots=True)
+class _Posted:
+    """The events of one request."""
+
+    vendor_id: int
+    slug: str
+    reported: Sequence[Reported]
+
+
+def _store(posted: Sequence[_Posted]) -> Sequence[ReportsStored | Exception]:
+    """What requests that came at the same time report: one transaction for each vendor."""
+    of_vendors: dict[int, list[int]] = defaultdict(list)
+    for number, one in enumerate(posted):
+        of_vendors[one.vendor_id].append(number)
+    answers: dict[int, ReportsStored | Exception] = {}
+    for numbers in of_vendors.values():
+        answers |= dict(zip(numbers, _store_of_one([posted[number] for number in numbers]), strict=True))
+    return [answers[number] for number in range(len(posted))]
+
+
+def _store_of_one(posted: Sequence[_Posted]) -> Sequence[ReportsStored | Exception]:
+    first = posted[0]
+    try:
+        return delivery_reports.take_together(first.vendor_id, [one.reported for one in posted], first.slug)
+    except (OperationalError, InterfaceError) as error:
+        return [error] * len(posted)
+    except Exception as error:
+        if len(posted) == 1:
+            return [error]
+        return [_store_of_one([one])[0] for one in posted]  # what is wrong with one report harms no other
+
+
+together: Batcher[_Posted, ReportsStored] = Batcher(_store, most=AT_ONCE)
