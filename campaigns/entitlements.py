@@ -150,16 +150,22 @@ def _disabled() -> Exists:
     return Exists(Campaign.objects.filter(pk=OuterRef("campaign"), identity__enabled=False))
 
 
+def _not_transactional() -> Exists:
+    """The sponsor may not mark campaigns as transactional any more, and has marked this one."""
+    marked = Campaign.objects.filter(pk=OuterRef("campaign"), transactional=True)
+    return Exists(marked.filter(sponsor__may_be_transactional=False))
+
+
 def _expired() -> Exists:
     return Exists(Campaign.objects.filter(pk=OuterRef("campaign"), deadline__lte=Now()))
 
 
 def may_go() -> Q:
-    """Jobs whose sponsor may use their vendor, credential and identity now.
+    """Jobs whose sponsor may use their vendor, credential and identity now, and send transactional mail if they are.
 
     And those past their deadline, of which nothing is called: their sender lets them expire.
     """
-    return Q(_may()) & ~Q(_disabled()) | Q(_expired())
+    return Q(_may()) & ~Q(_disabled()) & ~Q(_not_transactional()) | Q(_expired())
 
 
 def why_held() -> Case:
@@ -167,6 +173,7 @@ def why_held() -> Case:
     return Case(
         When(~Q(_may()), then=Value("held: its sponsor may not use this vendor or credential any more")),
         When(Q(_disabled()), then=Value("held: its sender identity is disabled")),
+        When(Q(_not_transactional()), then=Value("held: its sponsor may not send transactional mail any more")),
         default=Value(""),
         output_field=CharField(),
     )

@@ -13,13 +13,17 @@ from campaigns.content import templates
 from campaigns.content.headers import Headers
 from campaigns.models import Campaign, Job
 from campaigns.return_paths import ReturnPaths, of_identity
-from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_of
+from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_missing, links_of
 from campaigns.suppression.recent import Asker
 from vendors import adapters
 from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.outcomes import Refused
 
 LONG = 0.001  # seconds that it may take to fill a template, before others have their turn
+
+
+class NoLinks(LookupError):
+    """The letters show the link to unsubscribe, and there is none to give them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ def letter_of(
 
 
 def load(lease: Lease) -> LeasedJob:
-    """The job with its content and adapter. Raises what one of them says if it cannot be made ready."""
+    """The job with its content and adapter. Raises what one of them says if it cannot be made ready, and NoLinks."""
     job: Any = Job.objects.select_related("campaign__identity", "vendor", "credential").get(pk=lease.job_id)
     adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
     campaign = job.campaign
@@ -112,6 +116,8 @@ def load(lease: Lease) -> LeasedJob:
         raise LookupError(f"{job.vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
     vendor, login = job.vendor, job.credential
     content = content_of(campaign)
+    if links_missing(campaign, content):
+        raise NoLinks("PUBLIC_URL is not set, and its letters show the link to unsubscribe")
     links = links_of(campaign, vendor.channel, adapter.carries(vendor.settings), link_keys())
     key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
     begin = job.next_message or job.first_message

@@ -49,6 +49,13 @@ def pause_itself(campaign_id: int, reason: str) -> bool:
     return True
 
 
+@transaction.atomic
+def pause_for(campaign_id: int, reason: str) -> bool:
+    """As pause_itself, for a caller that holds nothing; False: it is paused, or nothing is left to pause."""
+    hold_campaign(campaign_id)
+    return anything_to_pause(campaign_id) and pause_itself(campaign_id, reason)
+
+
 def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
     """Lets a paused campaign that the caller holds go on; False: it is not paused.
 

@@ -16,6 +16,8 @@ from campaigns.claiming.contexts import Contexts
 from campaigns.claiming.letters import LeasedJob
 from campaigns.connections import Connections, DatabaseThreads
 from campaigns.loop_thread import LoopThread, T
+from campaigns.models import Job
+from campaigns.pausing import pauses
 from campaigns.sending import recording
 from campaigns.sending.recording import Recorder
 from campaigns.sending.stream import Stream, StreamEnd
@@ -101,6 +103,10 @@ def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
         return Sent(job_id, ours=False)
     try:
         job = letters.load(lease)
+    except letters.NoLinks as why:  # a mistake of the installation: recipients are not refused for it
+        pauses.pause_for(Job.objects.values_list("campaign", flat=True).get(pk=job_id), str(why))
+        recording.put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
+        return Sent(job_id, left=True)
     except Exception as error:
         log.exception("job %s cannot be sent", job_id)
         until = timezone.now() + timedelta(minutes=1)

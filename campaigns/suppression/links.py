@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from django.conf import settings
+from django.utils import timezone
 
 from campaigns import token_keys
 from campaigns.content import templates
 from campaigns.content.templates import UNSUBSCRIBE_URL, Content
-from campaigns.models import Campaign
+from campaigns.models import Campaign, Message
 from campaigns.suppression.digests import digest, key, made_key
 from vendors.models import Vendor
 
@@ -117,6 +118,19 @@ def content_of(campaign: Campaign) -> Content:
     """The campaign's compiled templates. Raises TemplateError."""
     ours = given(campaign.transactional)
     return templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text, given=ours)
+
+
+def links_missing(campaign: Campaign, content: Content) -> bool:
+    """Whether letters of a bulk campaign need a link that mailhub has to give them, and PUBLIC_URL is not set any more.
+
+    One past its deadline needs none: nobody is called. A list may have a column of that name; then all its rows do.
+    """
+    if campaign.transactional or settings.PUBLIC_URL or UNSUBSCRIBE_URL not in content.fields:
+        return False
+    if campaign.deadline and campaign.deadline <= timezone.now():
+        return False
+    own = Message.objects.filter(pk=campaign.first_message, params__has_key=UNSUBSCRIBE_URL)
+    return not own.exists()
 
 
 def given(transactional: bool) -> dict[str, Any]:
