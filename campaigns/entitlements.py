@@ -92,8 +92,8 @@ def require(sponsor: Sponsor, credential: Credential) -> None:
 def needs_identity(vendor: Vendor) -> bool:
     """Whether its adapter writes the mails, with their From."""
     try:
-        return adapters.load(vendor.adapter).needs_origin
-    except LookupError:
+        return adapters.load(vendor.adapter).asks_origin(vendor.settings)
+    except (LookupError, ValueError):  # what is wrong is said where the adapter is used
         return False
 
 

@@ -13,13 +13,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
+from django.utils.functional import cached_property
 
 from vendors import adapters, configuration, health, history
 from vendors.adapters.base import InvalidSettings
+from vendors.described import reading
 from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
+UPLOAD = "description"  # a field of the form alone
 
 
 class WriteOnly(forms.Textarea):
@@ -31,6 +34,15 @@ class WriteOnly(forms.Textarea):
 
 class VendorForm(forms.ModelForm):
     adapter = forms.ChoiceField(choices=lambda: [(name, name) for name in adapters.names()])
+    description = forms.FileField(
+        required=False,
+        help_text="A description of the vendor, in TOML, for the adapter described. Stored in its settings.",
+    )
+
+    @cached_property
+    def changed_data(self) -> list[str]:
+        """The names of changed fields; a description that was uploaded is a part of the settings."""
+        return list(dict.fromkeys("settings" if name == UPLOAD else name for name in super().changed_data))
 
     class Meta:
         model = Vendor
@@ -42,6 +54,13 @@ class VendorForm(forms.ModelForm):
     def clean(self) -> dict[str, Any]:
         """Validate the settings with the adapter."""
         cleaned = super().clean() or {}
+        if cleaned.get("description") and isinstance(cleaned.get("settings"), dict):
+            try:
+                text = cleaned["description"].read(reading.LONGEST + 1).decode()
+            except UnicodeDecodeError:
+                text = ""
+                self.add_error("description", "This is no text.")
+            cleaned["settings"] = {**cleaned["settings"], "description": text}
         if cleaned.get("adapter") and isinstance(cleaned.get("settings"), dict):
             try:
                 typed = adapters.load(cleaned["adapter"]).validate(cleaned["settings"])
@@ -96,7 +115,7 @@ class OnlyWhatChanged(OwnLookups):
         fields = super().get_fields(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fields
-        return [name for name in fields if name not in history.SILENT]
+        return [name for name in fields if name not in history.SILENT | {UPLOAD}]
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
         message = "" if add else history.describe(form, formsets)

@@ -3,6 +3,7 @@
 `describe` gives the old and new values of a form as a sentence; of secrets it says only that they were replaced.
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,16 @@ from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
 
 SILENT = {"secret"}
+
+
+def brief(value: Any) -> Any:
+    """Settings as they are shown: a text of several lines, as a description, by its beginning, length and digest."""
+    if isinstance(value, dict):
+        return {name: brief(one) for name, one in value.items()}
+    if isinstance(value, str) and "\n" in value:
+        digest = hashlib.sha256(value.encode()).hexdigest()[:12]
+        return f"{value.strip().splitlines()[0][:60]} ... ({len(value):,} characters, sha256 {digest})"
+    return value
 
 
 def describe(form: Any, formsets: Iterable[Any] | None) -> str:
@@ -36,7 +47,8 @@ def _field(form: Any, name: str) -> str:
     label = name.replace("_", " ")
     if name in SILENT:
         return f"{label} replaced"
-    return f"{label} {form.initial.get(name, '')!s} → {form.cleaned_data.get(name, '')!s}"
+    before, after = brief(form.initial.get(name, "")), brief(form.cleaned_data.get(name, ""))
+    return f"{label} {before!s} → {after!s}"
 
 
 SYSTEM = "command line"

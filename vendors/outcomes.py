@@ -163,8 +163,8 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
         vendor_id = _id_in(body) if dedupe else ""
         return Accepted(vendor_id) if vendor_id else InDoubt("http 409" + (" without an id" if dedupe else ""))
     answer = _json_object(body)
-    code = _sane(answer.get("code")) or f"http_{status}"
-    return Refused(code, _sane(answer.get("sub_type")))
+    code = sane(answer.get("code")) or f"http_{status}"
+    return Refused(code, sane(answer.get("sub_type")))
 
 
 def parse_retry_after(value: str | None, *, now: float) -> float:
@@ -180,7 +180,7 @@ def parse_retry_after(value: str | None, *, now: float) -> float:
 
 
 def _id_in(body: bytes) -> str:
-    return _sane(_json_object(body).get("id"))
+    return sane(_json_object(body).get("id"))
 
 
 def _json_object(body: bytes) -> dict[str, object]:
@@ -191,7 +191,7 @@ def _json_object(body: bytes) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _sane(value: object) -> str:
+def sane(value: object) -> str:
     """The value as text if it is a short printable text or a whole number, else ""."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

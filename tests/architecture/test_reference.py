@@ -8,9 +8,22 @@ import pytest
 from docs.tooling import commands
 from mailhub.celery import app
 from vendors import adapters
+from vendors.described import schema
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ROW = re.compile(r"^\| `(\w+)`(?: \*)? \|(?: (`[^`]+`|required))? \|", re.MULTILINE)
+KEY_ROW = re.compile(r"^\| `(\w+)` \| ?(`[^`]+`|required)? ?\|", re.MULTILINE)
+DESCRIBED = {
+    "vendor": schema.About,
+    "settings.NAME": schema.Setting,
+    "request": schema.RequestKeys,
+    "request.auth": schema.Auth,
+    "answer": schema.AnswerKeys,
+    "answer.rules": schema.Rule,
+    "dedupe": schema.Dedupe,
+    "lookup": schema.LookUpKeys,
+    "cost": schema.Cost,
+}
 BEAT = re.compile(r'BeatEntry\("([^"]+)", "([^"]+)"')
 TASK = re.compile(r"^\| `([\w.]+\.tasks\.\w+)` \|", re.MULTILINE)
 
@@ -23,7 +36,7 @@ def section(page: str, heading: str) -> str:
     return page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
-@pytest.mark.parametrize("adapter", ["http", "smtp"])
+@pytest.mark.parametrize("adapter", ["described", "http", "smtp"])
 def test_an_adapters_settings_their_defaults_and_marks_are_those_of_the_code(adapter: str) -> None:
     text = section((REFERENCE / "adapters.md").read_text(), adapter)
     options = adapters.load(adapter).options
@@ -33,10 +46,26 @@ def test_an_adapters_settings_their_defaults_and_marks_are_those_of_the_code(ada
     }
 
 
+def test_the_page_of_descriptions_has_every_key_and_its_default() -> None:
+    page = (REFERENCE / "descriptions.md").read_text()
+    for heading, model in DESCRIBED.items():
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        expected = {name: "required" if field.is_required() else default(field) for name, field in fields.items()}
+        rows = KEY_ROW.findall(section(page, heading).split("\n| `is` | What")[0])
+        assert {name: value.strip("`") for name, value in rows} == expected, heading
+
+
+def default(field) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ([], {}):
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def shown(option) -> str:
     if option.required:
         return "required"
-    if option.default in ("", ()):
+    if option.default in ("", (), None):
         return ""
     value = f"{option.default:g}" if isinstance(option.default, float) else str(option.default).lower()
     return f"`{value}`"

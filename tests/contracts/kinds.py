@@ -98,6 +98,53 @@ class SegmentKind(HttpKind):
         return super().plain(port) | {"unit": "segment"}
 
 
+DESCRIPTION = """
+[vendor]
+name = "one that speaks as the adapter http does"
+channel = "print"
+documents = "tests/contracts/wild_http.py"
+[request]
+url = "http://127.0.0.1/letters"
+[request.headers]
+Idempotency-Key = "{reference}"
+[request.content]
+reference = "{reference}"
+recipient = "{recipient}"
+body = "{body}"
+params = "{params}"
+[answer]
+id = "id"
+[[answer.rules]]
+status = 599
+is = "throttled"
+contract = "a 599 was not taken"
+"""
+DEDUPE = """
+[dedupe]
+contract = "a repeat is taken once"
+"""
+
+
+class DescribedKind(HttpKind):
+    """The vendor of `http`, by a description."""
+
+    name = title = "described"
+
+    def plain(self, port: int) -> dict[str, Any]:
+        return {"description": DESCRIPTION, "server": f"http://127.0.0.1:{port}", "timeout": str(PATIENCE)}
+
+    def secure(self, port: int) -> dict[str, Any]:
+        return self.plain(port) | {"server": f"https://127.0.0.1:{port}"}
+
+    @asynccontextmanager
+    async def adapter(self, vendor: Wild, limits: Mapping[str, str] | None = None) -> AsyncIterator[Adapter]:
+        settings = self.plain(vendor.port) | dict(limits or {})
+        if settings.pop("dedupe", ""):
+            settings["description"] += DEDUPE
+        async with self.adapter_at(settings) as adapter:
+            yield adapter
+
+
 class SmtpKind(Kind):
     name = "smtp"
     short = wild_smtp.EARLY
@@ -133,4 +180,4 @@ class SmtpKind(Kind):
         ]
 
 
-KINDS: list[Kind] = [HttpKind(), SegmentKind(), SmtpKind(False), SmtpKind(True)]
+KINDS: list[Kind] = [HttpKind(), SegmentKind(), DescribedKind(), SmtpKind(False), SmtpKind(True)]

@@ -201,5 +201,5 @@ def test_a_header_is_one_line(value: str) -> None:
 def test_adapters_are_found_by_name() -> None:
     assert "http" in names()
     assert issubclass(load("http"), Adapter)
-    with pytest.raises(LookupError, match="there are http"):
+    with pytest.raises(LookupError, match=r"there are .*http"):
         load("pigeon")

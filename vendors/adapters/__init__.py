@@ -9,6 +9,7 @@ from vendors.adapters.base import Adapter
 
 GROUP = "mailhub.adapters"
 _BUILT_IN = {
+    "described": "vendors.described.adapter:Described",
     "http": "vendors.adapters.http:Http",
     "sandbox": "vendors.adapters.http:Http",  # the sandbox vendor is called like any other
     "smtp": "vendors.adapters.smtp:Smtp",

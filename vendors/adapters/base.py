@@ -258,6 +258,11 @@ class Adapter(ABC):
         return {name: known[name] for name in marked or cls.options}
 
     @classmethod
+    def asks_origin(cls, settings: Mapping[str, Any]) -> bool:
+        """Whether letters need an origin, by these settings; asked as `carries` is. Raises ValueError."""
+        return cls.needs_origin
+
+    @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
         """Which of PARTS a letter may have, by these settings.
 

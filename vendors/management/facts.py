@@ -70,7 +70,7 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
         "name": row.name,
         "channel": row.channel,
         "adapter": row.adapter,
-        "settings": row.settings,
+        "settings": history.brief(row.settings),
         "limits": [_limit(limit) for limit in row.limits.all() if limit.credential_id is None],
         "credentials": [login.name for login in row.credentials.all()],
         "casters": [caster.name for caster in row.mailcasters.all()],

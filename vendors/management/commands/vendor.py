@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from vendors import adapters, configuration, health
 from vendors import history as records
-from vendors.management import arguments
+from vendors.management import arguments, describing
 from vendors.management import facts as history
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
@@ -27,7 +27,7 @@ SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at
 
 class Command(BaseCommand):
     help = (
-        "Vendors: add, list, show, set, limit, pause, resume, status, reset, receipts, remove. "
+        "Vendors: add, list, show, set, limit, pause, resume, status, reset, receipts, describe, remove. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
@@ -74,6 +74,7 @@ class Command(BaseCommand):
         receipts.add_argument("slug")
         receipts.add_argument("--secret-file", metavar="FILE", help="the vendor's own secret; - is the input")
         receipts.add_argument("--off", action="store_true", help="accept no delivery reports of it any more")
+        describing.add_arguments(verbs.add_parser("describe", help="check a description (TOML), try it, or store it"))
         for one in verbs.choices.values():
             one.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -211,6 +212,9 @@ class Command(BaseCommand):
             history.changed(row, "a new secret for receipts")
         note = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
         tell(self.stdout, f"{secret}\n{note}", facts | {"secret": secret}, options["json"])
+
+    def do_describe(self, **options: Any) -> None:
+        describing.describe(self.stdout, options)
 
     def do_remove(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)

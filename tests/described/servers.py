@@ -1,0 +1,226 @@
+"""Servers that stand in for vendors, and refuse what the vendors' own documents do not allow.
+
+Each is a plain HTTP server in a thread, so that the vendors' own clients can call it, too. `books` has what it accepted
+by our reference; `next_answer` makes it misbehave once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import jsonschema_rs
+
+DOCUMENTS = Path(__file__).parent / "documents"
+
+
+def document(name: str, part: str) -> Any:
+    """What says whether JSON is as a vendor's document has it."""
+    return jsonschema_rs.validator_for(json.loads((DOCUMENTS / f"{name}.json").read_text())[part])
+
+
+@dataclass
+class Called:
+    """One request."""
+
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def login(self) -> tuple[str, str]:
+        """User and password of basic authentication."""
+        scheme, _, value = self.headers.get("authorization", "").partition(" ")
+        if scheme != "Basic":
+            return "", ""
+        user, _, password = base64.b64decode(value).decode().partition(":")
+        return user, password
+
+
+@dataclass
+class Answer:
+    status: int
+    content: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cut: bool = False
+    """The connection ends in the middle of the answer."""
+
+
+class VendorServer:
+    """Use: `with Twilio() as vendor`."""
+
+    def __init__(self) -> None:
+        self.calls: list[Called] = []
+        self.books: Counter[str] = Counter()
+        self.next_answer: Answer | None = None
+        self.accepts_before: bool = False
+        """Whether `next_answer` hides that the call was taken."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        vendor = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def handle_one(self) -> None:
+                parts = urlsplit(self.path)
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                body = self.rfile.read(int(headers.get("content-length", 0)))
+                called = Called(self.command, parts.path, parse_qs(parts.query), headers, body)
+                with vendor._lock:
+                    vendor.calls.append(called)
+                    answer = vendor.next_answer
+                    if answer is None or vendor.accepts_before:
+                        usual = vendor.answer(called)
+                        answer = answer or usual
+                    vendor.next_answer = None
+                self.give(answer)
+
+            def give(self, answer: Answer) -> None:
+                content = b"" if answer.content is None else json.dumps(answer.content).encode()
+                self.send_response(answer.status)
+                for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content) + (99 if answer.cut else 0)))
+                self.end_headers()
+                self.wfile.write(content)
+                self.close_connection = answer.cut
+
+            do_GET = do_POST = do_PUT = handle_one
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def answer(self, called: Called) -> Answer:
+        raise NotImplementedError
+
+
+ACCOUNT, TOKEN = "AC" + "0" * 31 + "7", "a-token"
+
+
+class Twilio(VendorServer):
+    """POST Messages.json; refuses by the codes of Twilio's list of errors."""
+
+    stopped = "+15005550610"
+    request, message = document("twilio", "request"), document("twilio", "answer")
+
+    def answer(self, called: Called) -> Answer:
+        if called.login != (ACCOUNT, TOKEN):
+            return _twilio_error(401, 20003, "Authenticate")
+        if (called.method, called.path) != ("POST", f"/2010-04-01/Accounts/{ACCOUNT}/Messages.json"):
+            return _twilio_error(404, 20404, "The requested resource was not found")
+        assert called.headers["content-type"].startswith("application/x-www-form-urlencoded")
+        fields = dict(parse_qsl(called.body.decode("ascii"), strict_parsing=True, keep_blank_values=True))
+        faults = [error.message for error in self.request.iter_errors(fields)]
+        assert not faults, faults
+        if not fields["To"].startswith("+") or not fields["To"][1:].isdigit():
+            return _twilio_error(400, 21211, "Invalid 'To' Phone Number")
+        if fields["To"] == self.stopped:
+            return _twilio_error(400, 21610, "Attempt to send to unsubscribed recipient")
+        if not fields.get("From") and not fields.get("MessagingServiceSid"):
+            return _twilio_error(400, 21603, "A 'From' phone number is required")
+        if not 1 <= len(fields.get("Body", "")) <= 1600:
+            return _twilio_error(400, 21617, "The concatenated message body exceeds the 1600 character limit")
+        callback = parse_qs(urlsplit(fields.get("StatusCallback", "")).query)
+        self.books[callback.get("reference", [fields["Body"]])[0]] += 1
+        sid = f"SM{len(self.calls):032x}"
+        message = {
+            "account_sid": ACCOUNT, "api_version": "2010-04-01", "body": fields["Body"], "sid": sid,
+            "date_created": "Thu, 24 Aug 2023 05:01:45 +0000", "date_sent": None,
+            "date_updated": "Thu, 24 Aug 2023 05:01:45 +0000", "direction": "outbound-api", "error_code": None,
+            "error_message": None, "from": fields.get("From"), "num_media": "0", "num_segments": "1", "price": None,
+            "price_unit": None, "messaging_service_sid": fields.get("MessagingServiceSid"), "status": "queued",
+            "subresource_uris": {}, "to": fields["To"], "uri": f"{called.path[:-5]}/{sid}.json",
+        }  # fmt: skip
+        faults = [error.message for error in self.message.iter_errors(message)]
+        assert not faults, faults
+        return Answer(201, message)
+
+
+def _twilio_error(status: int, code: int, text: str) -> Answer:
+    content = {"code": code, "message": text, "more_info": f"https://www.twilio.com/docs/errors/{code}"}
+    return Answer(status, content | {"status": status})
+
+
+KEY = "test_key"
+
+
+class Lob(VendorServer):
+    """POST and GET /v1/letters; takes a repeat with the same Idempotency-Key once."""
+
+    request, error = document("lob", "request"), document("lob", "error")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters: list[dict[str, Any]] = []
+        self._by_key: dict[str, dict[str, Any]] = {}
+
+    def answer(self, called: Called) -> Answer:
+        if called.login != (KEY, ""):
+            return self.wrong(401, "unauthorized", "Your API key is not valid.")
+        if called.path != "/v1/letters":
+            return self.wrong(404, "not_found", "There is no such thing")
+        if called.method == "GET":
+            return self._list(called)
+        key = called.headers.get("idempotency-key", "")
+        if key in self._by_key:
+            return Answer(200, self._by_key[key])
+        assert called.headers["content-type"] == "application/json"
+        content = json.loads(called.body)
+        faults = [f"{error.instance_path}: {error.message}" for error in self.request.iter_errors(content)]
+        if faults:
+            return self.wrong(422, "invalid", "; ".join(faults))
+        if content["to"].get("address_line1") == "1 Nowhere":
+            return self.wrong(422, "failed_deliverability_strictness", "to address is undeliverable")
+        at = "2026-11-01T00:00:00.000Z"
+        own = {"id": f"ltr_{len(self.letters):016x}", "object": "letter", "return_envelope": False, "url": "https://x"}
+        letter = content | own | {"date_created": at, "date_modified": at}
+        letter |= {side: _address(content[side]) for side in ("to", "from")}
+        self.letters.append(letter)
+        self._by_key |= {key: letter} if key else {}
+        self.books[content.get("metadata", {}).get("reference", "")] += 1
+        return Answer(200, letter)
+
+    def _list(self, called: Called) -> Answer:
+        wanted = {name[9:-1]: values[0] for name, values in called.query.items() if name.startswith("metadata[")}
+        found = [one for one in self.letters if wanted.items() <= one.get("metadata", {}).items()]
+        return Answer(200, {"data": found, "object": "list", "count": len(found)})
+
+    def wrong(self, status: int, code: str, text: str, headers: Mapping[str, str] | None = None) -> Answer:
+        content = {"error": {"message": text, "status_code": status, "code": code}}
+        faults = [error.message for error in self.error.iter_errors(content)]
+        assert not faults, faults
+        return Answer(status, content, headers or {})
+
+
+def _address(given: str | dict[str, Any]) -> dict[str, Any]:
+    """As Lob gives an address back."""
+    at = "2026-11-01T00:00:00.000Z"
+    stored = {"name": "Us", "address_line1": "1 MAIN ST", "address_city": "AUSTIN", "address_state": "TX"}
+    stored |= {"address_zip": "78701"} if isinstance(given, str) else given
+    own = {"id": given if isinstance(given, str) else "adr_1234567890abcdef", "object": "address"}
+    return {**stored, **own, "address_country": "UNITED STATES", "date_created": at, "date_modified": at}

@@ -1,0 +1,347 @@
+"""A description is read once, and every mistake in it is explained, with its key and line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.described.calling import send, with_adapter
+from tests.described.servers import Answer, Called, VendorServer
+from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
+from vendors.described import reading
+from vendors.described.adapter import Described
+from vendors.described.reading import InvalidDescription, read
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+GOOD = """[vendor]
+name = "Pigeon"
+channel = "email"
+documents = "https://pigeon.example/docs"
+
+[settings.team]
+about = "which team"
+default = ""
+
+[secret]
+token = "the token of the team"
+
+[request]
+url = "https://api.pigeon.example/{settings.team}/letters"
+
+[request.auth]
+scheme = "bearer"
+token = "{secret.token}"
+
+[request.content]
+to = "{recipient}"
+
+[answer]
+id = "id"
+"""
+
+
+def faults(source: str) -> dict[str, tuple[int, str]]:
+    """By key: the line and the sentence."""
+    with pytest.raises(InvalidDescription) as error:
+        read(source)
+    return {fault.path: (fault.line, fault.sentence) for fault in error.value.faults}
+
+
+def test_each_shipped_description_is_right() -> None:
+    names = reading.shipped()
+    assert {"lob", "twilio"} <= set(names)
+    for name in names:
+        assert read(reading.source_of(name)).keys.vendor.documents.startswith("https://")
+
+
+def test_all_mistakes_are_told_at_once_each_with_its_line() -> None:
+    wrong = (
+        GOOD.replace('"email"', '"fax"')
+        .replace('name = "Pigeon"', 'nam = "Pigeon"')
+        .replace("{settings.team}", "{settings.taem}")
+        .replace('token = "{secret.token}"', 'token = "{secret.key}"')
+        .replace('to = "{recipient}"', 'to = "{recipent}"\nbrace = "{a"\nwhen = 1979-05-27\n'
+                 'list = [\n  1,\n  "{x}",\n]')
+        .replace('id = "id"', 'id = ".."\n[[answer.rules]]\nstatus = "9xx"\nis = "gone"\n[[answer.rules]]\n'
+                 'status = [400, 500]\nis = "refused"')
+    )  # fmt: skip
+    found = faults(wrong)
+    assert {path: line for path, (line, _) in found.items()} == {
+        "vendor.nam": 2,
+        "vendor.name": 1,
+        "vendor.channel": 3,
+        "secret.token": 11,
+        "request.url": 14,
+        "request.auth.token": 18,
+        "request.content.to": 21,
+        "request.content.brace": 22,
+        "request.content.when": 23,
+        "request.content.list.1": 24,
+        "answer.id": 30,
+        "answer.rules.0.status": 32,
+        "answer.rules.0.is": 33,
+        "answer.rules.1.is": 36,
+    }
+    assert found["request.url"][1] == "{settings.taem} is not in [settings], where there are: team"
+    assert "says more than http 500 proves" in found["answer.rules.1.is"][1]
+    assert "recipient" in found["request.content.to"][1]
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "sentence"),
+    [
+        ("a = [\n1,\n\n", 4, "this is not TOML"),
+        ("a = 1\n\na = 2", 3, "this is not TOML"),
+        ("[" * 3000, 1, "this is not TOML"),
+        ("# " + "x" * 70_000, 1, "it is longer than 65,536 characters"),
+        ("", 1, "is missing"),
+    ],
+)
+def test_what_is_no_description_at_all_is_told_too(source: str, line: int, sentence: str) -> None:
+    with pytest.raises(InvalidDescription) as error:
+        read(source)
+    assert error.value.faults[0].line == line and sentence in error.value.faults[0].sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'token = "0123456789abcdef0123456789abcdef"',
+        'token = "Bearer sk_live_51HxYzAbCdEfGh"',
+        'token = "hunter2-hunter2"',
+        'token = "{secret.token}"\n[request.headers]\nX-Api-Key = "4f6a8b1c9d2e3f40"',
+        'token = "{secret.token}"\n[request.headers]\nX = "-----BEGIN PRIVATE KEY-----"',
+        'token = "{secret.token}"\n[request.headers]\nX = "key-3ax6xnjp29jd6fds4gc373sgvjxteol0"',
+    ],
+)
+def test_a_file_with_what_looks_like_a_secret_is_refused_and_it_is_not_shown(text: str) -> None:
+    with pytest.raises(InvalidDescription) as error:
+        read(GOOD.replace('token = "{secret.token}"', text))
+    assert "secret" in str(error.value)
+    assert not any(part in str(error.value) for part in ("0123", "51Hx", "hunter2", "4f6a", "BEGIN", "3ax6"))
+
+
+@pytest.mark.parametrize(
+    ("status", "meaning", "lawful"),
+    [
+        ('"2xx"', "in doubt", True), ('"4xx"', "in doubt", True), ("422", "paused", True), ("422", "not sent", True),
+        ("422", "throttled", True), ("429", "paused", True), ("404", "paused", True),
+        ("200", "refused", False), ("200", "not sent", False), ("500", "not sent", False), ("503", "throttled", False),
+        ("401", "refused", False), ("404", "refused", False), ("429", "refused", False), ("409", "accepted", False),
+        ("408", "refused", False), ("302", "not sent", False), ("429", "not sent", False), ("401", "throttled", False),
+    ],
+)  # fmt: skip
+def test_a_rule_says_no_more_than_the_answer_proves_unless_it_names_the_contract(
+    status: str, meaning: str, lawful: bool
+) -> None:
+    rule = f'\n[[answer.rules]]\nstatus = {status}\nis = "{meaning}"\n'
+    if lawful:
+        read(GOOD + rule)
+    else:
+        assert "contract" in faults(GOOD + rule)["answer.rules.0.is"][1]
+    read(GOOD + rule + 'contract = "https://pigeon.example/docs#errors"\n')
+
+
+def test_what_belongs_together_is_held_together() -> None:
+    more = """batch_in = "letters"
+[dedupe]
+contract = "https://pigeon.example/docs"
+[lookup]
+url = "https://api.pigeon.example/letters"
+id = "id"
+reference = "key"
+proves = "both"
+"""
+    found = faults(GOOD.replace('scheme = "bearer"', 'scheme = "basic"') + more)
+    assert found.keys() == {
+        "answer.batch_in", "dedupe", "lookup.url", "lookup.proves", "request.auth", "request.auth.token"
+    }  # fmt: skip
+
+
+class Pigeon(VendorServer):
+    """Takes everything."""
+
+    def answer(self, called: Called) -> Answer:
+        return Answer(200, {"id": f"p-{len(self.calls)}"})
+
+
+def call(vendor: VendorServer, source: str, letter: Letter, **settings: Any) -> Outcome:
+    [outcome] = send({"description": source, "server": vendor.url, **settings}, {"token": "s3cr3t"}, letter)
+    return outcome
+
+
+LETTER = Letter("ref-1", "zoë@example.com", 'Say "hi"\n', "Dear\tZoë \U0001f44d", {"street": "1 Main", "no": 7})
+
+
+def content(text: str, body: str = "json") -> str:
+    return GOOD.replace('to = "{recipient}"', text).replace("[request.auth]", f'body = "{body}"\n[request.auth]')
+
+
+def test_a_body_of_json_is_made_of_the_letters_parts() -> None:
+    source = content(
+        'text = "Dear {recipient}: {subject}!"\n"a b" = "{{{params.street}}}"\nno = "{params.no}"\nall = "{params}"\n'
+        'gone = "{params.nothing?}"\nteam = "{settings.team?}"\nfixed = [1, true, 2.5, "x", ["{reference}"]]\n'
+        'only = { a = "{params.nothing?}", b = "{params.street?}" }\nempty = {}\nhtml = "{html?}"\n'
+        'from = "{from?}"\nfiles = { each = "{files?}", item = { n = "{file.name}", c = "{file.base64}" } }\n'
+        'headers = { each = "{headers}", item = { k = "{header.name}", v = "{header.value}" } }'
+    )
+    fine = {
+        "text": 'Dear zoë@example.com: Say "hi"\n!', "a b": "{1 Main}", "no": "7", "all": {"street": "1 Main", "no": 7},
+        "fixed": [1, True, 2.5, "x", ["ref-1"]], "only": {"b": "1 Main"}, "empty": {}, "headers": [],
+    }  # fmt: skip
+    with Pigeon() as vendor:
+        assert call(vendor, source, LETTER) == Accepted("p-1")
+        assert json.loads(vendor.calls[0].body) == fine
+        rich = LETTER._replace(
+            html=True, headers=[("X-A", 'a"b')], attachments=(Attachment("a.txt", "text/plain", b"abc"),),
+            origin=Origin("us@example.com", 'We "us"'),
+        )  # fmt: skip
+        assert call(vendor, source, rich, team="north") == Accepted("p-2")
+        assert vendor.calls[1].path == "/north/letters"
+        assert json.loads(vendor.calls[1].body) == fine | {
+            "team": "north", "html": LETTER.body, "from": '"We \\"us\\"" <us@example.com>',
+            "files": [{"n": "a.txt", "c": "YWJj"}], "headers": [{"k": "X-A", "v": 'a"b'}],
+        }  # fmt: skip
+        assert vendor.calls[0].headers["authorization"] == "Bearer s3cr3t"
+
+
+def test_a_body_of_several_parts_carries_files_as_they_are() -> None:
+    source = content('to = "{recipient}"\ngone = "{reply_to?}"', "multipart").replace(
+        'body = "multipart"', 'body = "multipart"\nfiles = "file"'
+    )
+    file = Attachment('a"b\r\n.bin', "application/octet-stream", bytes(range(256)))
+    with Pigeon() as vendor:
+        assert isinstance(call(vendor, source, LETTER._replace(attachments=(file,))), Accepted)
+        called = vendor.calls[0]
+        boundary = called.headers["content-type"].partition("boundary=")[2].encode()
+        first, second, end = called.body.split(b"--" + boundary)[1:]
+        assert first == b'\r\nContent-Disposition: form-data; name="to"\r\n\r\n' + "zoë@example.com\r\n".encode()
+        head, _, rest = second.partition(b"\r\n\r\n")
+        assert b'name="file"; filename="a%22b%0D%0A.bin"' in head
+        assert rest == bytes(range(256)) + b"\r\n" and end == b"--\r\n"
+        assert Described.carries({"description": source}) == {"attachments"}
+
+
+def test_addresses_headers_and_queries_are_made_of_the_letters_parts_and_quoted() -> None:
+    source = (
+        GOOD.replace('scheme = "bearer"\ntoken =', 'scheme = "query"\nname = "key"\nvalue =')
+        .replace("/letters", "/to/{recipient}?ref={reference}")
+        .replace("[request.content]", '[request.headers]\nX-Ref = "a {reference}"\nX-Team = "{settings.team?}"\n'
+                 "[request.content]")
+    )  # fmt: skip
+    with Pigeon() as vendor:
+        assert isinstance(call(vendor, source, LETTER._replace(recipient="a/b ?"), team="north"), Accepted)
+        called = vendor.calls[0]
+        assert called.path == "/north/to/a%2Fb%20%3F"
+        assert called.query == {"ref": ["ref-1"], "key": ["s3cr3t"]}
+        assert called.headers["x-ref"] == "a ref-1" and called.headers["x-team"] == "north"
+        assert call(vendor, source, LETTER._replace(reference="a\r\nX: y")) == Refused(
+            "unsendable", "the value of the header X-Ref must be one line of Latin-1"
+        )
+        assert len(vendor.calls) == 1
+
+
+RULES = """
+code = "error.code"
+[[answer.rules]]
+status = 200
+body = { "result.state" = ["ok", 0] }
+is = "accepted"
+[[answer.rules]]
+status = 200
+body."result.state" = ["busy"]
+is = "throttled"
+contract = "https://pigeon.example/docs#busy"
+[[answer.rules]]
+status = "2xx"
+is = "in doubt"
+[[answer.rules]]
+status = [422]
+body."error.code" = [17]
+is = "paused"
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Answer(200, {"id": "a", "result": {"state": "ok"}}), Accepted("a")),
+        (Answer(200, {"id": "a", "result": {"state": 0}}), Accepted("a")),
+        (Answer(200, {"result": {"state": "ok"}}), InDoubt("http 200 without an id")),
+        (Answer(200, {"id": "a", "result": {"state": "busy"}}, {"Retry-After": "9"}),
+         NotSent("http 200", 9.0, "credential")),
+        (Answer(200, {"id": "a"}), InDoubt("http 200")),
+        (Answer(200, {"id": "a", "result": [{"state": "ok"}]}), InDoubt("http 200")),
+        (Answer(422, {"error": {"code": 17}}), NotSent("http 422: 17", scope="credential", pause=True)),
+        (Answer(422, {"error": {"code": "gone"}}), Refused("gone")),
+        (Answer(422, {"error": {"code": 17}}, cut=True),
+         InDoubt("the vendor closed the connection before the end of its answer")),
+        (Answer(429, None, {"Retry-After": "7"}),
+         NotSent("http 429: too fast for the vendor", 7.0, "credential")),
+    ],
+)  # fmt: skip
+def test_the_first_rule_that_fits_says_what_an_answer_means(answer: Answer, expected: Outcome) -> None:
+    with Pigeon() as vendor:
+        vendor.next_answer = answer
+        assert call(vendor, GOOD + RULES, LETTER) == expected
+
+
+def test_an_id_may_be_in_a_header() -> None:
+    with Pigeon() as vendor:
+        vendor.next_answer = Answer(202, None, {"X-Message-Id": "m-7"})
+        assert call(vendor, GOOD.replace('id = "id"', 'id_header = "X-Message-Id"'), LETTER) == Accepted("m-7")
+
+
+BATCH = GOOD.replace("[request.auth]", 'batch = 3\nbatch_in = "letters"\n[request.auth]') + 'batch_in = "results"\n'
+
+
+class Batches(Pigeon):
+    def answer(self, called: Called) -> Answer:
+        letters = json.loads(called.body)["letters"]
+        return Answer(200, {"results": [{"id": one["to"]} if "@" in one["to"] else {} for one in letters]})
+
+
+def test_a_batch_is_one_call_and_each_letter_has_its_own_outcome() -> None:
+    source = BATCH.replace('to = "{recipient}"', 'to = "{recipient}"\nstreet = "{params.street}"')
+    letters = [LETTER, LETTER._replace(params={}), LETTER._replace(recipient="nobody")]
+
+    async def story(adapter: Described) -> None:
+        assert adapter.capabilities.batch_max == 3
+        assert await adapter.send(letters) == [
+            Accepted("zoë@example.com"),
+            Refused("unsendable", "the field street is missing"),
+            InDoubt("http 200 without an id"),
+        ]
+        assert len(vendor.calls) == 1
+        vendor.next_answer = Answer(200, {"results": []})
+        assert {type(one) for one in await adapter.send([LETTER, LETTER])} == {InDoubt}
+        vendor.next_answer = Answer(422, {"code": "bad"})
+        outcomes = await adapter.send([LETTER, LETTER])
+        assert outcomes == [NotSent("http 422 for a whole batch: bad", scope="credential", pause=True)] * 2
+        vendor.next_answer = Answer(422, {"code": "bad"}, cut=True)
+        assert {type(one) for one in await adapter.send([LETTER, LETTER])} == {InDoubt}
+
+    with Batches() as vendor:
+        with_adapter({"description": source, "server": vendor.url}, {"token": "t"}, story)
+
+
+def test_the_secret_belongs_to_the_destination_and_to_the_descriptions_own_names() -> None:
+    same = GOOD.replace("which team", "the team")
+    elsewhere = GOOD.replace("api.pigeon.example", "api.hawk.example")
+    where = Described.destination({"description": GOOD, "team": "a"})
+    assert Described.destination({"description": same, "team": "a"}) == where
+    assert Described.destination({"description": same, "team": "b"}) != where
+    assert Described.destination({"description": elsewhere, "team": "a"}) != where
+    with pytest.raises(InvalidSettings, match="the secret must hold token"):
+        Described({"description": GOOD}, {"tocken": "x"})
+
+
+def test_a_description_says_what_it_carries_and_whether_it_needs_a_sender() -> None:
+    rich = content('t = "{text}"\nh = { each = "{headers}", item = "{header.name}" }\nf = "{from.address}"')
+    assert Described.carries({"description": rich}) == {"text", "headers"}
+    assert Described.asks_origin({"description": rich}) is True
+    assert Described.asks_origin({"description": GOOD}) is False
+    with Pigeon() as vendor:
+        assert call(vendor, rich, LETTER) == Refused("unsendable", "it has no sender identity")

@@ -1,0 +1,305 @@
+"""The adapter `described`: calls a vendor as its description says."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote_plus, urlsplit
+
+import orjson
+
+from vendors.adapters import base as options
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
+from vendors.adapters.http import segments, url
+from vendors.adapters.http_client import Client, Response, header
+from vendors.described import bodies, checks, reading
+from vendors.described.answers import Meaning, found_in, parsed, steps, value_at
+from vendors.described.bodies import Pieces, constant_of, joined
+from vendors.described.reading import Description
+from vendors.outcomes import (
+    TEXT_MAX,
+    WRONG_ADDRESS,
+    Accepted,
+    CallError,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Refused,
+    classify_http,
+    sane,
+)
+
+_CONTENT_TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
+_JSON_ANSWER = header("Accept", "application/json") + header("Accept-Encoding", "identity")
+_ANY = Letter("", "", "", "")
+Make = Callable[[Any], bytes]
+
+
+def description(value: Any) -> str:
+    """The text of a description, or the name of a shipped one, whose text is then stored."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"must be the text of a description, or the name of a shipped one: {_names()}")
+    source = reading.source_of(value.strip()) if "\n" not in value.strip() else value
+    reading.read(source)
+    return source
+
+
+def _names() -> str:
+    return ", ".join(reading.shipped())
+
+
+class Described(Adapter):
+    """Any HTTP vendor. `description` is its description; its own settings stand beside it.
+
+    A credential without a secret that the description names is paused with the first call; none is made.
+    """
+
+    options = {
+        "description": Option(description, required=True, destination=True),
+        "server": Option(url, "", destination=True),
+        "timeout": Option(options.seconds, None),
+        "concurrency": Option(options.whole(1, 1000), None),
+        "ca_file": Option(options.certificates, "", destination=True),
+    }
+
+    client: type[Client] = Client
+    """What makes its calls."""
+
+    @classmethod
+    def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return options.clean(cls._options(settings), settings)
+
+    @classmethod
+    def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        known = cls.validate(settings)
+        keys = reading.read(known["description"]).keys
+        urls = [keys.request.url, keys.lookup.url if keys.lookup else ""]
+        filled = [joined(bodies.url_pieces(url, {"settings": known}))(_ANY) for url in urls]
+        sent = [text for text in (repr(keys.request.headers), repr(keys.request.content)) if "{secret." in text]
+        where = [*filled, repr(keys.request.auth), *sent]
+        return {"description": where, "server": known["server"], "ca_file": known["ca_file"]}
+
+    @classmethod
+    def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        used = reading.read(description(settings.get("description"))).used
+        carried = {"files": "attachments", "headers": "headers", "text": "text"}
+        return frozenset(carried[one.name] for one in used if not one.space and one.name in carried)
+
+    @classmethod
+    def asks_origin(cls, settings: Mapping[str, Any]) -> bool:
+        used = reading.read(description(settings.get("description"))).used
+        return any(not one.space and not one.optional and one.name in ("from", "from.address") for one in used)
+
+    @classmethod
+    def _options(cls, settings: Mapping[str, Any]) -> dict[str, Option]:
+        """The adapter's and the description's own. Raises InvalidDescription."""
+        try:
+            source = description(settings.get("description"))
+        except InvalidSettings:
+            raise
+        except ValueError as error:
+            raise InvalidSettings([f"description {error}"]) from None
+        found = dict(cls.options)
+        for name, setting in reading.read(source).keys.settings.items():
+            required = setting.default is None
+            found[name] = Option(checks.parser(setting), setting.default, required)
+        return found
+
+    def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        known = self.validate(settings)
+        self._of: Description = reading.read(known["description"])
+        keys = self._of.keys
+        self._missing = sorted(keys.secret.keys() - secret.keys()) if keys.secret else []
+        strange = sorted(secret.keys() - keys.secret.keys())
+        if secret and (strange or self._missing):
+            names = ", ".join(keys.secret) or "nothing"
+            raise InvalidSettings([f"the secret must hold {names}, each as a text"])
+        self._values = {"settings": known, "secret": {name: secret.get(name, "") for name in keys.secret}}
+        self._ca_file: str = known["ca_file"]
+        self._url, self._target = self._address(keys.request.url)
+        self._timeout: float = known["timeout"] or keys.request.timeout
+        self.deadline = self._timeout + WIND_UP
+        self.concurrency = known["concurrency"] or keys.request.concurrency
+        self._batch = keys.request.batch
+        self.capabilities = Capabilities(
+            dedupe=keys.dedupe is not None,
+            dedupe_ttl=keys.dedupe.seconds if keys.dedupe else None,
+            lookup=("strong" if keys.lookup.proves == "both" else "weak") if keys.lookup else "none",
+            settle_delay=keys.lookup.settle_delay if keys.lookup else 0.0,
+            batch_max=self._batch,
+            cost=_segments if keys.cost.unit == "segment" else one_unit,
+        )
+        self._meaning = Meaning(keys.answer, dedupe=keys.dedupe is not None)
+        self._compile()
+        parts = urlsplit(self._url)
+        if secret and parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
+            raise InvalidSettings(["a secret goes over https alone: http is for a sandbox on this machine"])
+
+    def _address(self, text: str) -> tuple[str, Pieces]:
+        """The server and what comes behind it: of the description, or with the setting `server` in its place."""
+        scheme, _, rest = text.partition("://")
+        host, slash, path = rest.partition("/")
+        server = self._values["settings"]["server"] or f"{scheme}://{host}"
+        path = urlsplit(server).path.rstrip("/") + slash + path
+        return server, bodies.url_pieces(path or "/", self._values)
+
+    def _compile(self) -> None:
+        keys, values = self._of.keys.request, self._values
+        content_type = _CONTENT_TYPES.get(keys.body, "")
+        pieces: Pieces = []
+        if keys.body == "json":
+            pieces = bodies.json_body(keys.content, values)
+        elif keys.body == "form":
+            pieces = bodies.form_body(keys.content, values)
+        elif keys.body == "multipart":
+            content_type, pieces = bodies.multipart_body(keys.content, keys.files, values)
+        self._body: Make = joined(pieces)
+        self._fixed = _JSON_ANSWER + (header("Content-Type", content_type) if content_type else b"")
+        self._own: list[tuple[str, Make]] = []
+        query, login = self._login()
+        self._target += [(b"&" if b"?" in (constant_of(self._target) or b"?") else b"?") + query] if query else []
+        self._credentials = login
+        for name, text in keys.headers.items():
+            if (found := bodies.plain_pieces(text, values)) is None:
+                continue
+            if (constant := constant_of(found)) is None:
+                self._own.append((name, joined(found)))
+            else:
+                self._fixed += _header(name, constant.decode("latin-1"))
+        self._make_target = joined(self._target)
+        self._begin, self._end = b"[", b"]"
+        if keys.batch_in:
+            self._begin, self._end = b"{" + orjson.dumps(keys.batch_in) + b":[", b"]}"
+
+    def _login(self) -> tuple[bytes, bytes]:
+        """What the URL's query and the headers have of the secret."""
+        auth = self._of.keys.request.auth
+        if auth is None:
+            return b"", b""
+        filled = {key: self._filled(getattr(auth, key)) for key in ("user", "password", "token", "value")}
+        if auth.scheme == "basic":
+            both = f"{filled['user']}:{filled['password']}".encode()
+            return b"", _header("Authorization", "Basic " + base64.b64encode(both).decode())
+        if auth.scheme == "bearer":
+            return b"", _header("Authorization", f"Bearer {filled['token']}")
+        if auth.scheme == "header":
+            return b"", _header(auth.name or "", filled["value"])
+        return f"{quote_plus(auth.name or '')}={quote_plus(filled['value'])}".encode(), b""
+
+    def _filled(self, text: str | None) -> str:
+        pieces = bodies.plain_pieces(text or "", self._values) or []
+        return (constant_of(pieces) or b"").decode("latin-1")
+
+    async def open(self) -> None:
+        self._client = self.client(
+            self._url, connections=self.concurrency, deadline=self._timeout, ca_file=self._ca_file
+        )
+        target = constant_of(self._target)
+        self._head = b"" if target is None else self._head_for(self._of.keys.request.method, target)
+
+    def _head_for(self, method: str, target: bytes) -> bytes:
+        return self._client.head(method, target.decode("ascii"), self._fixed + self._credentials)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
+        if self._missing:
+            reason = f"the credential has no secret {' and '.join(self._missing)}"
+            return [NotSent(reason, scope="credential", pause=True)] * len(letters)
+        if self._batch > 1:
+            return await self._send_batch(letters)
+        outcomes: list[Outcome] = []
+        for letter in letters:
+            try:
+                request = self._request(letter)
+            except (ValueError, TypeError) as error:
+                outcomes.append(Refused("unsendable", str(error)[:TEXT_MAX]))
+                continue
+            try:
+                answer = await self._client.call(*request)
+            except CallError as error:
+                outcomes.append(self._meaning.of_error(error, time.time()))
+            else:
+                outcomes.append(self._meaning.of_one(answer, time.time()))
+        return outcomes
+
+    def _request(self, letter: Letter) -> tuple[bytes, bytes, bytes]:
+        """Head, further headers and body for one letter. Raises ValueError or TypeError if it cannot be sent."""
+        head = self._head or self._head_for(self._of.keys.request.method, self._make_target(letter))
+        headers = b"".join([_header(name, make(letter).decode("latin-1")) for name, make in self._own])
+        return head, headers, self._body(letter)
+
+    async def _send_batch(self, letters: Sequence[Letter]) -> list[Outcome]:
+        outcomes: list[Outcome | None] = []
+        made: list[bytes] = []
+        for letter in letters:
+            try:
+                made.append(self._body(letter))
+                outcomes.append(None)
+            except (ValueError, TypeError) as error:
+                outcomes.append(Refused("unsendable", str(error)[:TEXT_MAX]))
+        if made:
+            answered = iter(await self._call_batch(made))
+            outcomes = [next(answered) if outcome is None else outcome for outcome in outcomes]
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    async def _call_batch(self, made: list[bytes]) -> list[Outcome]:
+        try:
+            answer = await self._client.call(self._head, b"", self._begin + b",".join(made) + self._end)
+        except CallError as error:
+            outcome = self._meaning.of_error(error, time.time())
+            if isinstance(outcome, Refused) and len(made) > 1:
+                outcome = InDoubt(error.reason)
+            return [outcome] * len(made)
+        return self._meaning.of_batch(answer, len(made), time.time())
+
+    async def look_up(self, reference: str) -> Accepted | NotSent | None:
+        lookup = self._of.keys.lookup
+        if lookup is None or self._missing:
+            return await super().look_up(reference)
+        _, pieces = self._address(lookup.url)
+        query, _ = self._login()
+        target = joined(pieces)(Letter(reference, "", "", ""))
+        target += (b"&" if b"?" in target else b"?") + query if query else b""
+        try:
+            answer = await self._client.call(self._head_for("GET", target))
+        except CallError as error:
+            return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
+        return self._found(answer, reference)
+
+    def _found(self, answer: Response, reference: str) -> Accepted | NotSent | None:
+        """What the answer to a look-up proves: only a letter with our very reference is ours."""
+        lookup = self._of.keys.lookup
+        assert lookup is not None
+        if answer.status == 404 and lookup.entries is None:
+            return None
+        if answer.status != 200:
+            outcome = classify_http(answer.status, answer.headers, b"", now=time.time())
+            if isinstance(outcome, NotSent) and answer.status not in WRONG_ADDRESS:
+                return outcome
+            return NotSent(f"http {answer.status}")
+        entries = found_in(parsed(answer.body), lookup.entries)
+        if entries is None:
+            return NotSent("the answer to the look-up has not the form of the description")
+        for entry in entries:
+            if value_at(entry, steps(lookup.reference)) == reference:
+                vendor_id = sane(value_at(entry, steps(lookup.id)))
+                return Accepted(vendor_id) if vendor_id else NotSent("http 200 without an id")
+        if entries:
+            return NotSent("the look-up found other letters than the one asked for")
+        return None
+
+
+def _segments(letter: Letter) -> int:
+    return segments(letter.body)
+
+
+def _header(name: str, value: str) -> bytes:
+    """A header line; its value can be one of the secret, so that no error shows it."""
+    try:
+        return header(name, value)
+    except ValueError:
+        raise InvalidSettings([f"the value of the header {name} must be one line of Latin-1"]) from None

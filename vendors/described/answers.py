@@ -1,0 +1,233 @@
+"""What a vendor's answer means: the table of vendors/outcomes.py, made stricter by a description's rules.
+
+A rule may say that an answer proves less than the table says, and that a login or an address is to blame where the
+table would refuse a letter. To prove more it has to name the vendor's contract.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from vendors.adapters.http_client import Response
+from vendors.described.positions import KeyFault
+from vendors.described.schema import AnswerKeys, DescriptionKeys, Rule
+from vendors.outcomes import (
+    RETRY_MAX,
+    TEXT_MAX,
+    Accepted,
+    CallError,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Refused,
+    classify_error,
+    classify_http,
+    parse_retry_after,
+    sane,
+)
+
+_STRICT = ("refused", "not sent", "throttled", "paused")  # what "it was not taken" can mean, the strictest last
+Steps = tuple[str | int, ...]
+
+
+def faults(keys: DescriptionKeys) -> Iterator[KeyFault]:
+    """What is wrong with [answer] and [lookup], beside their shape."""
+    answer = keys.answer
+    if (answer.id is None) == (answer.id_header is None):
+        yield ("answer",), "needs id, the path of the vendor's id in the body, or id_header: one of them"
+    if keys.request.batch > 1 and answer.id_header:
+        yield ("answer", "id_header"), "is one for a whole batch; each letter needs an id of its own"
+    for index, rule in enumerate(answer.rules):
+        if not rule.contract and (loose := [status for status in sorted(rule.status) if not _is_strict(status, rule)]):
+            path = ("answer", "rules", index, "is")
+            yield (
+                path,
+                (
+                    f"says more than http {loose[0]} proves, by itself {_builtin(loose[0])}; "
+                    'if the vendor promises it, say where: contract = "..."'
+                ),
+            )
+
+
+def _builtin(status: int) -> str:
+    """The outcome of a status by vendors/outcomes.py, in the words of a rule."""
+    if 200 <= status < 300:
+        return "accepted"
+    outcome = classify_http(status, {}, b"", now=0.0)
+    if isinstance(outcome, NotSent):
+        return "paused" if outcome.pause else "throttled" if outcome.scope == "credential" else "not sent"
+    return "refused" if isinstance(outcome, Refused) else "in doubt"
+
+
+def _is_strict(status: int, rule: Rule) -> bool:
+    """Whether the rule claims no more than the table does."""
+    builtin = _builtin(status)
+    if rule.outcome in ("in doubt", builtin):
+        return True
+    if builtin in _STRICT and rule.outcome in _STRICT:
+        return _STRICT.index(rule.outcome) > _STRICT.index(builtin)
+    return False
+
+
+def steps(path: str) -> Steps:
+    """`data.0.id` as keys and indexes."""
+    return tuple(int(part) if part.isdigit() else part for part in path.split("."))
+
+
+def value_at(node: Any, path: Steps) -> Any:
+    """What is there, or None."""
+    for step in path:
+        if isinstance(node, dict):
+            node = node.get(str(step))
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            node = node[step]
+        else:
+            return None
+    return node
+
+
+def parsed(body: bytes) -> Any:
+    """The answer's JSON, or None."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:  # also NaN, a wrong charset and deep nesting
+        return None
+
+
+class _Test:
+    """A rule, ready to be asked."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.outcome = rule.outcome
+        self.body = [(steps(path), frozenset(map(_plain, values))) for path, values in rule.body.items()]
+
+    def fits(self, node: Any) -> bool:
+        for path, values in self.body:
+            found = value_at(node, path)
+            if found is None or isinstance(found, dict | list) or _plain(found) not in values:
+                return False
+        return True
+
+
+def _plain(value: Any) -> str:
+    """7, "7" and true as JSON writes them, without quotes."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+class Meaning:
+    """Judges answers; made once for an adapter."""
+
+    def __init__(self, keys: AnswerKeys, *, dedupe: bool) -> None:
+        self._rules: dict[int, list[_Test]] = {}
+        for rule in keys.rules:
+            test = _Test(rule)
+            for status in rule.status:
+                self._rules.setdefault(status, []).append(test)
+        self._id = steps(keys.id) if keys.id else ()
+        self._id_header = keys.id_header.lower() if keys.id_header else ""
+        self._code = steps(keys.code)
+        self._sub_type = steps(keys.sub_type)
+        self._batch_in = steps(keys.batch_in) if keys.batch_in else ()
+        self._retry_after = keys.retry_after.lower()
+        self._retry_at = keys.retry_at.lower() if keys.retry_at else ""
+        self._dedupe = dedupe
+
+    def of_error(self, error: CallError, now: float) -> Outcome:
+        """Of a call without a complete answer: rules that need its body cannot be asked, so they make it a doubt."""
+        status = error.status
+        if error.written and status is not None and status >= 300 and (rules := self._rules.get(status)):
+            if rules[0].body or rules[0].outcome == "in doubt":
+                return InDoubt(error.reason)
+            return self._by_rule(rules[0], status, error.headers, None, now, error.reason)
+        outcome = classify_error(error, now=now)
+        wait = self._wait(error.headers, now) if error.written else None
+        return _with_wait(outcome, wait)
+
+    def of_one(self, answer: Response, now: float) -> Outcome:
+        """Of the answer to one letter."""
+        return self._judge(answer.status, answer, parsed(answer.body), now)
+
+    def of_batch(self, answer: Response, letters: int, now: float) -> list[Outcome]:
+        """Of the answer to several; one that speaks of none of them by itself refuses none."""
+        node = parsed(answer.body)
+        entries = value_at(node, self._batch_in)
+        if not 200 <= answer.status < 300:
+            outcome = self._judge(answer.status, answer, node, now)
+            if isinstance(outcome, Refused) and letters > 1:
+                reason = f"http {answer.status} for a whole batch: {outcome.code}"
+                outcome = NotSent(reason[:TEXT_MAX], scope="credential", pause=True)
+            return [outcome] * letters
+        if not isinstance(entries, list) or len(entries) != letters:
+            return [InDoubt(f"http {answer.status} without an entry for each letter")] * letters
+        return [self._judge(answer.status, answer, entry, now) for entry in entries]
+
+    def _judge(self, status: int, answer: Response, node: Any, now: float) -> Outcome:
+        rules = self._rules.get(status)
+        if rules is not None:
+            for rule in rules:
+                if rule.fits(node):
+                    return self._by_rule(rule, status, answer.headers, node, now)
+        if 200 <= status < 300:
+            return self._accepted(status, answer.headers if self._id_header else {}, node)
+        headers = answer.headers
+        outcome = classify_http(status, headers, b"", now=now)
+        if isinstance(outcome, Refused):
+            return Refused(sane(value_at(node, self._code)) or outcome.code, sane(value_at(node, self._sub_type)))
+        if status == 409 and self._dedupe:
+            return self._accepted(status, headers, node)
+        return _with_wait(outcome, self._wait(headers, now))
+
+    def _accepted(self, status: int, headers: Mapping[str, str], node: Any) -> Outcome:
+        found = headers.get(self._id_header) if self._id_header else value_at(node, self._id)
+        vendor_id = sane(found)
+        return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id")
+
+    def _by_rule(
+        self, rule: _Test, status: int, headers: Mapping[str, str], node: Any, now: float, reason: str = ""
+    ) -> Outcome:
+        code, sub_type = sane(value_at(node, self._code)), sane(value_at(node, self._sub_type))
+        said = f"http {status}" + "".join(f": {part}" for part in (code, sub_type, reason) if part)
+        said = said[:TEXT_MAX]
+        match rule.outcome:
+            case "accepted":
+                return self._accepted(status, headers, node)
+            case "refused":
+                return Refused(code or f"http_{status}", sub_type)
+            case "not sent":
+                return NotSent(said)
+            case "throttled":
+                wait = self._wait(headers, now)
+                return NotSent(said, parse_retry_after(None, now=now) if wait is None else wait, "credential")
+            case "paused":
+                return NotSent(said, scope="credential", pause=True)
+            case _:
+                return InDoubt(said)
+
+    def _wait(self, headers: Mapping[str, str], now: float) -> float | None:
+        """Seconds that the vendor asks to wait, by a span or by a Unix time; None: it says nothing."""
+        if self._retry_after in headers:
+            return parse_retry_after(headers[self._retry_after], now=now)
+        try:
+            wait = float(headers[self._retry_at]) - now
+        except (KeyError, ValueError):
+            return None
+        return min(max(wait, 1.0), RETRY_MAX) if math.isfinite(wait) else None
+
+
+def _with_wait(outcome: Outcome, wait: float | None) -> Outcome:
+    """The outcome with the vendor's own wait, if it is one that waits."""
+    if wait is None or not isinstance(outcome, NotSent) or outcome.retry_after is None or outcome.pause:
+        return outcome
+    return NotSent(outcome.reason, wait, outcome.scope)
+
+
+def found_in(node: Any, entries: str | None) -> Sequence[Any] | None:
+    """The entries that a look-up found; None: the answer does not say."""
+    if entries is None:
+        return [node] if isinstance(node, dict) else None
+    found = value_at(node, steps(entries))
+    return found if isinstance(found, list) else None

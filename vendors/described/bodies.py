@@ -1,0 +1,276 @@
+"""Compiles what a description sends into slices: constant bytes, and functions of the letter between them.
+
+Settings and secrets are constants by then; for each letter only what is its own is made.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import orjson
+
+from vendors.adapters.base import Letter
+from vendors.described.placeholders import Parts, Placeholder, Unsendable, as_text, getter, split
+
+Piece = bytes | Callable[[Any], bytes]
+Pieces = list[Piece]
+Escape = Callable[[str], bytes]
+FilledValues = Mapping[str, Mapping[str, Any]]
+"""settings and secret, by name."""
+
+
+def joined(pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
+    """What makes the bytes for a letter; neighbouring constants are one."""
+    slices: Pieces = []
+    for piece in pieces:
+        if isinstance(piece, bytes) and slices and isinstance(slices[-1], bytes):
+            slices[-1] += piece
+        else:
+            slices.append(piece)
+
+    def make(letter: Any) -> bytes:
+        return b"".join([piece if piece.__class__ is bytes else piece(letter) for piece in slices])  # type: ignore[operator]
+
+    return make
+
+
+def constant_of(pieces: Sequence[Piece]) -> bytes | None:
+    """The bytes, if no letter changes them."""
+    return None if any(callable(piece) for piece in pieces) else b"".join(pieces)  # type: ignore[arg-type]
+
+
+def _bound(text: str, values: FilledValues) -> Parts:
+    """The parts, with settings and secrets filled in. An optional one that is empty stays a placeholder."""
+    parts: list[str | Placeholder] = []
+    for part in split(text):
+        if isinstance(part, Placeholder) and part.space in values:
+            value = as_text(values[part.space].get(part.name, ""))
+            parts.append(part if part.optional and not value else value)
+        else:
+            parts.append(part)
+    return tuple(parts)
+
+
+def _text_pieces(text: str, values: FilledValues, escape: Escape) -> tuple[Pieces, list[Placeholder]] | None:
+    """The escaped pieces of a text, and its placeholders that may be missing. None: a setting of it is missing."""
+    pieces: Pieces = []
+    optional: list[Placeholder] = []
+    for part in _bound(text, values):
+        if isinstance(part, str):
+            pieces.append(escape(part))
+        elif part.space in values:
+            return None
+        else:
+            if part.optional:
+                optional.append(part)
+            pieces.append(_escaped(getter(part), escape))
+    return pieces, optional
+
+
+def _escaped(of_letter: Callable[[Any], str], escape: Escape) -> Callable[[Any], bytes]:
+    return lambda letter: escape(of_letter(letter))
+
+
+def _only_if(optional: Sequence[Placeholder], pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
+    """The pieces, or nothing if one of the placeholders is empty."""
+    needed = [getter(one) for one in optional]
+    make = joined(pieces)
+    if len(needed) == 1:
+        [only] = needed
+        return lambda letter: make(letter) if only(letter) else b""
+    return lambda letter: make(letter) if all(one(letter) for one in needed) else b""
+
+
+class Member:
+    """One value: its pieces; optional: they may come to nothing, and `pieces` is one function."""
+
+    __slots__ = ("optional", "pieces")
+
+    def __init__(self, pieces: Pieces, optional: bool = False) -> None:
+        self.pieces = pieces
+        self.optional = optional
+
+
+def text_member(
+    text: str, values: FilledValues, escape: Escape, before: bytes = b"", after: bytes = b""
+) -> Member | None:
+    """A text between `before` and `after`. None: it is left out for every letter."""
+    found = _text_pieces(text, values, escape)
+    if found is None:
+        return None
+    pieces, optional = [before, *found[0], after], found[1]
+    return Member([_only_if(optional, pieces)], True) if optional else Member(pieces)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _in_json(text: str) -> bytes:
+    """Escaped, without quotes."""
+    return orjson.dumps(text)[1:-1]
+
+
+def json_body(content: Mapping[str, Any], values: FilledValues) -> Pieces:
+    """The pieces of a JSON object."""
+    member = _json(content, values, b"")
+    assert member is not None, "a table is never left out"
+    return member.pieces
+
+
+def _json(node: Any, values: FilledValues, before: bytes) -> Member | None:
+    """before: what stands in front of the value, as `,"name":`; it is left out together with it."""
+    if isinstance(node, str):
+        return _json_text(node, values, before)
+    if isinstance(node, dict) and "each" in node:
+        return _each(node, values, before)
+    if isinstance(node, dict):
+        made = [_json(value, values, orjson.dumps(name) + b":") for name, value in node.items()]
+        return Member([before, *_listed(b"{", made, b"}")])
+    if isinstance(node, list):
+        return Member([before, *_listed(b"[", [_json(value, values, b"") for value in node], b"]")])
+    return Member([before + orjson.dumps(node)])
+
+
+def _listed(begin: bytes, members: Iterable[Member | None], end: bytes) -> Pieces:
+    """Members with commas between them; an object with one that may be missing is joined for each letter."""
+    there = [member for member in members if member is not None]
+    if any(member.optional for member in there):
+        makers = [joined(member.pieces) for member in there]
+        return [begin, lambda letter: b",".join(filter(None, [make(letter) for make in makers])), end]
+    pieces: Pieces = [begin]
+    for index, member in enumerate(there):
+        pieces += [b",", *member.pieces] if index else member.pieces
+    return [*pieces, end]
+
+
+def _json_text(text: str, values: FilledValues, before: bytes) -> Member | None:
+    bare = text.strip()
+    if bare in ("{params}", "{params?}"):
+        return Member([before, lambda letter: orjson.dumps(letter.params, default=dict)])
+    parts = split(bare)
+    if len(parts) == 1 and isinstance(parts[0], Placeholder) and parts[0].space == "settings":
+        value = values["settings"].get(parts[0].name, "")
+        if not isinstance(value, str):  # a flag or a number
+            return Member([before + orjson.dumps(value)])
+    return text_member(text, values, _in_json, before + b'"', b'"')
+
+
+def _each(node: Mapping[str, Any], values: FilledValues, before: bytes) -> Member:
+    item = _json(node["item"], values, b"")
+    assert item is not None
+    make = joined(item.pieces)
+    optional = "?" in node["each"]
+    of_letter = _attachments if "files" in node["each"] else _headers
+
+    def listed(letter: Letter) -> bytes:
+        found = of_letter(letter)
+        return b"" if optional and not found else before + b"[" + b",".join([make(one) for one in found]) + b"]"
+
+    return Member([listed], optional)
+
+
+def _attachments(letter: Letter) -> Sequence[Any]:
+    return letter.attachments
+
+
+def _headers(letter: Letter) -> Sequence[Any]:
+    return letter.headers
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+def _in_form(text: str) -> bytes:
+    return quote_plus(text).encode()
+
+
+def form_body(content: Mapping[str, Any], values: FilledValues) -> Pieces:
+    """The pieces of application/x-www-form-urlencoded."""
+    made = [text_member(_typed(value), values, _in_form, _in_form(name) + b"=") for name, value in content.items()]
+    there = [member for member in made if member is not None]
+    if any(member.optional for member in there):
+        makers = [joined(member.pieces) for member in there]
+        return [lambda letter: b"&".join(filter(None, [make(letter) for make in makers]))]
+    pieces: Pieces = []
+    for index, member in enumerate(there):
+        pieces += [b"&", *member.pieces] if index else member.pieces
+    return pieces
+
+
+def _typed(value: Any) -> str:
+    return value if isinstance(value, str) else as_text(value)
+
+
+def multipart_body(content: Mapping[str, Any], files: str | None, values: FilledValues) -> tuple[str, Pieces]:
+    """Content type, and the pieces of multipart/form-data. The boundary cannot be guessed, so no letter holds it."""
+    boundary = secrets.token_hex(16)
+    begin = b"--" + boundary.encode() + b"\r\n"
+    pieces: Pieces = []
+    for name, value in content.items():
+        head = begin + b'Content-Disposition: form-data; name="' + _in_part(name) + b'"\r\n\r\n'
+        if (member := text_member(_typed(value), values, str.encode, head, b"\r\n")) is not None:
+            pieces += member.pieces
+    if files:
+        pieces.append(_file_parts(begin, _in_part(files)))
+    return f"multipart/form-data; boundary={boundary}", [*pieces, b"--" + boundary.encode() + b"--\r\n"]
+
+
+def _in_part(name: str) -> bytes:
+    """As browsers write names and file names (WHATWG HTML, multipart/form-data)."""
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").encode()
+
+
+def _file_parts(begin: bytes, name: bytes) -> Callable[[Letter], bytes]:
+    def parts(letter: Letter) -> bytes:
+        return b"".join(
+            begin
+            + b'Content-Disposition: form-data; name="%b"; filename="%b"\r\n' % (name, _in_part(one.name))
+            + b"Content-Type: %b\r\n\r\n" % _media_type(one.content_type)
+            + one.content
+            + b"\r\n"
+            for one in letter.attachments
+        )
+
+    return parts
+
+
+def _media_type(value: str) -> bytes:
+    if not (value.isascii() and value.isprintable()):
+        raise Unsendable("a file has no right media type")
+    return value.encode()
+
+
+# --- addresses and headers --------------------------------------------------------------------------------------------
+
+
+def in_url(text: str) -> bytes:
+    return quote(text, safe="").encode()
+
+
+def url_pieces(text: str, values: FilledValues) -> Pieces:
+    """The pieces of an address: constant parts as they are, values quoted."""
+    pieces: Pieces = []
+    for part in split(text):
+        if isinstance(part, str):
+            pieces.append(part.encode("ascii"))
+        elif part.space in values:
+            pieces.append(in_url(as_text(values[part.space].get(part.name, ""))))
+        else:
+            pieces.append(_escaped(getter(part), in_url))
+    return pieces
+
+
+def plain_pieces(text: str, values: FilledValues) -> Pieces | None:
+    """The pieces of a header's value, or of a login. None: an optional setting of it is missing."""
+    found = _text_pieces(text, values, _latin)
+    return found[0] if found else None
+
+
+def _latin(text: str) -> bytes:
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        raise Unsendable("the value of a header must be Latin-1") from None

@@ -1,0 +1,239 @@
+"""What the shape of a description alone does not tell: placeholders, secrets, what belongs together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from vendors.described import answers
+from vendors.described.placeholders import LISTS, OF_FILE, OF_HEADER, OF_LETTER, Parts, Placeholder, placeholders, split
+from vendors.described.positions import KeyFault, KeyPath
+from vendors.described.schema import OURS, DescriptionKeys, Setting
+
+DEEPEST, MOST_MEMBERS = 10, 300  # of a body
+HEADERS_OF_OURS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "content-type", "accept-encoding"}
+)
+AUTH_KEYS = {
+    "basic": ("user", "password"),
+    "bearer": ("token",),
+    "header": ("name", "value"),
+    "query": ("name", "value"),
+}
+
+
+class DescriptionCheck:
+    """What the shape alone does not tell."""
+
+    def __init__(self, keys: DescriptionKeys) -> None:
+        self.keys = keys
+        self.used: set[Placeholder] = set()
+        self._of_secret: set[str] = set()
+
+    def faults(self) -> Iterator[KeyFault]:
+        keys, request = self.keys, self.keys.request
+        yield from self._settings()
+        yield from self._url(("request", "url"), request.url)
+        yield from self._auth()
+        for name, text in request.headers.items():
+            yield from self._text(("request", "headers", name), text)
+            if name.lower() in HEADERS_OF_OURS:
+                yield ("request", "headers", name), "is set by mailhub"
+        yield from self._content()
+        yield from self._batch()
+        yield from answers.faults(keys)
+        yield from self._promises()
+        for name in keys.secret:
+            if name not in self._of_secret:
+                yield ("secret", name), "is used nowhere; a report's key is entered with vendor receipts"
+
+    def _settings(self) -> Iterator[KeyFault]:
+        for name, setting in self.keys.settings.items():
+            path = ("settings", name)
+            if name in OURS:
+                yield path, f"is a setting of every described vendor; those are {', '.join(sorted(OURS))}"
+            if setting.default is not None:
+                try:
+                    parser(setting)(setting.default)
+                except ValueError as error:
+                    yield (*path, "default"), str(error)
+
+    def _url(self, path: KeyPath, text: str) -> Iterator[KeyFault]:
+        yield from self._text(path, text, allowed=("settings",))
+        try:
+            place = urlsplit(text)
+            host, _ = place.hostname or "", place.port
+        except ValueError as error:
+            yield path, f"is not a URL: {error}"
+            return
+        if "@" in place.netloc:
+            yield path, "must not hold a login; it belongs to [request.auth]"
+        if "{" in place.netloc:
+            yield path, "must name the host; a customer's own is set by the setting server"
+        if not re.fullmatch(r"[A-Za-z0-9.:\[\]-]+", host) and "{" not in host:
+            yield path, "has not the name of a host"
+        if not (text.isascii() and text.isprintable()):
+            yield path, "must be ASCII; quote the others"
+
+    def _auth(self) -> Iterator[KeyFault]:
+        auth = self.keys.request.auth
+        if auth is None:
+            return
+        path = ("request", "auth")
+        wanted = AUTH_KEYS[auth.scheme]
+        for key in ("user", "password", "token", "name", "value"):
+            text = getattr(auth, key)
+            if text is None and key in wanted and not (auth.scheme == "basic" and key == "password"):
+                yield path, f"the key {key} is missing, which the scheme {auth.scheme} needs"
+            elif text is not None and key not in wanted:
+                yield (*path, key), f"does not belong to the scheme {auth.scheme}"
+            if text is not None and key != "name":
+                yield from self._text((*path, key), text, allowed=("settings", "secret"))
+        texts = [getattr(auth, key) or "" for key in wanted if key != "name"]
+        if not any("{secret." in text for text in texts):
+            yield path, "names no {secret....}: what the vendor gave you belongs to the credential, not into this file"
+
+    def _content(self) -> Iterator[KeyFault]:
+        request = self.keys.request
+        if request.body == "none" and request.content:
+            yield ("request", "content"), "is there, and the body is none"
+        if request.body in ("form", "multipart"):
+            for name, value in request.content.items():
+                if not isinstance(value, str | int | float | bool):
+                    yield ("request", "content", name), f"must be a text: a {request.body} has no objects or lists"
+        if request.files and request.body != "multipart":
+            yield ("request", "files"), 'belongs to a body multipart; in JSON write each = "{files}"'
+        if request.files:
+            self.used.add(Placeholder("", "files"))
+        self._members = 0
+        yield from self._node(("request", "content"), request.content, self._letters_names)
+
+    @property
+    def _letters_names(self) -> frozenset[str]:
+        return frozenset(OF_LETTER)
+
+    def _node(self, path: KeyPath, node: Any, names: frozenset[str]) -> Iterator[KeyFault]:
+        self._members += 1
+        if self._members == MOST_MEMBERS + 1:
+            yield path, f"is the member after {MOST_MEMBERS} others, which are as many as a body may have"
+        if self._members > MOST_MEMBERS:
+            return
+        if len(path) > DEEPEST + 2:
+            yield path, f"is deeper than {DEEPEST} levels"
+        elif isinstance(node, dict) and "each" in node and self.keys.request.body == "json":
+            yield from self._each(path, node)
+        elif isinstance(node, dict):
+            for name, value in node.items():
+                yield from self._node((*path, name), value, names)
+        elif isinstance(node, list):
+            for index, value in enumerate(node):
+                yield from self._node((*path, index), value, names)
+        elif isinstance(node, str):
+            allowed = ("settings", "secret", "params")
+            if node.strip() in ("{params}", "{params?}") and self.keys.request.body == "json":
+                self.used.add(Placeholder("", "params"))
+            else:
+                yield from self._text(path, node, allowed, names)
+        elif not isinstance(node, bool | int | float):
+            yield path, "must be a text, a number, true or false, a table or a list; write times as texts"
+
+    def _each(self, path: KeyPath, node: Mapping[str, Any]) -> Iterator[KeyFault]:
+        kind = str(node["each"]).strip("{}?")
+        if kind not in LISTS or set(node) != {"each", "item"}:
+            yield path, 'a table with each has an item, and nothing else; each is "{files}" or "{headers}"'
+            return
+        self.used.add(Placeholder("", kind))
+        names = frozenset(OF_FILE if kind == "files" else OF_HEADER)
+        yield from self._node((*path, "item"), node["item"], names)
+
+    def _text(
+        self, path: KeyPath, text: str, allowed: Sequence[str] = ("settings", "secret", "params"),
+        names: frozenset[str] = frozenset(OF_LETTER),
+    ) -> Iterator[KeyFault]:  # fmt: skip
+        try:
+            parts = split(text)
+        except ValueError as error:
+            yield path, str(error)
+            return
+        yield from self._known(path, parts, allowed, names)
+
+    def _known(self, path: KeyPath, parts: Parts, allowed: Sequence[str], names: frozenset[str]) -> Iterator[KeyFault]:
+        of: dict[str, Mapping[str, Any]] = {"settings": self.keys.settings, "secret": self.keys.secret}
+        for one in placeholders(parts):
+            self.used.add(one)
+            if one.space == "secret":
+                self._of_secret.add(one.name)
+            if one.space and one.space not in allowed:
+                yield path, f"must not hold {{{one}}}"
+            elif one.space in of and one.name not in of[one.space]:
+                known = ", ".join(of[one.space]) or "none"
+                yield path, f"{{{one}}} is not in [{one.space}], where there are: {known}"
+            elif not one.space and one.name not in names:
+                yield (
+                    path,
+                    f"{{{one}}} is not known; there are {', '.join(sorted(names))}, params.COLUMN, settings.NAME",
+                )
+
+    def _batch(self) -> Iterator[KeyFault]:
+        request, answer = self.keys.request, self.keys.answer
+        if request.batch == 1:
+            for part, value in (("request", request.batch_in), ("answer", answer.batch_in)):
+                if value is not None:
+                    yield (part, "batch_in"), "is for a batch above 1"
+            return
+        if request.body != "json":
+            yield ("request", "batch"), "needs a body of JSON"
+        for name, text in [("url", request.url), *request.headers.items()]:
+            if any(not one.space or one.space == "params" for one in _safely(text)):
+                path = ("request", name) if name == "url" else ("request", "headers", name)
+                yield path, "is one for all letters of a batch, and names what each has of its own"
+
+    def _promises(self) -> Iterator[KeyFault]:
+        dedupe, lookup = self.keys.dedupe, self.keys.lookup
+        if dedupe and not any(not one.space and one.name == "reference" for one in self.used):
+            yield ("dedupe",), "the request carries no {reference} by which the vendor could know a repeat"
+        if dedupe and self.keys.request.batch > 1:
+            yield ("dedupe",), "is for one letter a call: a batch is not repeated as it was"
+        if lookup is None:
+            return
+        yield from self._look_up_url(lookup.url)
+        if lookup.proves == "both" and not lookup.contract:
+            yield ("lookup", "proves"), 'both needs contract = "...", where the vendor says that it finds all it has'
+
+    def _look_up_url(self, url: str) -> Iterator[KeyFault]:
+        before = set(self.used)
+        yield from self._url(("lookup", "url"), url.replace("{reference}", "reference"))
+        self.used = before
+        if "{reference}" not in url:
+            yield ("lookup", "url"), "must name {reference}"
+
+
+def _safely(text: str) -> list[Placeholder]:
+    try:
+        return list(placeholders(split(text)))
+    except ValueError:
+        return []
+
+
+def parser(setting: Setting) -> Any:
+    """What reads a setting from text; raises ValueError with a sentence that follows its name."""
+
+    def parse(value: Any) -> Any:
+        if setting.kind == "flag":
+            word = str(value).strip().lower()
+            if word not in ("true", "false", "yes", "no"):
+                raise ValueError("must be true or false")
+            return word in ("true", "yes")
+        if setting.kind == "number":
+            if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,15}", str(value).strip()):
+                raise ValueError("must be a whole number")
+            return int(value)
+        if not isinstance(value, str) or len(value) > 1000 or not (value.isprintable()):
+            raise ValueError("must be a text on one line")
+        if setting.pattern and value and not re.fullmatch(setting.pattern, value):
+            raise ValueError(f"has not the form {setting.pattern}")
+        return value.strip()
+
+    return parse

@@ -1,0 +1,162 @@
+"""Placeholders in the texts of a description: `{recipient}`, `{params.street}`, `{settings.account}`, `{secret.token}`.
+
+A `?` at the end says that the value may be missing: the whole member in which it stands is then left out. There are no
+conditions and no loops. `{{` and `}}` are braces.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from vendors.adapters.base import Attachment, Letter
+
+_PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+class Unsendable(ValueError):
+    """A letter has not what the description needs of it; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """`{name}` or `{space.name}`. optional: written with `?`."""
+
+    space: str
+    name: str
+    optional: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.space}.{self.name}" if self.space else self.name
+
+
+Parts = tuple[str | Placeholder, ...]
+
+
+def _from(letter: Letter) -> str:
+    """As in `Velma <post@example.com>`."""
+    origin = letter.origin
+    if origin is None or not origin.name:
+        return origin.address if origin else ""
+    quoted = origin.name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{quoted}" <{origin.address}>'
+
+
+OF_LETTER: Mapping[str, Callable[[Letter], str]] = {
+    "reference": lambda letter: letter.reference,
+    "recipient": lambda letter: letter.recipient,
+    "subject": lambda letter: letter.subject,
+    "body": lambda letter: letter.body,
+    "text": lambda letter: letter.text if letter.html else letter.body,
+    "html": lambda letter: letter.body if letter.html else "",
+    "from": _from,
+    "from.address": lambda letter: letter.origin.address if letter.origin else "",
+    "from.name": lambda letter: letter.origin.name if letter.origin else "",
+    "reply_to": lambda letter: letter.origin.reply_to if letter.origin else "",
+}
+"""What every letter has."""
+NEEDED = {
+    "html": "its body is not HTML",
+    "from": "it has no sender identity",
+    "from.address": "it has no sender identity",
+}
+"""What a letter may have not, and what is said of one that needs it."""
+LISTS = frozenset({"files", "headers"})
+"""What `each` can stand for."""
+
+
+def _base64(one: Attachment) -> str:
+    if not one.part:
+        one.part = base64.b64encode(one.content)
+    return one.part.decode()
+
+
+OF_FILE: Mapping[str, Callable[[Any], str]] = {
+    "file.name": lambda one: one.name,
+    "file.type": lambda one: one.content_type,
+    "file.cid": lambda one: one.cid,
+    "file.base64": _base64,
+}
+OF_HEADER: Mapping[str, Callable[[Any], str]] = {"header.name": lambda one: one[0], "header.value": lambda one: one[1]}
+"""Of one file, and of one header, within `each`."""
+
+
+def split(text: str) -> Parts:
+    """The constant parts and placeholders of a text. Raises ValueError with a sentence that follows its key."""
+    parts: list[str | Placeholder] = []
+    constant, begin = "", 0
+    for found in _PART.finditer(text):
+        constant += text[begin : found.start()]
+        begin = found.end()
+        if found[0] in ("{{", "}}"):
+            constant += found[0][0]
+            continue
+        if found[1] is None:
+            raise ValueError(f"has a {found[0]} alone; write {found[0] * 2} for a brace")
+        if constant:
+            parts.append(constant)
+        constant = ""
+        parts.append(_placeholder(found[1]))
+    constant += text[begin:]
+    return tuple([*parts, constant] if constant or not parts else parts)
+
+
+def _placeholder(text: str) -> Placeholder:
+    name = text.strip()
+    optional = name.endswith("?")
+    name = name.removesuffix("?").strip()
+    space, dot, rest = name.partition(".")
+    if dot and space in ("params", "settings", "secret") and rest:
+        return Placeholder(space, rest, optional)
+    return Placeholder("", name, optional)
+
+
+def placeholders(parts: Parts) -> Iterator[Placeholder]:
+    return (part for part in parts if isinstance(part, Placeholder))
+
+
+def as_text(value: Any) -> str:
+    """A field of a list, or a setting, as text."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return orjson.dumps(value, default=dict).decode()
+
+
+def getter(placeholder: Placeholder) -> Callable[[Any], str]:
+    """What gives its text for a letter, a file or a header; raises Unsendable if it may not be missing."""
+    if placeholder.space == "params":
+        return _param(placeholder.name, placeholder.optional)
+    of_every = {**OF_LETTER, **OF_FILE, **OF_HEADER}[placeholder.name]
+    if placeholder.name in NEEDED and not placeholder.optional:
+        return _required(of_every, NEEDED[placeholder.name])
+    return of_every
+
+
+def _param(name: str, optional: bool) -> Callable[[Letter], str]:
+    def value(letter: Letter) -> str:
+        if name in letter.params:
+            return as_text(letter.params[name])
+        if optional:
+            return ""
+        raise Unsendable(f"the field {name} is missing")
+
+    return value
+
+
+def _required(of_letter: Callable[[Any], str], missing: str) -> Callable[[Any], str]:
+    def value(letter: Any) -> str:
+        found = of_letter(letter)
+        if not found:
+            raise Unsendable(missing)
+        return found
+
+    return value

@@ -1,0 +1,178 @@
+"""Reads a description, and explains all its mistakes, each with its key and line."""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from vendors.adapters.base import InvalidSettings
+from vendors.described import checks, secrets
+from vendors.described.placeholders import LISTS, Placeholder
+from vendors.described.positions import KeyFault, KeyPath, line_at, lines_of
+from vendors.described.schema import DescriptionKeys
+
+SHIPPED = Path(__file__).parent / "shipped"
+LONGEST = 65_536  # characters of a file
+ROUNDS = 6  # of looking for more mistakes
+STAND_INS: dict[Any, Any] = {
+    "vendor": {},
+    "request": {},
+    "answer": {"id": "id"},
+    "name": "x",
+    "about": "x",
+    "documents": "x",
+    "channel": "sms",
+    "url": "https://vendor.example",
+    "status": 599,
+    "is": "in doubt",
+    "scheme": "header",
+    "contract": "nothing yet",
+    "reference": "reference",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One mistake. path: as answer.rules.0.status."""
+
+    line: int
+    path: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.path}: {self.sentence}" if self.path else f"line {self.line}: {self.sentence}"
+
+
+class InvalidDescription(InvalidSettings):
+    """A file that cannot be used; `faults` has all its mistakes, in the order of their lines."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = sorted(faults, key=lambda fault: fault.line)
+        super().__init__([f"description, {fault}" for fault in self.faults])
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A file that was checked. used: every placeholder in what is sent."""
+
+    source: str
+    keys: DescriptionKeys
+    used: frozenset[Placeholder]
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """Which of LISTS are sent."""
+        return frozenset(one.name for one in self.used if not one.space and one.name in LISTS)
+
+
+@lru_cache(maxsize=256)
+def read(source: str) -> Description:
+    """Raises InvalidDescription with every mistake."""
+    if len(source) > LONGEST:
+        raise InvalidDescription([Fault(1, "", f"it is longer than {LONGEST:,} characters")])
+    try:
+        raw = tomllib.loads(source)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidDescription([_syntax(str(error), source)]) from None
+    lines = lines_of(source)
+    keys, found = _validated(raw)
+    shapeless = {path for path, _ in found}
+    found = [*secrets.suspects(raw), *found]
+    check = checks.DescriptionCheck(keys) if keys else None
+    if check:
+        found += [fault for fault in check.faults() if not _touches(fault[0], shapeless)]
+    if found or keys is None or check is None:
+        raise InvalidDescription([_fault(lines, path, sentence) for path, sentence in dict.fromkeys(found)])
+    return Description(source, keys, frozenset(check.used))
+
+
+def shipped() -> list[str]:
+    """The names of the descriptions that come with mailhub."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def source_of(name: str) -> str:
+    """The text of a shipped description. Raises ValueError."""
+    if name not in shipped():
+        raise ValueError(f"is not the text of a description, nor the name of a shipped one: {', '.join(shipped())}")
+    return (SHIPPED / f"{name}.toml").read_text()
+
+
+def _validated(raw: dict[str, Any]) -> tuple[DescriptionKeys | None, list[KeyFault]]:
+    """The keys, and what is wrong with their shape.
+
+    What is wrong is taken away or stood in for, so that the same run can tell what else there is; None: too much is.
+    """
+    found: list[KeyFault] = []
+    for _ in range(ROUNDS):
+        try:
+            return DescriptionKeys.model_validate(raw), found
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+        known = {path for path, _ in found}
+        found += [_shape(one) for one in errors if not _is_within(_path(one), known)]
+        raw = copy.deepcopy(raw)
+        for one in errors:
+            _mend(raw, _path(one), missing=one["type"] == "missing")
+    return None, found
+
+
+def _is_within(path: KeyPath, known: Collection[KeyPath]) -> bool:
+    """Whether the path, or what it is a part of, is known as wrong."""
+    return any(path[:depth] in known for depth in range(1, len(path) + 1))
+
+
+def _touches(path: KeyPath, known: Collection[KeyPath]) -> bool:
+    return _is_within(path, known) or any(one[: len(path)] == path for one in known)
+
+
+def _mend(node: Any, path: KeyPath, missing: bool) -> None:
+    *above, last = path
+    try:
+        for step in above:
+            node = node[step]
+        if last in STAND_INS:
+            node[last] = copy.deepcopy(STAND_INS[last])
+        elif not missing:
+            del node[last]
+    except (KeyError, IndexError, TypeError):  # what it was in has been taken away
+        return
+
+
+def _path(error: Any) -> KeyPath:
+    return tuple(part for part in error["loc"] if part != "[key]" and not str(part).startswith("function-"))
+
+
+def _fault(lines: dict[KeyPath, int], path: KeyPath, sentence: str) -> Fault:
+    return Fault(line_at(lines, path), ".".join(map(str, path)), sentence)
+
+
+def _syntax(message: str, source: str) -> Fault:
+    place = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", message)
+    line = int(place[1]) if place and place[1] else source.count("\n") + 1
+    return Fault(line, "", f"this is not TOML: {message.partition(' (at')[0]}")
+
+
+def _shape(error: Any) -> KeyFault:
+    """What pydantic says, in a sentence that follows the key."""
+    path = _path(error)
+    kind, context = error["type"], error.get("ctx") or {}
+    if kind == "missing":
+        return path, "is missing"
+    if kind == "extra_forbidden":
+        return path, "is not a key of a description"
+    if kind == "string_pattern_mismatch":
+        return path, f"has not the right form ({context['pattern']})"
+    if kind == "literal_error":
+        return path, f"must be one of {context['expected']}"
+    if kind == "value_error":
+        return path, str(error["msg"]).removeprefix("Value error, ")
+    return path, str(error["msg"])[:1].lower() + str(error["msg"])[1:]

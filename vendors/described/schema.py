@@ -1,0 +1,170 @@
+"""The keys of a description, their types and bounds; docs/reference/descriptions.md tells what each one means."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+NAME = r"[a-z][a-z0-9_]{0,39}"
+OURS = frozenset({"description", "server", "timeout", "concurrency", "ca_file"})
+"""Settings that each described vendor has; a description names none of its own so."""
+BODIES = ("json", "form", "multipart", "none")
+OUTCOMES = ("accepted", "refused", "not sent", "throttled", "paused", "in doubt")
+KINDS = ("delivered", "hard bounce", "soft bounce", "blocked", "complained", "ignored")
+MOST_STATUSES = 600
+
+Line = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\r\n]*$")]
+Short = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\r\n]*$")]
+Token = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")]
+Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^https?://[^\s#]+$")]
+Contract = Annotated[str, StringConstraints(min_length=8, max_length=1000)]
+Name = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
+
+
+def _path(value: Any) -> Any:
+    if not isinstance(value, str) or not re.fullmatch(r"[^.\r\n]{1,100}(\.[^.\r\n]{1,100}){0,9}", value):
+        raise ValueError("must be a path into the answer, as id or error.code or messages.0.id")
+    return value
+
+
+AnswerPath = Annotated[str, BeforeValidator(_path)]
+
+
+def _statuses(value: Any) -> frozenset[int]:
+    """400, "4xx" or a list of both, as a set of statuses."""
+    found: set[int] = set()
+    for one in value if isinstance(value, list) and value else [value]:
+        if isinstance(one, str) and re.fullmatch(r"[2-5]xx", one):
+            found |= set(range(int(one[0]) * 100, int(one[0]) * 100 + 100))
+        elif isinstance(one, int) and not isinstance(one, bool) and 200 <= one < MOST_STATUSES:
+            found.add(one)
+        else:
+            raise ValueError('must be a status from 200 to 599, "4xx" or the like, or a list of them')
+    return frozenset(found)
+
+
+Statuses = Annotated[frozenset[int], BeforeValidator(_statuses)]
+
+
+def _compiles(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    return value
+
+
+class Keys(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+
+
+class About(Keys):
+    """[vendor]: what it is called, and what the description was written after."""
+
+    name: Short
+    channel: Literal["print", "email", "sms"]
+    documents: Short
+
+
+class Setting(Keys):
+    """[settings.NAME]: what differs from one customer of the vendor to the next."""
+
+    about: Short
+    kind: Literal["text", "flag", "number"] = "text"
+    default: str | bool | int | None = None
+    pattern: Annotated[str, StringConstraints(max_length=200), AfterValidator(_compiles)] | None = None
+
+
+class Auth(Keys):
+    """[request.auth]: how the secret goes along."""
+
+    scheme: Literal["basic", "bearer", "header", "query"]
+    user: Line | None = None
+    password: Line | None = None
+    token: Line | None = None
+    name: Token | None = None
+    value: Line | None = None
+
+
+class RequestKeys(Keys):
+    """[request]: the call that hands a letter over, or several."""
+
+    method: Literal["POST", "PUT"] = "POST"
+    url: Url
+    body: Literal["json", "form", "multipart", "none"] = "json"
+    timeout: Annotated[float, Field(gt=0, le=300, strict=False)] = 10.0
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = 32
+    batch: Annotated[int, Field(ge=1, le=1000)] = 1
+    batch_in: Short | None = None
+    auth: Auth | None = None
+    headers: dict[Token, Line] = Field(default_factory=dict, max_length=30)
+    content: dict[str, Any] = Field(default_factory=dict)
+    files: Token | None = None
+
+
+class InHeader(Keys):
+    """Where a header of the answer has the id."""
+
+    header: Token
+
+
+class Rule(Keys):
+    """[[answer.rules]]: what an answer means; the first that fits decides."""
+
+    status: Statuses
+    body: dict[AnswerPath, list[str | int | bool]] = Field(default_factory=dict, max_length=10)
+    outcome: Literal["accepted", "refused", "not sent", "throttled", "paused", "in doubt"] = Field(alias="is")
+    contract: Contract | None = None
+
+
+class AnswerKeys(Keys):
+    """[answer]: where the vendor's id and codes are, and what its answers mean."""
+
+    id: AnswerPath | None = None
+    id_header: Token | None = None
+    batch_in: AnswerPath | None = None
+    code: AnswerPath = "code"
+    sub_type: AnswerPath = "sub_type"
+    retry_after: Token = "Retry-After"
+    retry_at: Token | None = None
+    rules: list[Rule] = Field(default_factory=list, max_length=100)
+
+
+class Dedupe(Keys):
+    """[dedupe]: that the vendor takes a repeat with the same reference only once."""
+
+    seconds: Annotated[float, Field(gt=0, strict=False)] | None = None
+    contract: Contract
+
+
+class LookUpKeys(Keys):
+    """[lookup]: how to ask whether the vendor has a letter."""
+
+    url: Url
+    id: AnswerPath
+    reference: AnswerPath
+    entries: AnswerPath | None = None
+    settle_delay: Annotated[float, Field(ge=0, le=86400, strict=False)] = 5.0
+    proves: Literal["found", "both"] = "found"
+    contract: Contract | None = None
+
+
+class Cost(Keys):
+    """[cost]: what the vendor's limits count."""
+
+    unit: Literal["message", "segment"] = "message"
+
+
+class DescriptionKeys(Keys):
+    """A whole file."""
+
+    vendor: About
+    settings: dict[Name, Setting] = Field(default_factory=dict, max_length=30)
+    secret: dict[Name, Short] = Field(default_factory=dict, max_length=10)
+    request: RequestKeys
+    answer: AnswerKeys
+    dedupe: Dedupe | None = None
+    lookup: LookUpKeys | None = None
+    cost: Cost = Cost()

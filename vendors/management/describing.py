@@ -1,0 +1,217 @@
+"""`manage.py vendor describe`: explains a description, tries it with one letter, or gives it to a vendor."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from django.core.management.base import CommandError, OutputWrapper
+
+from vendors import configuration
+from vendors import history as records
+from vendors.adapters.base import InvalidSettings, Letter, Origin
+from vendors.adapters.http_client import Client, Response
+from vendors.described import reading
+from vendors.described.adapter import Described
+from vendors.described.secrets import hidden
+from vendors.management import arguments
+from vendors.management import facts as history
+from vendors.management.facts import vendor_facts
+from vendors.management.output import tell
+from vendors.models import Vendor
+from vendors.outcomes import Accepted, CallError, InDoubt, NotSent, Outcome
+
+MOST_SHOWN = 8000  # characters of a request or an answer
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="a TOML file; - is the input; or the name of a shipped one"
+    )
+    parser.add_argument("--check", action="store_true", help="explain every mistake, with its line; the default")
+    parser.add_argument(
+        "--for", dest="vendor", metavar="SLUG", help="give it to this vendor; without FILE: show its own"
+    )
+    parser.add_argument("--try", dest="trial", action="store_true", help="send one test letter, and show all of it")
+    parser.add_argument("--to", metavar="RECIPIENT", help="of the test letter, which really goes out")
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="values")
+    parser.add_argument(
+        "--secret-file", metavar="FILE", help="the secret for the test letter, as credential set takes it"
+    )
+    parser.add_argument("--subject", default="A test")
+    parser.add_argument("--body", default="This is a test.")
+    parser.add_argument("--html", action="store_true", help="the body is HTML")
+    parser.add_argument("--field", nargs="+", action="extend", default=[], metavar="NAME=VALUE", dest="fields")
+    parser.add_argument("--from", dest="sender", metavar="ADDRESS", help="of the test e-mail")
+
+
+def describe(out: OutputWrapper, options: Mapping[str, Any]) -> None:
+    """Raises CommandError, with every mistake of the file on a line of its own."""
+    if not options["file"]:
+        _show(out, options)
+        return
+    source = _source(options["file"])
+    try:
+        found = reading.read(source)
+    except reading.InvalidDescription as error:
+        name = options["file"]
+        raise CommandError("\n".join(f"{name}:{fault}".replace(":line ", ":", 1) for fault in error.faults)) from None
+    if options["trial"]:
+        _try(out, source, options)
+    elif options["vendor"]:
+        _give(out, source, options)
+    else:
+        tell(out, _summary(found), _facts(found), options["json"])
+
+
+def _source(name: str) -> str:
+    if name in reading.shipped() and not Path(name).exists():
+        return reading.source_of(name)
+    try:
+        with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
+            return file.read(4 * reading.LONGEST + 1).decode()
+    except OSError as error:
+        known = ", ".join(reading.shipped())
+        raise CommandError(f"{name}: {error.strerror}; the shipped descriptions are {known}") from None
+    except UnicodeDecodeError:
+        raise CommandError(f"{name} is not a text in UTF-8") from None
+
+
+def _facts(found: reading.Description) -> dict[str, Any]:
+    keys = found.keys
+    settings = [
+        {"name": name, "about": one.about, "required": one.default is None} for name, one in keys.settings.items()
+    ]
+    return {"name": keys.vendor.name, "channel": keys.vendor.channel, "settings": settings, "secret": keys.secret}
+
+
+def _summary(found: reading.Description) -> str:
+    keys = found.keys
+    lines = [f"{keys.vendor.name} ({keys.vendor.channel}): no mistake"]
+    lines += [
+        f"  setting {name}: {one.about}" + (" (required)" if one.default is None else f" (default {one.default!r})")
+        for name, one in keys.settings.items()
+    ]
+    lines += [f"  secret {name}: {about}" for name, about in keys.secret.items()]
+    return "\n".join(lines)
+
+
+def _show(out: OutputWrapper, options: Mapping[str, Any]) -> None:
+    if not options["vendor"]:
+        raise CommandError("say which FILE, or --for SLUG to see the description that a vendor has", returncode=2)
+    row = arguments.vendor(options["vendor"])
+    if row.adapter != "described":
+        raise CommandError(f"{row.slug} has the adapter {row.adapter}, and so no description")
+    out.write(row.settings["description"], ending="")
+
+
+def _give(out: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
+    row = arguments.vendor(options["vendor"])
+    if row.adapter != "described":
+        raise CommandError(f"{row.slug} has the adapter {row.adapter}; a description is for vendors with described")
+    typed = arguments.pairs(options["values"])
+    wanted = arguments.settings("described", {**row.settings, **typed, "description": source})
+    same = wanted == row.settings
+    row.settings = wanted
+    with history.kept(row, vendor_facts):
+        forgotten = configuration.save_vendor(row, ["settings"], records.Actor(history.person()))
+    said = [f"{row.slug}: {'already so' if same else 'changed; jobs that are taken from now on are sent by it'}"]
+    said += [f"{login} is paused: {login.paused_reason}" for login in forgotten]
+    row.refresh_from_db()
+    tell(out, "\n".join(said), vendor_facts(row), options["json"])
+
+
+# --- a test letter ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Seen:
+    """What went over the line."""
+
+    request: bytes = b""
+    answer: Response | None = None
+    error: CallError | None = None
+    calls: int = field(default=0)
+
+
+class _WatchedClient(Client):
+    """The client, which also notes what it writes and reads."""
+
+    seen: _Seen
+
+    async def call(self, head: bytes, headers: bytes = b"", body: bytes = b"") -> Response:
+        self.seen.request = b"".join((head, headers, b"\r\n", body))
+        self.seen.calls += 1
+        try:
+            self.seen.answer = await super().call(head, headers, body)
+        except CallError as error:
+            self.seen.error = error
+            raise
+        return self.seen.answer
+
+
+def _try(out: OutputWrapper, source: str, options: Mapping[str, Any]) -> None:
+    if not options["to"]:
+        raise CommandError("a test letter really goes out: say to whom with --to", returncode=2)
+    settings = arguments.settings("described", {**arguments.pairs(options["values"]), "description": source})
+    secret = arguments.secret(Vendor(adapter="described", settings=settings), (), options["secret_file"])
+    origin = Origin(options["sender"]) if options["sender"] else None
+    params = arguments.pairs(options["fields"])
+    letter = Letter(f"{uuid4()}-0", options["to"], options["subject"], options["body"], params, options["html"],
+                    origin=origin)  # fmt: skip
+    try:
+        seen, outcome = asyncio.run(_send(Described(settings, secret), letter))
+    except InvalidSettings as error:
+        raise CommandError("\n".join(error.errors)) from None
+    shown = _shown(seen, secret)
+    facts = {"reference": letter.reference, "outcome": type(outcome).__name__, "said": str(outcome), **shown}
+    parts = [f"{name}:\n{text}" for name, text in shown.items() if text]
+    result = hidden(
+        f"{_meaning(outcome)} Its reference was {letter.reference}. No limit of mailhub counts this call.", secret
+    )
+    tell(out, "\n\n".join([*parts, result]), facts | {"said": hidden(str(outcome), secret)}, options["json"])
+    if not isinstance(outcome, Accepted):
+        raise CommandError("the test letter was not accepted")
+
+
+async def _send(adapter: Described, letter: Letter) -> tuple[_Seen, Outcome]:
+    """The sender's own way, with a client that is watched."""
+    adapter.client = _WatchedClient
+    _WatchedClient.seen = seen = _Seen()
+    await adapter.open()
+    try:
+        [outcome] = await adapter.send([letter])
+    finally:
+        await adapter.close()
+    return seen, outcome
+
+
+def _shown(seen: _Seen, secret: Mapping[str, str]) -> dict[str, str]:
+    def text(raw: bytes) -> str:
+        return hidden(raw.decode("utf-8", "replace").replace("\r\n", "\n"), secret)[:MOST_SHOWN]
+
+    answer = ""
+    if seen.answer is not None:
+        head = b"".join(b"%b: %b\n" % line for line in seen.answer.lines)
+        answer = f"HTTP {seen.answer.status}\n" + text(head + b"\n" + seen.answer.body)
+    elif seen.error is not None:
+        answer = hidden(seen.error.reason, secret)
+    return {"request": text(seen.request), "answer": answer}
+
+
+def _meaning(outcome: Outcome) -> str:
+    match outcome:
+        case Accepted():
+            return f"Accepted: the vendor's id is {outcome.vendor_id}."
+        case InDoubt():
+            return f"In doubt: {outcome.reason}. The vendor may have it."
+        case NotSent():
+            then = "the credential would be paused" if outcome.pause else "it would be called again"
+            return f"Not sent: {outcome.reason}; {then}."
+    return f"Refused: {outcome.code} {outcome.sub_type}".rstrip() + "."
