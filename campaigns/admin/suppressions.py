@@ -15,7 +15,7 @@ from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
 from campaigns.admin.suppression_import import import_page
 from campaigns.intake import AddressReader
-from campaigns.models import Sponsor, Suppression
+from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import suppressing
 from campaigns.suppression.digests import digests, key
@@ -32,7 +32,7 @@ class SuppressionForm(forms.ModelForm):
 
     class Meta:
         model = Suppression
-        fields = ["sponsor", "channel", "address", "reason", "source", "until"]
+        fields = ["sponsor", "channel", "address", "reason", "topic", "source", "until"]
 
     def clean(self) -> dict[str, Any]:
         """Brings the address into the form of its channel's lists."""
@@ -44,6 +44,10 @@ class SuppressionForm(forms.ModelForm):
                 self.add_error("address", str(error))
         if cleaned.get("until") and cleaned["until"] <= timezone.now():
             self.add_error("until", "This time is past.")
+        if (topic := cleaned.get("topic")) and cleaned.get("reason") != Suppression.Reason.UNSUBSCRIBED:
+            self.add_error("topic", "A topic goes with the reason Unsubscribed only.")
+        elif topic and topic.sponsor != cleaned.get("sponsor"):
+            self.add_error("topic", "It is another sponsor's topic.")
         return cleaned
 
 
@@ -94,7 +98,11 @@ class SuppressionAdmin(Scoped):
         return queryset.filter(digest__in=wanted), False
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        kwargs["queryset"] = Sponsor.objects.of_sponsors(sponsors_of(request.user))
+        mine = sponsors_of(request.user)
+        if db_field.name == "topic":
+            kwargs["queryset"] = Topic.objects.of_sponsors(mine).select_related("sponsor")
+            return super().formfield_for_foreignkey(db_field, request, **kwargs)
+        kwargs["queryset"] = Sponsor.objects.of_sponsors(mine)
         field: Any = super().formfield_for_foreignkey(db_field, request, **kwargs)
         field.required = not _may_for_all(request)
         return field
@@ -102,10 +110,10 @@ class SuppressionAdmin(Scoped):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if obj.sponsor_id is None and not _may_for_all(request):
             raise PermissionDenied
-        new = NewSuppression(obj.address, obj.reason, obj.source, None, obj.until)
+        new = NewSuppression(obj.address, obj.reason, obj.source, None, obj.until, obj.topic_id)
         suppressing.add(obj.sponsor_id, obj.channel, [new], _actor(request))
         found = suppressing.lists.of_addresses(obj.channel, [obj.address], obj.sponsor_id)
-        obj.pk = Suppression.objects.get(pk__in=found, reason=obj.reason, topic=None).pk
+        obj.pk = Suppression.objects.get(pk__in=found, reason=obj.reason, topic=obj.topic_id).pk
 
     @admin.action(description="Lift: they may be written to again", permissions=["change"])
     def lift(self, request: HttpRequest, rows: QuerySet[Suppression]) -> None:

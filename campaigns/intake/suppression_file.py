@@ -81,7 +81,9 @@ class SuppressionFile:
                 f"there is no reason {values['reason']!r}; there are {', '.join(Suppression.Reason.values)}"
             )
         if (topic := values.pop("topic", "")) and self._with_topics:
-            values["topic_id"] = self._topic(topic, values.get("reason", self._default.reason))
+            values["topic_id"] = topic_of(self._topics, topic, values.get("reason", self._default.reason))
+        elif values.get("reason", self._default.reason) != Suppression.Reason.UNSUBSCRIBED:
+            values["topic_id"] = None
         if "\0" in values.get("source", ""):
             raise ValueError("the source has a NUL character in it")
         for name in ("since", "until"):
@@ -89,12 +91,14 @@ class SuppressionFile:
                 values[name] = read_time(values[name], name)
         return replace(self._default, address=self._normal(_plain(cells[0])), **values)
 
-    def _topic(self, name: str, reason: str) -> int:
-        if reason != Suppression.Reason.UNSUBSCRIBED:
-            raise ValueError(f"a topic goes with the reason unsubscribed, not {reason}")
-        if name not in self._topics:
-            raise ValueError(f"there is no topic {name!r}; there are {', '.join(self._topics) or 'none'}")
-        return self._topics[name]
+
+def topic_of(topics: Mapping[str, int], name: str, reason: str) -> int:
+    """The topic of that name, from which alone somebody has unsubscribed. Raises ValueError."""
+    if reason != Suppression.Reason.UNSUBSCRIBED:
+        raise ValueError(f"a topic goes with the reason unsubscribed, not {reason}")
+    if name not in topics:
+        raise ValueError(f"there is no topic {name!r}; there are {', '.join(topics) or 'none'}")
+    return topics[name]
 
 
 def _passes(normal: Callable[[str], str], text: str) -> bool:

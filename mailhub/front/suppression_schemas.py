@@ -18,6 +18,12 @@ class SuppressionIn(Strict):
 
     address: str = Field(min_length=1, max_length=2000)
     reason: WhySuppressed
+    topic: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=50,
+        description="One of yours: unsubscribed from that alone; else everything",
+    )
     source: str = Field(
         default="", max_length=200, pattern=r"^[^\x00]*$", description="Where it comes from; else your key's prefix"
     )

@@ -8,7 +8,8 @@ from django.utils import timezone
 from ninja import Query, Router
 
 from campaigns.intake import AddressReader
-from campaigns.models import Suppression
+from campaigns.intake.suppression_file import topic_of
+from campaigns.models import Suppression, Topic
 from campaigns.operators import suppressing
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
@@ -16,7 +17,13 @@ from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.schemas import ProblemOut
-from mailhub.front.suppression_schemas import AddressesIn, SuppressionChangeOut, SuppressionsIn, SuppressionsOut
+from mailhub.front.suppression_schemas import (
+    AddressesIn,
+    SuppressionChangeOut,
+    SuppressionIn,
+    SuppressionsIn,
+    SuppressionsOut,
+)
 from vendors.history import Actor
 
 router = Router(tags=["suppressions"])
@@ -66,9 +73,10 @@ def add_suppressions(request: HttpRequest) -> dict[str, int]:
     asked, _ = request_bodies.read(request, SuppressionsIn)
     normal = _normal(asked.channel, [one.address for one in asked.suppressions], "/suppressions/{}/address")
     _check_until([one.until for one in asked.suppressions])
+    topics = _topics(caller.sponsor_id, asked.suppressions)
     new = [
-        NewSuppression(address, one.reason, one.source or caller.prefix, one.since, one.until)
-        for address, one in zip(normal, asked.suppressions, strict=True)
+        NewSuppression(address, one.reason, one.source or caller.prefix, one.since, one.until, topic)
+        for address, one, topic in zip(normal, asked.suppressions, topics, strict=True)
     ]
     return {"changed": suppressing.add(caller.sponsor_id, asked.channel, new, Actor(caller.prefix))}
 
@@ -123,6 +131,21 @@ def _normal(channel: str, addresses: list[str], pointer: str) -> list[str]:
             found.append(read(address))
         except ValueError as why:
             errors.append(error(pointer.format(number), "address", str(why)))
+    if errors:
+        raise invalid(errors)
+    return found
+
+
+def _topics(sponsor_id: int, asked: list[SuppressionIn]) -> list[int | None]:
+    """The topic of each. Raises Problem for those that are not the sponsor's, or beside another reason."""
+    known = dict(Topic.objects.filter(sponsor=sponsor_id).values_list("name", "pk"))
+    found: list[int | None] = []
+    errors = []
+    for number, one in enumerate(asked):
+        try:
+            found.append(topic_of(known, one.topic, one.reason) if one.topic else None)
+        except ValueError as why:
+            errors.append(error(f"/suppressions/{number}/topic", "topic", str(why)))
     if errors:
         raise invalid(errors)
     return found

@@ -5,13 +5,14 @@ import sys
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand, CommandError
 
 from campaigns import intake
-from campaigns.intake.suppression_file import SuppressionFile, read_time, write
+from campaigns.intake.suppression_file import SuppressionFile, read_time, topic_of, write
 from campaigns.models import Job, Message, Sponsor, Suppression, Topic
 from campaigns.operators import suppressing
 from campaigns.suppression import lists
@@ -61,6 +62,9 @@ class Command(BaseCommand):
             if verb in ("add", "import"):
                 one.add_argument("--reason", choices=reasons, default="by_hand", help="default: by_hand")
                 one.add_argument("--source", default="", metavar="TEXT", help="where it comes from")
+                one.add_argument(
+                    "--topic", metavar="NAME", help="of the sponsor, with --reason unsubscribed: that alone"
+                )
                 one.add_argument("--until", metavar="WHEN", help="ISO 8601 with zone; default: for good")
         recipients = verbs.add_parser("recipients", help="whom a job has not called because they are suppressed")
         recipients.add_argument("job", type=int)
@@ -75,16 +79,15 @@ class Command(BaseCommand):
             raise CommandError(f"nothing was changed\n{error}") from error
 
     def do_add(self, **options: Any) -> None:
-        new = _default(options)
+        new = _default(options, _topics(options))
         normal = intake.AddressReader(options["channel"])
-        rows = [NewSuppression(normal(one), new.reason, new.source, None, new.until) for one in _named(options)]
+        rows = [replace(new, address=normal(one)) for one in _named(options)]
         self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
 
     def do_import(self, **options: Any) -> None:
         with _copied(options["file"]) as file:
-            whose = _whose(options)
-            topics = dict(Topic.objects.filter(sponsor=whose).values_list("name", "pk"))
-            rows = SuppressionFile(file, options["channel"], _default(options), topics)
+            topics = _topics(options)
+            rows = SuppressionFile(file, options["channel"], _default(options, topics), topics)
             self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
 
     def do_export(self, **options: Any) -> None:
@@ -142,9 +145,14 @@ def _named(options: dict[str, Any]) -> list[str]:
     return list(options["address"])
 
 
-def _default(options: dict[str, Any]) -> NewSuppression:
+def _topics(options: dict[str, Any]) -> dict[str, int]:
+    return dict(Topic.objects.filter(sponsor=_whose(options)).values_list("name", "pk"))
+
+
+def _default(options: dict[str, Any], topics: dict[str, int]) -> NewSuppression:
     until = read_time(options["until"], "--until") if options["until"] else None
-    return NewSuppression("", options["reason"], options["source"], None, until)
+    topic = topic_of(topics, options["topic"], options["reason"]) if options["topic"] else None
+    return NewSuppression("", options["reason"], options["source"], None, until, topic)
 
 
 def _whose(options: dict[str, Any]) -> int | None:
