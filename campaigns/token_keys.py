@@ -9,7 +9,8 @@ import hashlib
 import secrets
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from django.db import connection, transaction
 
@@ -22,16 +23,27 @@ LONGEST_PURPOSE = hashlib.blake2b.PERSON_SIZE  # bytes
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('campaigns_tokenkey'))"
 
 
-class _KnownKeys:
-    """What this process has read last, newest first."""
-
-    def __init__(self) -> None:
-        self.secrets: tuple[bytes, ...] = ()
-        self.read_at = float("-inf")
-        self.lock = threading.Lock()
+Secrets = TypeVar("Secrets")
 
 
-_known = _KnownKeys()
+class Known(Generic[Secrets]):
+    """What this process has read last, and trusts for FRESH seconds. read: raises the database's errors."""
+
+    def __init__(self, read: Callable[[], Secrets]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._last: tuple[float, Secrets] | None = None
+
+    def get(self) -> Secrets:
+        with self._lock:
+            if self._last is None or time.monotonic() - self._last[0] > FRESH:
+                asked, self._last = time.monotonic(), None
+                self._last = asked, self._read()
+            return self._last[1]
+
+    def forget(self) -> None:
+        with self._lock:
+            self._last = None
 
 
 def keys(purpose: str) -> tuple[bytes, ...]:
@@ -40,16 +52,7 @@ def keys(purpose: str) -> tuple[bytes, ...]:
     At least one. purpose: at most 16 bytes. Raises the database's errors.
     """
     person = purpose.encode()
-    return tuple(hashlib.blake2b(key=one, person=person, digest_size=SIZE).digest() for one in _secrets())
-
-
-def _secrets() -> tuple[bytes, ...]:
-    with _known.lock:
-        if time.monotonic() - _known.read_at > FRESH:
-            asked = time.monotonic()
-            _known.secrets = _read() or _made()
-            _known.read_at = asked  # not before: if that failed nothing is known
-        return _known.secrets
+    return tuple(hashlib.blake2b(key=one, person=person, digest_size=SIZE).digest() for one in known.get())
 
 
 def _read() -> tuple[bytes, ...]:
@@ -62,6 +65,9 @@ def _made() -> tuple[bytes, ...]:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ONE_AT_A_TIME)
         return _read() or (add(),)
+
+
+known = Known(lambda: _read() or _made())  # newest first
 
 
 def add() -> bytes:

@@ -28,4 +28,5 @@ def no_known_keys() -> None:
     from campaigns import token_keys
     from campaigns.suppression import digests
 
-    token_keys._known.read_at = digests._known.read_at = float("-inf")
+    token_keys.known.forget()
+    digests.known.forget()

@@ -244,10 +244,9 @@ _UNKNOWN_TEXT = re.compile(
     r"|\bno mailbox here by that name\b",
     re.IGNORECASE,
 )
+NOT_NOW = r"quota|storage|temporar|gr[ae]ylist|expired|suspended"  # of a recipient that there is
 _NOT_UNKNOWN = re.compile(
-    r"quota|\bfull\b|storage|too (large|big|many)|disabled|inactive|suspended|expired|policy|temporar|gr[ae]ylist"
-    r"|denied|\brate\b|sender",
-    re.IGNORECASE,
+    NOT_NOW + r"|\bfull\b|too (large|big|many)|disabled|inactive|policy|denied|\brate\b|sender", re.IGNORECASE
 )
 _ADDRESS = re.compile(r"\S+@\S+")
 

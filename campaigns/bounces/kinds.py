@@ -8,17 +8,17 @@ import re
 
 from campaigns.message_events import Kind
 from campaigns.models import MessageEvent
-from vendors.outcomes import is_about_us
+from vendors.outcomes import NOT_NOW, is_about_us
 
 # By the enhanced code without its class (RFC 3463, RFC 7505, and those of Exchange Online); what is missing is soft.
 HARD = frozenset({"1.1", "1.2", "1.3", "1.6", "1.10", "2.1", "4.4", "4.310"})
 BLOCKED = re.compile(r"1\.[78]|2\.3|3\.4|4\.5|6\.\d{1,3}|7\.\d{1,3}")
 VAGUE = frozenset({"", "0.0", "1.0", "2.0", "3.0", "4.0", "4.1", "5.0"})  # then the text decides
 
-NOT_NOW = re.compile(
-    r"quota|\b(mail)?box\b.{0,20}\bfull\b|\bfull\b.{0,20}\b(mail)?box\b|storage|out of space|disk full"
-    r"|temporar|try (it )?again|gr[ae]ylist|timed? ?out|expired|too long|retry|rate that|too (quickly|fast|many)"
-    r"|over (the |its |his |her |their )?limit|exceeded|allotted|too often|maintenance|suspended"
+LATER = re.compile(
+    NOT_NOW + r"|\b(mail)?box\b.{0,20}\bfull\b|\bfull\b.{0,20}\b(mail)?box\b|out of space|disk full"
+    r"|try (it )?again|timed? ?out|too long|retry|rate that|too (quickly|fast|many)"
+    r"|over (the |its |his |her |their )?limit|exceeded|allotted|too often|maintenance"
     r"|connection (refused|reset|lost)|unavailable at this time|network is unreachable|no route",
     re.IGNORECASE,
 )
@@ -77,7 +77,7 @@ def of_bounce(status: str, text: str) -> tuple[MessageEvent.Kind, str]:
 def _kind(detail: str, basic: str, said: str) -> MessageEvent.Kind:
     if BLOCKED.fullmatch(detail) or is_about_us("", said) or (CONTENT.search(said) and detail not in HARD):
         return Kind.BLOCKED
-    if basic == "552" or NOT_NOW.search(said):
+    if basic == "552" or LATER.search(said):
         return Kind.SOFT_BOUNCE
     if detail in HARD:
         return Kind.HARD_BOUNCE

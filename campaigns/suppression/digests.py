@@ -6,38 +6,25 @@ of SECRET_KEY (`rotate_keys`). Without it nobody can find out whether an address
 
 import hashlib
 import secrets
-import threading
-import time
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 from campaigns.models import SuppressionKey
-
-FRESH = 1.0  # seconds for which a process trusts what it has read
-
-
-class _KnownKey:
-    """What this process has read last. secret: None while there are no suppressions."""
-
-    def __init__(self) -> None:
-        self.secret: bytes | None = None
-        self.read_at = float("-inf")
-        self.lock = threading.Lock()
-
-
-_known = _KnownKey()
+from campaigns.token_keys import Known
 
 
 def key() -> bytes | None:
     """The key, at most a second old; None: nobody was ever suppressed."""
-    with _known.lock:
-        if time.monotonic() - _known.read_at > FRESH:
-            asked = time.monotonic()
-            row: Any = SuppressionKey.objects.first()
-            _known.secret = as_key(row.secret) if row else None
-            _known.read_at = asked  # not before: if that failed nothing is known
-        return _known.secret
+    return known.get()
+
+
+def _read() -> bytes | None:
+    row: Any = SuppressionKey.objects.first()
+    return as_key(row.secret) if row else None
+
+
+known = Known(_read)
 
 
 def as_key(secret: dict[str, str]) -> bytes:
@@ -49,8 +36,7 @@ def made_key() -> bytes:
     """The key; makes it if there is none."""
     secret: Any = {"key": secrets.token_hex(32)}
     SuppressionKey.objects.bulk_create([SuppressionKey(pk=1, secret=secret)], ignore_conflicts=True)
-    with _known.lock:
-        _known.read_at = float("-inf")
+    known.forget()
     found = key()
     assert found, "it has just been stored"
     return found

@@ -35,7 +35,8 @@ def public(settings: Any) -> None:
 
 
 def forget() -> None:
-    token_keys._known.read_at = digests._known.read_at = float("-inf")
+    token_keys.known.forget()
+    digests.known.forget()
 
 
 def job(recipients: int = 2, sponsor: Sponsor | None = None, **fields: Any) -> Job:

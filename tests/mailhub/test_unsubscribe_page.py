@@ -24,7 +24,8 @@ ONE_CLICK = {"List-Unsubscribe": "One-Click"}
 def public(settings: Any) -> None:
     settings.PUBLIC_URL = "https://testserver"
     settings.ALLOWED_HOSTS = ["testserver"]
-    token_keys._known.read_at = digests._known.read_at = float("-inf")
+    token_keys.known.forget()
+    digests.known.forget()
 
 
 @pytest.fixture
