@@ -6,6 +6,7 @@ result is the same: of one sending the latest counts, by the vendor's clock. A b
 delivery of another.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,13 +15,15 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import ground_truth, lifecycle, message_events
+from campaigns import ground_truth, lifecycle, message_events, vendor_ids
 from campaigns.message_events import ReportedEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.models.jobs import read_reference
 from campaigns.webhooks import events
 from campaigns.webhooks.events import ReportChange
 from vendors.adapters.reports import Reported
+
+log = logging.getLogger(__name__)
 
 LONGEST = 255  # characters that the columns hold
 MOST_CODE = 20  # likewise
@@ -86,7 +89,8 @@ def take(vendor_id: int, reported: Sequence[Reported], source: str = "vendor") -
 def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source: str) -> list[ReportsStored]:
     """The same for the reports of several requests; returns what came of each. calls, events: of all together."""
     now = timezone.now()
-    read = [[(one.reference, _read(one, now)) for one in request] for request in requests]
+    named = [vendor_ids.named(vendor_id, request) for request in requests]
+    read = [[(one.reference or one.vendor_id, _read(one, now)) for one in request] for request in named]
     known = [report for request in read for _, report in request if report]
     heard = message_events.new(vendor_id, [report.event for report in known if report.event])
     message_events.suppress(heard)
@@ -99,16 +103,42 @@ def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source
             strange.update((one.uuid, one.resend_no) for one in missing)
         stored = message_events.append(heard, source)
         calls = tuple(events.report(changes))
+        nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
+        kept = (
+            {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(vendor_id, nameless, source) else set()
+        )
     changed = {change.id for change in changes}
     return [
         ReportsStored(
             len({report.id for _, report in request if report} & changed),
-            tuple(dict.fromkeys(name for name, one in request if not one or (one.uuid, one.resend_no) in strange)),
+            tuple(
+                dict.fromkeys(
+                    name
+                    for name, one in request
+                    if (name not in kept if one is None else (one.uuid, one.resend_no) in strange)
+                )
+            ),
             calls,
             stored,
         )
         for request in read
     ]
+
+
+def take_waiting() -> int:
+    """Takes reports that came before the answers of their calls, now that their letters are known; returns how many.
+
+    Those that no letter came for within a week are given up, and told of.
+    """
+    taken = 0
+    for found in vendor_ids.due():
+        take(found.vendor_id, found.reported, found.source)
+        vendor_ids.done(found.ids)  # if the process dies before, they are taken once more, which changes nothing
+        taken += len(found.reported)
+        if found.given_up:
+            log.warning("%s reports of %s name no letter that it has accepted", found.given_up, found.source)
+    vendor_ids.forget()
+    return taken
 
 
 def _read(reported: Reported, now: datetime) -> Report | None:

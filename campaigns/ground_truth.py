@@ -44,7 +44,12 @@ ACCEPT = f"""{BEFORE}written AS (
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
-    RETURNING m.id, m.campaign_id, m.message_id, m.error_code
+    RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, m.resend_no
+), identified AS (
+    INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
+    SELECT v.id, w.message_id, w.id, w.uuid, w.resend_no
+    FROM written w JOIN campaigns_campaign c ON c.id = w.campaign_id JOIN vendors_credential l ON l.id = c.credential_id
+        JOIN vendors_vendor v ON v.id = l.vendor_id AND v.reports_by_id
 ) {COUNTED}"""
 REFUSE = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = clock_timestamp(), error_code = a.code, error_sub_type = a.note,

@@ -94,6 +94,12 @@ WITH job AS (
     ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
         refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
         units = was.units + excluded.units
+), identified AS (  -- for vendors whose reports name nothing but their own id (vendor_ids)
+    INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
+    SELECT j.vendor_id, a.code, m.id, m.uuid, m.resend_no
+    FROM vendors_vendor v JOIN job j ON j.vendor_id = v.id JOIN answer a ON a.job_id = j.id AND a.kind = 'a'
+        JOIN campaigns_message m ON m.id = ANY(ARRAY[a.id]) AND m.message_id IS DISTINCT FROM a.code
+    WHERE v.reports_by_id
 ), closed AS (
     DELETE FROM campaigns_claim c USING gone g
     WHERE g.last AND c.id = ANY(ARRAY[g.claim_id]) AND c.at IS NOT DISTINCT FROM g.called_at

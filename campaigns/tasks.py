@@ -24,7 +24,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import audit as promises
-from campaigns import failpoints, sending
+from campaigns import delivery_reports, failpoints, sending
 from campaigns.casting import mailcaster
 from campaigns.connections import drop_lost_connection
 from campaigns.dispatch import dispatcher, nightly
@@ -214,6 +214,7 @@ def sweep() -> None:
     """Does what a lost notification or worker left undone: every few seconds, and idempotent."""
     facts = sweeper.sweep(timedelta(seconds=settings.LEASE_SECONDS))
     announce(facts.finalised)
+    delivery_reports.take_waiting()
     for job in facts.unanswered:
         shown = _packet(job.pk, job.parent_id, job.size)
         send_job.si(job.pk, job.fence).set(queue=job.vendor.queue, **shown).apply_async(ignore_result=True)

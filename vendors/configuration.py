@@ -149,6 +149,15 @@ def count_reports(counted: Mapping[tuple[int, str], int]) -> None:
         cursor.execute(COUNT_REPORTS, [list(vendors), list(whats), list(counted.values())])
 
 
+def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> None:
+    """Before a vendor is stored: how its reports name letters, which statements ask (campaigns/vendor_ids.py)."""
+    if not raw:
+        try:
+            instance.reports_by_id = adapters.load(instance.adapter).reports_by_id(instance.settings)
+        except (LookupError, ValueError):  # a vendor that cannot be used reports nothing
+            instance.reports_by_id = False
+
+
 def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list[Credential]:
     """Save these fields of a vendor. Its adapter and settings are changed here only.
 
@@ -156,7 +165,7 @@ def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list
     """
     with transaction.atomic():
         before = Vendor.objects.select_for_update(no_key=True).get(pk=row.pk)
-        row.save(update_fields=fields)
+        row.save(update_fields={*fields, "reports_by_id"})
         after = Vendor.objects.get(pk=row.pk)
         moved = _moved((before.adapter, before.settings), (after.adapter, after.settings))
         if not moved:

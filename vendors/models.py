@@ -125,6 +125,9 @@ class Vendor(models.Model):
     suppressions = models.BigIntegerField(
         default=0, db_default=0, editable=False, help_text="Position of the last change of its channel's suppressions."
     )
+    reports_by_id = models.BooleanField(
+        default=False, db_default=False, editable=False, help_text="Its reports name its own ids of letters alone."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

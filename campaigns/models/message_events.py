@@ -1,4 +1,4 @@
-"""What is heard of messages after their calls: bounces and complaints, and how many mails brought them."""
+"""What is heard of messages after their calls, how many mails brought it, and which letter a vendor's own id names."""
 
 from django.db import models
 from django.db.models import Index, Q, UniqueConstraint
@@ -6,6 +6,7 @@ from django.db.models.functions import Now
 
 from campaigns.models.campaigns import Campaign, OfSponsors
 from campaigns.models.jobs import Message
+from vendors.models import Vendor
 
 
 class MessageEvent(models.Model):
@@ -79,3 +80,40 @@ class InboundCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.day}: {self.mails} {self.what}"
+
+
+class VendorMessageId(models.Model):
+    """The id that a vendor has given a letter: written with its acceptance, and deleted after KEPT (vendor_ids.py).
+
+    Only of vendors whose reports name nothing else (`Vendor.reports_by_id`): an index on the messages themselves would
+    cost every message of every vendor another write. message, uuid, resend_no: of the message's reference.
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
+    name = models.CharField(max_length=255)
+    message = models.BigIntegerField()
+    uuid = models.UUIDField()
+    resend_no = models.PositiveSmallIntegerField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [Index(fields=["vendor", "name"], name="vendor_message_id")]
+
+    def __str__(self) -> str:
+        return f"{self.name} is message {self.message}"
+
+
+class WaitingReport(models.Model):
+    """A report whose vendor's id no acceptance has named yet: it may be earlier than the answer of its call.
+
+    said: what `vendors.adapters.reports.Reported` holds beside the id.
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
+    name = models.CharField(max_length=255)
+    said = models.JSONField()
+    source = models.CharField(max_length=100)
+    at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return f"a report of {self.name}"

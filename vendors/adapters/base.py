@@ -127,18 +127,6 @@ def choice(*allowed: str, **meanings: str) -> Callable[[Any], str]:
     return parse
 
 
-def statuses(value: Any) -> tuple[int, ...]:
-    """HTTP statuses from 500 to 599, separated by commas."""
-    parts = value.split(",") if isinstance(value, str) else value
-    try:
-        found = tuple(sorted({int(word) for word in parts}))
-    except (TypeError, ValueError):
-        found = (0,)
-    if not all(500 <= status <= 599 for status in found):
-        raise ValueError("must be statuses from 500 to 599, separated by commas")
-    return found
-
-
 PARTS = ("text", "headers", "attachments")
 """What a letter may have beside subject and body, if its adapter carries it; see Letter."""
 
@@ -273,6 +261,11 @@ class Adapter(ABC):
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
         """Whether the vendor sends delivery reports, by these settings, without a secret. Raises ValueError."""
+        return False
+
+    @classmethod
+    def reports_by_id(cls, settings: Mapping[str, Any]) -> bool:
+        """Whether the reports name letters by the vendor's id alone, as ours cannot travel along. Raises ValueError."""
         return False
 
     @classmethod

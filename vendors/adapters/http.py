@@ -99,6 +99,18 @@ def parts(value: Any) -> tuple[str, ...]:
     return found
 
 
+def statuses(value: Any) -> tuple[int, ...]:
+    """HTTP statuses from 500 to 599, separated by commas."""
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        found = tuple(sorted({int(word) for word in parts}))
+    except (TypeError, ValueError):
+        found = (0,)
+    if not all(500 <= status <= 599 for status in found):
+        raise ValueError("must be statuses from 500 to 599, separated by commas")
+    return found
+
+
 def secret_headers(secret: Mapping[str, str]) -> bytes:
     """The credential's secret as header lines. Raises InvalidSettings, which never shows a value."""
     errors = [f"the secret must not set the header {name}" for name in secret if name.lower() in _OURS]
@@ -134,9 +146,10 @@ class Http(Adapter):
         "lookup": Option(options.choice("none", "weak", "strong", true="weak", false="none"), "none"),
         "settle_delay": Option(options.seconds, 5.0),
         "receipts": Option(options.flag, False),
+        "receipts_by_id": Option(options.flag, False),
         "unit": Option(options.choice("message", "segment"), "message"),
         "carries": Option(parts, ()),
-        "safe_statuses": Option(options.statuses, ()),
+        "safe_statuses": Option(statuses, ()),
         "ca_file": Option(options.certificates, "", destination=True),
     }
 
@@ -172,6 +185,10 @@ class Http(Adapter):
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
         return options.flag(settings.get("receipts", False))
+
+    @classmethod
+    def reports_by_id(cls, settings: Mapping[str, Any]) -> bool:
+        return options.flag(settings.get("receipts_by_id", False))
 
     @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
