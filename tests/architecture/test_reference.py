@@ -23,6 +23,8 @@ DESCRIBED = {
     "dedupe": schema.Dedupe,
     "lookup": schema.LookUpKeys,
     "cost": schema.Cost,
+    "reports": schema.ReportKeys,
+    "reports.signature": schema.Signature,
 }
 BEAT = re.compile(r'BeatEntry\("([^"]+)", "([^"]+)"')
 TASK = re.compile(r"^\| `([\w.]+\.tasks\.\w+)` \|", re.MULTILINE)

@@ -14,7 +14,8 @@ from vendors.adapters import base as options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
 from vendors.adapters.http import segments, url
 from vendors.adapters.http_client import Client, Response, header
-from vendors.described import bodies, checks, reading
+from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
+from vendors.described import bodies, checks, reading, reports
 from vendors.described.answers import Meaning, found_in, parsed, steps, value_at
 from vendors.described.bodies import Pieces, constant_of, joined
 from vendors.described.reading import Description
@@ -106,6 +107,17 @@ class Described(Adapter):
             required = setting.default is None
             found[name] = Option(checks.parser(setting), setting.default, required)
         return found
+
+    @classmethod
+    def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
+        return reports.reader_of(description(settings.get("description"))) is not None
+
+    @classmethod
+    def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
+        reader = reports.reader_of(description(source.settings.get("description")))
+        if reader is None:
+            raise NotTheVendor("this vendor sends no reports")
+        return reader.read(request, source)
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         known = self.validate(settings)

@@ -12,6 +12,7 @@ from vendors.described.placeholders import LISTS, OF_FILE, OF_HEADER, OF_LETTER,
 from vendors.described.positions import KeyFault, KeyPath
 from vendors.described.schema import OURS, DescriptionKeys, Setting
 
+SIGNED = frozenset({"url", "body", "form", "timestamp"})
 DEEPEST, MOST_MEMBERS = 10, 300  # of a body
 HEADERS_OF_OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "content-type", "accept-encoding"}
@@ -45,6 +46,7 @@ class DescriptionCheck:
         yield from self._batch()
         yield from answers.faults(keys)
         yield from self._promises()
+        yield from self._reports()
         for name in keys.secret:
             if name not in self._of_secret:
                 yield ("secret", name), "is used nowhere; a report's key is entered with vendor receipts"
@@ -201,6 +203,28 @@ class DescriptionCheck:
         yield from self._look_up_url(lookup.url)
         if lookup.proves == "both" and not lookup.contract:
             yield ("lookup", "proves"), 'both needs contract = "...", where the vendor says that it finds all it has'
+
+    def _reports(self) -> Iterator[KeyFault]:
+        keys = self.keys.reports
+        if keys is None:
+            return
+        if not (keys.reference or keys.reference_query or keys.id):
+            yield ("reports",), "needs reference, reference_query or id, by which a letter is known"
+        if keys.events and keys.body != "json":
+            yield ("reports", "events"), "is for a body of JSON"
+        if keys.codes and not keys.code:
+            yield ("reports", "codes"), "needs code, the path of the vendor's code"
+        path, signature, sent = ("reports", "signature"), keys.signature, set(self.used)
+        yield from self._text((*path, "over"), signature.over, (), SIGNED)
+        if ("{timestamp}" in signature.over) != (signature.timestamp is not None):
+            yield (*path, "timestamp"), "names the header of {timestamp} in over: there are both or none"
+        if signature.scheme in ("hmac", "header") and not signature.header:
+            yield path, f"the key header is missing, which the scheme {signature.scheme} needs"
+        if signature.key is not None:
+            yield from self._text((*path, "key"), signature.key, ("secret",))
+            if not re.fullmatch(r"\{secret\.[^{}?]+\}", signature.key):
+                yield (*path, "key"), "must be one {secret.NAME}; a key that is entered for reports alone needs none"
+        self.used = sent
 
     def _look_up_url(self, url: str) -> Iterator[KeyFault]:
         before = set(self.used)

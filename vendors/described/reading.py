@@ -26,6 +26,7 @@ STAND_INS: dict[Any, Any] = {
     "vendor": {},
     "request": {},
     "answer": {"id": "id"},
+    "id": "id",
     "name": "x",
     "about": "x",
     "documents": "x",
@@ -88,7 +89,7 @@ def read(source: str) -> Description:
     found = [*secrets.suspects(raw), *found]
     check = checks.DescriptionCheck(keys) if keys else None
     if check:
-        found += [fault for fault in check.faults() if not _touches(fault[0], shapeless)]
+        found += [fault for fault in check.faults() if not _is_within(fault[0], shapeless)]
     if found or keys is None or check is None:
         raise InvalidDescription([_fault(lines, path, sentence) for path, sentence in dict.fromkeys(found)])
     return Description(source, keys, frozenset(check.used))
@@ -128,10 +129,6 @@ def _validated(raw: dict[str, Any]) -> tuple[DescriptionKeys | None, list[KeyFau
 def _is_within(path: KeyPath, known: Collection[KeyPath]) -> bool:
     """Whether the path, or what it is a part of, is known as wrong."""
     return any(path[:depth] in known for depth in range(1, len(path) + 1))
-
-
-def _touches(path: KeyPath, known: Collection[KeyPath]) -> bool:
-    return _is_within(path, known) or any(one[: len(path)] == path for one in known)
 
 
 def _mend(node: Any, path: KeyPath, missing: bool) -> None:

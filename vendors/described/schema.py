@@ -10,9 +10,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 NAME = r"[a-z][a-z0-9_]{0,39}"
 OURS = frozenset({"description", "server", "timeout", "concurrency", "ca_file"})
 """Settings that each described vendor has; a description names none of its own so."""
-BODIES = ("json", "form", "multipart", "none")
-OUTCOMES = ("accepted", "refused", "not sent", "throttled", "paused", "in doubt")
-KINDS = ("delivered", "hard bounce", "soft bounce", "blocked", "complained", "ignored")
 MOST_STATUSES = 600
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\r\n]*$")]
@@ -104,12 +101,6 @@ class RequestKeys(Keys):
     files: Token | None = None
 
 
-class InHeader(Keys):
-    """Where a header of the answer has the id."""
-
-    header: Token
-
-
 class Rule(Keys):
     """[[answer.rules]]: what an answer means; the first that fits decides."""
 
@@ -157,6 +148,43 @@ class Cost(Keys):
     unit: Literal["message", "segment"] = "message"
 
 
+class Signature(Keys):
+    """[reports.signature]: what proves that the vendor made a report."""
+
+    scheme: Literal["hmac", "basic", "header", "standard-webhooks"]
+    header: Token | None = None
+    key: Line | None = None
+    algorithm: Literal["sha1", "sha256", "sha512"] = "sha256"
+    encoding: Literal["hex", "base64"] = "hex"
+    prefix: Annotated[str, StringConstraints(max_length=20)] = ""
+    over: Line = "{body}"
+    timestamp: Token | None = None
+    tolerance: Annotated[float, Field(gt=0, le=86400, strict=False)] = 300.0
+
+
+_Kind = Literal[
+    "delivered", "hard bounce", "soft bounce", "blocked", "complained", "unsubscribed", "failed", "opened", "clicked",
+    "ignored",
+]  # fmt: skip
+
+
+class ReportKeys(Keys):
+    """[reports]: what the vendor posts of letters that it had accepted."""
+
+    body: Literal["json", "form", "query"] = "json"
+    events: AnswerPath | None = None
+    kind: AnswerPath
+    kinds: dict[str, _Kind] = Field(min_length=1, max_length=200)
+    codes: dict[str, _Kind] = Field(default_factory=dict, max_length=200)
+    reference: AnswerPath | None = None
+    reference_query: Short | None = None
+    id: AnswerPath | None = None
+    time: AnswerPath | None = None
+    code: AnswerPath | None = None
+    note: AnswerPath | None = None
+    signature: Signature
+
+
 class DescriptionKeys(Keys):
     """A whole file."""
 
@@ -168,3 +196,4 @@ class DescriptionKeys(Keys):
     dedupe: Dedupe | None = None
     lookup: LookUpKeys | None = None
     cost: Cost = Cost()
+    reports: ReportKeys | None = None

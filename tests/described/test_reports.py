@@ -1,0 +1,217 @@
+"""Delivery reports of described vendors: signed as the vendor does it, and taken as any other."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from standardwebhooks import Webhook
+from twilio.request_validator import RequestValidator
+
+from mailhub.front.receipts import known_vendors
+from tests.campaigns.rows import accepted
+from tests.described.servers import ACCOUNT, TOKEN
+from tests.described.test_descriptions import GOOD, faults
+from tests.front.program import Program, api_vendor, fresh
+from tests.front.test_delivery_reports import finished
+from vendors import configuration
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource
+from vendors.described.adapter import Described
+
+__all__ = ["fresh"]
+URL = "https://mail.example.com/api/v1/receipts/sms?reference=0190-1"
+DELIVERED = {"MessageSid": "SM1", "MessageStatus": "delivered", "AccountSid": ACCOUNT, "To": "+15005550006", "Ä": ""}
+
+
+def read(description: str, request: ReportRequest, *secrets: str, **login: str) -> list[Reported]:
+    settings = {"description": description, "account": ACCOUNT}
+    return list(Described.read_report(request, ReportSource(settings, secrets, [login])))
+
+
+def from_twilio(fields: Mapping[str, str], token: str = TOKEN, url: str = URL, signed: str = URL) -> ReportRequest:
+    """As Twilio's own library signs it."""
+    signature = RequestValidator(token).compute_signature(signed, fields)
+    return ReportRequest("POST", url, {"x-twilio-signature": signature}, urlencode(fields).encode())
+
+
+def test_twilios_reports_are_signed_with_the_auth_token_and_name_our_reference() -> None:
+    [report] = read("twilio", from_twilio(DELIVERED), auth_token=TOKEN)
+    assert (report.reference, report.kind, report.vendor_id) == ("0190-1", "delivered", "SM1")
+    assert abs((report.at - datetime.now(UTC)).total_seconds()) < 60
+    with_port = URL.replace(".com/", ".com:443/")
+    assert len(read("twilio", from_twilio(DELIVERED, signed=with_port), auth_token=TOKEN)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "bounce", "code"),
+    [
+        ({"MessageStatus": "undelivered", "ErrorCode": "30005"}, "bounced", "hard", "30005"),
+        ({"MessageStatus": "undelivered", "ErrorCode": "30007"}, "bounced", "blocked", "30007"),
+        ({"MessageStatus": "undelivered", "ErrorCode": "30003"}, "bounced", "soft", "30003"),
+        ({"MessageStatus": "failed"}, "failed", "soft", ""),
+    ],
+)
+def test_a_code_says_more_of_what_did_not_arrive(fields: dict[str, str], kind: str, bounce: str, code: str) -> None:
+    [report] = read("twilio", from_twilio({"MessageSid": "SM1"} | fields), auth_token=TOKEN)
+    assert (report.kind, report.bounce, report.code) == (kind, bounce, code)
+
+
+def test_what_is_only_on_its_way_is_no_report() -> None:
+    assert read("twilio", from_twilio({"MessageSid": "SM1", "MessageStatus": "sent"}), auth_token=TOKEN) == []
+
+
+def test_nobody_else_reports_for_twilio() -> None:
+    right = from_twilio(DELIVERED)
+    others = [
+        from_twilio(DELIVERED, token="another"),
+        ReportRequest("POST", URL, right.headers, right.body.replace(b"SM1", b"SM2")),
+        ReportRequest("POST", URL.replace("0190-1", "0190-2"), right.headers, right.body),
+        ReportRequest("POST", URL, {}, right.body),
+        ReportRequest("POST", URL, {"x-twilio-signature": "\ud83d"}, right.body),
+    ]
+    for request in others:
+        with pytest.raises(NotTheVendor):
+            read("twilio", request, auth_token=TOKEN)
+    for logins in ({}, {"auth_token": ""}):
+        with pytest.raises(NotTheVendor):
+            read("twilio", from_twilio(DELIVERED, token=""), **logins)
+
+
+EVENT = {
+    "id": "evt_1",
+    "event_type": {"id": "letter.delivered", "resource": "letters"},
+    "date_created": "2026-11-01T10:00:00.123Z",
+    "body": {"id": "ltr_1", "metadata": {"reference": "0190-1"}},
+}
+
+
+def from_lob(event: Any, secret: str = "hush", at: float | None = None) -> ReportRequest:
+    body, stamp = json.dumps(event).encode(), str(int((at or time.time()) * 1000))
+    signature = hmac.new(secret.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+    headers = {"lob-signature": signature, "lob-signature-timestamp": stamp}
+    return ReportRequest("POST", "https://mail.example.com/api/v1/receipts/letters", headers, body)
+
+
+def lob(request: ReportRequest, *secrets: str) -> list[Reported]:
+    settings = {"description": "lob", "return_address": "adr_1", "use_type": "marketing"}
+    return list(Described.read_report(request, ReportSource(settings, secrets)))
+
+
+def test_lobs_reports_are_signed_with_the_webhooks_secret_and_the_time() -> None:
+    at = datetime(2026, 11, 1, 10, 0, 0, 123000, tzinfo=UTC)
+    assert lob(from_lob(EVENT), "new", "hush") == [Reported("0190-1", "delivered", at, "ltr_1")]
+    returned = EVENT | {"event_type": {"id": "letter.returned_to_sender"}}
+    assert [one.kind for one in lob(from_lob(returned), "hush")] == ["bounced"]
+    assert lob(from_lob(EVENT | {"event_type": {"id": "letter.mailed"}}), "hush") == []
+    for wrong in (from_lob(EVENT, "other"), from_lob(EVENT, at=time.time() - 400)):
+        with pytest.raises(NotTheVendor):
+            lob(wrong, "hush")
+    with pytest.raises(NotTheVendor):
+        lob(from_lob(EVENT, ""))
+
+
+@pytest.mark.parametrize(
+    "event", [[1], "x", None, EVENT | {"body": {}}, EVENT | {"date_created": "soon"}, EVENT | {"date_created": 1e300}]
+)
+def test_a_report_that_is_signed_and_makes_no_sense_is_told(event: Any) -> None:
+    with pytest.raises(BadReport):
+        lob(from_lob(event), "hush")
+
+
+REPORTS = """
+[reports]
+kind = "type"
+events = "events"
+id = "id"
+time = "at"
+note = "why"
+kinds = { done = "delivered", spam = "complained" }
+[reports.signature]
+scheme = "SCHEME"
+header = "X-Token"
+"""
+BODY = json.dumps({"events": [{"type": "done", "id": 7, "at": 1793527200, "why": "w"}, {"type": "spam", "id": "a",
+                   "at": "Sun, 01 Nov 2026 10:00:00 +0000"}]}).encode()  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["basic", "header", "standard-webhooks"])
+def test_other_proofs_and_several_events_in_one_report(scheme: str) -> None:
+    key = "whsec_" + base64.b64encode(b"k" * 24).decode() if scheme == "standard-webhooks" else "user:pass"
+    moment = datetime.now(UTC)
+    headers = {
+        "basic": {"authorization": "Basic " + base64.b64encode(key.encode()).decode()},
+        "header": {"x-token": key},
+        "standard-webhooks": {"webhook-id": "m", "webhook-timestamp": str(int(moment.timestamp()))},
+    }[scheme]
+    if scheme == "standard-webhooks":
+        headers["webhook-signature"] = Webhook(key).sign("m", moment, BODY.decode())
+    source = GOOD + REPORTS.replace("SCHEME", scheme)
+    at = datetime(2026, 11, 1, 10, tzinfo=UTC)
+    request = ReportRequest("POST", "https://mail.example.com/r", headers, BODY)
+    expected = [Reported("", "delivered", at, "7", "w"), Reported("", "complained", at, "a")]
+    assert list(Described.read_report(request, ReportSource({"description": source}, [key]))) == expected
+    with pytest.raises(NotTheVendor):
+        Described.read_report(request, ReportSource({"description": source}, [key[:-1] + "x"]))
+
+
+def test_mistakes_in_what_is_said_of_reports_are_told() -> None:
+    wrong = (
+        REPORTS.replace("SCHEME", "hmac").replace('header = "X-Token"', 'over = "{timestamp}{boody}"\nkey = "abc"')
+        .replace('id = "id"\n', "").replace('"complained"', '"gone"') + "[reports.codes]\n1 = \"failed\"\n"
+    )  # fmt: skip
+    assert faults(GOOD + wrong).keys() == {
+        "reports", "reports.kinds.spam", "reports.codes", "reports.signature", "reports.signature.over",
+        "reports.signature.timestamp", "reports.signature.key",
+    }  # fmt: skip
+    assert not Described.sends_reports({"description": GOOD}) and Described.sends_reports({"description": "lob"})
+
+
+@pytest.mark.django_db
+def test_a_report_of_twilio_changes_the_message_it_names(settings: Any) -> None:
+    settings.PUBLIC_URL = "https://mail.example.com"
+    row = api_vendor(adapter="described", settings={"description": "twilio", "account": ACCOUNT})
+    login = row.credentials.get()
+    login.secret = {"auth_token": TOKEN}
+    login.save()
+    program = Program()
+    links, [reference] = finished(program, row, [accepted("SM1")])
+    path = f"/api/v1/receipts/{row.slug}?reference={reference}"
+    signed = from_twilio(DELIVERED, signed=f"https://mail.example.com{path}")
+    known_vendors.forget()
+
+    def post(headers: Mapping[str, str]) -> Any:
+        form = "application/x-www-form-urlencoded"
+        return Client().post(path, signed.body, content_type=form, headers=headers)
+
+    assert post({}).status_code == 401
+    answer = post(signed.headers)
+    assert answer.status_code == 200 and answer.json() == {"changed": 1, "unknown": []}
+    assert [one["status"] for one in program.get(links["messages"]).json()["data"]] == ["delivered"]
+    post(signed.headers)
+    assert [one["status"] for one in program.get(links["messages"]).json()["data"]] == ["delivered"]
+
+
+@pytest.mark.django_db
+def test_a_report_of_lob_changes_the_message_it_names() -> None:
+    own = {"description": "lob", "return_address": "adr_1", "use_type": "marketing"}
+    row = api_vendor(adapter="described", settings=own)
+    configuration.enter_signing_key(row, "hush", timezone.now())
+    program = Program()
+    links, [reference] = finished(program, row, [accepted("ltr_1")])
+    signed = from_lob(EVENT | {"body": {"id": "ltr_1", "metadata": {"reference": reference}}})
+    known_vendors.forget()
+    path = f"/api/v1/receipts/{row.slug}"
+    for changed in (1, 0):
+        answer = Client().post(path, signed.body, content_type="application/json", headers=signed.headers)
+        assert answer.status_code == 200 and answer.json() == {"changed": changed, "unknown": []}
+    assert [one["status"] for one in program.get(links["messages"]).json()["data"]] == ["delivered"]
