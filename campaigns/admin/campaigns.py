@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
@@ -13,11 +14,14 @@ from django.utils.safestring import SafeString
 
 from campaigns import labels, progress
 from campaigns.admin.base import CreatedFilter, Scoped
-from campaigns.models import Campaign, Sponsor
+from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
+from campaigns.operators import pausing
+from vendors.history import Actor
 from vendors.listing import OwnLookups
 
 MOST_CHOICES = 500
+LIMITS = ("bounce_limit", "complaint_limit")
 
 
 @admin.register(Sponsor)
@@ -69,6 +73,28 @@ class CampaignAdmin(Scoped):
     list_per_page = 50
     search_fields = ["name", "sponsor__name"]
     readonly_fields = ["state", "files_carried", "look"]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Of a campaign its LIMITS may be changed, also while it is sent."""
+        return admin.ModelAdmin.has_change_permission(self, request, obj)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        stored = [field.name for field in Campaign._meta.fields if field.editable and field.name not in LIMITS]
+        return [*(name for name in stored if name != "id"), *self.readonly_fields]
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field: Any = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if db_field.name in LIMITS:
+            field.validators = [*field.validators, MinValueValidator(0), MaxValueValidator(100)]
+        return field
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        by = Actor(request.user.get_username(), request.user.pk)
+        jobs = Job.objects.filter(campaign=obj, parent=None).values_list("pk", flat=True)
+        pausing.set_limits(jobs[:1], {name: form.cleaned_data[name] for name in form.changed_data}, by)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """`set_limits` has recorded it."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Campaign]:
         return super().get_queryset(request).defer("credential__secret", "identity__secret")

@@ -4,7 +4,7 @@ A campaign is one content for one list, so a pause is the campaign's, whichever 
 job, as in actions.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -12,7 +12,8 @@ from django.db.models import QuerySet
 from campaigns import decisions, lifecycle
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
-from campaigns.models import Job
+from campaigns.intake.storage import PauseRules
+from campaigns.models import Campaign, Job
 from campaigns.pausing import pauses, rates
 from campaigns.tasks import notify_webhooks
 from vendors import history
@@ -73,6 +74,41 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
     transaction.on_commit(lambda: dispatcher.notify_vendors([job.vendor_id]))
     answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign goes on{_waits(first.all())}")
     return _recorded(answer, by, reason)
+
+
+def set_limits(
+    job_ids: Iterable[int], limits: Mapping[str, float | None], by: Actor, reason: str = ""
+) -> list[JobDecision]:
+    """Changes beyond which rates the campaigns of these jobs pause themselves, from the next look at them on.
+
+    limits: of `bounce_limit` and `complaint_limit` those that change, in percent; None: the installation's, 0: never.
+    What is paused stays so until it is resumed. Recorded with old and new values, also for an API key. Raises BadInput
+    for what is no percentage.
+    """
+    PauseRules(None, **limits)
+    return [_set_limits(job_id, limits, by, reason) for job_id in dict.fromkeys(job_ids)]
+
+
+@transaction.atomic
+def _set_limits(job_id: int, limits: Mapping[str, float | None], by: Actor, reason: str) -> JobDecision:
+    job = _held(job_id)
+    if job is None:
+        return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
+    campaign = job.campaign
+    changed = {name: value for name, value in limits.items() if getattr(campaign, name) != value}
+    if not changed:
+        return JobDecision(job_id, Verdict.ALREADY, f"job {job_id}'s campaign has these limits already")
+    news = (
+        f"{name.replace('_', ' ')} {_percent(getattr(campaign, name))} → {_percent(changed[name])}" for name in changed
+    )
+    answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign: {', '.join(news)}")
+    Campaign.objects.filter(pk=campaign.pk).update(**changed)
+    history.record(by, Campaign, [(campaign.pk, answer.message)], reason)
+    return _recorded(answer, by, reason)
+
+
+def _percent(limit: float | None) -> str:
+    return "as the installation" if limit is None else f"{limit:g} %" if limit else "none"
 
 
 def _waits(jobs: "QuerySet[Job]") -> str:

@@ -9,17 +9,20 @@ To resume is a person's word about the rates that were shown: they are remembere
 only at WORSE times those.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 
 from campaigns.lifecycle import PARENTS, S, hold_campaign
 from campaigns.models import HOLDING, Campaign, Job
 from campaigns.pausing import pauses
 
+log = logging.getLogger(__name__)
+_already_logged: set[int] = set()  # campaigns whose error was logged
 STRETCH = 10_000  # answers
 LEAST_OF_STRETCH = 1_000  # answers by which the latest stretch is judged
 WORSE = 1.5
@@ -123,12 +126,27 @@ def seen(campaign: Campaign) -> dict[str, Any]:
 
 
 def pause_those_too_high() -> list[int]:
-    """Pauses the campaigns under way whose rates are too high; returns their ids."""
+    """Pauses the campaigns under way whose rates are too high; returns their ids. Raises the database's errors."""
     under_way = Job.objects.filter(HOLDING, paused_at=None).exclude(status=S.STOPPED)
     found = figures(under_way.order_by().values_list("campaign", flat=True).distinct())
     least = min(settings.BOUNCE_LEAST, settings.COMPLAINT_LEAST)
     large = [campaign for campaign, now in found.items() if now.answered >= least]
-    return [one.pk for one in Campaign.objects.filter(pk__in=large) if _judge(one, found[one.pk])]
+    return [one.pk for one in Campaign.objects.filter(pk__in=large) if _judge_alone(one, found[one.pk])]
+
+
+def _judge_alone(campaign: Campaign, now: Figures) -> bool:
+    """As _judge. An error of one campaign keeps no other from being judged, and is logged once by each process."""
+    try:
+        paused = _judge(campaign, now)
+    except (OperationalError, InterfaceError):  # of the database, so of all of them
+        raise
+    except Exception:
+        if campaign.pk not in _already_logged:
+            log.exception("the rates of campaign %s cannot be judged", campaign.pk)
+        _already_logged.add(campaign.pk)
+        return False
+    _already_logged.discard(campaign.pk)
+    return paused
 
 
 def _judge(campaign: Campaign, now: Figures) -> bool:

@@ -7,7 +7,7 @@ from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
 from mailhub.front import files, messages, problems, receipts, sessions, suppressions, vendors, webhooks
-from mailhub.front.schemas import SendRequest, WebhookIn
+from mailhub.front.schemas import LimitsIn, SendRequest, WebhookIn
 from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
 from vendors.adapters.reports import ReceiptsIn
 
@@ -33,7 +33,7 @@ class Api(NinjaAPI):
         return self._schemas[asked]
 
     def _described(self, schema: OpenAPISchema) -> OpenAPISchema:
-        for model in (SendRequest, ReceiptsIn, WebhookIn, SuppressionsIn, AddressesIn):
+        for model in (SendRequest, ReceiptsIn, WebhookIn, SuppressionsIn, AddressesIn, LimitsIn):
             body = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schema["components"]["schemas"] |= body.pop("$defs", {}) | {model.__name__: body}
         for methods in schema["paths"].values():

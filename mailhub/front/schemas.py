@@ -152,6 +152,8 @@ class SessionOut(BaseModel):
     held: str | None = Field(description="Why nothing of it is sent until a person changes that; else null")
     paused: str | None = Field(description="Why nothing is called until /resume")
     revision: int = Field(description="Counts decisions about it: stop, retry, pause, resume; not the state of calls")
+    bounce_limit: float | None = Field(description="Percent; null: the installation's")
+    complaint_limit: float | None = Field(description="Percent; null: the installation's")
     vendor: str
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")
@@ -161,6 +163,13 @@ class SessionOut(BaseModel):
     created_at: datetime
     finished_at: datetime | None
     links: Links
+
+
+class LimitsIn(Strict):
+    """What is not named stays as it is."""
+
+    bounce_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
+    complaint_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
 
 
 class ChangedOut(BaseModel):

@@ -14,10 +14,12 @@ from campaigns.decisions import JobDecision, Verdict
 from campaigns.operators import actions, pausing
 from campaigns.results import reader
 from campaigns.results.reader import SessionView
+from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem
-from mailhub.front.schemas import ChangedOut, MessagesOut, ProblemOut, SessionOut
+from mailhub.front.schemas import ChangedOut, LimitsIn, MessagesOut, ProblemOut, SessionOut
 from mailhub.front.send_orders import SESSIONS, links, session_name
+from vendors.history import Actor
 
 router = Router(tags=["sessions"])
 NAME = re.compile(r"ses_([0-9a-f]{32})")
@@ -116,6 +118,22 @@ def resume_session(request: HttpRequest, session_id: str, revision: int = REVISI
     return _decide(request, session_id, lambda job, by: pausing.resume([job], by, revision=revision))
 
 
+@router.patch(
+    "/sessions/{session_id}",
+    auth=Key("ops"),
+    response={200: ChangedOut, **PROBLEMS},
+    summary="Change beyond which rates a session pauses itself",
+    openapi_extra={"requestBody": request_bodies.described(LimitsIn)},
+)
+def change_session(request: HttpRequest, session_id: str) -> Status[dict[str, Any]]:
+    """Also while it is sent. What is not named stays as it is; what is paused stays so until it is resumed."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    job = _look(session_id, caller).job.pk
+    asked, _ = request_bodies.read(request, LimitsIn)
+    limits = {name: getattr(asked, name) for name in asked.model_fields_set}
+    return _changed(200, pausing.set_limits([job], limits, Actor(caller.prefix))[0], session_id, caller)
+
+
 def _look(name: str, caller: Caller) -> SessionView:
     """Raises the same Problem for a session that does not exist and for one of another sponsor."""
     found = NAME.fullmatch(name)
@@ -153,6 +171,8 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "held": look.held or None,
         "paused": look.paused,
         "revision": look.job.revision,
+        "bounce_limit": look.job.campaign.bounce_limit,
+        "complaint_limit": look.job.campaign.complaint_limit,
         "vendor": look.job.vendor.slug,
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
@@ -173,6 +193,10 @@ def _decide(
     (answer,) = verb(_look(session_id, caller).job.pk, caller.prefix)
     if answer.verdict in (Verdict.BUSY, Verdict.STALE):
         raise Problem("state-conflict", answer.message)
+    return _changed(202, answer, session_id, caller)
+
+
+def _changed(status: int, answer: JobDecision, session_id: str, caller: Caller) -> Status[dict[str, Any]]:
     look = _look(session_id, caller)
     facts = {"changed": answer.verdict == Verdict.DONE, "told": answer.message, "session": _facts(look)}
-    return Status(202, facts)
+    return Status(status, facts)
