@@ -11,7 +11,7 @@ from typing import Any
 from tests.contracts import wild_http, wild_smtp
 from tests.contracts.wild import PATIENCE, Case, Wild, closed_port
 from vendors.adapters import load
-from vendors.adapters.base import Adapter, Letter
+from vendors.adapters.base import Adapter, Letter, Origin
 
 CONCURRENCY = 4
 
@@ -55,12 +55,15 @@ class Kind(ABC):
 
     @asynccontextmanager
     async def adapter_at(self, settings: dict[str, Any]) -> AsyncIterator[Adapter]:
-        adapter = load(self.name)(settings | {"concurrency": str(CONCURRENCY)}, {})
+        adapter = load(self.name)(settings | {"concurrency": str(CONCURRENCY)}, self.secret())
         await adapter.open()
         try:
             yield adapter
         finally:
             await adapter.close()
+
+    def secret(self) -> dict[str, str]:
+        return {}
 
     def nowhere(self) -> dict[str, Any]:
         return self.plain(closed_port())
@@ -145,6 +148,29 @@ class DescribedKind(HttpKind):
             yield adapter
 
 
+class AnymailKind(HttpKind):
+    """The same vendor, which answers as Resend does."""
+
+    name = title = "anymail"
+
+    def letter(self, reference: str) -> Letter:
+        return super().letter(reference)._replace(origin=Origin("us@example.org", "Us"))
+
+    def plain(self, port: int) -> dict[str, Any]:
+        return super().plain(port) | {"service": "resend", "url": f"http://127.0.0.1:{port}"}
+
+    def secure(self, port: int) -> dict[str, Any]:
+        return self.plain(port) | {"url": f"https://127.0.0.1:{port}"}
+
+    def secret(self) -> dict[str, str]:
+        return {"api_key": "sesame"}
+
+    def injections(self) -> list[Letter]:
+        ends = ("\r\nBcc: all@example.org", "\nBcc: all@example.org", "\0", ",all@example.org")
+        fair = self.letter("a-1")
+        return super().injections() + [fair._replace(recipient=fair.recipient + end) for end in ends]
+
+
 class SmtpKind(Kind):
     name = "smtp"
     short = wild_smtp.EARLY
@@ -180,4 +206,4 @@ class SmtpKind(Kind):
         ]
 
 
-KINDS: list[Kind] = [HttpKind(), SegmentKind(), DescribedKind(), SmtpKind(False), SmtpKind(True)]
+KINDS: list[Kind] = [HttpKind(), SegmentKind(), DescribedKind(), AnymailKind(), SmtpKind(False), SmtpKind(True)]

@@ -10,6 +10,7 @@ from vendors.adapters.base import Adapter
 GROUP = "mailhub.adapters"
 _BUILT_IN = {
     "described": "vendors.described.adapter:Described",
+    "anymail": "vendors.adapters.anymail:Anymail",
     "http": "vendors.adapters.http:Http",
     "sandbox": "vendors.adapters.http:Http",  # the sandbox vendor is called like any other
     "smtp": "vendors.adapters.smtp:Smtp",

@@ -1,0 +1,198 @@
+"""E-mail services by django-anymail: requests as their documents want them, outcomes as strict as of any vendor."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.contracts import wild_http
+from tests.contracts.services import KEY, SERVICES, Answer, Postmark, Service
+from tests.contracts.wild import closed_port
+from vendors.adapters.anymail import Anymail
+from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+ORIGIN = Origin("news@example.org", "Zoë, of Example", "Help <help@example.org>")
+PATHS = {"mailgun": "/v3", "sendgrid": "/v3", "brevo": "/v3"}
+HEADERS = [
+    ("List-Unsubscribe", "<https://mail.example.com/u/1>"),
+    ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click"),
+]
+LETTER = Letter(
+    "ref-0", "ann@example.com", "Grüße", "<p>Hello</p>", html=True, text="Hello", headers=HEADERS, origin=ORIGIN
+)
+
+each = pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
+
+
+def answering(status: int, content: Any, *lines: str) -> wild_http.Behaviour:
+    body = b"" if content is None else content if isinstance(content, bytes) else json.dumps(content).encode()
+    return wild_http.answer(status, body, *lines)
+
+
+async def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{")
+    writer.close()
+
+
+class Server(wild_http.WildHttp):
+    """The service: it takes what its documents allow, then answers, or misbehaves."""
+
+    def __init__(self, service: Service, behaviour: wild_http.Behaviour | None) -> None:
+        super().__init__(None)
+        self._service, self._misbehaves, self.got = service, behaviour, list[dict[str, Any]]()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            line, headers, body = await wild_http._request(reader)
+            facts, answer = self._service.take(line, headers, body)
+            self.got.append(facts)
+            await (self._misbehaves or answering(*answer))(reader, writer)
+
+
+@asynccontextmanager
+async def adapter_at(service: Service, port: int, **more: str) -> AsyncIterator[Anymail]:
+    settings = {
+        "service": service.name,
+        "url": f"http://127.0.0.1:{port}{PATHS.get(service.name, '')}",
+        "timeout": "60",
+    }
+    adapter = Anymail(settings | {"more": service.more} | more, service.secret)
+    await adapter.open()
+    try:
+        yield adapter
+    finally:
+        await adapter.close()
+
+
+def called(
+    service: Service, behaviour: wild_http.Behaviour | None, letter: Letter = LETTER
+) -> tuple[Outcome, list[Any]]:
+    async def story() -> tuple[Outcome, list[Any]]:
+        async with Server(service, behaviour) as server, adapter_at(service, server.port) as adapter:
+            (outcome,) = await adapter.send([letter])
+            return outcome, server.got
+
+    return asyncio.run(story())
+
+
+@each
+def test_a_mail_arrives_as_it_was_written_and_its_id_is_kept(service: Service) -> None:
+    outcome, (got,) = called(service, None)
+    assert isinstance(outcome, Accepted) and len(outcome.vendor_id) > 8
+    assert (got["to"], got["subject"], got["reference"]) == ("ann@example.com", "Grüße", "ref-0")
+    assert "news@example.org" in got["sender"] and (got["html"], got["text"]) == ("<p>Hello</p>", "Hello")
+    assert {name: got["headers"][name] for name, _ in HEADERS} == dict(HEADERS)
+
+
+@each
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_failure_after_the_mail_was_taken_is_a_doubt(service: Service, status: int) -> None:
+    assert isinstance(called(service, answering(status, {"message": "Internal error"}))[0], InDoubt)
+
+
+GARBAGE = [cut, wild_http.reset_at_once, answering(200, b"<html>Hi</html>"), answering(200, [])]
+
+
+@each
+@pytest.mark.parametrize("behaviour", GARBAGE)
+def test_what_is_cut_off_or_makes_no_sense_is_a_doubt(service: Service, behaviour: wild_http.Behaviour) -> None:
+    outcome, got = called(service, behaviour)
+    assert isinstance(outcome, InDoubt) and len(got) == 1
+
+
+@each
+def test_throttling_waits_as_long_as_the_service_asks(service: Service) -> None:
+    outcome, _ = called(service, answering(429, {"message": "Too many requests"}, "Retry-After: 17"))
+    assert outcome == NotSent("http 429: too fast for the vendor", retry_after=17.0, scope="credential")
+
+
+@each
+@pytest.mark.parametrize("what", ["wrong_key", "foreign"])
+def test_a_wrong_key_or_a_sender_that_is_not_ours_refuses_nobody_and_pauses(service: Service, what: str) -> None:
+    answer: Answer = getattr(service, what)
+    outcome, _ = called(service, answering(*answer))
+    assert isinstance(outcome, NotSent) and outcome.pause and outcome.scope == "credential"
+    assert KEY not in outcome.reason
+
+
+@each
+def test_an_address_that_the_service_does_not_take_is_refused(service: Service) -> None:
+    assert isinstance(called(service, answering(*service.refused))[0], Refused)
+
+
+@each
+def test_where_nobody_listens_nothing_was_sent(service: Service) -> None:
+    async def story() -> Sequence[Outcome]:
+        async with adapter_at(service, closed_port()) as adapter:
+            return await adapter.send([LETTER])
+
+    (outcome,) = asyncio.run(story())
+    assert isinstance(outcome, NotSent) and not outcome.pause
+
+
+def test_a_recipient_whom_postmark_has_deactivated_is_refused() -> None:
+    text = "You tried to send to a recipient that has been marked as inactive.\n"
+    text += (
+        "Found inactive addresses: ann@example.com.\nInactive recipients are ones that have generated a hard bounce."
+    )
+    said = {"ErrorCode": 406, "Message": text}
+    outcome, _ = called(Postmark(), answering(422, said))
+    assert isinstance(outcome, Refused) and outcome.code == "rejected"
+
+
+@each
+def test_files_go_along(service: Service) -> None:
+    files = [Attachment("a.pdf", "application/pdf", b"%PDF-")]
+    if service.name != "brevo":  # it takes no images within the HTML
+        files.append(Attachment("b.png", "image/png", b"png", cid="b"))
+    taken: list[bytes] = []
+
+    class Keeping(Server):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _, _, body = await wild_http._request(reader)
+            taken.append(body)
+            await cut(reader, writer)
+
+    async def story() -> None:
+        async with Keeping(service, None) as server, adapter_at(service, server.port) as adapter:
+            await adapter.send([LETTER._replace(attachments=tuple(files))])
+
+    asyncio.run(story())
+    assert b"a.pdf" in taken[0] and (b"JVBERi0" in taken[0] or b"%PDF-" in taken[0])
+
+
+def test_what_a_service_cannot_take_is_told_and_refuses_nobody() -> None:
+    brevo = next(service for service in SERVICES if service.name == "brevo")
+    image = Attachment("b.png", "image/png", b"png", cid="b")
+    outcome, got = called(brevo, None, LETTER._replace(attachments=(image,)))
+    assert isinstance(outcome, NotSent) and outcome.pause and "inline" in outcome.reason and not got
+
+
+@pytest.mark.parametrize(
+    ("settings", "secret", "word"),
+    [
+        ({"service": "pigeon"}, {}, "service must be one of"),
+        ({"service": "amazon_ses"}, {}, "service must be one of"),
+        ({"service": "postmark"}, {}, "the secret must have server_token"),
+        ({"service": "postmark"}, {"password": "sesame"}, "the secret has password"),
+        ({"service": "postmark", "more": "message_strem:x"}, {"server_token": "sesame"}, "no setting message_strem"),
+        (
+            {"service": "resend", "more": "api_url:https://elsewhere"},
+            {"api_key": "sesame"},
+            "more must not have api_url",
+        ),
+        (
+            {"service": "resend", "url": "http://vendor.example"},
+            {"api_key": "sesame"},
+            "a secret goes over https alone",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used_are_told_without_the_secret(settings: Any, secret: Any, word: str) -> None:
+    with pytest.raises(InvalidSettings) as why:
+        Anymail(settings, secret)
+    assert word in str(why.value) and "sesame" not in str(why.value)

@@ -1,0 +1,64 @@
+"""A letter as Django's mail, which django-anymail makes requests of."""
+
+from __future__ import annotations
+
+import re
+from email.encoders import encode_base64
+from email.mime.base import MIMEBase
+
+from django.core.mail import EmailMultiAlternatives
+
+from vendors.adapters.anymail_reports import REFERENCE
+from vendors.adapters.base import Attachment, Letter
+
+_ONE_LINE = re.compile(r"[^\r\n\0]*")
+_SEVERAL = re.compile(r"[,;<>\s\0]")
+
+
+def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
+    """The letter with our reference as metadata, as a tag, or (none) without it.
+
+    Raises ValueError for what could become another recipient or another header.
+    """
+    origin = letter.origin
+    if origin is None:
+        raise ValueError("there is no sender identity")
+    if _SEVERAL.search(letter.recipient):
+        raise ValueError("the recipient is not one address")
+    lines = [
+        letter.subject,
+        origin.name,
+        origin.address,
+        origin.reply_to,
+        *(text for one in letter.headers for text in one),
+    ]
+    if not all(_ONE_LINE.fullmatch(one) for one in lines):
+        raise ValueError("a header has more than one line")
+    name = origin.name.replace("\\", "\\\\").replace('"', '\\"')
+    message = EmailMultiAlternatives(
+        subject=letter.subject,
+        body=letter.text if letter.html else letter.body,
+        from_email=f'"{name}" <{origin.address}>' if name else origin.address,
+        to=[letter.recipient],
+        reply_to=[origin.reply_to] if origin.reply_to else None,
+        headers={one[0]: one[1] for one in letter.headers},
+    )
+    if letter.html:
+        message.attach_alternative(letter.body, "text/html")
+    for one in letter.attachments:
+        message.attach(_file(one))
+    if reference == "metadata":
+        message.metadata = {REFERENCE: letter.reference}  # type: ignore[attr-defined]
+    elif reference == "tag":
+        message.tags = [letter.reference]  # type: ignore[attr-defined]
+    return message
+
+
+def _file(one: Attachment) -> MIMEBase:
+    part = MIMEBase(*one.content_type.partition("/")[::2])
+    part.set_payload(one.content)
+    encode_base64(part)
+    part.add_header("Content-Disposition", "inline" if one.cid else "attachment", filename=one.name)
+    if one.cid:
+        part.add_header("Content-ID", f"<{one.cid}>")
+    return part

@@ -1,0 +1,153 @@
+"""What e-mail services report, by django-anymail: their own signatures, and their events as ours."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.core.handlers.wsgi import WSGIRequest
+
+from vendors.adapters.reports import (
+    Bounce,
+    NotTheVendor,
+    Reported,
+    ReportedKind,
+    ReportRequest,
+    bad_report,
+    verify,
+)
+from vendors.outcomes import is_about_us
+
+REFERENCE = "reference"
+"""The name under which our reference travels in a mail's metadata."""
+
+# Under which name django-anymail wants a service's signing secret; the others are called with a user and a password
+# within the address (basic authentication), as USER:PASSWORD.
+SIGNED = {
+    "mailgun": "webhook_signing_key",
+    "sendgrid": "tracking_webhook_verification_key",
+    "mailersend": "signing_secret",
+    "mandrill": "webhook_key",
+    "postal": "webhook_key",
+    "unisender_go": "api_key",
+}
+SVIX = ("resend",)  # Standard Webhooks under the older names of its headers, which need no further package
+KINDS: dict[str, ReportedKind] = {
+    "delivered": "delivered",
+    "bounced": "bounced",
+    "rejected": "failed",
+    "failed": "failed",
+    "complained": "complained",
+    "unsubscribed": "unsubscribed",
+    "opened": "opened",
+    "clicked": "clicked",
+}
+
+
+def _of(event: Any, *path: str) -> Any:
+    for name in path:
+        event = event.get(name) if isinstance(event, Mapping) else None
+    return event
+
+
+# Whether a service calls a bounce permanent. Of all others a bounce is soft: a hard one suppresses its recipient.
+PERMANENT: dict[str, Callable[[Any], bool]] = {
+    "brevo": lambda event: _of(event, "event") in ("hard_bounce", "invalid_email"),
+    "mailgun": lambda event: _of(event, "event-data", "severity") == "permanent",
+    "postmark": lambda event: _of(event, "Type") in ("HardBounce", "BadEmailAddress"),
+    "resend": lambda event: _of(event, "data", "bounce", "type") == "Permanent",
+    "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") in (None, "bounce"),
+}
+
+
+def read(service: str, request: ReportRequest, secrets: Sequence[str]) -> list[Reported]:
+    """The events of a report of this service, signed with one of the secrets. Raises NotTheVendor, BadReport."""
+    view = _verified(service, request, secrets)
+    try:
+        events = view.parse_events(_as_django(request))
+        found = [_reported(service, event) for event in events]
+    except Exception as error:  # whatever is missing in it
+        raise bad_report("unreadable", f"It is no report as {service} makes them: {type(error).__name__}.") from None
+    return [one for one in found if one is not None]
+
+
+def _verified(service: str, request: ReportRequest, secrets: Sequence[str]) -> Any:
+    """The view that has found the signature right."""
+    from anymail.exceptions import AnymailWebhookValidationFailure
+
+    if service in SVIX:
+        renamed = {
+            f"webhook-{name}": request.headers.get(f"svix-{name}", "") for name in ("id", "timestamp", "signature")
+        }
+        verify(secrets, renamed, request.body)
+        return _view(service, "nobody:")
+    for secret in secrets:
+        with suppress(AnymailWebhookValidationFailure, ValueError, TypeError):
+            view = _view(service, secret)
+            view.run_validators(_as_django(request))
+            return view
+    raise NotTheVendor(f"the signature is not that of {service}")
+
+
+@lru_cache(maxsize=256)
+def _view(service: str, secret: str) -> Any:
+    """django-anymail's view of the service, which is only asked to check and to read. Raises ValueError."""
+    module = importlib.import_module(f"anymail.webhooks.{service}")
+    mine = [one for name, one in vars(module).items() if name.endswith("TrackingWebhookView")]
+    (kind,) = (one for one in mine if one.__module__ == module.__name__)
+    given = {SIGNED.get(service, "webhook_secret"): secret}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SendGrid: "dropped official support"
+        return kind(**given)
+
+
+def _as_django(request: ReportRequest) -> WSGIRequest:
+    parts = urlsplit(request.url)
+    environ = {
+        "REQUEST_METHOD": request.method,
+        "PATH_INFO": parts.path,
+        "QUERY_STRING": parts.query,
+        "SERVER_NAME": parts.hostname or "localhost",
+        "SERVER_PORT": str(parts.port or (443 if parts.scheme == "https" else 80)),
+        "wsgi.url_scheme": parts.scheme,
+        "wsgi.input": BytesIO(request.body),
+        "CONTENT_TYPE": request.headers.get("content-type", ""),
+        "CONTENT_LENGTH": str(len(request.body)),
+    }
+    environ |= {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()}
+    return WSGIRequest(environ)
+
+
+def _reported(service: str, event: Any) -> Reported | None:
+    """None: it means nothing to us, as that a mail is on its way."""
+    kind = KINDS.get(event.event_type)
+    if kind is None:
+        return None
+    note = str(event.mta_response or event.description or "")
+    invalid = event.reject_reason == "invalid"
+    bounce: Bounce = "soft"
+    if kind == "bounced" or invalid:
+        kind = "bounced"
+        hard = invalid or PERMANENT.get(service, lambda _: False)(event.esp_event)
+        bounce = "blocked" if is_about_us("", note) else "hard" if hard else "soft"
+    at = event.timestamp or datetime.now(UTC)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return Reported(
+        _reference(event), kind, at, str(event.message_id or ""), note, bounce, str(event.reject_reason or "")
+    )
+
+
+def _reference(event: Any) -> str:
+    """Ours, from the metadata or the tags, or empty."""
+    found = _of(event.metadata, REFERENCE)
+    if isinstance(found, str) and found:
+        return found
+    tags = event.tags if isinstance(event.tags, list) else []
+    return next((tag for tag in tags if isinstance(tag, str) and len(tag) > 36 and tag[36] == "-"), "")
