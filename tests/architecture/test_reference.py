@@ -22,6 +22,7 @@ DESCRIBED = {
     "answer.rules": schema.Rule,
     "dedupe": schema.Dedupe,
     "lookup": schema.LookUpKeys,
+    "sms": schema.Sms,
     "cost": schema.Cost,
     "reports": schema.ReportKeys,
     "reports.signature": schema.Signature,

@@ -224,3 +224,89 @@ def _address(given: str | dict[str, Any]) -> dict[str, Any]:
     stored |= {"address_zip": "78701"} if isinstance(given, str) else given
     own = {"id": given if isinstance(given, str) else "adr_1234567890abcdef", "object": "address"}
     return {**stored, **own, "address_country": "UNITED STATES", "date_created": at, "date_modified": at}
+
+
+SERVER_TOKEN = "a-server-token"
+
+
+class Postmark(VendorServer):
+    """POST /email/batch: an answer for each message, in their order."""
+
+    members = frozenset(
+        {"From", "To", "Cc", "Bcc", "Subject", "Tag", "HtmlBody", "TextBody", "ReplyTo", "Metadata", "Headers"}
+        | {"TrackOpens", "TrackLinks", "Attachments", "MessageStream"}
+    )
+    inactive = "inactive@example.com"
+
+    def answer(self, called: Called) -> Answer:
+        if called.headers.get("x-postmark-server-token") != SERVER_TOKEN:
+            return Answer(401, {"ErrorCode": 10, "Message": "Request does not contain a valid Server token."})
+        if (called.method, called.path) != ("POST", "/email/batch"):
+            return Answer(404)
+        assert called.headers["content-type"] == called.headers["accept"] == "application/json"
+        messages = json.loads(called.body)
+        if not isinstance(messages, list) or len(messages) > 500:
+            return Answer(422, {"ErrorCode": 410, "Message": "Too many batch messages."})
+        return Answer(200, [self._one(message) for message in messages])
+
+    def _one(self, message: dict[str, Any]) -> dict[str, Any]:
+        assert message.keys() <= self.members, message.keys() - self.members
+        assert all(isinstance(value, str) for value in message.get("Metadata", {}).values())
+        for file in message.get("Attachments", []):
+            assert {"Name", "Content", "ContentType"} <= file.keys() <= {"Name", "Content", "ContentType", "ContentID"}
+            base64.b64decode(file["Content"], validate=True)
+        for line in message.get("Headers", []):
+            assert line.keys() == {"Name", "Value"}
+        if "@" not in message["To"] or not (message.get("HtmlBody") or message.get("TextBody")):
+            return {"ErrorCode": 300, "Message": "Invalid email request"}
+        if "@unknown" in message["From"]:
+            return {"ErrorCode": 400, "Message": "The 'From' address you supplied is not a Sender Signature"}
+        if message["To"] == self.inactive:
+            return {"ErrorCode": 406, "Message": "You tried to send to a recipient that has been marked as inactive."}
+        self.books[message["Metadata"]["reference"]] += 1
+        own = {"To": message["To"], "SubmittedAt": "2026-11-01T10:00:00Z", "MessageID": f"m-{sum(self.books.values())}"}
+        return own | {"ErrorCode": 0, "Message": "OK"}
+
+
+API_KEY, API_SECRET = "abcd1234", "an-api-secret"
+
+
+class Vonage(VendorServer):
+    """POST /sms/json: 200 to everything, and a status for each message."""
+
+    members = frozenset(
+        {"api_key", "api_secret", "from", "to", "text", "type", "client-ref", "ttl", "status-report-req", "callback"}
+    )
+    barred = "447700900007"
+
+    def answer(self, called: Called) -> Answer:
+        if (called.method, called.path) != ("POST", "/sms/json"):
+            return Answer(404)
+        fields = dict(parse_qsl(called.body.decode("ascii"), strict_parsing=True, keep_blank_values=True))
+        assert fields.keys() <= self.members, fields.keys() - self.members
+        assert len(fields.get("client-ref", "")) <= 100
+        if (fields.get("api_key"), fields.get("api_secret")) != (API_KEY, API_SECRET):
+            return self.status(4, "Bad Credentials")
+        if not {"from", "to", "text"} <= fields.keys():
+            return self.status(2, "Missing parameters")
+        if not (fields["to"].isdigit() and 7 <= len(fields["to"]) <= 15):
+            return self.status(3, "Invalid to")
+        if fields["to"] == self.barred:
+            return self.status(7, "Number barred")
+        assert fields.get("type", "text") in ("text", "unicode")
+        self.texts.append(fields["text"] if fields.get("type") == "unicode" else _as_gsm(fields["text"]))
+        self.books[fields["client-ref"]] += 1
+        message = {"to": fields["to"], "message-id": f"0A{len(self.calls):014X}", "status": "0", "network": "23410"}
+        return Answer(200, {"message-count": "1", "messages": [message]})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def status(self, number: int, text: str) -> Answer:
+        return Answer(200, {"message-count": "1", "messages": [{"status": str(number), "error-text": text}]})
+
+
+def _as_gsm(text: str) -> str:
+    """What arrives of a text that is sent as GSM: other characters are lost."""
+    return "".join(one if one.isascii() or one in "äöüÄÖÜß€éàè" else "?" for one in text)

@@ -47,9 +47,17 @@ _BASIC = frozenset(
 _EXTENDED = frozenset("^{}\\[~]|€\f")  # two septets each
 
 
+_GSM = _BASIC | _EXTENDED
+
+
+def in_gsm(text: str) -> bool:
+    """Whether the alphabet of SMS has all its characters."""
+    return _GSM.issuperset(text)
+
+
 def segments(text: str) -> int:
     """The number of SMS segments: of 160 septets, or 153 if several; in other alphabets 70 or 67 UTF-16 units."""
-    if _BASIC.union(_EXTENDED).issuperset(text):
+    if in_gsm(text):
         widths, alone, each = [1 + (character in _EXTENDED) for character in text], 160, 153
     else:
         widths, alone, each = [1 + (ord(character) > 0xFFFF) for character in text], 70, 67

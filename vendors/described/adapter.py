@@ -18,6 +18,7 @@ from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, Repo
 from vendors.described import bodies, checks, reading, reports
 from vendors.described.answers import Meaning, found_in, parsed, steps, value_at
 from vendors.described.bodies import Pieces, constant_of, joined
+from vendors.described.json_bodies import json_body
 from vendors.described.reading import Description
 from vendors.outcomes import (
     TEXT_MAX,
@@ -129,6 +130,7 @@ class Described(Adapter):
             names = ", ".join(keys.secret) or "nothing"
             raise InvalidSettings([f"the secret must hold {names}, each as a text"])
         self._values = {"settings": known, "secret": {name: secret.get(name, "") for name in keys.secret}}
+        self._values |= {"sms": keys.sms.model_dump()} if keys.sms else {}
         self._ca_file: str = known["ca_file"]
         self._url, self._target = self._address(keys.request.url)
         self._timeout: float = known["timeout"] or keys.request.timeout
@@ -160,16 +162,16 @@ class Described(Adapter):
     def _compile(self) -> None:
         keys, values = self._of.keys.request, self._values
         content_type = _CONTENT_TYPES.get(keys.body, "")
-        pieces: Pieces = []
+        self.make_body: Make
         if keys.body == "json":
-            pieces = bodies.json_body(keys.content, values)
-        elif keys.body == "form":
-            pieces = bodies.form_body(keys.content, values)
+            self.make_body = json_body(keys.content, values)
         elif keys.body == "multipart":
             content_type, pieces = bodies.multipart_body(keys.content, keys.files, values)
-        self._body: Make = joined(pieces)
+            self.make_body = joined(pieces)
+        else:
+            self.make_body = joined(bodies.form_body(keys.content, values))
         self._fixed = _JSON_ANSWER + (header("Content-Type", content_type) if content_type else b"")
-        self._own: list[tuple[str, Make]] = []
+        self._own: list[tuple[str, Callable[[Letter], str]]] = []
         query, login = self._login()
         self._target += [(b"&" if b"?" in (constant_of(self._target) or b"?") else b"?") + query] if query else []
         self._credentials = login
@@ -177,7 +179,7 @@ class Described(Adapter):
             if (found := bodies.plain_pieces(text, values)) is None:
                 continue
             if (constant := constant_of(found)) is None:
-                self._own.append((name, joined(found)))
+                self._own.append((name, bodies.header_maker(found, text)))
             else:
                 self._fixed += _header(name, constant.decode("latin-1"))
         self._make_target = joined(self._target)
@@ -241,15 +243,15 @@ class Described(Adapter):
     def _request(self, letter: Letter) -> tuple[bytes, bytes, bytes]:
         """Head, further headers and body for one letter. Raises ValueError or TypeError if it cannot be sent."""
         head = self._head or self._head_for(self._of.keys.request.method, self._make_target(letter))
-        headers = b"".join([_header(name, make(letter).decode("latin-1")) for name, make in self._own])
-        return head, headers, self._body(letter)
+        headers = b"".join([header(name, make(letter)) for name, make in self._own])
+        return head, headers, self.make_body(letter)
 
     async def _send_batch(self, letters: Sequence[Letter]) -> list[Outcome]:
         outcomes: list[Outcome | None] = []
         made: list[bytes] = []
         for letter in letters:
             try:
-                made.append(self._body(letter))
+                made.append(self.make_body(letter))
                 outcomes.append(None)
             except (ValueError, TypeError) as error:
                 outcomes.append(Refused("unsendable", str(error)[:TEXT_MAX]))

@@ -6,20 +6,27 @@ Settings and secrets are constants by then; for each letter only what is its own
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-import orjson
-
 from vendors.adapters.base import Letter
-from vendors.described.placeholders import Parts, Placeholder, Unsendable, as_text, getter, split
+from vendors.described.placeholders import (
+    ALPHABET,
+    Parts,
+    Placeholder,
+    Unsendable,
+    alphabet,
+    as_text,
+    getter,
+    split,
+)
 
 Piece = bytes | Callable[[Any], bytes]
 Pieces = list[Piece]
 Escape = Callable[[str], bytes]
 FilledValues = Mapping[str, Mapping[str, Any]]
-"""settings and secret, by name."""
+"""settings, secret and sms, by name."""
 
 
 def joined(pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
@@ -42,7 +49,7 @@ def constant_of(pieces: Sequence[Piece]) -> bytes | None:
     return None if any(callable(piece) for piece in pieces) else b"".join(pieces)  # type: ignore[arg-type]
 
 
-def _bound(text: str, values: FilledValues) -> Parts:
+def bound_parts(text: str, values: FilledValues) -> Parts:
     """The parts, with settings and secrets filled in. An optional one that is empty stays a placeholder."""
     parts: list[str | Placeholder] = []
     for part in split(text):
@@ -54,11 +61,15 @@ def _bound(text: str, values: FilledValues) -> Parts:
     return tuple(parts)
 
 
+def bound_getter(placeholder: Placeholder, values: FilledValues) -> Callable[[Any], str]:
+    return alphabet(**values["sms"]) if placeholder == ALPHABET else getter(placeholder)
+
+
 def _text_pieces(text: str, values: FilledValues, escape: Escape) -> tuple[Pieces, list[Placeholder]] | None:
     """The escaped pieces of a text, and its placeholders that may be missing. None: a setting of it is missing."""
     pieces: Pieces = []
     optional: list[Placeholder] = []
-    for part in _bound(text, values):
+    for part in bound_parts(text, values):
         if isinstance(part, str):
             pieces.append(escape(part))
         elif part.space in values:
@@ -66,7 +77,7 @@ def _text_pieces(text: str, values: FilledValues, escape: Escape) -> tuple[Piece
         else:
             if part.optional:
                 optional.append(part)
-            pieces.append(_escaped(getter(part), escape))
+            pieces.append(_escaped(bound_getter(part, values), escape))
     return pieces, optional
 
 
@@ -103,81 +114,6 @@ def text_member(
         return None
     pieces, optional = [before, *found[0], after], found[1]
     return Member([_only_if(optional, pieces)], True) if optional else Member(pieces)
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-def _in_json(text: str) -> bytes:
-    """Escaped, without quotes."""
-    return orjson.dumps(text)[1:-1]
-
-
-def json_body(content: Mapping[str, Any], values: FilledValues) -> Pieces:
-    """The pieces of a JSON object."""
-    member = _json(content, values, b"")
-    assert member is not None, "a table is never left out"
-    return member.pieces
-
-
-def _json(node: Any, values: FilledValues, before: bytes) -> Member | None:
-    """before: what stands in front of the value, as `,"name":`; it is left out together with it."""
-    if isinstance(node, str):
-        return _json_text(node, values, before)
-    if isinstance(node, dict) and "each" in node:
-        return _each(node, values, before)
-    if isinstance(node, dict):
-        made = [_json(value, values, orjson.dumps(name) + b":") for name, value in node.items()]
-        return Member([before, *_listed(b"{", made, b"}")])
-    if isinstance(node, list):
-        return Member([before, *_listed(b"[", [_json(value, values, b"") for value in node], b"]")])
-    return Member([before + orjson.dumps(node)])
-
-
-def _listed(begin: bytes, members: Iterable[Member | None], end: bytes) -> Pieces:
-    """Members with commas between them; an object with one that may be missing is joined for each letter."""
-    there = [member for member in members if member is not None]
-    if any(member.optional for member in there):
-        makers = [joined(member.pieces) for member in there]
-        return [begin, lambda letter: b",".join(filter(None, [make(letter) for make in makers])), end]
-    pieces: Pieces = [begin]
-    for index, member in enumerate(there):
-        pieces += [b",", *member.pieces] if index else member.pieces
-    return [*pieces, end]
-
-
-def _json_text(text: str, values: FilledValues, before: bytes) -> Member | None:
-    bare = text.strip()
-    if bare in ("{params}", "{params?}"):
-        return Member([before, lambda letter: orjson.dumps(letter.params, default=dict)])
-    parts = split(bare)
-    if len(parts) == 1 and isinstance(parts[0], Placeholder) and parts[0].space == "settings":
-        value = values["settings"].get(parts[0].name, "")
-        if not isinstance(value, str):  # a flag or a number
-            return Member([before + orjson.dumps(value)])
-    return text_member(text, values, _in_json, before + b'"', b'"')
-
-
-def _each(node: Mapping[str, Any], values: FilledValues, before: bytes) -> Member:
-    item = _json(node["item"], values, b"")
-    assert item is not None
-    make = joined(item.pieces)
-    optional = "?" in node["each"]
-    of_letter = _attachments if "files" in node["each"] else _headers
-
-    def listed(letter: Letter) -> bytes:
-        found = of_letter(letter)
-        return b"" if optional and not found else before + b"[" + b",".join([make(one) for one in found]) + b"]"
-
-    return Member([listed], optional)
-
-
-def _attachments(letter: Letter) -> Sequence[Any]:
-    return letter.attachments
-
-
-def _headers(letter: Letter) -> Sequence[Any]:
-    return letter.headers
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------
@@ -274,3 +210,12 @@ def _latin(text: str) -> bytes:
         return text.encode("latin-1")
     except UnicodeEncodeError:
         raise Unsendable("the value of a header must be Latin-1") from None
+
+
+def header_maker(pieces: Pieces, text: str) -> Callable[[Letter], str]:
+    """What makes the value of a header; one placeholder alone needs no slices."""
+    [first, *more] = split(text)
+    if not more and isinstance(first, Placeholder):
+        return getter(first)
+    make = joined(pieces)
+    return lambda letter: make(letter).decode("latin-1")

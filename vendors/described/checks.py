@@ -8,7 +8,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from vendors.described import answers
-from vendors.described.placeholders import LISTS, OF_FILE, OF_HEADER, OF_LETTER, Parts, Placeholder, placeholders, split
+from vendors.described.placeholders import (
+    ALPHABET,
+    LISTS,
+    OF_FILE,
+    OF_HEADER,
+    OF_LETTER,
+    Parts,
+    Placeholder,
+    placeholders,
+    split,
+)
 from vendors.described.positions import KeyFault, KeyPath
 from vendors.described.schema import OURS, DescriptionKeys, Setting
 
@@ -114,7 +124,7 @@ class DescriptionCheck:
 
     @property
     def _letters_names(self) -> frozenset[str]:
-        return frozenset(OF_LETTER)
+        return frozenset(OF_LETTER) | ({ALPHABET.name} if self.keys.sms else set())
 
     def _node(self, path: KeyPath, node: Any, names: frozenset[str]) -> Iterator[KeyFault]:
         self._members += 1

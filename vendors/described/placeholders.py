@@ -10,11 +10,13 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import orjson
 
 from vendors.adapters.base import Attachment, Letter
+from vendors.adapters.http import in_gsm
 
 _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -35,6 +37,9 @@ class Placeholder:
         return f"{self.space}.{self.name}" if self.space else self.name
 
 
+ALPHABET = Placeholder("", "alphabet")
+"""Of an SMS, in the vendor's own words."""
+
 Parts = tuple[str | Placeholder, ...]
 
 
@@ -47,11 +52,11 @@ def _from(letter: Letter) -> str:
     return f'"{quoted}" <{origin.address}>'
 
 
+ATTRIBUTES = ("reference", "recipient", "subject", "body")
+"""What a letter has by the same name."""
 OF_LETTER: Mapping[str, Callable[[Letter], str]] = {
-    "reference": lambda letter: letter.reference,
-    "recipient": lambda letter: letter.recipient,
-    "subject": lambda letter: letter.subject,
-    "body": lambda letter: letter.body,
+    **{name: attrgetter(name) for name in ATTRIBUTES},
+    "recipient.digits": lambda letter: letter.recipient.removeprefix("+"),
     "text": lambda letter: letter.text if letter.html else letter.body,
     "html": lambda letter: letter.body if letter.html else "",
     "from": _from,
@@ -129,6 +134,15 @@ def as_text(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return orjson.dumps(value, default=dict).decode()
+
+
+def alphabet(gsm: str, unicode: str) -> Callable[[Letter], str]:
+    """The vendor's name of the alphabet that an SMS needs (3GPP TS 23.038)."""
+
+    def name(letter: Letter) -> str:
+        return gsm if in_gsm(OF_LETTER["text"](letter)) else unicode
+
+    return name
 
 
 def getter(placeholder: Placeholder) -> Callable[[Any], str]:

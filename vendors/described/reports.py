@@ -38,9 +38,9 @@ class ReportReader:
 
     def __init__(self, keys: ReportKeys) -> None:
         self._keys = keys
+        self._times = [steps(path) for path in keys.time]
         self._events = steps(keys.events) if keys.events else ()
-        paths = {"kind": keys.kind, "time": keys.time, "reference": keys.reference, "id": keys.id}
-        paths |= {"code": keys.code, "note": keys.note}
+        paths = {"kind": keys.kind, "reference": keys.reference, "id": keys.id, "code": keys.code, "note": keys.note}
         self._paths: dict[str, Steps] = {name: steps(path) for name, path in paths.items() if path}
 
     def read(self, request: ReportRequest, source: ReportSource) -> list[Reported]:
@@ -89,8 +89,8 @@ class ReportReader:
 
     def _time(self, event: Any, index: int) -> datetime:
         """When it happened; now, if the vendor does not say."""
-        found = value_at(event, self._paths["time"]) if "time" in self._paths else None
-        if found is None or found == "":
+        found = next((at for path in self._times if (at := value_at(event, path)) not in (None, "")), None)
+        if found is None:
             return datetime.now(UTC)
         try:
             return _moment(found)

@@ -26,6 +26,10 @@ def _path(value: Any) -> Any:
     return value
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 AnswerPath = Annotated[str, BeforeValidator(_path)]
 
 
@@ -142,6 +146,13 @@ class LookUpKeys(Keys):
     contract: Contract | None = None
 
 
+class Sms(Keys):
+    """[sms]: the vendor's names of the alphabets of an SMS, of which {alphabet} is the one that a letter needs."""
+
+    gsm: Short
+    unicode: Short
+
+
 class Cost(Keys):
     """[cost]: what the vendor's limits count."""
 
@@ -179,7 +190,7 @@ class ReportKeys(Keys):
     reference: AnswerPath | None = None
     reference_query: Short | None = None
     id: AnswerPath | None = None
-    time: AnswerPath | None = None
+    time: Annotated[list[AnswerPath], BeforeValidator(_listed), Field(max_length=10)] = []
     code: AnswerPath | None = None
     note: AnswerPath | None = None
     signature: Signature
@@ -195,5 +206,6 @@ class DescriptionKeys(Keys):
     answer: AnswerKeys
     dedupe: Dedupe | None = None
     lookup: LookUpKeys | None = None
+    sms: Sms | None = None
     cost: Cost = Cost()
     reports: ReportKeys | None = None

@@ -1,0 +1,63 @@
+"""The shipped description of Vonage, which answers 200 to everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.described.calling import send
+from tests.described.servers import API_KEY, API_SECRET, Answer, Vonage
+from vendors.adapters.base import Letter
+from vendors.described.adapter import Described
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+
+SECRET = {"api_secret": API_SECRET}
+SMS = Letter("0190-1", "+447700900000", "", "Grüße & bye")
+
+
+def settings(vendor: Vonage) -> dict[str, str]:
+    return {"description": "vonage", "server": vendor.url, "api_key": API_KEY, "from": "Velma"}
+
+
+def test_an_sms_is_sent_in_the_alphabet_that_it_needs_and_comes_to_its_id() -> None:
+    texts = ["Grüße & bye", "Cost: 5 € {x}", "Здравствуйте", "👍"]
+    with Vonage() as vendor:
+        outcomes = send(settings(vendor), SECRET, *(SMS._replace(body=text) for text in texts))
+        assert {type(one) for one in outcomes} == {Accepted}
+        assert vendor.texts == texts
+        types = [call.body.decode().partition("type=")[2].partition("&")[0] for call in vendor.calls]
+        assert types == ["text", "text", "unicode", "unicode"]
+        assert vendor.books == {"0190-1": 4}
+    made = Described({"description": "vonage", "api_key": API_KEY, "from": "1"}, SECRET)
+    assert made.capabilities.cost(SMS._replace(body="ж" * 71)) == 2
+
+
+def statuses(vendor: Vonage) -> list[tuple[Answer, Outcome]]:
+    def paused(number: int) -> NotSent:
+        return NotSent(f"http 200: {number}", scope="credential", pause=True)
+
+    return [
+        (vendor.status(1, "Throttled"), NotSent("http 200: 1", 30.0, "credential")),
+        (vendor.status(5, "Internal Error"), InDoubt("http 200: 5")),
+        (vendor.status(6, "Invalid Message"), Refused("6")),
+        (vendor.status(9, "Partner quota violation"), paused(9)),
+        (vendor.status(15, "Invalid sender"), paused(15)),
+        (vendor.status(99, "Something new"), InDoubt("http 200: 99")),
+        (Answer(200, {"message-count": "0", "messages": []}), InDoubt("http 200")),
+        (Answer(200, {"messages": [{"status": "0"}]}), InDoubt("http 200 without an id")),
+        (Answer(502), InDoubt("http 502")),
+    ]
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_a_status_proves_what_vonages_list_of_errors_says_and_no_more(number: int) -> None:
+    with Vonage() as vendor:
+        vendor.next_answer, expected = statuses(vendor)[number]
+        assert send(settings(vendor), SECRET, SMS) == [expected]
+
+
+def test_a_barred_number_is_refused_and_a_wrong_secret_pauses() -> None:
+    with Vonage() as vendor:
+        barred, wrong = SMS._replace(recipient=f"+{vendor.barred}"), SMS._replace(recipient="none")
+        assert send(settings(vendor), SECRET, barred, wrong) == [Refused("7"), Refused("3")]
+        [outcome] = send(settings(vendor), {"api_secret": "other"}, SMS)
+        assert outcome == NotSent("http 200: 4", scope="credential", pause=True)

@@ -1,0 +1,131 @@
+"""Compiles a body of JSON: each letter's own values among constants that are JSON already, written at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+import orjson
+
+from vendors.adapters.base import Letter
+from vendors.described.bodies import FilledValues, bound_getter, bound_parts
+from vendors.described.placeholders import ATTRIBUTES, Parts, Placeholder, split
+
+_MISSING: Any = object()
+"""What is left out of its table or list."""
+
+
+def json_body(content: Mapping[str, Any], values: FilledValues) -> Callable[[Letter], bytes]:
+    """What makes the JSON of a letter: its own values among constants that are JSON already, written at once."""
+    made = _json(content, values)
+    if callable(made):
+        return lambda letter: orjson.dumps(made(letter), default=dict)  # of a mapping that is no dict
+    constant = orjson.dumps(made)
+    return lambda letter: constant
+
+
+class _Attribute:
+    """An attribute of a letter."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.of_letter = attrgetter(name)
+
+    def __call__(self, letter: Any) -> Any:
+        return self.of_letter(letter)
+
+
+def _json(node: Any, values: FilledValues) -> Any:
+    """A value, or a function of the letter that gives one or _MISSING."""
+    if isinstance(node, str):
+        return _json_text(node, values)
+    if isinstance(node, dict) and "each" in node:
+        return _each(node, values)
+    if isinstance(node, dict):
+        made = {name: _json(value, values) for name, value in node.items()}
+        return _table({name: value for name, value in made.items() if value is not _MISSING})
+    if isinstance(node, list):
+        return _list([value for one in node if (value := _json(one, values)) is not _MISSING])
+    return node
+
+
+def _table(made: dict[str, Any]) -> Any:
+    own = [(name, value) for name, value in made.items() if callable(value)]
+    if not own:
+        return made
+    if len(own) == len(made) > 1 and all(isinstance(value, _Attribute) for _, value in own):  # the most usual one
+        names, of_letter = tuple(made), attrgetter(*(value.name for _, value in own))
+        return lambda letter: dict(zip(names, of_letter(letter), strict=True))
+    base = {name: None if callable(value) else orjson.Fragment(orjson.dumps(value)) for name, value in made.items()}
+
+    def table(letter: Any) -> dict[str, Any]:
+        found: dict[str, Any] = base.copy()
+        for name, of_letter in own:
+            value = of_letter(letter)
+            if value is _MISSING:
+                del found[name]
+            else:
+                found[name] = value
+        return found
+
+    return table
+
+
+def _list(made: list[Any]) -> Any:
+    if not any(map(callable, made)):
+        return made
+    makers = [value if callable(value) else _constant(value) for value in made]
+    return lambda letter: [value for make in makers if (value := make(letter)) is not _MISSING]
+
+
+def _constant(value: Any) -> Callable[[Any], Any]:
+    return lambda _: value
+
+
+def _json_text(text: str, values: FilledValues) -> Any:
+    bare = text.strip()
+    if bare in ("{params}", "{params?}"):
+        return _Attribute("params")
+    parts = split(bare)
+    if len(parts) == 1 and isinstance(parts[0], Placeholder) and parts[0].space == "settings":
+        value = values["settings"].get(parts[0].name, "")
+        if not isinstance(value, str):  # a flag or a number
+            return value
+    bound = bound_parts(text, values)
+    if any(isinstance(part, Placeholder) and part.space in values for part in bound):
+        return _MISSING
+    if not any(isinstance(part, Placeholder) for part in bound):
+        return "".join(map(str, bound))
+    return _text_of(bound, values)
+
+
+def _text_of(parts: Parts, values: FilledValues) -> Callable[[Any], Any]:
+    only = parts[0]
+    if len(parts) == 1 and isinstance(only, Placeholder):
+        if only.name in ATTRIBUTES and not only.space and not only.optional:
+            return _Attribute(only.name)
+        of_letter = bound_getter(only, values)
+        return (lambda letter: of_letter(letter) or _MISSING) if only.optional else of_letter
+    makers = [bound_getter(part, values) if isinstance(part, Placeholder) else _constant(part) for part in parts]
+    needed = [bound_getter(part, values) for part in parts if isinstance(part, Placeholder) and part.optional]
+
+    def text(letter: Any) -> Any:
+        if needed and not all(one(letter) for one in needed):
+            return _MISSING
+        return "".join([make(letter) for make in makers])
+
+    return text
+
+
+def _each(node: Mapping[str, Any], values: FilledValues) -> Callable[[Letter], Any]:
+    item = _json(node["item"], values)
+    make = item if callable(item) else _constant(item)
+    optional = "?" in node["each"]
+    of_letter = attrgetter("attachments" if "files" in node["each"] else "headers")
+
+    def listed(letter: Letter) -> Any:
+        found = of_letter(letter)
+        return _MISSING if optional and not found else [make(one) for one in found]
+
+    return listed
