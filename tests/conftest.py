@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import TransactionTestCase
 
-from tests.emptying import Emptying
+from tests.emptying import Emptying, forget_keys
 from tests.sandbox import sandbox
 
 __all__ = ["django_db_setup", "sandbox"]
@@ -18,15 +19,12 @@ def django_db_setup(django_db_setup: Any, django_db_blocker: Any) -> Iterator[Em
     with django_db_blocker.unblock():
         emptying = Emptying()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PBKDF2PasswordHasher, "iterations", 1)  # nobody attacks them; any process can check them
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.put_back())
         yield emptying
 
 
 @pytest.fixture(autouse=True)
 def no_known_keys() -> None:
-    """A process trusts for a second the keys that it has read, and each test has a database of its own."""
-    from campaigns import token_keys
-    from campaigns.suppression import digests
-
-    token_keys.known.forget()
-    digests.known.forget()
+    """Each test has a database of its own."""
+    forget_keys()

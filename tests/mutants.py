@@ -50,7 +50,7 @@ MUTANTS = (
         "a child is cut from what is behind the first N",
         "campaigns/casting/mailcaster.py",
         (("min(size, job.left_to_cut)", "min(size, job.remaining)"),),
-        "tests/campaigns/test_pausing.py::test_what_is_stopped_before_the_go_still_waits_after_its_first_n",
+        "tests/campaigns/test_first_recipients.py::test_what_is_stopped_before_the_go_still_waits_after_its_first_n",
     ),
     Mutant(
         "MERGE does not look at the fence",

@@ -1,10 +1,13 @@
-"""Makes jobs in states that take many steps to reach: finalised ones, and families."""
+"""Makes jobs in states that take many steps to reach: finalised ones, and families; and looks at what came of them."""
 
+import io
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.core.management import call_command
 from django.utils import timezone
 
+from campaigns import audit
 from campaigns.lifecycle import Status
 from campaigns.models import Job, Message
 from tests import factories
@@ -83,3 +86,13 @@ def messages(job: Job) -> list[Message]:
 
 def statuses(*jobs: Job) -> list[str]:
     return [Job.objects.get(pk=job.pk).status for job in jobs]
+
+
+def sound() -> bool:
+    return [check for check in audit.run() if not check.ok] == []
+
+
+def manage(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()

@@ -1,6 +1,7 @@
 """A pause, a resume and the first N of a campaign, in processes that are killed where it hurts most.
 
-Two who pause and resume at once: tests/interleaving. The doors: tests/campaigns/test_pausing.py.
+Two who pause and resume at once: tests/interleaving. The doors: tests/campaigns/test_pausing.py and
+test_first_recipients.py.
 """
 
 import pytest

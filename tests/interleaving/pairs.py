@@ -19,6 +19,7 @@ from campaigns.operators import actions, pausing
 from campaigns.results import writer
 from campaigns.sending import recording
 from tests import calling
+from tests.emptying import forget_keys
 from tests.interleaving import judging
 from tests.interleaving.starts import STARTS, Snapshots, State
 from tests.interleaving.verb_thread import DEADLINE, Hangs, VerbThread, blocked
@@ -74,18 +75,24 @@ class Interleaver:
         for _ in range(
             0 if (start, verb) in self._lengths else 2
         ):  # the first time it may have to look up what it keeps
-            state = self._snapshots.restore(start, _fate(verb, verb) or "none")
+            state = self._restore(start, _fate(verb, verb))
             self._halted.start(lambda state=state: VERBS[verb].act(state, self._halted))
             self._halted.wait()
             self._lengths[start, verb] = len(self._halted.statements)
         return self._lengths[start, verb]
+
+    def _restore(self, start: str, fate: str | None) -> State:
+        """With no key known, so that a verb makes the same statements each time."""
+        state = self._snapshots.restore(start, fate or "none")
+        forget_keys()
+        return state
 
     def run(self, pair: Pair) -> Verdict:
         self._number += 1
         if self._number % VACUUM == 0:
             self._snapshots.vacuum()
         one, two = VERBS[pair.halted], VERBS[pair.other]
-        state = self._snapshots.restore(pair.start, _fate(pair.halted, pair.other) or "none")
+        state = self._restore(pair.start, _fate(pair.halted, pair.other))
         self._halted.start(lambda: one.act(state, self._halted), halt_at=pair.gap)
         if not self._halted.rests():
             raise Hangs(f"{pair}: {self._halted.statements[-1:]}")
