@@ -143,7 +143,7 @@ class Responder:
     def _fulfil(self, entry: BookEntry, plan: Plan) -> Reply:
         if plan is TEMPFAIL:
             if not self._ledger.was_deferred(entry.reference):
-                return self._refuse(entry, "deferred", 429, {"code": plan.code}, retry_after=1)
+                return self._refuse(entry, "deferred", 429, {"code": plan.code}, math.ceil(self.settings.retry_after_s))
             plan = Plan()
         if not plan.accepts:
             verdict: BookVerdict = "failed" if plan.status >= 500 else "refused"

@@ -44,6 +44,7 @@ class Settings:
     reject_rate: float = option(0.0, "422, refused", share=True)
     slow_rate: float = option(0.0, "accepted, answered only after slow_s", share=True)
     slow_s: float = option(3.0, "how slow slow is, seconds; for slow@ too")
+    retry_after_s: float = option(1.0, "how long tempfail@ is asked to wait, seconds, rounded up")
     throttle: str = option("", "N/S: more than N calls in S seconds are answered 429 with Retry-After, and counted")
     down: str = option(
         "", "closed: no connection is accepted; 503: each call is answered so", choices=("", "closed", "503")

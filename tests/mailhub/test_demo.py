@@ -89,8 +89,8 @@ def test_a_demo_that_was_interrupted_is_started_again_and_tells_its_story_to_the
     try:
         for moment, number, code in (
             ("Starting web", signal.SIGKILL, -signal.SIGKILL),
+            ("Starting web", signal.SIGINT, 130),
             ("Loading the lists", signal.SIGTERM, 143),
-            ("Loading the lists", signal.SIGINT, 130),
         ):
             demos.append(Demo(home))
             wait_until(lambda: (home / "demo" / "demo.lock").exists(), "the demo to begin")
