@@ -158,12 +158,23 @@ def _block(size: int) -> int:
         return cursor.fetchone()[0] - size + 1
 
 
+ALIKE = ", ".join(
+    field.column for field in Message._meta.local_concrete_fields if field.column not in ("id", "uuid", "recipient")
+)
+MORE = f"""
+INSERT INTO campaigns_message (id, uuid, recipient, {ALIKE})
+SELECT new_id, new_uuid, new_to, {ALIKE}
+FROM campaigns_message m, unnest(%s::bigint[], %s::uuid[], %s::text[]) AS one (new_id, new_uuid, new_to) WHERE m.id = %s
+"""
+
+
 def _messages(of: Campaign, addresses: Sequence[str]) -> None:
+    """The first by Django, the others alike by PostgreSQL, which takes a tenth of the time."""
+    if not addresses:
+        return
     ids = range(of.first_message, of.first_message + len(addresses))
-    Message.objects.bulk_create(
-        (
-            Message(id=id, uuid=UUID(uuid.decode()), campaign=of, recipient=to)
-            for id, uuid, to in zip(ids, new_uuids(ids), addresses, strict=True)
-        ),
-        batch_size=5000,
-    )
+    uuids = [UUID(uuid.decode()) for uuid in new_uuids(ids)]
+    Message.objects.create(id=ids[0], uuid=uuids[0], campaign=of, recipient=addresses[0])
+    if len(ids) > 1:
+        with connection.cursor() as cursor:
+            cursor.execute(MORE, [list(ids[1:]), uuids[1:], list(addresses[1:]), ids[0]])
