@@ -8,6 +8,7 @@ as a clock that goes on. The document says "3 hrs"; by its own numbers the last 
 import time as clocks
 from bisect import bisect
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, time, timedelta
 
 import pytest
@@ -41,12 +42,12 @@ def amazing_mail() -> Credential:
     return make.credential(vendor)
 
 
-def rendered(count: int, login: Credential, sponsor: str = "Velma") -> set[int]:
-    """That many one-letter jobs, an hour before the evening."""
+def rendered(count: int, login: Credential, sponsor: str = "Velma", each: int = 1) -> set[int]:
+    """Jobs for that many letters, an hour before the evening. each: letters of a job."""
     first = make.campaign(count, of=login, by=make.sponsor(sponsor))
-    fields = {"campaign": first, "sponsor": first.sponsor, "credential": login, "vendor": login.vendor, "size": 1}
+    fields = {"campaign": first, "sponsor": first.sponsor, "credential": login, "vendor": login.vendor, "size": each}
     created = EVENING - timedelta(hours=1)
-    jobs = [Job(**fields, first_message=first.first_message + n, created_at=created) for n in range(count)]
+    jobs = [Job(**fields, first_message=first.first_message + n, created_at=created) for n in range(0, count, each)]
     return {job.pk for job in Job.objects.bulk_create(jobs)}
 
 
@@ -94,19 +95,20 @@ class Engine:
         skipped = self._skips[bisect(self._skips, at, key=lambda skip: skip[0]) - 1][1]
         return at - self._began + skipped
 
-    def run(self) -> float:
+    def run(self, sender: Sender) -> float:
         """Until a place is free only later: in how many seconds; 0: nothing waits any more."""
-        sender = Sender()
-        try:
-            while True:
-                claimed = [mailcaster.claim(c, timezone.now()) for c in mailcaster.idle_casters(self.login.vendor_id)]
-                for claim in filter(None, claimed):
-                    self.put_back[claim.job_id] += sender.send(claim.job_id, claim.fence).left
-                    finalizer.finalise(claim.job_id)
-                if not any(claimed):
-                    return self._closed_for()
-        finally:
-            sender.close()
+        while True:
+            claimed = [mailcaster.claim(c, timezone.now()) for c in mailcaster.idle_casters(self.login.vendor_id)]
+            for claim in filter(None, claimed):
+                self.put_back[claim.job_id] += sender.send(claim.job_id, claim.fence).left
+                finalizer.finalise(claim.job_id)
+            if not any(claimed):
+                return self._closed_for()
+
+    def begin_again(self) -> float:
+        """A run by a sender of its own: all that it knows is in the rows and in Redis."""
+        with closing(Sender()) as sender:
+            return self.run(sender)
 
     def _closed_for(self) -> float:
         opens = Credential.objects.get(pk=self.login.pk).rate_limited_until
@@ -126,8 +128,9 @@ def test_a_thousand_jobs_at_five_in_sixty_seconds_end_after_11940_seconds(amazin
     rendered(1000, amazing_mail)
     assert nightly.run(amazing_mail.vendor, EVENING).jobs == 1000
     engine = Engine(amazing_mail, sandbox)
-    while seconds := engine.run():
-        engine.skip(seconds + LEAD)
+    with closing(Sender()) as sender:
+        while seconds := engine.run(sender):
+            engine.skip(seconds + LEAD)
     assert not Job.objects.exclude(status="LOGGED", accepted=1).exists() and not sandbox.books().duplicates()
     moments = engine.moments()
     assert len(moments) == 1000 and worst_window(moments, 60) == 5
@@ -146,11 +149,11 @@ def test_two_hundred_a_day_take_five_days_for_a_thousand_whatever_restarts(amazi
     limit = amazing_mail.vendor.limits.get()
     limit.units, limit.seconds = 200, 86_400.0
     limit.save()
-    rendered(1000, amazing_mail)
+    rendered(1000, amazing_mail, each=5)
     dispatcher.dispatch(now=EVENING)
     engine = Engine(amazing_mail, sandbox)
     days = []
-    while seconds := engine.run():  # each with a sender of its own: all that it knows is in the rows and in Redis
+    while seconds := engine.begin_again():
         if seconds > HOUR:  # a shorter wait is a slow machine's: a place that grew too old before its call
             days.append(len(sandbox.books().entries))
         engine.skip(seconds + LEAD)
