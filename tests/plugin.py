@@ -25,18 +25,11 @@ from mailhub import embedded
 PREFIX = "mailhub-test-"
 # Parts of the names of files and folders, those that take longest first.
 LONG = (
-    *(
-        "test_29_",
-        "test_000_",
-        "test_demo.py",
-        "test_01_",
-        "browser/test_operations.py",
-        "test_failover.py",
-        "test_doors.py",
-    ),
-    *("tests/browser/", "tests/faults/", "tests/interleaving/", "test_run_policy.py", "test_masked_fields.py"),
-    *("test_answers_about", "test_slow_", "test_up.py", "tests/front/", "tests/seeds/", "tests/waiter/"),
-    *("tests/properties/", "tests/mailhub/"),
+    *("test_29_", "test_03_many_", "test_demo.py", "test_01_", "test_000_", "test_pauses.py", "test_upgrade.py"),
+    *("tests/interleaving/", "test_failover.py", "front/test_contract.py", "tests/browser/", "test_answers_about"),
+    *("test_16_", "test_04_", "test_mailbox.py", "test_probes.py", "test_masked_fields.py", "tests/faults/"),
+    *("test_doors.py", "test_flower.py", "test_postfix.py", "test_up.py", "test_run_policy.py", "test_slow_"),
+    *("tests/seeds/", "tests/properties/", "tests/front/", "tests/waiter/", "tests/mailhub/", "test_plans.py"),
 )
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 # Of property tests: the same examples each time, at night other ones. A slow machine is no fault.
