@@ -77,6 +77,7 @@ CLAIMS = [
     Claim("the same", "one Celery task a message, connections kept, its best pool", 12, 40, HTTP, ONE, USUAL),
     Claim("processor time of a call, our HTTP client alone", "aiohttp, the same calls", 0.5, 0.25,
           "Processor time of an HTTP", "mailhub's client", "aiohttp", at_most=True),
+    Claim("letters by a description", "the adapter `http`", 0.9, 1, "Letters over", "described", "http"),
     Claim("answers after 200 ms, 2 % after 2 s", "connections / mean latency", 0.85, 0.95, FAR, "mailhub", "ideal"),
     Claim("SMTP over 20 kept connections", "`smtp-source -d`", 0.15, 0.5, "SMTP over", ONE, "smtp-source"),
     Claim("the same, 20 mails in a row", "`smtp-source -d`", 0.15, 0.5, "SMTP over", f"{ONE}, rounds", "smtp-source"),

@@ -1,0 +1,79 @@
+"""Whole jobs over described vendors: real rows, a real sender, real sockets; the vendor's books decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from campaigns.models import Identity, Job, Message
+from tests import factories
+from tests.described.servers import ACCOUNT, KEY, SERVER_TOKEN, TOKEN, Answer, Called, Lob, Postmark, Twilio
+from tests.faults.checker import sums
+from tests.faults.sending import send_the_rest, taken
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def job(channel: str, settings: Mapping[str, Any], secret: Mapping[str, str], to: list[str], **content: Any) -> Job:
+    vendor = factories.vendor(adapter="described", channel=channel, settings=dict(settings))
+    made = taken(to, factories.credential(vendor, secret=dict(secret)))
+    params = content.pop("params", None)
+    if params:
+        Message.objects.update(params=params)
+    for name, value in content.items():
+        setattr(made.campaign, name, value)
+    made.campaign.save()
+    return made
+
+
+class Forgetful(Twilio):
+    """Takes every tenth SMS and answers 503."""
+
+    def answer(self, called: Called) -> Answer:
+        usual = super().answer(called)
+        return Answer(503) if usual.status == 201 and b"7&" in called.body.split(b"From")[0] else usual
+
+
+def test_each_sms_is_at_twilio_once_and_only_lost_answers_are_in_doubt() -> None:
+    to = [f"+155501{number:05}" for number in range(60)]
+    with Forgetful() as vendor:
+        vendor.stopped = to[3]
+        settings = {"description": "twilio", "server": vendor.url, "account": ACCOUNT, "from": "+15005550001"}
+        settings |= {"concurrency": 4, "reports_to": "https://mail.example.com/api/v1/receipts/sms"}
+        send_the_rest(job("sms", settings, {"auth_token": TOKEN}, to))
+        assert sums() == {"accepted": 53, "refused": 1, "in doubt": 6}
+        assert len(vendor.books) == 59 and set(vendor.books.values()) == {1}
+    ids = set(Message.objects.filter(message_id__startswith="SM").values_list("message_id", flat=True))
+    assert len(ids) == 53
+
+
+def test_each_letter_is_at_lob_once() -> None:
+    to = [f"person{number}@example.com" for number in range(12)]
+    address = {"name": "Ann", "address_line1": "1 Main St", "address_city": "Austin", "address_state": "TX"}
+    with Lob() as vendor:
+        settings = {"description": "lob", "server": vendor.url, "return_address": "adr_210a8d4b0b76d77b"}
+        settings |= {"use_type": "operational", "concurrency": "3"}
+        own = {"params": address | {"address_zip": "78701"}, "html": True, "body": "<p>Dear {{ name }}</p>"}
+        send_the_rest(job("print", settings, {"api_key": KEY}, to, **own))
+        assert sums() == {"accepted": 12}
+        references = {one.reference for one in Message.objects.all()}
+        assert set(vendor.books) == references and set(vendor.books.values()) == {1}
+        assert {letter["file"] for letter in vendor.letters} == {"<p>Dear Ann</p>"}
+
+
+def test_a_job_over_postmark_is_called_in_batches() -> None:
+    to = [f"person{number}@example.com" for number in range(1200)]
+    to[5] = Postmark.inactive
+    with Postmark() as vendor:
+        settings = {"description": "postmark", "server": vendor.url, "concurrency": "2"}
+        made = job("email", settings, {"server_token": SERVER_TOKEN}, to)
+        made.campaign.identity = Identity.objects.create(
+            sponsor=made.sponsor, name="main", from_name="Velma", from_address="velma@example.com"
+        )
+        made.campaign.save()
+        send_the_rest(made)
+        assert sums() == {"accepted": 1199, "refused": 1}
+        assert sum(vendor.books.values()) == len(vendor.books) == 1199
+        assert len(vendor.calls) < 20
