@@ -310,3 +310,42 @@ class Vonage(VendorServer):
 def _as_gsm(text: str) -> str:
     """What arrives of a text that is sent as GSM: other characters are lost."""
     return "".join(one if one.isascii() or one in "äöüÄÖÜß€éàè" else "?" for one in text)
+
+
+POSTGRID_KEY = "test_grid"
+CONTACT = {"firstName", "lastName", "companyName", "addressLine1", "addressLine2", "city", "provinceOrState"} | {
+    *("postalOrZip", "countryCode", "email", "phoneNumber", "jobTitle", "description", "metadata"),
+    *("skipVerification", "forceVerifiedStatus"),
+}
+
+
+class PostGrid(VendorServer):
+    """POST /print-mail/v1/letters, with the members that PostGrid's own client has."""
+
+    members = frozenset(
+        {"to", "from", "html", "description", "metadata", "sendDate", "mailingClass", "mergeVariables", "doubleSided"}
+        | {"perforatedPage", "returnEnvelope", "attachedPDF", "plasticCard", "color", "addressPlacement", "envelope"}
+        | {"size"}
+    )
+
+    def answer(self, called: Called) -> Answer:
+        if called.headers.get("x-api-key") != POSTGRID_KEY:
+            return self.wrong(401, "invalid_api_key_error")
+        if (called.method, called.path) != ("POST", "/print-mail/v1/letters"):
+            return self.wrong(404, "not_found_error")
+        letter = json.loads(called.body)
+        to = letter.get("to", {})
+        unknown = (letter.keys() - self.members) | (to.keys() - CONTACT)
+        named = to.get("firstName") or to.get("companyName")
+        if unknown or not (named and to.get("addressLine1") and len(to.get("countryCode", "")) == 2):
+            return self.wrong(400, "validation_error")
+        if not {"from", "html"} <= letter.keys() or not all(letter[one] in (True, False) for one in ("color",)):
+            return self.wrong(400, "validation_error")
+        if letter["size"] == "a4" and to["countryCode"] == "US":
+            return self.wrong(422, "unprocessable_error")
+        self.books[letter["metadata"]["reference"]] += 1
+        own = {"id": f"letter_{len(self.calls)}", "object": "letter", "status": "ready", "live": False}
+        return Answer(201, letter | own)
+
+    def wrong(self, status: int, kind: str) -> Answer:
+        return Answer(status, {"object": "error", "error": {"type": kind, "message": "No."}})
