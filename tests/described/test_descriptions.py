@@ -355,3 +355,16 @@ def test_a_description_says_what_it_carries_and_whether_it_needs_a_sender() -> N
     assert Described.asks_origin({"description": GOOD}) is False
     with Pigeon() as vendor:
         assert call(vendor, rich, LETTER) == Refused("unsendable", "it has no sender identity")
+
+
+@pytest.mark.parametrize("token", ["line\r\nX: y", "жetон", "a\0b"])
+def test_a_secret_that_no_header_can_carry_is_told_when_it_is_entered_and_not_shown(token: str) -> None:
+    with pytest.raises(InvalidSettings) as error:
+        Described({"description": GOOD}, {"token": token})
+    assert "Authorization" in str(error.value) and token not in str(error.value)
+
+
+def test_a_setting_that_no_header_can_carry_is_told_when_it_is_entered() -> None:
+    source = GOOD.replace("[request.content]", '[request.headers]\nX-Team = "{settings.team}"\n[request.content]')
+    with pytest.raises(InvalidSettings, match="X-Team"):
+        Described({"description": source, "team": "ж"}, {})

@@ -103,6 +103,7 @@ def test_settings_and_secrets_are_checked_by_the_description() -> None:
 def test_limits_count_segments() -> None:
     adapter = Described({"description": "twilio", "account": ACCOUNT}, SECRET)
     assert adapter.capabilities.cost(SMS._replace(body="a" * 161)) == 2
+    assert adapter.capabilities.cost(SMS._replace(body="<p>" + "a" * 160, html=True, text="a" * 160)) == 1
 
 
 class _ToUs(TwilioHttpClient):

@@ -19,6 +19,7 @@ from vendors.described import bodies, checks, reading, reports
 from vendors.described.answers import Meaning, found_in, parsed, steps, value_at
 from vendors.described.bodies import Pieces, constant_of, joined
 from vendors.described.json_bodies import json_body
+from vendors.described.placeholders import OF_LETTER
 from vendors.described.reading import Description
 from vendors.outcomes import (
     TEXT_MAX,
@@ -176,7 +177,7 @@ class Described(Adapter):
         self._target += [(b"&" if b"?" in (constant_of(self._target) or b"?") else b"?") + query] if query else []
         self._credentials = login
         for name, text in keys.headers.items():
-            if (found := bodies.plain_pieces(text, values)) is None:
+            if (found := bodies.header_pieces(name, text, values)) is None:
                 continue
             if (constant := constant_of(found)) is None:
                 self._own.append((name, bodies.header_maker(found, text)))
@@ -203,8 +204,8 @@ class Described(Adapter):
         return f"{quote_plus(auth.name or '')}={quote_plus(filled['value'])}".encode(), b""
 
     def _filled(self, text: str | None) -> str:
-        pieces = bodies.plain_pieces(text or "", self._values) or []
-        return (constant_of(pieces) or b"").decode("latin-1")
+        parts = bodies.bound_parts(text or "", self._values)
+        return "".join(part for part in parts if isinstance(part, str))
 
     async def open(self) -> None:
         self._client = self.client(
@@ -308,7 +309,7 @@ class Described(Adapter):
 
 
 def _segments(letter: Letter) -> int:
-    return segments(letter.body)
+    return segments(OF_LETTER["text"](letter))
 
 
 def _header(name: str, value: str) -> bytes:

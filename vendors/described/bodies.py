@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from vendors.adapters.base import Letter
+from vendors.adapters.base import InvalidSettings, Letter
 from vendors.described.placeholders import (
     ALPHABET,
     Parts,
@@ -199,9 +199,12 @@ def url_pieces(text: str, values: FilledValues) -> Pieces:
     return pieces
 
 
-def plain_pieces(text: str, values: FilledValues) -> Pieces | None:
-    """The pieces of a header's value, or of a login. None: an optional setting of it is missing."""
-    found = _text_pieces(text, values, _latin)
+def header_pieces(name: str, text: str, values: FilledValues) -> Pieces | None:
+    """The pieces of a header's value. None: an optional setting of it is missing. Raises InvalidSettings."""
+    try:
+        found = _text_pieces(text, values, _latin)
+    except Unsendable as error:
+        raise InvalidSettings([f"header {name}: {error}"]) from None
     return found[0] if found else None
 
 
