@@ -33,11 +33,10 @@ from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
 from campaigns.intake import files, uploads
-from campaigns.models import Job
 from campaigns.pausing import pauses, rates
 from campaigns.results import writer
 from campaigns.webhooks import delivery
-from vendors.models import Vendor
+from vendors.models import Vendor, queue_of
 
 log = logging.getLogger(__name__)
 WEBHOOKS = "webhooks"  # a queue of its own, so that dead receivers do not delay mail
@@ -58,12 +57,8 @@ def _is_stopping() -> bool:
 
 @shared_task
 def cast(vendor_id: int) -> None:
-    """Each idle mailcaster takes its next job or child, for which a `send_job` goes to the vendor's queue.
-
-    Children of one parent are the header of a chord whose body finishes the parent, as the fast path only
-    (docs/architecture.md, Chord).
-    """
-    _by_database(lambda: _wake_casters(Vendor.objects.get(pk=vendor_id)))
+    """Each idle mailcaster takes its next job or child, for which a `send_job` goes to the vendor's queue."""
+    _by_database(lambda: _wake_casters(vendor_id, Vendor.objects.get(pk=vendor_id).queue))
 
 
 def _by_database(function: Callable[..., None], *args: Any) -> None:
@@ -74,17 +69,15 @@ def _by_database(function: Callable[..., None], *args: Any) -> None:
         _kept.by_database(function, *args)
 
 
-def _wake_casters(vendor: Vendor) -> None:
-    if not mailcaster.anything_waits(vendor.pk):
-        return
+def _wake_casters(vendor_id: int, queue: str) -> None:
     children: dict[int, list[Any]] = defaultdict(list)
-    for caster_id in mailcaster.idle_casters(vendor.pk):
+    for caster_id in mailcaster.idle_casters(vendor_id):
         claimed = mailcaster.claim(caster_id, timezone.now())
         if claimed is None:
             continue
         failpoints.here("before_notify")
         shown = _packet(claimed.job_id, claimed.parent_id, claimed.size)
-        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=vendor.queue, **shown)
+        packet = send_job.si(claimed.job_id, claimed.fence).set(queue=queue, **shown)
         if claimed.parent_id is None:
             packet.apply_async(ignore_result=True)
         else:
@@ -95,7 +88,10 @@ def _wake_casters(vendor: Vendor) -> None:
 
 
 def _notify_children(parent_id: int, packets: list[Any]) -> None:
-    """Notifies of children as a chord; without its body if the result backend is away: the sweep does the rest then."""
+    """Notifies of a parent's children: of several as a chord, without its body if the result backend is away."""
+    if len(packets) == 1:  # whoever logs the last child finishes the parent, too
+        packets[0].apply_async(ignore_result=True)
+        return
     try:
         body = finish_parent.si(parent_id).set(queue=settings.CELERY_TASK_DEFAULT_QUEUE, **shown(f"job={parent_id}"))
         chord(packets, body).apply_async()
@@ -120,20 +116,23 @@ def send_job(job_id: int, fence: int) -> None:
 
 
 def _sent(sent: sending.Sent) -> None:
-    job_id = sent.job_id
-    if finalizer.finalise(job_id):
-        announce([job_id])
+    logged = finalizer.finalise(sent.job_id)
+    if not (logged or sent.ours):
+        return
+    job = finalizer.look_at(sent.job_id)
+    if logged:
+        announce(finalizer.ended_by(job))
     if not sent.ours or _is_stopping():
         return
-    job = Job.objects.select_related("vendor").get(pk=job_id)
     log.info(
         "job %s %s: %s accepted, %s refused, %s in doubt of %s%s",
-        *(job.pk, job.status, job.accepted, job.refused, job.in_doubt, job.size),
+        *(job.id, job.status, job.accepted, job.refused, job.in_doubt, job.size),
         f"; waits: {job.waits_for}" if job.waits_for else "",
     )
+    queue = queue_of(job.vendor__slug)
     if sent.until is not None:
-        notify_vendors([job.vendor_id], eta=sent.until)
-    _wake_casters(job.vendor)
+        dispatcher.notify_queue(job.vendor, queue, eta=sent.until)
+    _wake_casters(job.vendor, queue)
 
 
 @shared_task(ignore_result=False)

@@ -66,6 +66,11 @@ def known_zone(name: str) -> None:
         raise ValidationError(f"{name!r} is not a time zone; for example Europe/London")
 
 
+def queue_of(slug: str) -> str:
+    """The Celery queue of a vendor's command packets."""
+    return f"vendor.{slug}"
+
+
 class Vendor(models.Model):
     """A company that delivers mail. Its Celery queue is vendor.<slug>; its rate limits apply to all its credentials."""
 
@@ -139,7 +144,7 @@ class Vendor(models.Model):
     @property
     def queue(self) -> str:
         """The Celery queue of this vendor's command packets."""
-        return f"vendor.{self.slug}"
+        return queue_of(self.slug)
 
 
 class Credential(models.Model):

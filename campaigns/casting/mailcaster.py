@@ -62,14 +62,18 @@ def _sql_list(statuses: Sequence[Status]) -> str:
     return f"({', '.join(repr(str(status)) for status in statuses)})"
 
 
+WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)
 BUSY = f"EXISTS (SELECT FROM campaigns_job WHERE mailcaster_id = m.id AND status IN {_sql_list(RUNNING)})"
-IDLE = f"SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}"
+WAITS = f"EXISTS (SELECT FROM campaigns_job WHERE vendor_id = %(vendor)s AND status IN {_sql_list(WAITING)})"
+SMALL_WAITS = f"EXISTS (SELECT FROM campaigns_job j WHERE j.vendor_id = %(vendor)s AND {Rank(WAITING[:2]).jobs})"
+IDLE = f"""SELECT m.id, m.name FROM vendors_mailcaster m WHERE m.vendor_id = %(vendor)s AND m.enabled AND NOT {BUSY}
+    AND CASE WHEN m.kind = '{Mailcaster.Kind.SMALL_ONLY}' THEN {SMALL_WAITS} ELSE {WAITS} END"""
 LOCK = f"""SELECT * FROM vendors_mailcaster WHERE id = %(caster)s AND enabled AND EXISTS ({guard.KNOWN})
 FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 def idle(vendor_id: int) -> list[tuple[int, str]]:
-    """(id, name) of the vendor's enabled mailcasters without a running job."""
+    """(id, name) of the vendor's enabled mailcasters without a running job, if a job waits that it may take."""
     with connection.cursor() as cursor:
         cursor.execute(IDLE, {"vendor": vendor_id})
         return list(cursor.fetchall())
@@ -228,7 +232,6 @@ ORDER: dict[str, tuple[Rank, ...]] = {
     Mailcaster.Kind.LARGE_ONLY: LARGE,
 }
 ANY_PARENT = Rank((S.P_ASSIGNING, S.P_QUEUED))
-WAITING = (S.DISPATCHED, S.RECOVERING, S.P_ASSIGNING, S.P_QUEUED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,13 +273,8 @@ def claim(caster_id: int, now: datetime) -> ClaimedJob | None:
             return found
 
 
-def anything_waits(vendor_id: int) -> bool:
-    """Whether the vendor has a job for any mailcaster; if not, none of them need be asked."""
-    return Job.objects.filter(vendor_id=vendor_id, status__in=WAITING).exists()
-
-
 def idle_casters(vendor_id: int) -> list[int]:
-    """Ids of the vendor's enabled mailcasters without a running job, in the order to wake them: MC2 before MC10."""
+    """Ids of the mailcasters that may have a job to take, in the order to wake them: MC2 before MC10."""
     return [pk for pk, _ in sorted(idle(vendor_id), key=lambda row: _natural(row[1]))]
 
 

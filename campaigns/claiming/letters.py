@@ -5,18 +5,22 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
+from django.conf import settings
+from django.db import connection
 
 from campaigns.content import templates
 from campaigns.content.headers import Headers
-from campaigns.models import Campaign, Job
+from campaigns.models import Campaign
 from campaigns.return_paths import ReturnPaths, of_identity
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_missing, links_of
 from campaigns.suppression.recent import Asker
 from vendors import adapters
 from vendors.adapters.base import Adapter, Letter, Origin
+from vendors.models import Credential, Vendor
 from vendors.outcomes import Refused
 
 LONG = 0.001  # seconds that it may take to fill a template, before others have their turn
@@ -106,25 +110,56 @@ def letter_of(
     return Letter(*parts, headers=headers, origin=origin, return_path=return_path)
 
 
+# A row's version is the transaction that wrote it and where it lies; another store may have had the same.
+OF_JOB = """
+SELECT j.first_message, j.first_message + j.size, coalesce(j.next_message, j.first_message), j.suppressions,
+    j.campaign_id, j.vendor_id, j.credential_id, concat_ws(' ', (SELECT adoptions FROM campaigns_store WHERE id = 1),
+    c.xmin, c.ctid, v.xmin, v.ctid, l.xmin, l.ctid, i.xmin, i.ctid)
+FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id JOIN vendors_vendor v ON v.id = j.vendor_id
+    JOIN vendors_credential l ON l.id = j.credential_id LEFT JOIN campaigns_identity i ON i.id = c.identity_id
+WHERE j.id = %(job)s
+"""
+
+
+class JobParts(NamedTuple):
+    """What the jobs of a campaign have in common. connection_key: as LeasedJob has it."""
+
+    campaign: Campaign
+    vendor: Vendor
+    login: Any  # a Credential, whose secret is read as a dict
+    content: templates.Content
+    connection_key: bytes
+
+
+@lru_cache(maxsize=64)
+def _parts(campaign_id: int, vendor_id: int, credential_id: int, version: str, public_url: str) -> JobParts:
+    """Read and compiled once for each version of their rows, for all streams of the process.
+
+    public_url: templates are compiled for the length of its links.
+    """
+    campaign = Campaign.objects.select_related("identity").get(pk=campaign_id)
+    vendor, login = Vendor.objects.get(pk=vendor_id), Credential.objects.get(pk=credential_id)
+    key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
+    return JobParts(campaign, vendor, login, content_of(campaign), key)
+
+
 def load(lease: Lease) -> LeasedJob:
     """The job with its content and adapter. Raises what one of them says if it cannot be made ready, and NoLinks."""
-    job: Any = Job.objects.select_related("campaign__identity", "vendor", "credential").get(pk=lease.job_id)
-    adapter = adapters.load(job.vendor.adapter)(job.vendor.settings, job.credential.secret)
-    campaign = job.campaign
+    with connection.cursor() as cursor:
+        cursor.execute(OF_JOB, {"job": lease.job_id})
+        first, end, begin, suppressions, *common = cursor.fetchone()
+    campaign, vendor, login, content, key = _parts(*common, settings.PUBLIC_URL)
+    adapter = adapters.load(vendor.adapter)(vendor.settings, login.secret)
     parted = campaign.text or campaign.headers or campaign.has_files
-    if parted and (missing := campaign.needs - adapter.carries(job.vendor.settings)):
-        raise LookupError(f"{job.vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
-    vendor, login = job.vendor, job.credential
-    content = content_of(campaign)
+    if parted and (missing := campaign.needs - adapter.carries(vendor.settings)):
+        raise LookupError(f"{vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
     if links_missing(campaign, content):
         raise NoLinks("PUBLIC_URL is not set, and its letters show the link to unsubscribe")
     links = links_of(campaign, vendor.channel, adapter.carries(vendor.settings), link_keys())
-    key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
-    begin = job.next_message or job.first_message
-    asker = Asker(job.sponsor_id, vendor.channel, job.suppressions, campaign.topic_id, campaign.transactional)
+    asker = Asker(campaign.sponsor_id, vendor.channel, suppressions, campaign.topic_id, campaign.transactional)
     origin = campaign.identity.origin if campaign.identity else None
     return LeasedJob(
-        lease, job.first_message, job.end, begin, vendor.pk, login.pk, campaign, origin, content, adapter, key, asker,
+        lease, first, end, begin, vendor.pk, login.pk, campaign, origin, content, adapter, key, asker,
         links, of_identity(campaign.identity),
     )  # fmt: skip
 

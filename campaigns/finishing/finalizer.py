@@ -6,7 +6,7 @@ too (promise P7).
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -19,10 +19,11 @@ from campaigns.merging import IN_FLIGHT
 from campaigns.models import AnswerBatch, Claim, Job, Session
 from campaigns.suppression.refused import REFUSED_SO, suppress_refused
 
-ENDED = (
-    "SELECT first_message, first_message + size FROM campaigns_job WHERE id = %(job)s AND status IN ('SENT', 'STOPPED')"
-)
-OPEN = f"SELECT EXISTS (SELECT FROM campaigns_job j, LATERAL (SELECT FROM {IN_FLIGHT}) open WHERE j.id = %(job)s)"
+OPEN = f"EXISTS (SELECT FROM {IN_FLIGHT})"  # of a job j
+ENDED = f"""
+SELECT first_message, first_message + size, {OPEN}, EXISTS (SELECT FROM campaigns_claim WHERE job_id = j.id)
+FROM campaigns_job j WHERE id = %(job)s AND status IN ('SENT', 'STOPPED')
+"""
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
 COUNT = f"""
 SELECT count(*) FILTER (WHERE message_id IS NOT NULL),
@@ -66,21 +67,22 @@ def _finalise(job_id: int, suppressed: int) -> tuple[bool | None, int]:
 
 
 def _log(cursor: Any, job_id: int, suppressed: int) -> tuple[bool | None, int]:
-    params = {"job": job_id}
-    ended = _one(cursor, ENDED, params)
-    if ended is None or _one(cursor, OPEN, params)[0]:
+    first, end, is_open, claimed = _one(cursor, ENDED, {"job": job_id}) or (0, 0, True, False)
+    if is_open:
         return False, suppressed
-    *counted, waiting, unwanted = _one(cursor, COUNT, {"first": ended[0], "end": ended[1]})
+    its = {"first": first, "end": end}
+    *counted, waiting, unwanted = _one(cursor, COUNT, its)
     if unwanted > suppressed:
         return None, unwanted
     counts = dict(zip(COUNTERS, counted, strict=True))
     ends = {"mailcaster": None, "not_before": None, "waits_for": "", "heartbeat_at": None, "next_message": None}
     mine = Job.objects.filter(pk=job_id)
     if waiting:
-        cursor.execute(NOT_PUT_OFF, {"first": ended[0], "end": ended[1]})
+        cursor.execute(NOT_PUT_OFF, its)
     if waiting and move(mine.filter(stopped_at=None), "requeue", **counts, **ends):
         return False, suppressed
-    Claim.objects.filter(job=job_id).delete()
+    if claimed:
+        Claim.objects.filter(job=job_id).delete()
     return move(mine, "log", finished_at=Now(), **counts, **ends) == 1, suppressed
 
 
@@ -164,6 +166,37 @@ def finish_parent(parent_id: int) -> bool:
         stopped = mine.filter(status=Status.P_STOPPED, finished_at=None).update(finished_at=Now())
     failpoints.here("after_finish")
     return finished + stopped == 1
+
+
+class JobSeen(NamedTuple):
+    """What became of a job, by Django's names of the columns; vendor, parent: their ids."""
+
+    id: int
+    status: str
+    size: int
+    accepted: int
+    refused: int
+    in_doubt: int
+    waits_for: str
+    vendor: int
+    vendor__slug: str
+    parent: int | None
+    parent__status: str | None
+
+
+def look_at(job_id: int) -> JobSeen:
+    """The job as it is now."""
+    return JobSeen(*Job.objects.values_list(*JobSeen._fields).get(pk=job_id))
+
+
+def ended_by(logged: JobSeen) -> list[int]:
+    """The jobs that have ended with this one: itself, or the parent of which it was the last child; finishes that."""
+    if logged.parent is None:
+        return [logged.id]
+    # Of any other parent something is left to be cut.
+    if logged.parent__status in (Status.P_ASSIGNED, Status.P_STOPPED) and finish_parent(logged.parent):
+        return [logged.parent]
+    return []
 
 
 def jobs_to_recover(lease: timedelta) -> list[int]:

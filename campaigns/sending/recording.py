@@ -1,31 +1,26 @@
-"""Records what calls came to, and what becomes of the job: append and merge, expire, drain, put back."""
+"""Records what calls came to: append and merge; and what expires, because it was not called in time."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import orjson
 from django.db import Error as DjangoError
-from django.db import connection as django_connection
-from django.db import transaction
-from django.db.models.functions import Now
 from psycopg import AsyncConnection, InterfaceError, InternalError, OperationalError, ProgrammingError
 from psycopg import Error as RowsError
 from psycopg.rows import TupleRow
 
 from campaigns import failpoints
-from campaigns.claiming.claims import NEW_PASS, UNCALLED, PermittedCall
+from campaigns.claiming.claims import PermittedCall
 from campaigns.claiming.letters import Lease
 from campaigns.connections import SharedRows
 from campaigns.failover import guard
-from campaigns.lifecycle import hold, holding, merge, move
+from campaigns.lifecycle import holding, merge
 from campaigns.merging import OWN_ENDS
-from campaigns.models import Job
 from campaigns.suppression.recent import SuppressedRecipient
 from vendors.outcomes import RETRY_MAX, Accepted, InDoubt, NotSent, Outcome, Refused
 
@@ -33,6 +28,7 @@ log = logging.getLogger(__name__)
 
 NO_DATABASE = (OperationalError, InterfaceError, InternalError, DjangoError)  # Internal: it is read-only now
 MERGE_AFTER = 0.3  # seconds from an answer until it is merged, or earlier:
+MERGE_PATIENCE = 2.0  # seconds that the end of a stream waits for it
 MERGE_FROM = 1_000  # answers that wait
 EXPIRED_AT_ONCE = 20_000
 
@@ -141,6 +137,8 @@ class Recorder:
         self._unmerged: dict[int, int] = {}  # how many answers of each job
         self._many = asyncio.Event()
         self._merging: asyncio.Task[None] | None = None
+        self._ended: set[int] = set()  # jobs whose stream waits until they are merged
+        self._one_merge = asyncio.Lock()  # so that answers can be stored meanwhile
 
     async def store(self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0) -> None:
         """Returns when they are stored; before that they wait at most `patience` seconds for others.
@@ -162,6 +160,16 @@ class Recorder:
             self._many.set()
         if self._merging is None:
             self._merging = asyncio.create_task(self._merge_soon())
+
+    async def merge_ended(self, job_id: int) -> None:
+        """Merges the answers of a job whose stream has ended, with those of others that wait for the same.
+
+        Whoever locks the job merges them anyway, but by a statement that PostgreSQL has to plan anew.
+        """
+        if job_id in self._unmerged:
+            self._ended.add(job_id)
+            with suppress(TimeoutError):  # somebody may hold another one of these jobs
+                await asyncio.wait_for(self._merge_those(self._ended), MERGE_PATIENCE)
 
     async def close(self) -> None:
         """Stores and merges what is left."""
@@ -215,7 +223,17 @@ class Recorder:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._many.wait(), MERGE_AFTER)
             self._many.clear()
-            jobs, self._unmerged = list(self._unmerged), {}
+            await self._merge_those(self._unmerged)
+        self._merging = None
+
+    async def _merge_those(self, wanted: Collection[int]) -> None:
+        async with self._one_merge:
+            jobs = [job for job in wanted if job in self._unmerged]
+            self._ended.difference_update(jobs)
+            for job in jobs:
+                del self._unmerged[job]
+            if not jobs:
+                return
             try:
                 async with self._rows.one() as connection:
                     await merge(connection, jobs)
@@ -224,7 +242,6 @@ class Recorder:
                 self.refusals += 1
             except RowsError as error:  # whoever locks one of these jobs merges its answers too
                 log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
-        self._merging = None
 
 
 # What is in flight seems to wait, but is in a claim.
@@ -256,65 +273,3 @@ async def expire(
         params = {"job": lease.job_id, "fence": lease.fence, "put_off": put_off}
         params |= {"low": low, "high": min(low + EXPIRED_AT_ONCE, end)}
         await holding(connection, EXPIRE, params, jobs=[lease.job_id])
-
-
-WAITING = """
-SELECT count(*), CASE WHEN min(coalesce(call_after, '-infinity')) > clock_timestamp() THEN min(call_after) END
-FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """Whether nothing is left; if something is, and the vendor has put off all of it: when the first may be called."""
-
-    done: bool
-    due: datetime | None = None
-
-
-def drain(lease: Lease, first: int, end: int) -> Drained:
-    """SENDING -> SENT if nothing is left to claim, else claims go on from the first waiting message.
-
-    All calls must be answered.
-    """
-    params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
-    failpoints.here("before_drain")
-    with transaction.atomic(), django_connection.cursor() as cursor:
-        hold([lease.job_id])
-        cursor.execute(WAITING, params)
-        waiting, due = cursor.fetchone()
-        if waiting:
-            cursor.execute(NEW_PASS, params)
-            return Drained(False, due)
-        cursor.execute(UNCALLED, params)
-        done = move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "drain") == 1
-    failpoints.here("after_drain")
-    return Drained(done)
-
-
-def put_back(
-    job_id: int,
-    fence: int,
-    *,
-    not_before: Any = None,
-    waits_for: str = "",
-    paused: bool = False,
-    cursor: int | None = None,
-) -> bool:
-    """Puts back a job that has something left: it is DISPATCHED again, not to be taken before `not_before`.
-
-    All calls must be recorded. paused: somebody has to resume it, and equal refusals are counted anew then. cursor:
-    where the next sender begins. False: the job was stopped, or another sender has it.
-    """
-    changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
-    if paused:
-        changes["refusals_from"] = Now()
-    if cursor is not None:
-        changes["next_message"] = cursor
-    failpoints.here("before_put_back")
-    with transaction.atomic(), django_connection.cursor() as rows:
-        hold([job_id])
-        rows.execute(UNCALLED, {"job": job_id, "fence": fence})
-        done = move(Job.objects.filter(pk=job_id, fence=fence), "put_back", **changes) == 1
-    failpoints.here("after_put_back")
-    return done

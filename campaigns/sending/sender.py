@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
 from django.utils import timezone
 
 from campaigns.claiming import claims, letters
 from campaigns.claiming.contexts import Contexts
 from campaigns.claiming.letters import LeasedJob
-from campaigns.connections import Connections, DatabaseThreads
+from campaigns.connections import Connections, DatabaseThreads, drop_lost_connection
 from campaigns.loop_thread import LoopThread, T
 from campaigns.models import Job
 from campaigns.pausing import pauses
-from campaigns.sending import recording
+from campaigns.sending import releasing
 from campaigns.sending.recording import Recorder
 from campaigns.sending.stream import Stream, StreamEnd
 
@@ -82,7 +81,9 @@ class Sender:
         async with to_vendor as adapter:
             with self._contexts.follow(job) as followed:
                 job = replace(job, adapter=adapter)
-                return await Stream(job, self._connections, followed, self._recorder, stopping).run()
+                end = await Stream(job, self._connections, followed, self._recorder, stopping).run()
+        await self._recorder.merge_ended(job.lease.job_id)
+        return end
 
     def _run(self, job: Coroutine[Any, Any, StreamEnd]) -> StreamEnd:
         with self._starting:
@@ -105,12 +106,12 @@ def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
         job = letters.load(lease)
     except letters.NoLinks as why:  # a mistake of the installation: recipients are not refused for it
         pauses.pause_for(Job.objects.values_list("campaign", flat=True).get(pk=job_id), str(why))
-        recording.put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
+        releasing.put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
         return Sent(job_id, left=True)
     except Exception as error:
         log.exception("job %s cannot be sent", job_id)
         until = timezone.now() + timedelta(minutes=1)
-        recording.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
+        releasing.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
         return Sent(job_id, left=True, until=until)
     return job if claims.start(lease) else Sent(job_id)  # else stopped meanwhile
 
@@ -118,25 +119,18 @@ def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
 def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
     """What becomes of a job whose stream has ended, or has not begun; None: it is to be streamed."""
     lease = job.lease
-    _connected()
+    drop_lost_connection()
     if end is None and claims.anything_waits(job):
         return None
     if end is None or end.drained:
-        drained = recording.drain(lease, job.first, job.end)
+        drained = releasing.drain(lease, job.first, job.end)
         if drained.done:
             return Sent(lease.job_id)
         if end is None or drained.due is None:
             return None
         end = StreamEnd(until=drained.due, reason="some are to be tried again", held=True)  # no sender waits for it
     held = end.until if end.held else None
-    left = recording.put_back(
+    left = releasing.put_back(
         lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused, cursor=end.cursor
     )
     return Sent(lease.job_id, left=left, until=end.until if left else None)
-
-
-def _connected() -> None:
-    """The process's connection is made anew if it was lost while the loop ran."""
-    if connection.connection is not None and not connection.is_usable():
-        connection.close()
-    connection.ensure_connection()

@@ -277,6 +277,8 @@ def test_two_reopened_parents_on_one_exclusive_credential_do_not_wait_for_each_o
 def test_casters_wake_in_natural_order_and_only_idle_ones(login: Credential) -> None:
     names = ["MC10", "MC2", "fast", "MC1", "7"]
     made = {name: caster(login, name=name).pk for name in names}
+    assert idle_casters(login.vendor_id) == [], "there is no job for any of them"
+    waiting(login)
     assert idle_casters(login.vendor_id) == [made[name] for name in ("7", "MC1", "MC2", "MC10", "fast")]
     waiting(login)
     claim(made["MC1"], NOW)

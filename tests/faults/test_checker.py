@@ -16,7 +16,7 @@ from campaigns.decisions import Verdict
 from campaigns.finishing import finalizer
 from campaigns.models import Claim, Job, Message
 from campaigns.operators import actions
-from campaigns.sending import recording
+from campaigns.sending import releasing
 from tests.calling import answer, by_sender, claim, started
 from tests.faults.checker import judge
 from tests.faults.sending import being_sent, calls, login, sent, take_again, taken
@@ -77,7 +77,7 @@ def test_p2_a_job_that_is_logged_while_messages_wait(vendor: Sandbox, monkeypatc
 def test_p3_a_job_that_is_logged_while_calls_are_open(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox.settings(lost_rate=1.0)
     job = taken(3, login(sandbox.url, timeout=5))
-    planted(monkeypatch, finalizer, "OPEN", "WHERE j.id = %(job)s", "WHERE false")
+    planted(monkeypatch, finalizer, "ENDED", finalizer.OPEN, "false")
     with being_sent(job):
         calls(sandbox, 3)
         assert actions.stop([job.pk])[0].verdict == Verdict.DONE
@@ -130,8 +130,8 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(claims, "take", lambda *_: lease)
     monkeypatch.setattr(claims, "start", lambda _: True)
-    drained = iter([recording.Drained(False), recording.Drained(True)])
-    monkeypatch.setattr(recording, "drain", lambda *_: next(drained))
+    drained = iter([releasing.Drained(False), releasing.Drained(True)])
+    monkeypatch.setattr(releasing, "drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)
     assert broken(vendor, final=False) >= {"P5"}
 
@@ -146,6 +146,7 @@ def test_p7_finalising_without_a_look_at_whose_rows_they_are(sandbox: Sandbox, m
     with being_sent(other):
         calls(sandbox, 3)
         with monkeypatch.context() as bug:
+            planted(bug, finalizer, "ENDED", "WHERE job_id = j.id)", ")")
             bug.setattr(finalizer.Claim.objects, "filter", lambda **_: every)
             assert finalizer.finalise(ours.pk)
         assert "P3" in broken(sandbox, final=False)

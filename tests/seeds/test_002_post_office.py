@@ -18,6 +18,7 @@ from kombu import Connection
 from campaigns import sending
 from campaigns.casting import mailcaster
 from campaigns.finishing import finalizer
+from campaigns.lifecycle import RUNNING
 from campaigns.models import AnswerBatch, Job, Message, Session
 from campaigns.results import writer
 from campaigns.results import writer as result_store
@@ -59,7 +60,8 @@ def status_of(service):
 
 def picked(service):
     """A worker picks the next job of a service; the id of the job and the fence of the claim."""
-    claimed = mailcaster.claim(mailcaster.idle_casters(service.pk)[0], timezone.now())
+    caster_id = service.mailcasters.exclude(jobs__status__in=RUNNING).order_by("name")[0].pk
+    claimed = mailcaster.claim(caster_id, timezone.now())
     return claimed and (claimed.job_id, claimed.fence)
 
 

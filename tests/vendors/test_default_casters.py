@@ -12,6 +12,7 @@ from vendors.models import Mailcaster
 def test_a_new_vendor_can_send_small_and_large_jobs_at_once() -> None:
     vendor = make.vendor()
     made = create_default_casters(vendor)
+    make.campaign_with_job(1, of=make.credential(vendor), status="DISPATCHED")
     assert idle_casters(vendor.pk) == [one.pk for one in made]
     kinds = [one.kind for one in made]
     assert kinds.count(Mailcaster.Kind.SMALL_ONLY) == 1  # a long broadcast never holds up a single letter
