@@ -84,14 +84,13 @@ class Round:
         job, lease, rows = self.job, Lease(self.job.pk, 1), await connect()
         [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
         params = {
-            "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "credential": job.credential_id,
-            "generation": seen.scope.generation, "limits_version": seen.limits_version, "adoptions": seen.adoptions,
-            "end": job.end, "hold": 30.0, "most": CONNECTIONS,
+            "vendor": job.vendor_id, "credential": job.credential_id, "generation": seen.scope.generation,
+            "limits_version": seen.limits_version, "adoptions": seen.adoptions, "hold": 30.0,
         }  # fmt: skip
         took, cursor, claimed = [0.0, 0.0, 0.0], job.first_message, 0
         while True:
             began = time.perf_counter()
-            claim = await claims.claim(rows, {**params, "cursor": cursor})
+            [claim] = await claims.claim(rows, params, [claims.ToClaim(lease, cursor, job.end, CONNECTIONS)])
             took[0] += time.perf_counter() - began
             if not claim.messages:
                 break

@@ -35,18 +35,23 @@ def by_sender(step: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     return asyncio.run(run())
 
 
-async def claim(rows: Any, job: Job, lease: Lease, most: int = 1, **params: Any) -> claims.Claimed:
+async def claim(rows: Any, job: Job, lease: Lease, most: int = 1, **more: Any) -> claims.Claimed:
     """Claims like a sender, up to the moment before the first call."""
-    return await claims.claim(rows, await to_claim(rows, job, lease, most=most, **params))
+    [claimed] = await claims.claim(rows, await to_claim(rows, job, lease), [asked(job, lease, most=most, **more)])
+    return claimed
 
 
-async def to_claim(rows: Any, job: Job, lease: Lease, **params: Any) -> dict[str, Any]:
-    """What a claim of the job has to know."""
+def asked(job: Job, lease: Lease, **more: Any) -> claims.ToClaim:
+    """For the whole job from its start."""
+    return claims.ToClaim(**{"lease": lease, "cursor": job.first_message, "end": job.end, "most": 1, **more})
+
+
+async def to_claim(rows: Any, job: Job, lease: Lease) -> dict[str, Any]:
+    """What a claim of the credential's jobs has to know."""
     [seen] = await contexts.read(rows, [contexts.Read(lease, job.vendor_id, job.credential_id)])
     return {
-        "job": job.pk, "fence": lease.fence, "vendor": job.vendor_id, "limits_version": seen.limits_version,
-        "hold": 5.0, "credential": job.credential_id, "generation": seen.scope.generation,
-        "adoptions": seen.adoptions, "cursor": job.first_message, "end": job.end, **params,
+        "vendor": job.vendor_id, "limits_version": seen.limits_version, "hold": 5.0, "adoptions": seen.adoptions,
+        "credential": job.credential_id, "generation": seen.scope.generation,
     }  # fmt: skip
 
 

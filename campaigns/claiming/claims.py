@@ -6,11 +6,12 @@ forward, one claim after the other; before another pass, and before another send
 has an end or is known to wait. So no message is called for two claims.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import orjson
 from django.db import connection as django_connection
 from django.db.models.functions import Now
 from psycopg import AsyncConnection
@@ -18,10 +19,12 @@ from psycopg.rows import TupleRow
 
 from campaigns import failpoints
 from campaigns.claiming.letters import ClaimedMessage, Lease, LeasedJob
+from campaigns.claiming.limits import Need
 from campaigns.failover import guard
 from campaigns.lifecycle import holding, move
 from campaigns.models import Job
 from vendors.adapters.base import Letter
+from vendors.limits.values import Scope
 from vendors.outcomes import Refused
 
 
@@ -71,71 +74,87 @@ def start(lease: Lease) -> bool:
     return started
 
 
+class ToClaim(NamedTuple):
+    """What the sender of one job asks for: at most `most` of the messages that wait from `cursor` on, before `end`.
+
+    closes: from when on nothing is claimed. units: where letters cost different numbers of units, the messages that may
+    be claimed, and the cost of each; 0: it will be refused without a call.
+    """
+
+    lease: Lease
+    cursor: int
+    end: int
+    most: int
+    closes: datetime | None = None
+    units: Mapping[int, int] | None = None
+
+    def cost(self, messages: Sequence[ClaimedMessage]) -> int:
+        """The units that these messages cost together."""
+        return len(messages) if self.units is None else sum(self.units[one.id] for one in messages)
+
+
+# One statement claims for several jobs of a credential, each by a row of its own; a job that may not claim gets none.
+#
 # Nothing is claimed from a store that was taken over or has the tables of another version, nor by a sender that began
-# before the last adoption. The vendor's row is locked: a rebuild of the window under a new generation, an edit of the
-# limits, or a new suppression, waits for the claims before it and is seen by all after it. So is the job's row: once
-# a stop or a pause has committed nothing is claimed any more. The time is read after these locks, and no call is
+# before the last adoption. The jobs' rows are locked first, in the order of their ids as everywhere: once a stop or a
+# pause has committed nothing is claimed any more. Then the vendor's: a rebuild of the window under a new generation, an
+# edit of the limits, or a new suppression, waits for the claims before it and is seen by all after it (count(*) reads
+# the whole of `holder`, so that all jobs are locked by then). The time is read after these locks, and no call is
 # allowed once the campaign has closed.
 #
 # The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
-# or a late answer: nothing is claimed if one was learned during the wait for the lock, nor while answers of an earlier
-# sender are to be merged.
-CLAIMING = """
+# or a late answer: nothing is claimed of a job of which anything was learned during the wait for the locks, nor while
+# answers of its earlier sender are to be merged.
+CLAIM = f"""
 WITH holder AS (
-    SELECT learned FROM campaigns_job
-    WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING' AND paused_at IS NULL FOR SHARE
+    SELECT a.*, j.learned FROM json_to_recordset(%(asked)s::json) AS a(number int, job bigint, fence int, cursor bigint,
+        "end" bigint, most int, closes timestamptz, ids bigint[], units int[])
+    JOIN campaigns_job j ON j.id = a.job
+    WHERE j.fence = a.fence AND j.status = 'SENDING' AND j.paused_at IS NULL ORDER BY j.id FOR SHARE OF j
 ), gate AS (
     SELECT v.suppressions FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
         AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
-        AND (SELECT learned FROM holder) = (SELECT learned FROM campaigns_job WHERE id = %(job)s)
-        AND NOT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = %(job)s AND fence < %(fence)s)
-        AND EXISTS ({known} AND s.adoptions = %(adoptions)s)
+        AND (SELECT count(*) FROM holder) > 0
+        AND EXISTS ({guard.KNOWN} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v
 ), moment AS (
-    SELECT at, suppressions FROM (SELECT clock_timestamp() AS at, suppressions FROM gate) now
-    WHERE at < coalesce(%(closes)s::timestamptz, 'infinity')
+    SELECT clock_timestamp() AS at, suppressions FROM gate
+), allowed AS (
+    SELECT h.*, moment.*, nextval('campaigns_claim_id_seq') AS claim FROM moment, holder h
+    WHERE moment.at < coalesce(h.closes, 'infinity')
+        AND h.learned = (SELECT learned FROM campaigns_job WHERE id = h.job)
+        AND NOT EXISTS (SELECT FROM campaigns_answerbatch WHERE job_id = h.job AND fence < h.fence)
 ), picked AS (
-    SELECT m.id, m.uuid, m.resend_no, m.recipient, m.params FROM campaigns_message m
-    WHERE {those} AND m.dequeued_at IS NULL
-        AND (m.call_after IS NULL OR m.call_after <= (SELECT at FROM moment)) AND EXISTS (SELECT FROM moment)
-    ORDER BY m.id {most}
+    SELECT a.*, p.* FROM allowed a CROSS JOIN LATERAL (
+        SELECT array_agg(m.id) AS messages, coalesce(sum(m.cost), count(*)) AS total,
+            array_agg(m.cost) FILTER (WHERE m.cost IS NOT NULL) AS costs,
+            json_agg(json_build_array(m.id, m.uuid || '-' || m.resend_no, m.recipient, m.params)) AS letters
+        FROM (
+            SELECT m.id, m.uuid, m.resend_no, m.recipient, m.params, a.units[array_position(a.ids, m.id)] AS cost
+            FROM campaigns_message m
+            WHERE m.id >= a.cursor AND m.id < a."end" AND (a.ids IS NULL OR m.id = ANY(a.ids))
+                AND m.dequeued_at IS NULL AND (m.call_after IS NULL OR m.call_after <= a.at)
+            ORDER BY m.id LIMIT a.most
+        ) m
+    ) p
 ), claim AS (
-    INSERT INTO campaigns_claim (job_id, fence, at, messages, units)
-    SELECT %(job)s, %(fence)s, (SELECT at FROM moment), array_agg(id ORDER BY id), {units}
-    FROM picked HAVING count(*) > 0 RETURNING id
+    INSERT INTO campaigns_claim (id, job_id, fence, at, messages, units)
+    SELECT claim, job, fence, at, messages, costs FROM picked WHERE messages IS NOT NULL
 ), ledger AS (
     INSERT INTO vendors_usage (vendor_id, credential_id, at, until, units, "grant")
     SELECT %(vendor)s, %(credential)s, clock_timestamp(), clock_timestamp() + %(hold)s * interval '1 second',
-        {sum}, %(grant)s::text
-    FROM picked HAVING {sum} > 0
+        sum(total), %(grant)s::text
+    FROM picked HAVING sum(total) > 0
 )
-SELECT (SELECT id FROM claim), moment.at, moment.suppressions, p.id, p.uuid || '-' || p.resend_no, p.recipient, p.params
-FROM moment LEFT JOIN picked p ON true ORDER BY p.id
+SELECT number, claim, at, suppressions, letters FROM picked
 """
-CLAIM = CLAIMING.format(
-    known=guard.KNOWN,
-    those="m.id >= %(cursor)s AND m.id < %(end)s",
-    most="LIMIT %(most)s",
-    units="NULL::int[]",
-    sum="count(*)",
-)
-
-# Where letters cost different numbers of units, the next messages are read first, and exactly those are claimed.
-COST = "(%(units)s::int[])[array_position(%(ids)s::bigint[], id)]"
-CLAIM_THESE = CLAIMING.format(
-    known=guard.KNOWN,
-    those="m.id = ANY(%(ids)s::bigint[])",
-    most="",
-    units=f"array_agg({COST} ORDER BY id)",
-    sum=f"sum({COST})",
-)
 
 
 class Claimed(NamedTuple):
-    """What a claim came to. claim: None if it was not allowed, or nothing waits. nothing_waits: from the cursor on.
+    """What a claim came to for one job. claim: None if it was not allowed, or nothing waits.
 
-    suppressions: the position of the last one that was stored before this claim.
+    nothing_waits: from the cursor on. suppressions: the position of the last one that was stored before this claim.
     """
 
     messages: list[ClaimedMessage]
@@ -144,25 +163,77 @@ class Claimed(NamedTuple):
     suppressions: int = 0
 
 
-async def claim(connection: AsyncConnection[TupleRow], params: dict[str, Any], statement: str = "") -> Claimed:
-    """Claims at most `most` messages from `cursor` on. If it was not allowed, contexts.read may say why.
+async def claim(
+    connection: AsyncConnection[TupleRow], params: Mapping[str, Any], asked: Sequence[ToClaim]
+) -> list[Claimed]:
+    """Claims for these jobs of a credential; an item for each. Where it was not allowed, contexts.read may say why.
 
-    params: as CLAIM names them; closes: from when on nothing is claimed. statement: replaces CLAIM.
+    params: as CLAIM names them, but for `asked`.
     """
-    cursor = await connection.execute(statement or CLAIM, {"closes": None, "grant": None, **params})
-    rows = await cursor.fetchall()
+    found = [Claimed([])] * len(asked)
+    rows = await connection.execute(CLAIM, {"grant": None, **params, "asked": _json(asked)})
+    for number, claim_id, at, suppressions, letters in await rows.fetchall():
+        if letters is None:
+            found[number] = Claimed([], nothing_waits=not asked[number].units)
+        else:
+            messages = list(map(ClaimedMessage._make, letters))
+            found[number] = Claimed(messages, OpenClaim(claim_id, at, len(messages)), suppressions=suppressions)
     failpoints.here("after_claim")
-    if not rows or rows[0][0] is None:
-        return Claimed([], nothing_waits=bool(rows))
-    claim = OpenClaim(rows[0][0], rows[0][1], len(rows))
-    return Claimed([ClaimedMessage(*row[3:]) for row in rows], claim, suppressions=rows[0][2])
+    return found
 
 
-async def claim_these(
-    connection: AsyncConnection[Any], params: dict[str, Any], ids: list[int], units: list[int]
-) -> Claimed:
-    """Claims those of these messages that still wait, each for its units; 0: it will be refused without a call."""
-    return await claim(connection, params | {"ids": ids, "units": units}, CLAIM_THESE)
+def _json(asked: Sequence[ToClaim]) -> str:
+    rows = [
+        {
+            "number": number,
+            "job": one.lease.job_id,
+            "fence": one.lease.fence,
+            "cursor": one.cursor,
+            "end": max(one.units) + 1 if one.units else one.end,
+            "most": one.most,
+            "closes": one.closes,
+            "ids": None if one.units is None else list(one.units),
+            "units": None if one.units is None else list(one.units.values()),
+        }
+        for number, one in enumerate(asked)
+    ]
+    return orjson.dumps(rows).decode()
+
+
+class Claimer(Protocol):
+    """What one stream claims next, and the calls that it may start then."""
+
+    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+        """Makes ready to claim at most `most` messages from the cursor on."""
+
+    def need(self, most: int) -> Need:
+        """The permits for at most `most` of these messages."""
+
+    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
+        """(How many of them so many permits are enough for, and which they are, as in ToClaim.units)."""
+
+    def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
+        """The calls of what was claimed, in the order of its ids. latest: as in PermittedCall."""
+
+
+class ByCount:
+    """Each message costs one unit, so letters are made after the claim."""
+
+    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+        pass
+
+    def need(self, most: int) -> Need:
+        return Need(most, 1)
+
+    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
+        return units, None
+
+    def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
+        if claimed.claim is None:
+            return []
+        claim = claimed.claim
+        pairs = zip(claimed.messages, permits, strict=False)
+        return [PermittedCall(one, claim, (permit,), latest) for one, permit in pairs]
 
 
 AHEAD = """
@@ -182,6 +253,7 @@ async def ahead(connection: AsyncConnection[Any], after: int, end: int, most: in
 # All calls that the sender started are answered. What else it has claimed it does not know of: the database's answer to
 # that claim was lost.
 UNCALLED = "DELETE FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s"
+RELEASE = "DELETE FROM campaigns_claim WHERE id = %(claim)s"
 FIRST_WAITING = """
 SELECT coalesce((
     SELECT id FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL ORDER BY id LIMIT 1
@@ -208,6 +280,11 @@ async def new_pass(connection: AsyncConnection[Any], lease: Lease, first: int, e
     params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
     row = await (await holding(connection, NEW_PASS, params, jobs=[lease.job_id])).fetchone()
     return int(row[0]) if row else end
+
+
+async def release(connection: AsyncConnection[Any], lease: Lease, claim: OpenClaim) -> None:
+    """Deletes a claim of which no call was started: its stream has ended before it heard of it."""
+    await holding(connection, RELEASE, {"claim": claim.id}, jobs=[lease.job_id])
 
 
 HEARTBEAT = """

@@ -1,14 +1,15 @@
 """Claims where letters cost different numbers of units: they are made and priced before permits are asked for."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from campaigns.claiming import claims
-from campaigns.claiming.claims import PermittedCall
+from campaigns.claiming.claims import Claimed, PermittedCall
 from campaigns.claiming.letters import ClaimedMessage, LeasedJob, letters_in_turn
-from campaigns.claiming.limits import Need, PermittedCalls
+from campaigns.claiming.limits import Need
 from vendors.adapters.base import Letter
-from vendors.limits.values import Grant, Scope
+from vendors.limits.values import Scope
 from vendors.outcomes import Refused
 
 TOO_DEAR = "too_dear"
@@ -33,28 +34,8 @@ class ByCost:
         self._ahead: deque[Priced] = deque()
         self._cursor = job.first
 
-    async def need(self, connection: Any, scope: Scope, cursor: int, most: int) -> Need:
-        await self._look_ahead(connection, cursor, most)
-        smallest = min((limit.units for limit in scope.limits if limit.units), default=None)
-        self._next = [_within(priced, smallest) for priced in list(self._ahead)[:most]]
-        return Need(sum(priced.units for priced in self._next), self._next[0].units if self._next else 0)
-
-    async def claim(self, connection: Any, params: dict[str, Any], grant: Grant, latest: float) -> PermittedCalls:
-        fitting = {priced.message.id: priced for priced in _prefix(self._next, grant.units)}
-        units = [priced.units for priced in fitting.values()]
-        claimed = await claims.claim_these(connection, params, list(fitting), units)
-        messages, claim, nothing_waits, suppressions = claimed
-        if claim is None:
-            self._ahead.clear()  # an end of one of them may have been learned otherwise: they are read anew
-            return PermittedCalls([], nothing_waits and not fitting)
-        permits = iter(grant.places())
-        calls = []
-        for message in messages:
-            _, letter, cost = fitting[message.id]
-            calls.append(PermittedCall(message, claim, tuple(next(permits) for _ in range(cost)), latest, letter))
-        return PermittedCalls(calls, suppressions=suppressions)
-
-    async def _look_ahead(self, connection: Any, cursor: int, most: int) -> None:
+    async def look_ahead(self, connection: Any, scope: Scope, cursor: int, most: int) -> None:
+        self._smallest = min((limit.units for limit in scope.limits if limit.units), default=None)
         if cursor < self._cursor:  # the stream begins again from the start
             self._ahead.clear()
         self._cursor = cursor
@@ -64,6 +45,25 @@ class ByCost:
             after = self._ahead[-1].message.id + 1 if self._ahead else cursor
             found = await claims.ahead(connection, after, self._job.end, most - len(self._ahead))
             self._ahead.extend(map(self._price, found, await letters_in_turn(self._job, found)))
+
+    def need(self, most: int) -> Need:
+        self._next = [_within(priced, self._smallest) for priced in list(self._ahead)[:most]]
+        return Need(sum(priced.units for priced in self._next), self._next[0].units if self._next else 0)
+
+    def fitting(self, units: int) -> tuple[int, dict[int, int] | None]:
+        self._fitting = {priced.message.id: priced for priced in _prefix(self._next, units)}
+        return len(self._fitting), {id: priced.units for id, priced in self._fitting.items()}
+
+    def calls(self, claimed: Claimed, permits: Sequence[str], latest: float) -> list[PermittedCall]:
+        if claimed.claim is None:
+            self._ahead.clear()  # an end of one of them may have been learned otherwise: they are read anew
+            return []
+        names, calls = iter(permits), []
+        for message in claimed.messages:
+            _, letter, cost = self._fitting[message.id]
+            uses = tuple(next(names) for _ in range(cost))
+            calls.append(PermittedCall(message, claimed.claim, uses, latest, letter))
+        return calls
 
     def _price(self, message: ClaimedMessage, letter: Letter | Refused) -> Priced:
         return Priced(message, letter, max(1, self._cost(letter)) if isinstance(letter, Letter) else 0)

@@ -6,10 +6,11 @@ record is not complete, everything of the vendor that waits and may have been ca
 is never called blindly and a second letter cannot be taken back.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -22,6 +23,7 @@ from campaigns.models import Store
 from vendors import history, redis_clients
 from vendors.history import Actor
 from vendors.limits.throttle import Granted, Throttle, ThrottleUnreachable, Trail
+from vendors.limits.values import share_out
 from vendors.models import Credential, RateLimit, Usage, Vendor
 
 HOLD = timedelta(minutes=5)  # a call starts sooner than this after its grant, and takes less time
@@ -131,7 +133,10 @@ def _vendor(throttle: Throttle, vendor: Vendor, begin: datetime | None, without:
     trail = _record(throttle, vendor, begin)
     if trail is not None:
         unknown = _unknown(vendor, trail, begin)
-        doubted = sum(_one(vendor, grant, following) for grant, following in pairwise([*unknown, None]) if grant)
+        for grant in unknown:
+            _enter(vendor, grant)
+        parts = sorted(part for grant in unknown for part in _parts(grant))
+        doubted = sum(_doubt(part, following) for part, following in pairwise([*parts, None]) if part)
         return Loss(vendor.slug, True, sum(grant.units for grant in unknown), doubted)
     at = begin or timezone.now()
     messages = failover_queries.doubt_all(vendor.pk, at, failover_queries.noticed(), without)
@@ -159,28 +164,47 @@ def _record(throttle: Throttle, vendor: Vendor, begin: datetime | None) -> Trail
 
 
 def _unknown(vendor: Vendor, trail: Trail, begin: datetime | None) -> list[Granted]:
-    """Grants that became no claim in these rows, by job, oldest first."""
+    """Grants that became no claim in these rows."""
     recent = [one for one in trail.grants if one.note and (begin is None or one.at >= (begin - HOLD).timestamp())]
     known = set(Usage.objects.filter(vendor=vendor, grant__isnull=False).values_list("grant", flat=True))
-    return sorted((one for one in recent if one.id not in known), key=lambda one: (_note(one)[2], one.at))
+    return [one for one in recent if one.id not in known]
 
 
-def _one(vendor: Vendor, grant: Granted, following: Granted | None) -> int:
-    """Puts in doubt what the grant was for, and writes its units into the ledger. Returns how many messages."""
-    credential, first, end = _note(grant)
+def _enter(vendor: Vendor, grant: Granted) -> None:
+    """Writes the grant's units into the ledger."""
     at = datetime.fromtimestamp(grant.at, UTC)
     columns = {"at": at, "until": at + HOLD, "units": grant.units, "grant": grant.id}
-    Usage.objects.create(vendor=vendor, credential_id=credential, **columns)
-    upto = first
-    if following is not None and _note(following)[::2] == (credential, end):
-        upto = max(first, _note(following)[1])
-    return failover_queries.doubt_granted(first, upto, end, grant.units, at)
+    Usage.objects.create(vendor=vendor, credential_id=int(grant.note.split()[0]), **columns)
 
 
-def _note(grant: Granted) -> tuple[int, int, int]:
-    """(credential, first message to be claimed, end of its job) of a grant."""
-    credential, first, end = map(int, grant.note.split())
-    return credential, first, end
+class _Part(NamedTuple):
+    """A job's share of a grant; sorted by job, oldest first. first: message to be claimed; end: of the job."""
+
+    credential: int
+    end: int
+    at: float
+    first: int
+    units: int
+
+
+def _parts(grant: Granted) -> Iterator[_Part]:
+    """One for each job that it was for. Its note has of each the first message, the end, and the units wanted."""
+    credential, *rest = map(int, grant.note.split())
+    if len(rest) == 2:  # of a version that claimed for one job at a time
+        rest.append(grant.given)
+    jobs = list(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
+    for (first, end, _), share in zip(jobs, share_out(grant.given, [want for *_, want in jobs]), strict=True):
+        if share:
+            yield _Part(credential, end, grant.at, first, min(share, grant.units))
+
+
+def _doubt(part: _Part, following: _Part | None) -> int:
+    """Puts in doubt what the grant was for. Returns how many messages."""
+    upto = part.first
+    if following is not None and (following.credential, following.end) == (part.credential, part.end):
+        upto = max(upto, following.first)
+    at = datetime.fromtimestamp(part.at, UTC)
+    return failover_queries.doubt_granted(part.first, upto, part.end, part.units, at)
 
 
 def facts(loss: Loss) -> dict[str, Any]:

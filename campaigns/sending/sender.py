@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from campaigns.claiming import claims, letters
 from campaigns.claiming.contexts import Contexts
+from campaigns.claiming.joint import JointClaims
 from campaigns.claiming.letters import LeasedJob
 from campaigns.connections import Connections, DatabaseThreads, drop_lost_connection
 from campaigns.loop_thread import LoopThread, T
@@ -45,6 +46,7 @@ class Sender:
         self._connections = Connections()
         self._database = DatabaseThreads() if many else None
         self._contexts = Contexts(self._connections.claims)
+        self._joint = JointClaims(self._connections)
         self._recorder = Recorder(self._connections.results)
         self._loop: LoopThread | None = None
         self._starting = threading.Lock()
@@ -69,6 +71,7 @@ class Sender:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.run(self._contexts.close())
+            self._loop.run(self._joint.close())
             self._loop.run(self._recorder.close())
             self._loop.run(self._connections.close())
             self._loop.close()
@@ -81,7 +84,7 @@ class Sender:
         async with to_vendor as adapter:
             with self._contexts.follow(job) as followed:
                 job = replace(job, adapter=adapter)
-                end = await Stream(job, self._connections, followed, self._recorder, stopping).run()
+                end = await Stream(job, self._connections, self._joint, followed, self._recorder, stopping).run()
         await self._recorder.merge_ended(job.lease.job_id)
         return end
 

@@ -15,11 +15,13 @@ from typing import Any
 from django.conf import settings
 from psycopg import Error as RowsError
 
-from campaigns import failpoints, sending_hours
+from campaigns import sending_hours
 from campaigns.claiming import claims, limits
+from campaigns.claiming.claims import ByCount, Claimer
 from campaigns.claiming.contexts import FIND_OUT, Followed
+from campaigns.claiming.joint import JointClaims, Permits, Permitted, WantedClaim
 from campaigns.claiming.letters import LeasedJob
-from campaigns.claiming.limits import ByCount, PermittedCalls
+from campaigns.claiming.limits import PATIENCE
 from campaigns.claiming.pricing import ByCost
 from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
@@ -31,12 +33,11 @@ from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder
 from vendors import health
 from vendors.adapters.base import one_unit
 from vendors.limits.throttle import ThrottleUnreachable
-from vendors.limits.values import Grant, Lost, Never, Paused, Skewed, Wait
+from vendors.limits.values import Lost, Never, Paused, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 5.0  # seconds that a sender waits; if it would be longer, it puts the job back
 SLACK = 2.0  # seconds between a grant and the start of the last call under it
 
 
@@ -63,6 +64,7 @@ class Stream:
         self,
         job: LeasedJob,
         connections: Connections,
+        joint: JointClaims,
         followed: Followed,
         recorder: Recorder,
         stopping: Callable[[], bool],
@@ -71,9 +73,10 @@ class Stream:
         self._refusals, self._connections = recorder.refusals, connections
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
-        self._claimer: limits.Claimer = ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
+        self._joint, self._served = joint, time.monotonic()
+        self._claimer: Claimer = ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
         self._hold = job.adapter.deadline + SLACK
-        self._permits = limits.Permits(throttle, job, self._hold)
+        self._permits = Permits(throttle, self._claims)
         self._pool = CallPool(job, self._write, connections.attachments)
         self._closes: datetime | None = None
         self._backoff = 0.0
@@ -239,20 +242,20 @@ class Stream:
 
     async def _claim(self) -> StreamEnd | None:
         """Claims as many as there are permits and free connections for; or waits a little; or returns an end."""
-        # No more permits than there are messages left: each one too many would delay another job.
-        cursor = self._cursor
-        left = min(self._job.end - cursor, self._context.left - self._pool.in_flight)
-        most = max(1, min(self._pool.free, left))
-        need = await self._claimer.need(self._claims, self._context.scope, cursor, most)
-        failpoints.here("before_grant")
-        note = f"{self._job.credential_id} {cursor} {self._job.end}"
-        answer, opens_at = await self._permits.acquire(self._claims, self._context.scope, need, note, PATIENCE)
-        match answer:
-            case Grant() as grant:
-                failpoints.here("after_grant")
-                await self._use(grant)
+        job, seen = self._job, self._context
+        await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
+        ask = WantedClaim(
+            job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most,
+            lambda: self._recorder.refusals == self._refusals,
+        )  # fmt: skip
+        answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
+        if isinstance(answer, Permitted):
+            self._served = time.monotonic()
+            await self._use(answer, ask.closes)
+            return None
+        match answer.why:
             case Wait(seconds) if seconds > PATIENCE:
-                return StreamEnd(until=opens_at, reason="rate limit reached")
+                return StreamEnd(until=answer.until, reason="rate limit reached")
             case Wait(seconds):
                 await asyncio.sleep(min(seconds, FIND_OUT))
             case Paused():
@@ -264,6 +267,11 @@ class Stream:
             case Skewed(seconds):
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
+
+    def _most(self) -> int:
+        """No more permits than there are messages left: each one too many would delay another job."""
+        left = min(self._job.end - self._cursor, self._context.left - self._pool.in_flight)
+        return max(1, min(self._pool.free, left))
 
     async def _mend(self) -> StreamEnd | None:
         try:
@@ -284,28 +292,18 @@ class Stream:
             self._closes = sending_hours.closes_at(self._job.campaign, now)
         return self._closes
 
-    async def _use(self, grant: Grant) -> None:
-        seen, job, closes = self._context, self._job, self._closing()
-        params = {
-            "job": job.lease.job_id, "fence": job.lease.fence, "vendor": job.vendor_id,
-            "limits_version": seen.limits_version,
-            "credential": job.credential_id, "generation": seen.scope.generation, "adoptions": self._adoptions,
-            "cursor": self._cursor, "end": job.end, "hold": self._hold, "closes": closes, "grant": grant.id,
-        }  # fmt: skip
-        latest = grant.deadline - job.adapter.deadline
+    async def _use(self, got: Permitted, closes: datetime | None) -> None:
+        """Starts the calls of what was claimed."""
+        seen, job, claimed = self._context, self._job, got.claimed
+        latest = got.deadline - job.adapter.deadline
         latest = min(latest, seen.monotonic(closes)) if closes else latest
-        claimed = PermittedCalls([])
-        if self._recorder.refusals == self._refusals:
-            claimed = await self._claimer.claim(self._claims, params, grant, latest)
-        calls, nothing_waits, newest = claimed
+        calls = self._claimer.calls(claimed, got.permits, latest)
         recipients = (call.message.recipient for call in calls)
-        self._pool.submit(calls, await self._suppressions.find(self._claims, job.asker, newest, recipients))
-        if calls or nothing_waits:
+        found = await self._suppressions.find(self._claims, job.asker, claimed.suppressions, recipients)
+        self._pool.submit(calls, found)
+        if calls or claimed.nothing_waits:
             self._cursor = calls[-1].message.id + 1 if calls else job.end
-        unused = grant.places()[sum(len(call.permits) for call in calls) :]
-        if unused:
-            await self._permits.cancel(self._claims, seen.scope, unused)
-        if not calls and not nothing_waits:  # answers of an earlier sender may be in the way
+        else:  # answers of an earlier sender may be in the way
             async with self._claims.one() as rows:
                 await merge(rows, [job.lease.job_id])
             self._context = await self._followed.read()

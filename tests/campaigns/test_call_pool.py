@@ -16,7 +16,7 @@ from campaigns.sending.call_pool import CallPool
 from tests import calling
 from tests.faults.sending import login, taken
 from vendors.adapters.base import Capabilities, Letter
-from vendors.limits.values import Grant, Scope
+from vendors.limits.values import Scope
 from vendors.outcomes import Accepted
 
 
@@ -87,13 +87,14 @@ def test_a_letter_that_was_priced_and_is_found_to_be_accepted_keeps_no_other_fro
     async def one_after_the_other(rows: Any) -> list[list[int]]:
         by_cost, found = ByCost(loaded), []
         for number in range(2):
-            need = await by_cost.need(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
+            await by_cost.look_ahead(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
+            need = by_cost.need(1)
             assert need.want == 2
             if number == 0:
                 await ground_truth.accept(rows, [(job.first_message, "v-1")])
-            params = await calling.to_claim(rows, job, lease)
-            claimed = await by_cost.claim(rows, params, Grant("1", need.want, float("inf")), float("inf"))
-            found.append([call.message.id for call in claimed.calls])
+            most, units = by_cost.fitting(need.want)
+            claimed = await calling.claim(rows, job, lease, most, units=units)
+            found.append([call.message.id for call in by_cost.calls(claimed, ["1", "2"], float("inf"))])
             assert not claimed.nothing_waits
         return found
 

@@ -11,11 +11,12 @@ from django.utils import timezone
 from campaigns import connections, merging, progress
 from campaigns.casting import mailcaster as casting_queries
 from campaigns.claiming import claims
+from campaigns.claiming.letters import Lease
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import Status
 from campaigns.models import AnswerBatch, Claim, Job
 from campaigns.sending import recording, releasing
-from tests import factories
+from tests import calling, factories
 from tests.emptying import Emptying
 
 ROWS, JOBS = 1000, 6
@@ -132,10 +133,10 @@ def of_job(job: Job, **more: Any) -> dict[str, Any]:
 
 
 def to_claim(job: Job, **more: Any) -> dict[str, Any]:
+    asked = [calling.asked(job, Lease(job.pk, job.fence), cursor=job.first_message + ROWS // 2, **more)]
     return {
-        **of_job(job), "vendor": job.vendor_id, "limits_version": job.vendor.limits_version, "generation": 0,
-        "hold": 10.0, "adoptions": 1, "grant": None, "credential": job.credential_id,
-        "cursor": job.first_message + ROWS // 2, "closes": None, **more,
+        "vendor": job.vendor_id, "limits_version": job.vendor.limits_version, "generation": 0, "hold": 10.0,
+        "adoptions": 1, "grant": None, "credential": job.credential_id, "asked": claims._json(asked),
     }  # fmt: skip
 
 
@@ -149,7 +150,8 @@ def test_a_claim_by_cost_looks_at_what_comes_next_and_reads_as_many_rows_as_it_t
     cursor = job.first_message + ROWS // 2
     plan = by_sender(claims.AHEAD, {"after": cursor, "end": job.end, "most": 100})
     assert read(plan, "campaigns_message") == 100
-    plan = by_sender(claims.CLAIM_THESE, to_claim(job, ids=list(range(cursor, cursor + 50)), units=[2] * 50))
+    units = dict.fromkeys(range(cursor, cursor + 50), 2)
+    plan = by_sender(claims.CLAIM, to_claim(job, most=50, units=units))
     assert read(plan, "campaigns_message") == 50
 
 

@@ -8,6 +8,7 @@ from django.utils import timezone
 from campaigns import sending as sender
 from campaigns.casting.mailcaster import ClaimedJob, claim
 from campaigns.claiming import claims as sending
+from campaigns.claiming.letters import Lease
 from campaigns.finishing import finalizer
 from campaigns.models import Campaign, Message
 from campaigns.sending_hours import closes_at, opens_at
@@ -94,9 +95,8 @@ def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
 
     job = factories.campaign_with_job(2, status="SENDING")
     params = {
-        "job": job.pk, "fence": 1, "vendor": job.vendor_id, "limits_version": 0, "generation": 0, "hold": 10.0,
-        "adoptions": 1,
-        "credential": job.credential_id, "cursor": job.first_message, "end": job.end, "most": 1,
+        "vendor": job.vendor_id, "limits_version": 0, "generation": 0, "hold": 10.0, "adoptions": 1,
+        "credential": job.credential_id,
     }  # fmt: skip
     now = timezone.now()
 
@@ -105,8 +105,8 @@ def test_a_claim_under_a_look_from_before_the_deadline_takes_nothing() -> None:
         async with rows:
             later, before = now + timedelta(hours=1), now - timedelta(seconds=1)
             ends = ((before, 0), (later, 0), (None, 1))
-            tries = [{**params, "closes": at, "cursor": job.first_message + after} for at, after in ends]
-            return [len((await sending.claim(rows, one)).messages) for one in tries]
+            tries = [sending.ToClaim(Lease(job.pk, 1), job.first_message + n, job.end, 1, at) for at, n in ends]
+            return [len(one.messages) for asked in tries for one in await sending.claim(rows, params, [asked])]
 
     assert asyncio.run(claims()) == [0, 1, 1]
 

@@ -126,7 +126,7 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     lease = claims.take(job.pk, job.fence)
     assert lease
     actions.stop([job.pk])
-    planted(monkeypatch, claims, "CLAIM", "AND status = 'SENDING'", "")
+    planted(monkeypatch, claims, "CLAIM", "AND j.status = 'SENDING'", "")
     planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(claims, "take", lambda *_: lease)
     monkeypatch.setattr(claims, "start", lambda _: True)

@@ -165,6 +165,12 @@ def new_pass(state: State, thread: VerbThread) -> Any:
     return thread.run(lambda rows: claims.new_pass(rows, state.lease, state.first, state.end))
 
 
+@verb("assigning sending", fates=NOT_MADE, of="lets go")
+def release(state: State, thread: VerbThread) -> Any:
+    """The stream was cut off before it heard of its claim."""
+    return thread.run(lambda rows: claims.release(rows, state.lease, state.open_claim))
+
+
 @verb("assigning sending", of="claims")
 def expire(state: State, thread: VerbThread) -> Any:
     return thread.run(lambda rows: recording.expire(rows, state.lease, state.first, state.end))

@@ -275,7 +275,7 @@ def _trail(rows: list[Any], cut: bool) -> Trail:
     for entry, score in zip(rows[::2], rows[1::2], strict=True):
         grant, units, note = (entry.decode() if isinstance(entry, bytes) else entry).split(" ", 2)
         if int(units) > 0:
-            found[grant] = Granted(grant, int(units), note, float(score) / 1e6)
+            found[grant] = Granted(grant, int(units), note, float(score) / 1e6, int(units))
         elif grant in found:
             found[grant] = replace(found[grant], units=found[grant].units + int(units))
     return Trail(tuple(one for one in found.values() if one.units > 0), cut)

@@ -4,6 +4,7 @@ They need neither Redis nor the database, so forecasts, pages and tests can use 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -54,6 +55,21 @@ class Grant:
         return [f"{self.id}:{k}" for k in range(1, self.units + 1)]
 
 
+def share_out(units: int, wants: Sequence[int]) -> list[int]:
+    """What each of several gets of so many units: equal shares, but none more than it wants.
+
+    Of what cannot be divided the first ones in the list get one unit each.
+    """
+    shares, left = [0] * len(wants), min(units, sum(wants))
+    while left:
+        unserved = [number for number, want in enumerate(wants) if shares[number] < want]
+        for number in unserved[:left]:
+            more = min(max(1, left // len(unserved)), wants[number] - shares[number])
+            shares[number] += more
+        left = min(units, sum(wants)) - sum(shares)
+    return shares
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """The windows are full. Ask again after `seconds`, the earliest moment at which the places can be free."""
@@ -90,12 +106,13 @@ AcquireResult = Grant | Wait | Paused | Never | Lost | Skewed
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """One grant in the trail. units: those that were not cancelled; at: Unix time in seconds."""
+    """One grant in the trail. given: its units; units: those that were not cancelled; at: Unix time in seconds."""
 
     id: str
     units: int
     note: str
     at: float
+    given: int
 
 
 @dataclass(frozen=True, slots=True)

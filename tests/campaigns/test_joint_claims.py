@@ -1,0 +1,351 @@
+"""Streams of a credential claim together: one question for permits, one statement; what befalls one harms no other."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+from psycopg import DataError, OperationalError
+
+from campaigns import lifecycle
+from campaigns.claiming import contexts
+from campaigns.claiming.claims import ByCount
+from campaigns.claiming.contexts import SendContext
+from campaigns.claiming.joint import MOST, Answer, JointClaims, NotGranted, Permitted, WantedClaim
+from campaigns.claiming.letters import Lease
+from campaigns.claiming.rebuild import rebuild
+from campaigns.connections import Connections
+from campaigns.failover import recovery
+from campaigns.models import Claim, Job, Message
+from campaigns.operators import actions, pausing
+from campaigns.sending import releasing
+from tests import factories
+from tests.campaigns.test_claims_and_answers import answered
+from tests.campaigns.test_locks import somebody_waits
+from tests.faults.sending import meanwhile, nobody_claims
+from tests.faults.test_29_lost_replies import through
+from tests.postgres_proxy import PostgresProxy
+from tests.waiting import DEADLINE, wait_until
+from vendors import redis_clients
+from vendors.history import Actor
+from vendors.limits.throttle import Throttle
+from vendors.limits.values import Scope, Wait, share_out
+from vendors.models import Usage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HOLD = 60.0
+Story = Callable[["Streams"], Awaitable[Any]]
+
+
+def jobs(number: int, *limits: tuple[int, float], size: int = 5) -> list[Job]:
+    """So many leaves of one credential that are being sent."""
+    login = factories.credential(factories.vendor(limits=limits))
+    made = [factories.campaign_with_job(size, of=login, status="SENDING", fence=2) for _ in range(number)]
+    throttled(lambda throttle: rebuild(throttle, login.vendor_id, 0))
+    return made
+
+
+def throttled(ask: Callable[[Throttle], Any]) -> Any:
+    redis = redis_clients.connect(settings.REDIS_URL)
+    try:
+        return ask(Throttle(redis))
+    finally:
+        redis.close()
+
+
+def in_use(job: Job) -> int:
+    """Places of the vendor's window that are not free."""
+    return len(throttled(lambda throttle: throttle.places(Scope(job.vendor_id, job.credential_id, 1))[0]))
+
+
+class Streams:
+    """Streams that claim, without calls. What they see of the rows is read once."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.rows, self.joint = connections.claims, JointClaims(connections)
+        self._seen: dict[int, SendContext] = {}
+        self._begun: set[int] = set()  # jobs whose rounds have begun
+
+    async def claim(self, job: Job, most: int = 10, served: float = 0.0, allowed: bool = True, **more: Any) -> Answer:
+        if job.pk not in self._seen:
+            of = contexts.Read(Lease(job.pk, 2), job.vendor_id, job.credential_id)
+            [self._seen[job.pk]] = await contexts.read(self.rows, [of])
+        columns = {"cursor": job.first_message, "end": job.end, "closes": None, **more}
+
+        def begins() -> int:
+            self._begun.add(job.pk)
+            return most
+
+        ask = WantedClaim(
+            lease=Lease(job.pk, 2), claimer=ByCount(), served=served, most=begins, allowed=lambda: allowed, **columns,
+        )  # fmt: skip
+        seen = self._seen[job.pk]
+        return await self.joint.claim(seen, seen.adoptions, HOLD, ask)
+
+    async def begin(self, *claims: tuple[Job, ...]) -> list[asyncio.Task[Answer]]:
+        """Rounds that are on their way: one for these jobs, one for those."""
+        tasks = []
+        for of in claims:
+            tasks += [asyncio.create_task(self.claim(job)) for job in of]
+            while not {job.pk for job in of} <= self._begun:
+                await asyncio.sleep(0)
+        return tasks
+
+    async def see(self, *of: Job) -> None:
+        """So that all of them ask in the same moment."""
+        reads = [contexts.Read(Lease(job.pk, 2), job.vendor_id, job.credential_id) for job in of]
+        for job, context in zip(of, await contexts.read(self.rows, reads), strict=True):
+            self._seen[job.pk] = context
+
+
+def run(story: Story) -> Any:
+    async def whole() -> Any:
+        connections = Connections()
+        streams = Streams(connections)
+        try:
+            return await story(streams)
+        finally:
+            await streams.joint.close()
+            await connections.close()
+
+    return asyncio.run(whole())
+
+
+def together(*asks: tuple[Job, dict[str, Any]]) -> list[Any]:
+    """What comes of it if streams of these jobs ask in the same moment."""
+
+    async def story(streams: Streams) -> list[Any]:
+        await streams.see(*(job for job, _ in asks))
+        return await asyncio.gather(*(streams.claim(job, **more) for job, more in asks), return_exceptions=True)
+
+    return run(story)
+
+
+class OnItsWay:
+    """In its block a claim is on its way: its statement waits for a lock."""
+
+    def __init__(self) -> None:
+        self._waits, self._over = threading.Event(), threading.Event()
+
+    async def __aenter__(self) -> None:
+        assert await asyncio.to_thread(self._waits.wait, DEADLINE)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over.set()
+
+    def keep(self) -> None:
+        """By who holds the lock."""
+        wait_until(somebody_waits, "a claim is on its way")
+        self._waits.set()
+        assert self._over.wait(DEADLINE)
+
+
+def with_a_claim_on_its_way(job: Job, story: Callable[[Streams, OnItsWay], Awaitable[Any]]) -> Any:
+    on_its_way = OnItsWay()
+    with ExitStack() as stack:
+        with nobody_claims(job.vendor):
+            telling = stack.enter_context(meanwhile(run, lambda streams: story(streams, on_its_way)))
+            on_its_way.keep()
+        return telling.result()
+
+
+def ids(answer: Answer) -> list[int]:
+    assert isinstance(answer, Permitted), answer
+    return [message.id for message in answer.claimed.messages]
+
+
+def numbers(answers: list[Answer]) -> list[int]:
+    return [len(ids(answer)) for answer in answers]
+
+
+def test_streams_that_ask_in_one_moment_have_one_grant_one_statement_and_a_claim_each() -> None:
+    three = jobs(3)
+    found = together(*((job, {"most": most}) for job, most in zip(three, (1, 4, 9), strict=True)))
+    assert [ids(one) for one in found] == [
+        list(range(job.first_message, job.first_message + most)) for job, most in zip(three, (1, 4, 5), strict=True)
+    ]
+    assert [(one.job_id, one.fence, one.messages) for one in Claim.objects.order_by("job_id")] == [
+        (job.pk, 2, ids(one)) for job, one in zip(three, found, strict=True)
+    ]
+    assert [one.claimed.claim.id for one in found] == list(
+        Claim.objects.order_by("job_id").values_list("pk", flat=True)
+    )
+    usage = Usage.objects.get()
+    assert (usage.units, in_use(three[0])) == (10, 10), "what is not used is given back"
+    permits = [permit for one in found for permit in one.permits]
+    assert len(set(permits)) == 10 and {permit.partition(":")[0] for permit in permits} == {usage.grant}
+
+
+def test_a_job_that_may_not_be_claimed_for_gets_nothing_and_harms_no_other() -> None:
+    stopped, paused, lost, other, closed, left, empty, well = jobs(8)
+    Job.objects.filter(pk=lost.pk).update(fence=3)
+    answered(factories.claim(left, fence=1), "r", [0])  # by an earlier sender
+    Message.objects.filter(pk__gte=empty.first_message, pk__lt=empty.end).update(
+        dequeued_at=timezone.now(), error_code="expired"
+    )
+    asks: list[tuple[Job, dict[str, Any]]] = [(job, {}) for job in (stopped, paused, lost, other, left, empty, well)]
+    asks.append((closed, {"closes": timezone.now() - timedelta(seconds=1)}))
+    actions.stop([stopped.pk])
+    pausing.pause([paused.pk], Actor("ann"))
+    found = together(*asks)
+    assert numbers(found) == [0, 0, 0, 5, 0, 0, 5, 0]
+    nothing_waits = [one.claimed.nothing_waits for one in found]
+    assert nothing_waits == [one is empty for one, _ in asks]
+    assert set(Claim.objects.filter(fence=2).values_list("job", flat=True)) == {other.pk, well.pk}
+    assert (Usage.objects.get().units, in_use(well)) == (10, 10)
+
+
+def test_a_stream_that_may_not_go_on_is_left_out_of_the_statement() -> None:
+    one, other = jobs(2)
+    assert numbers(together((one, {"allowed": False}), (other, {}))) == [0, 5]
+    assert in_use(one) == 5
+
+
+def test_permits_are_shared_out_equally_and_no_stream_with_many_connections_takes_all() -> None:
+    many, few, fewest = jobs(3, (10, 60), size=50)
+    assert numbers(together((many, {"most": 1000}), (few, {"most": 8}), (fewest, {"most": 1}))) == [5, 4, 1]
+
+
+def test_who_was_given_permits_longest_ago_comes_first() -> None:
+    four = jobs(4, (2, 60))
+    found = together(*((job, {"served": served}) for job, served in zip(four, (3.0, 1.0, 4.0, 2.0), strict=True)))
+    assert [found[0], found[2]] == [NotGranted(Wait(0.0))] * 2, "they ask again at once"
+    assert [ids(found[n]) for n in (1, 3)] == [[four[n].first_message] for n in (1, 3)]
+    [late] = together((four[0], {}))
+    assert isinstance(late.why, Wait) and late.why.seconds > 5 and late.until is not None
+
+
+@pytest.mark.parametrize(
+    ("units", "wants", "shares"),
+    [
+        (10, [1000, 3, 3], [4, 3, 3]),
+        (3, [5, 5, 5, 5], [1, 1, 1, 0]),
+        (100, [1, 2], [1, 2]),
+        (0, [1], [0]),
+        (0, [0], [0]),
+    ],
+)
+def test_units_are_shared_out_as_equally_as_can_be(units: int, wants: list[int], shares: list[int]) -> None:
+    assert share_out(units, wants) == shares
+
+
+def test_who_asks_while_a_claim_is_on_its_way_is_in_the_next_one_with_all_others_that_wait() -> None:
+    first, second, *others = jobs(5)
+
+    async def story(streams: Streams, on_its_way: OnItsWay) -> list[Answer]:
+        await streams.see(first, second, *others)
+        asked = await streams.begin((first,), (second,))
+        async with on_its_way:
+            asked += [asyncio.create_task(streams.claim(job)) for job in others]
+            await asyncio.sleep(0)
+        return await asyncio.gather(*asked)
+
+    assert numbers(with_a_claim_on_its_way(first, story)) == [5] * 5
+    assert sorted(Usage.objects.values_list("units", flat=True)) == [5, 5, 15]
+
+
+def test_a_round_has_an_end_and_nobody_is_forgotten() -> None:
+    many = jobs(MOST + 3, size=1)
+    assert numbers(together(*((job, {}) for job in many))) == [1] * len(many)
+    assert sorted(Usage.objects.values_list("units", flat=True)) == [3, MOST]
+
+
+def test_what_is_claimed_for_a_stream_that_was_cut_off_is_released_and_the_others_get_theirs() -> None:
+    gone, well, other, queued = jobs(4)
+
+    async def story(streams: Streams, on_its_way: OnItsWay) -> list[Answer]:
+        await streams.see(gone, well, other, queued)
+        first, second, further = await streams.begin((gone, well), (other,))
+        async with on_its_way:
+            third = asyncio.create_task(streams.claim(queued))
+            await asyncio.sleep(0)
+            for task in (first, third):
+                task.cancel()
+            await asyncio.wait((first, third))
+        answers = [await second, await further]
+        await streams.joint.close()
+        return answers
+
+    assert numbers(with_a_claim_on_its_way(gone, story)) == [5, 5]
+    assert set(Claim.objects.values_list("job", flat=True)) == {well.pk, other.pk}
+    assert sorted(Usage.objects.values_list("units", flat=True)) == [5, 10], "nothing for the one in the queue"
+    [again] = together((gone, {}))
+    assert len(ids(again)) == 5
+
+
+def test_a_claim_that_the_stream_did_not_live_to_hear_of_is_released() -> None:
+    """It has come, but the stream is cut off before its turn."""
+    [job] = jobs(1)
+
+    async def story(streams: Streams) -> None:
+        await streams.see(job)
+        task = asyncio.create_task(streams.claim(job))
+        while not (waiting := task._fut_waiter) or not waiting.done():  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await streams.joint.close()
+
+    run(story)
+    assert Usage.objects.get().units == 5 and not Claim.objects.exists()
+
+
+def test_an_ask_that_the_database_refuses_harms_no_other_one() -> None:
+    ill, *well = jobs(3)
+    first, *others = together((ill, {"cursor": 2**63}), *((job, {}) for job in well))
+    assert isinstance(first, DataError) and numbers(others) == [5, 5]
+    assert in_use(ill) == 10
+
+
+def test_when_the_reply_to_the_commit_is_lost_all_are_told_and_what_nobody_called_is_free_again() -> None:
+    two = jobs(2)
+    with PostgresProxy(os.environ["DATABASE_URL"]) as proxy, through(proxy):
+        proxy.lose_next(of=lambda statement: "INSERT INTO campaigns_claim" in statement)
+        found = together(*((job, {}) for job in two))
+        assert len(proxy.lost) == 1
+    assert [isinstance(one, OperationalError) for one in found] == [True, True]
+    assert Claim.objects.count() == 2, "it was committed"
+    for job in two:
+        assert releasing.put_back(job.pk, 2)
+    assert not Claim.objects.exists()
+
+
+def test_claims_and_those_who_hold_many_jobs_never_wait_for_each_other_in_a_circle() -> None:
+    six = jobs(6, size=100)
+
+    def hold_again_and_again() -> None:
+        for _ in range(30):
+            with transaction.atomic():
+                lifecycle.hold([job.pk for job in reversed(six)])
+
+    async def story(streams: Streams) -> None:
+        await streams.see(*six)
+        for n in range(30):
+            asks = (streams.claim(job, most=1, cursor=job.first_message + n) for job in reversed(six))
+            assert numbers(await asyncio.gather(*asks)) == [1] * 6
+
+    with meanwhile(hold_again_and_again) as holding:
+        run(story)
+        holding.result()
+
+
+def test_a_takeover_that_lost_a_joint_claim_puts_each_jobs_share_in_doubt() -> None:
+    three = jobs(3, (7, 60), size=20)
+    found = together(*((job, {"most": most}) for job, most in zip(three, (20, 20, 2), strict=True)))
+    assert numbers(found) == [3, 2, 2]
+    Claim.objects.all().delete()
+    Usage.objects.all().delete()
+    [loss] = recovery.recover(Actor("ann"), "the disk died", since=timezone.now() - timedelta(minutes=1))
+    assert (loss.witnessed, loss.calls, loss.messages) == (True, 7, 7)
+    doubtful = Message.objects.filter(in_doubt_at__isnull=False)
+    doubts = [doubtful.filter(campaign=job.campaign_id).values_list("pk", flat=True) for job in three]
+    assert [sorted(of_job) for of_job in doubts] == [ids(one) for one in found]
+    assert Usage.objects.get().units == 7
