@@ -199,7 +199,7 @@ class Migration(migrations.Migration):
             name='Session',
             fields=[
                 ('id', models.UUIDField(editable=False, primary_key=True, serialize=False)),
-                ('test', models.BooleanField(default=False, help_text='ToClaim for with a test key')),
+                ('test', models.BooleanField(default=False, help_text='Asked for with a test key')),
                 ('key_prefix', models.CharField(help_text='Of the API key that asked', max_length=32)),
                 ('idempotency_key', models.CharField(max_length=255)),
                 ('fingerprint', models.BinaryField(help_text="SHA-256 of the request's body")),

@@ -25,7 +25,7 @@ class Session(models.Model):
     id = models.UUIDField(primary_key=True, editable=False)
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="sessions", db_index=False)
     job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="session", db_constraint=False)
-    test = models.BooleanField(default=False, help_text="ToClaim for with a test key")
+    test = models.BooleanField(default=False, help_text="Asked for with a test key")
     key_prefix = models.CharField(max_length=32, help_text="Of the API key that asked")
     idempotency_key = models.CharField(max_length=255)
     fingerprint = models.BinaryField(help_text="SHA-256 of the request's body")

@@ -1,4 +1,4 @@
-"""Which campaigns pause themselves: too many recipients are refused or bounce, or complain. ToClaim every few seconds.
+"""Which campaigns pause themselves: too many recipients are refused or bounce, or complain. Asked every few seconds.
 
 A campaign is judged by all of its answers so far, and by the refusals among its latest STRETCH answers, so that the bad
 end of a long list is seen as well as a bad beginning. Policy, logins and block lists pause a credential at once and are
