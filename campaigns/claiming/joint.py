@@ -1,4 +1,4 @@
-"""Group commit for claims: streams that become ready while a claim is on its way are claimed for together in the next.
+"""Group commit for claims: streams that become ready while two claims are on their way are claimed for together next.
 
 Together are streams of one process for whose calls the same must hold when the claim commits: the credential, the
 limits, the generation, the adoption of the store. There is one question for permits and one statement for all of them.
