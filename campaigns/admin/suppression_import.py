@@ -18,6 +18,7 @@ from vendors.history import Actor
 from vendors.models import Vendor
 
 MOST = 100_000  # addresses, which take some seconds to store
+UNPACKED = 100_000_000  # bytes of a spreadsheet: a thousand for each of them
 
 
 class ImportForm(forms.Form):
@@ -44,7 +45,7 @@ class ImportForm(forms.Form):
         default = NewSuppression("", given["reason"], given.get("source") or file.name[:MOST_TEXT])
         topics = dict(Topic.objects.filter(sponsor=given["sponsor"]).values_list("name", "pk"))
         try:
-            self.rows = SuppressionFile(file.file, given["channel"], default, topics, MOST)
+            self.rows = SuppressionFile(file.file, given["channel"], default, topics, MOST, most_unpacked=UNPACKED)
         except BadInput as error:
             raise ValidationError(str(error)) from error
         return file

@@ -36,14 +36,15 @@ class Table:
 
     encoding: of a CSV file, if it is not to be found; afterwards the one that it is read in, None for a spreadsheet.
     fields: the names under which templates know the columns. A row that a spreadsheet shows as blank is left out.
+    most_unpacked: bytes of a spreadsheet, as xlsx_reader.to_csv has it.
     """
 
-    def __init__(self, file: BinaryIO, encoding: str | None = None) -> None:
+    def __init__(self, file: BinaryIO, encoding: str | None = None, most_unpacked: int | None = None) -> None:
         self.file, self.encoding, self.delimiter = file, encoding, ","
         self._preamble = False
         file.seek(0)
         if file.read(4) == xlsx_reader.MAGIC:
-            self.file, self.encoding = xlsx_reader.to_csv(file), None
+            self.file, self.encoding = xlsx_reader.to_csv(file, most_unpacked), None
             weakref.finalize(self, self.file.close)
             self._codec = text_encoding.UTF8
         else:

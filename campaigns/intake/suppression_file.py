@@ -27,7 +27,8 @@ class SuppressionFile:
 
     default: what holds where a column is missing or empty; its address is not used. topics: of the sponsor, by name;
     of all sponsors there is none. most: addresses. with_topics: False does not look at that column, for who needs the
-    addresses alone. Raises BadInput with all problems; of one that is too long it reads no more than it may have.
+    addresses alone. most_unpacked: as Table has it. Raises BadInput with all problems;
+    of one that is too long it reads no more than it may have.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class SuppressionFile:
         most: int | None = None,
         *,
         with_topics: bool = True,
+        most_unpacked: int | None = None,
     ) -> None:
-        self._table, self._default, self._topics, self._with_topics = Table(file), default, topics, with_topics
+        self._table = Table(file, most_unpacked=most_unpacked)
+        self._default, self._topics, self._with_topics = default, topics, with_topics
         self._normal = AddressReader(channel)
         self._columns = {name.lower(): column for column, name in enumerate(self._table.header) if column}
         if unknown := [name for name in self._columns if name not in COLUMNS]:

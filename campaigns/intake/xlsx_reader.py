@@ -22,17 +22,21 @@ from campaigns.intake.xlsx_numbers import CellFormat, cell_format, number_text
 from campaigns.intake.xlsx_xml import XmlPart, unescape, whole
 
 MAGIC = b"PK\x03\x04"
-MOST_UNPACKED = 2_000_000_000  # bytes
+MOST_UNPACKED = 2_000_000_000  # bytes, for who reads a file of their own by a command
 MOST_ROWS, MOST_COLUMNS = 1_048_576, 16_384  # of any spreadsheet
 MOST_FORMATS = 100_000
 ERROR = "\0"  # before an error that a formula came to: what begins so is refused, and said with its row
 
 
-def to_csv(file: BinaryIO) -> BinaryIO:
-    """The sheet as CSV in UTF-8 with commas; rows keep their numbers, and dates are ISO 8601. Raises BadInput."""
+def to_csv(file: BinaryIO, most: int | None = None) -> BinaryIO:
+    """The sheet as CSV in UTF-8 with commas; rows keep their numbers, and dates are ISO 8601. Raises BadInput.
+
+    most: bytes of XML that are unpacked, and bytes of CSV that are written; MOST_UNPACKED at the most.
+    """
+    most = min(most or MOST_UNPACKED, MOST_UNPACKED)
     out = tempfile.TemporaryFile()  # noqa: SIM115
     try:
-        _convert(file, out)
+        _convert(file, out, most)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
         out.close()
         raise BadInput(f"the spreadsheet cannot be read: {error or 'it is damaged'}") from error
@@ -45,25 +49,25 @@ def to_csv(file: BinaryIO) -> BinaryIO:
     return out
 
 
-def _convert(file: BinaryIO, out: IO[bytes]) -> None:
+def _convert(file: BinaryIO, out: IO[bytes], most: int) -> None:
     text = TextIOWrapper(out, encoding="utf-8", errors="surrogatepass", newline="")
     write = csv.writer(text).writerow
     last = 0
     try:
         with zipfile.ZipFile(file) as archive:
-            for number, cells in _Workbook(archive).rows():
+            for number, cells in _Workbook(archive, most).rows():
                 text.write("\r\n" * (number - last - 1))
                 write(cells if any(cells) else [])
-                if out.tell() > MOST_UNPACKED:
-                    raise BadInput(f"the spreadsheet has more than {MOST_UNPACKED:,} bytes of cells")
+                if out.tell() > most:
+                    raise BadInput(f"the spreadsheet has more than {most:,} bytes of cells")
                 last = number
     finally:
         text.detach()
 
 
 class _Workbook:
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive, self._left = archive, MOST_UNPACKED
+    def __init__(self, archive: zipfile.ZipFile, most: int) -> None:
+        self._archive, self._most, self._left = archive, most, most
         parts = {kind: path for kind, path, _ in self._relations("")}
         path = parts.get("officeDocument", "")
         if not path.endswith(".xml"):
@@ -112,7 +116,7 @@ class _Workbook:
             for size in handler.read(source):
                 self._left -= size
                 if self._left < 0:
-                    raise BadInput(f"the spreadsheet unpacks to more than {MOST_UNPACKED:,} bytes: save it as CSV")
+                    raise BadInput(f"the spreadsheet unpacks to more than {self._most:,} bytes: save it as CSV")
                 yield
 
 
