@@ -8,7 +8,7 @@ again. What is blocked or failed is our fault or the vendor's, and suppresses no
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from campaigns.suppression.lists import NewSuppression
 from vendors.models import Vendor
 
 Kind = MessageEvent.Kind
+FIRST_DAY = date(1970, 1, 1)  # of counts whose days are not kept
 REASONS = {
     Kind.HARD_BOUNCE: Suppression.Reason.BOUNCED,
     Kind.COMPLAINT: Suppression.Reason.COMPLAINED,
@@ -190,3 +191,36 @@ def append(events: Sequence[NewEvent], source: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute(APPEND, params)
         return cursor.rowcount
+
+
+# By their ids, which rise with the time at which they were stored.
+DELETE = """
+DELETE FROM campaigns_messageevent WHERE stored_at < clock_timestamp() - %(kept)s AND id IN (
+    SELECT id FROM campaigns_messageevent ORDER BY id LIMIT %(most)s)
+"""
+# Sums of all time are asked for: what is older is kept as one row of each kind, on the day before the first day.
+FOLD = """
+WITH old AS (
+    DELETE FROM campaigns_inboundcount WHERE day < (clock_timestamp() - %(kept)s)::date AND day > %(first)s
+    RETURNING what, mails
+)
+INSERT INTO campaigns_inboundcount AS was (day, what, mails)
+SELECT %(first)s, what, sum(mails) FROM old GROUP BY what
+ON CONFLICT (day, what) DO UPDATE SET mails = was.mails + EXCLUDED.mails
+"""
+
+
+def delete_old(at_once: int = 10_000) -> int:
+    """Deletes events that were stored before EVENT_DAYS, so many in a transaction; returns how many.
+
+    Counts of mails by day become one row of each kind then. Messages keep what was reported of them last.
+    """
+    params: dict[str, Any] = {"kept": max(settings.EVENTS_KEPT, settings.SOFT_BOUNCE_WINDOW), "most": at_once}
+    number, some = 0, -1
+    with connection.cursor() as cursor:
+        cursor.execute(FOLD, {**params, "first": FIRST_DAY})
+        while some:
+            cursor.execute(DELETE, params)
+            some = cursor.rowcount
+            number += some
+    return number

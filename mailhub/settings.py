@@ -117,6 +117,7 @@ BOUNCE_MAILBOX = environment.mail_server("BOUNCE_MAILBOX", "imaps://user:passwor
 # An address that has bounced softly on so many days within the window is suppressed; 0: never.
 SOFT_BOUNCES = int(environment.number("SOFT_BOUNCES", 5, zero=True))
 SOFT_BOUNCE_WINDOW = environment.days("SOFT_BOUNCE_DAYS", 90)
+EVENTS_KEPT = environment.days("EVENT_DAYS", 730)  # bounces and complaints as rows; never less than that window
 BOUNCE_LIMIT = environment.number("BOUNCE_LIMIT", 8, zero=True, most=100)  # percent, of those answered
 BOUNCE_LEAST = int(environment.number("BOUNCE_LEAST", 200))
 COMPLAINT_LIMIT = environment.number("COMPLAINT_LIMIT", 0.3, zero=True, most=100)  # percent, of those accepted
