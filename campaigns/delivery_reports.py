@@ -16,11 +16,11 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from campaigns import ground_truth, lifecycle, message_events, vendor_ids
-from campaigns.message_events import ReportedEvent
+from campaigns.message_events import NewEvent, ReportedEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.models.jobs import read_reference
 from campaigns.webhooks import events
-from campaigns.webhooks.events import ReportChange
+from campaigns.webhooks.events import Complaint, ReportChange
 from vendors.adapters.reports import Reported
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source
             changes += news
             strange.update((one.uuid, one.resend_no) for one in missing)
         stored = message_events.append(heard, source)
-        calls = tuple(events.report(changes))
+        calls = (*events.report(changes), *events.complained(_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
         kept = (
             {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(vendor_id, nameless, source) else set()
@@ -139,6 +139,14 @@ def take_waiting() -> int:
             log.warning("%s reports of %s name no letter that it has accepted", found.given_up, found.source)
     vendor_ids.forget()
     return taken
+
+
+def _complaints(heard: Iterable[NewEvent]) -> list[Complaint]:
+    return [
+        Complaint(one.reported.id, one.reported.resend_no + 1, one.campaign_id, one.reported.at, one.reported.note)
+        for one in heard
+        if one.reported.kind == MessageEvent.Kind.COMPLAINT
+    ]
 
 
 def _read(reported: Reported, now: datetime) -> Report | None:

@@ -67,6 +67,7 @@ class Event(models.TextChoices):
     MESSAGE_NEEDS_ATTENTION = "message.needs_attention"
     MESSAGE_DELIVERED = "message.delivered"
     MESSAGE_BOUNCED = "message.bounced"
+    MESSAGE_COMPLAINED = "message.complained"
 
 
 def all_events() -> list[str]:

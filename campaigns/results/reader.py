@@ -10,9 +10,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Count
+
 from campaigns import entitlements, labels, progress
 from campaigns.lifecycle import MOVES
-from campaigns.models import Job, Message, ReportKind, Session, Suppression
+from campaigns.models import Job, Message, MessageEvent, ReportKind, Session, Suppression
+from campaigns.models.message_events import BOUNCES
 from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
 from campaigns.suppression.refused import reason_of
@@ -73,6 +76,17 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     job = session.job
     held = entitlements.held([job.pk]) if job.status in MOVES["dispatch"].sources else ""
     return SessionView(session, job, progress.of_jobs([job])[job.pk], held.removeprefix("held: "))
+
+
+def events(look: SessionView) -> dict[str, int]:
+    """How many of its messages bounced, by the kind of bounce, and how many a recipient has complained about.
+
+    A later delivery takes no bounce away, so these may be more than the messages that are *bounced*.
+    """
+    kinds = (*BOUNCES, MessageEvent.Kind.COMPLAINT)
+    of = MessageEvent.objects.filter(campaign=look.job.campaign_id, kind__in=kinds).order_by()
+    found = dict(of.values_list("kind").annotate(Count("message", distinct=True)))
+    return {kind.value: found.get(kind.value, 0) for kind in kinds}
 
 
 def changed(look: SessionView) -> bool:

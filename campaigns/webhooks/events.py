@@ -54,6 +54,17 @@ class ReportChange:
     session: UUID | None
 
 
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """A recipient has called a message spam. at: when, as the reporter says; note: its words."""
+
+    id: int
+    attempt: int
+    campaign_id: int
+    at: datetime
+    note: str
+
+
 class TooMany(Exception):
     """A sponsor has as many webhooks as the API may make for it."""
 
@@ -135,6 +146,26 @@ def report(changes: Sequence[ReportChange]) -> list[int]:
     return store(rows) if rows else []
 
 
+def complained(complaints: Sequence[Complaint]) -> list[int]:
+    """Stores the calls for complaints in the transaction that stores them; returns the ids of new ones."""
+    if not complaints:
+        return []
+    named = {one.campaign_id for one in complaints}
+    jobs = Session.objects.filter(job__campaign__in=named).select_related("job").defer("answer", "fingerprint")
+    sessions = {session.job.campaign_id: session for session in jobs}
+    sponsors = {session.sponsor_id for session in sessions.values()}
+    wanted = Webhook.objects.filter(sponsor__in=sponsors, enabled=True, events__contains=[Event.MESSAGE_COMPLAINED])
+    hooks = list(wanted) if sponsors else []
+    rows = [
+        _row(hook, session, *_of_complaint(session, one))
+        for one in complaints
+        if (session := sessions.get(one.campaign_id))
+        for hook in hooks
+        if (hook.sponsor_id, hook.test) == (session.sponsor_id, session.test)
+    ]
+    return store(rows) if rows else []
+
+
 def paused(session: Session, campaign: Campaign) -> list[int]:
     """Stores the calls for a campaign that was paused, in its transaction; returns the ids of new ones."""
     hooks = Webhook.objects.filter(sponsor=session.sponsor_id, test=session.test, enabled=True)
@@ -175,13 +206,28 @@ def _of_receipt(session: Session, change: ReportChange) -> Happened:
     bounced = change.kind == ReportKind.BOUNCED
     data = {
         "id": f"msg_{change.id}",
-        "reference": session.references[change.id - session.job.first_message] if session.references else None,
+        "reference": _reference(session, change.id),
         "status": change.kind.value,
         "reason": {"code": "bounced", "text": change.note} if bounced else None,
         "vendor_message_id": change.vendor_message_id,
         "reported_at": change.at.isoformat(),
     }
     return uuid5(SPACE, what), kind, data
+
+
+def _of_complaint(session: Session, one: Complaint) -> Happened:
+    kind = Event.MESSAGE_COMPLAINED
+    data = {
+        "id": f"msg_{one.id}",
+        "reference": _reference(session, one.id),
+        "reason": {"code": "complained", "text": one.note or None},
+        "reported_at": one.at.isoformat(),
+    }
+    return uuid5(SPACE, f"{session.pk} msg_{one.id} {one.attempt} {kind.value}"), kind, data
+
+
+def _reference(session: Session, message_id: int) -> str | None:
+    return session.references[message_id - session.job.first_message] if session.references else None
 
 
 def _of_session(session: Session, messages: Sequence[dict[str, Any]]) -> Happened:

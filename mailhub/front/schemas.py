@@ -158,6 +158,7 @@ class SessionOut(BaseModel):
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")
     counts: dict[str, int] = Field(description="Messages by state; they add up to the accepted")
+    events: dict[str, int] = Field(description="Messages by what was heard of them: kinds of bounces, complaints")
     units: int = Field(description="What the calls cost by the vendor's count, as segments of an SMS")
     metadata: dict[str, str]
     created_at: datetime

@@ -177,6 +177,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
         "counts": counts,
+        "events": reader.events(look),
         "units": sums.units,
         "metadata": session.metadata,
         "created_at": session.created_at,
