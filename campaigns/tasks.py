@@ -24,7 +24,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import audit as promises
-from campaigns import delivery_reports, failpoints, message_events, sending
+from campaigns import delivery_reports, failpoints, sending
 from campaigns.casting import mailcaster
 from campaigns.connections import drop_lost_connection
 from campaigns.dispatch import dispatcher, nightly
@@ -261,12 +261,6 @@ def delete_files() -> None:
     """Deletes uploads that nobody refers to, and what was stored for requests that were refused afterwards."""
     uploads.delete_unused()
     files.delete_unused()
-
-
-@shared_task
-def delete_events() -> None:
-    """Deletes bounces and complaints that are older than EVENT_DAYS."""
-    message_events.delete_old()
 
 
 def _stop(*_: Any) -> None:

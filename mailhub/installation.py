@@ -121,7 +121,7 @@ def _rows() -> Iterator[BeatEntry]:
     night = {"minute": "30", "hour": "3", "day_of_week": "*", "timezone": settings.TIME_ZONE}
     yield BeatEntry("clear expired sessions", "mailhub.tasks.clear_sessions", crontab=tuple(night.items()))
     yield BeatEntry("delete unused files", "campaigns.tasks.delete_files", crontab=tuple(night.items()))
-    yield BeatEntry("delete old events", "campaigns.tasks.delete_events", crontab=tuple(night.items()))
+    yield BeatEntry("delete old events", "mailhub.tasks.delete_events", crontab=tuple(night.items()))
     for vendor in Vendor.objects.only("id", *SHAPING):
         if vendor.weekdays:
             yield _night(vendor)
