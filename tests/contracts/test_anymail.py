@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from campaigns.sending.call_pool import OURS
 from tests.contracts import wild_http
 from tests.contracts.services import KEY, SERVICES, Answer, Postmark, Service
 from tests.contracts.wild import closed_port
+from vendors.adapters.anymail import SERVICES as ALL
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
@@ -142,6 +144,7 @@ def test_a_recipient_whom_postmark_has_deactivated_is_refused() -> None:
     said = {"ErrorCode": 406, "Message": text}
     outcome, _ = called(Postmark(), answering(422, said))
     assert isinstance(outcome, Refused) and outcome.code == "rejected"
+    assert "ann@" not in outcome.sub_type and "inactive" in outcome.sub_type
 
 
 @each
@@ -165,11 +168,11 @@ def test_files_go_along(service: Service) -> None:
     assert b"a.pdf" in taken[0] and (b"JVBERi0" in taken[0] or b"%PDF-" in taken[0])
 
 
-def test_what_a_service_cannot_take_is_told_and_refuses_nobody() -> None:
+def test_what_a_service_cannot_take_refuses_that_letter_and_pauses_nothing() -> None:
     brevo = next(service for service in SERVICES if service.name == "brevo")
     image = Attachment("b.png", "image/png", b"png", cid="b")
     outcome, got = called(brevo, None, LETTER._replace(attachments=(image,)))
-    assert isinstance(outcome, NotSent) and outcome.pause and "inline" in outcome.reason and not got
+    assert isinstance(outcome, Refused) and outcome.code not in OURS and "inline" in outcome.sub_type and not got
 
 
 @pytest.mark.parametrize(
@@ -183,8 +186,27 @@ def test_what_a_service_cannot_take_is_told_and_refuses_nobody() -> None:
         (
             {"service": "resend", "more": "api_url:https://elsewhere"},
             {"api_key": "sesame"},
-            "more must not have api_url",
+            "resend has no setting api_url",
         ),
+        (
+            {"service": "resend", "more": "idna_encoder:subprocess.getoutput"},
+            {"api_key": "sesame"},
+            "resend has no setting idna_encoder",
+        ),
+        (
+            {"service": "postmark", "more": {"ignore_unsupported_features": "false"}},
+            {"server_token": "sesame"},
+            "postmark has no setting ignore_unsupported_features",
+        ),
+        ({"service": "postmark", "more": "use_bulk_api:false"}, {"server_token": "sesame"}, "no setting use_bulk_api"),
+        ({"service": "postmark", "more": "send_defaults:x"}, {"server_token": "sesame"}, "no setting send_defaults"),
+        ({"service": "postmark", "more": {"message_stream": ["x"]}}, {"server_token": "sesame"}, "must be a text"),
+        ({"service": "mailgun", "more": "sender_domain:a/b"}, {"api_key": "sesame"}, "must be a text"),
+        ({"service": "scaleway", "more": "project_id:p", "url": "https://a.example/{x}"}, {"secret_key": "s"}, "url"),
+        ({"service": "resend"}, {"api_key": "sesame\n"}, "the secret's api_key must be one line"),
+        ({"service": "resend"}, {"api_key": " sesame"}, "the secret's api_key must be one line"),
+        ({"service": "resend"}, {"api_key": "sesame\u20ac"}, "the secret's api_key must be one line"),
+        ({"service": "mailgun"}, {"api_key": ""}, "the secret's api_key must be one line"),
         (
             {"service": "resend", "url": "http://vendor.example"},
             {"api_key": "sesame"},
@@ -196,3 +218,36 @@ def test_settings_that_cannot_be_used_are_told_without_the_secret(settings: Any,
     with pytest.raises(InvalidSettings) as why:
         Anymail(settings, secret)
     assert word in str(why.value) and "sesame" not in str(why.value)
+
+
+@pytest.mark.parametrize("text", ["idna_encoder:subprocess.getoutput", "api_key:x", "debug_api_requests:1"])
+@pytest.mark.parametrize("service", ALL)
+def test_more_is_checked_without_a_secret_and_has_no_setting_that_is_not_listed(service: str, text: str) -> None:
+    with pytest.raises(InvalidSettings, match="has no setting"):
+        Anymail.validate({"service": service, "more": text})
+
+
+def test_a_request_that_cannot_be_written_pauses_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> Outcome:
+        async with adapter_at(Postmark(), closed_port()) as adapter:
+            monkeypatch.setattr(adapter._backend, "server_token", "sesame\n")  # as if it had come past the check
+            (outcome,) = await adapter.send([LETTER])
+            return outcome
+
+    outcome = asyncio.run(story())
+    assert isinstance(outcome, NotSent) and outcome.pause and "sesame" not in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (412, "While your account is pending approval, all recipient addresses must share the 'From' domain."),
+        (1235, "The message stream for the 'To' address does not exist."),
+        (300, "Invalid 'From' address: 'news@'."),
+    ],
+)
+def test_what_postmark_says_of_our_account_refuses_nobody_although_it_speaks_of_recipients(
+    code: int, text: str
+) -> None:
+    outcome, _ = called(Postmark(), answering(422, {"ErrorCode": code, "Message": text}))
+    assert isinstance(outcome, NotSent) and outcome.pause

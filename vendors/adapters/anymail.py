@@ -15,18 +15,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
 import requests
 from requests.structures import CaseInsensitiveDict
 
-from vendors.adapters import anymail_mails, anymail_reports
+from vendors.adapters import anymail_answers, anymail_mails, anymail_reports
 from vendors.adapters import base as options
 from vendors.adapters.base import PARTS, WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
 from vendors.adapters.http import statuses, url
 from vendors.adapters.http_client import Client, Response, header
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource
 from vendors.outcomes import (
-    TEXT_MAX,
     Accepted,
     CallError,
     InDoubt,
@@ -35,7 +33,6 @@ from vendors.outcomes import (
     Refused,
     classify_error,
     classify_http,
-    is_about_us,
     sane,
 )
 
@@ -56,29 +53,27 @@ SERVICES = (
 )
 SECRETS = ("api_key", "api_token", "secret_key", "server_token")
 """What a credential may hold, as django-anymail names it."""
+MORE = {
+    "mailgun": ("sender_domain",),
+    "mailtrap": ("sandbox_id",),
+    "postmark": ("message_stream",),
+    "scaleway": ("project_id", "region"),
+    "sparkpost": ("subaccount",),
+}
+"""What `more` may have for a service. Nothing else: django-anymail has settings that name code, or leave parts out."""
+_MORE_VALUE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 BUILD_SECONDS = WIND_UP / 2  # until a request is made; before that nothing has left
 _ELSEWHERE = frozenset({"host", "content-length", "connection", "accept-encoding", "transfer-encoding"})
 _UNPROVED = {"sendgrid": (200, 201, 204)}  # its 202 has no body; another status is of something before it
-# Refusals whose text speaks of the recipient, and of those that do not: of our sender, account or quota.
-_OF_RECIPIENT = re.compile(
-    r"\bto\b['\"`]? (parameter|field|address)|recipient|['\"`]to['\"`]|to\.\d|inactive", re.IGNORECASE
-)
-_OF_US = re.compile(
-    r"['\"`]?\b(from|sender)\b['\"`]?|not (been )?(verified|confirmed|authori[sz]ed|allowed)|unverified|suspended"
-    r"|\bcredits?\b|\baccount\b|\bplan\b|\bquota\b",
-    re.IGNORECASE,
-)
 
 
-def more_settings(value: Any) -> dict[str, str]:
+def more_settings(value: Any) -> dict[str, Any]:
     """NAME:VALUE, separated by commas."""
     if isinstance(value, dict):
         return value
     pairs = [one.partition(":") for one in str(value).split(",") if one.strip()]
-    if not all(colon and re.fullmatch(r"[a-z_]+", name.strip()) for name, colon, _ in pairs):
-        raise ValueError(
-            "must be NAME:VALUE, separated by commas; names in lower case, as sender_domain:mg.example.com"
-        )
+    if not all(colon for _, colon, _ in pairs):
+        raise ValueError("must be NAME:VALUE, separated by commas, as sender_domain:mg.example.com")
     return {name.strip(): text.strip() for name, _, text in pairs}
 
 
@@ -106,8 +101,7 @@ class Anymail(Adapter):
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         known = self.validate(settings)
-        if strange := sorted(set(secret) - set(SECRETS)):
-            raise InvalidSettings([f"the secret has {', '.join(strange)}; it may have {', '.join(SECRETS)}"])
+        _check_secret(secret)
         self._backend = _backend(known, secret)
         self._url = self._backend.api_url
         parts = urlsplit(self._url)
@@ -122,6 +116,18 @@ class Anymail(Adapter):
         self.concurrency = known["concurrency"]
         dedupe = known["dedupe"]
         self.capabilities = Capabilities(dedupe=dedupe, dedupe_ttl=known["dedupe_ttl"] if dedupe else None)
+
+    @classmethod
+    def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        known = super().validate(settings)
+        service = known["service"]
+        if strange := [name for name in known["more"] if name not in MORE.get(service, ())]:
+            may = ", ".join(MORE.get(service, ())) or "none"
+            raise InvalidSettings([f"more: {service} has no setting {', '.join(strange)}; it has {may}"])
+        for name, text in known["more"].items():
+            if not (isinstance(text, str) and _MORE_VALUE.fullmatch(text)):
+                raise InvalidSettings([f"more: {name} must be a text of letters, digits, dots and hyphens"])
+        return known
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
@@ -171,20 +177,32 @@ class Anymail(Adapter):
             message = anymail_mails.mail(letter, self._reference)
             payload = self._backend.build_message_payload(message, self._backend.send_defaults)
             asked = payload.get_request_params(self._url)
-            if urlsplit(asked["url"])[:2] != urlsplit(self._url)[:2]:
-                raise _Unsendable(NotSent("the service wants another address", scope="credential", pause=True))
-            request = requests.Request(**asked).prepare()
-            lines = [
-                header(name, _text(value)) for name, value in request.headers.items() if name.lower() not in _ELSEWHERE
-            ]
-            lines += [header("Accept-Encoding", "identity"), header("Idempotency-Key", letter.reference)]
-            body: Any = request.body or b""
-            body = body.encode() if isinstance(body, str) else body
-            return payload, message, self._client.head(str(request.method), request.path_url), b"".join(lines), body
-        except (AnymailConfigurationError, AnymailUnsupportedFeature) as error:  # of each letter alike
-            raise _Unsendable(NotSent(_short(error), scope="credential", pause=True)) from None
-        except (AnymailError, requests.RequestException, ValueError, TypeError) as error:
-            raise _Unsendable(Refused("unsendable", _short(error))) from None
+        except AnymailConfigurationError as error:  # of each letter alike
+            raise _Unsendable(NotSent(anymail_answers.shown(str(error)), scope="credential", pause=True)) from None
+        except AnymailUnsupportedFeature as error:
+            raise _Unsendable(Refused("unsupported", anymail_answers.shown(str(error)))) from None
+        except (AnymailError, ValueError, TypeError) as error:
+            raise _Unsendable(Refused("unsendable", anymail_answers.shown(str(error)))) from None
+        if urlsplit(asked["url"])[:2] != urlsplit(self._url)[:2]:
+            raise _Unsendable(NotSent("the service wants another address", scope="credential", pause=True))
+        try:
+            return payload, message, *self._request(asked, letter.reference)
+        except UnicodeError:  # a text of the letter, as the secret is ASCII
+            raise _Unsendable(Refused("unsendable", "it cannot be encoded")) from None
+        except (requests.RequestException, ValueError):  # its text may show the secret
+            said = "no request could be made with this secret and these settings"
+            raise _Unsendable(NotSent(said, scope="credential", pause=True)) from None
+
+    def _request(self, asked: Mapping[str, Any], reference: str) -> tuple[bytes, bytes, bytes]:
+        """The head, the headers and the body."""
+        request = requests.Request(**asked).prepare()
+        lines = [
+            header(name, _text(value)) for name, value in request.headers.items() if name.lower() not in _ELSEWHERE
+        ]
+        lines += [header("Accept-Encoding", "identity"), header("Idempotency-Key", reference)]
+        body: Any = request.body or b""
+        body = body.encode() if isinstance(body, str) else body
+        return self._client.head(str(request.method), request.path_url), b"".join(lines), body
 
     def _classify(self, answer: Response, payload: Any, message: Any) -> Outcome:
         status, headers = answer.status, answer.headers
@@ -196,11 +214,15 @@ class Anymail(Adapter):
                 return InDoubt(f"http {status}, and an answer that cannot be understood")
         dedupe = self.capabilities.dedupe
         found = classify_http(status, headers, answer.body, now=time.time(), safe_statuses=self._safe, dedupe=dedupe)
-        return _refusal(status, answer.body, found) if isinstance(found, Refused) else found
+        return (
+            anymail_answers.refusal(self._service, status, answer.body, found) if isinstance(found, Refused) else found
+        )
 
     def _of_recipient(self, answer: Response, payload: Any, message: Any) -> Outcome | None:
         """What the service says of the one recipient; None: nothing that django-anymail understands."""
-        if (answer.body and not _is_json(answer.body)) or answer.status in _UNPROVED.get(self._service, ()):
+        if (answer.body and not anymail_answers.is_json(answer.body)) or answer.status in _UNPROVED.get(
+            self._service, ()
+        ):
             return None
         response = requests.Response()
         response.status_code, response._content = answer.status, answer.body
@@ -214,7 +236,7 @@ class Anymail(Adapter):
             name = sane(said.message_id)
             return Accepted(name) if name and answer.status < 300 else None
         if said.status in ("rejected", "invalid", "failed"):
-            return Refused(said.status, _reason(answer.body)[1])
+            return Refused(said.status, anymail_answers.reason(answer.body)[1])
         return None
 
 
@@ -226,13 +248,20 @@ class _Unsendable(Exception):
         self.outcome = outcome
 
 
+def _check_secret(secret: Mapping[str, str]) -> None:
+    """Raises InvalidSettings, which never shows a secret, for what no header could carry as it is."""
+    if strange := sorted(set(secret) - set(SECRETS)):
+        raise InvalidSettings([f"the secret has {', '.join(strange)}; it may have {', '.join(SECRETS)}"])
+    for name, text in secret.items():
+        if not (isinstance(text, str) and re.fullmatch(r"[!-~]([ -~]*[!-~])?", text)):
+            raise InvalidSettings([f"the secret's {name} must be one line of ASCII, without a blank at either end"])
+
+
 def _backend(known: Mapping[str, Any], secret: Mapping[str, str]) -> Any:
     """django-anymail's backend of the service. Raises InvalidSettings, which never shows a secret."""
     from anymail.exceptions import AnymailConfigurationError
 
     given = dict(known["more"]) | dict(secret) | ({"api_url": known["url"]} if known["url"] else {})
-    if forbidden := sorted(set(known["more"]) & {"api_url", "debug_api_requests", *SECRETS}):
-        raise InvalidSettings([f"more must not have {', '.join(forbidden)}"])
     module = importlib.import_module(f"anymail.backends.{known['service']}")
     try:
         with warnings.catch_warnings():
@@ -243,51 +272,10 @@ def _backend(known: Mapping[str, Any], secret: Mapping[str, str]) -> Any:
         name = wanted[0].removeprefix(f"{known['service'].upper()}_").lower() if wanted else "a setting"
         where = "the secret" if name in SECRETS else "more"
         raise InvalidSettings([f"{where} must have {name}, for {known['service']}"]) from None
-    if strange := [name for name in known["more"] if not hasattr(backend, name) and name != "region"]:
-        raise InvalidSettings([f"more: {known['service']} has no setting {', '.join(strange)}"])
+    except (LookupError, AttributeError, ValueError):  # Scaleway's address may have {region}
+        raise InvalidSettings([f"url cannot be used for {known['service']}"]) from None
     return backend
-
-
-def _refusal(status: int, body: bytes, found: Refused) -> Outcome:
-    """A refused request: of this letter, or of all that we send; then it pauses. found: by the table of all vendors."""
-    code, text = _reason(body)
-    if not _OF_RECIPIENT.search(text) and (_OF_US.search(text) or is_about_us("", text)):
-        return NotSent(f"http {status}: {text}"[:TEXT_MAX], scope="credential", pause=True)
-    return Refused(code or found.code, text or found.sub_type)
-
-
-def _reason(body: bytes) -> tuple[str, str]:
-    """The code and the text of an answer, wherever services have them, or empty."""
-    try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return "", ""
-    said = said[0] if isinstance(said, list) and said else said
-    said = said if isinstance(said, dict) else {}
-    errors = said.get("errors")
-    inner = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
-    codes = (said.get(name) for name in ("ErrorCode", "code", "name", "statusCode"))
-    texts = (*(said.get(name) for name in ("Message", "message", "error")), inner.get("message"))
-    code = next((str(one) for one in codes if isinstance(one, str | int)), "")
-    text = next((one for one in texts if isinstance(one, str)), "")
-    return _printable(code)[:50], _printable(text)[:TEXT_MAX]
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError:  # also NaN and a wrong charset
-        return False
-    return True
-
-
-def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else " " for one in text).strip()
 
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
-def _short(error: Exception) -> str:
-    return _printable(str(error))[:TEXT_MAX]
