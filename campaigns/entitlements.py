@@ -1,7 +1,7 @@
 """Which sponsor may use which vendor, credential and sender identity. Nothing is allowed that was not granted.
 
-It is decided when work is accepted, and once more when it is dispatched or sent again: what waits for its dispatch is
-held while it may not go. What was dispatched goes on; `stop_job` stops it.
+It is decided when work is accepted, and once more when it is dispatched, sent again or resumed: what waits for that is
+held while it may not go. What was dispatched goes on, also what a parent has not cut yet; `stop_job` stops it.
 """
 
 import shlex
@@ -180,6 +180,6 @@ def why_held() -> Case:
 
 
 def held(job_ids: Iterable[int]) -> str:
-    """Why one of these jobs may not go; empty: they all may."""
-    found = Job.objects.filter(pk__in=list(job_ids)).annotate(held=why_held()).exclude(held="")
+    """Why one of these jobs may not go; empty: they all may, or are past their deadline."""
+    found = Job.objects.filter(pk__in=list(job_ids)).exclude(may_go()).annotate(held=why_held())
     return found.values_list("held", flat=True).first() or ""

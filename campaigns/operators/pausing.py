@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from django.db import transaction
 from django.db.models import QuerySet
 
-from campaigns import decisions, lifecycle
+from campaigns import decisions, entitlements, lifecycle
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.intake.storage import PauseRules
@@ -54,8 +54,9 @@ def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: 
     """Lets paused campaigns go on, those among them that wait after their first messages; others stay as they are.
 
     Exactly what was never called goes on. Before its first messages are sent a campaign waits after them, however often
-    it is resumed. One that had paused itself does so again only if its rates become worse than those of now. by,
-    revision: as in actions.stop; with a revision a repeat ends no later pause, such as the one behind the first N.
+    it is resumed. While its sponsor may not send it, it stays paused (entitlements.held). One that had paused itself does
+    so again only if its rates become worse than those of now. by, revision: as in actions.stop; with a revision a repeat
+    ends no later pause, such as the one behind the first N.
     """
     return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
@@ -70,6 +71,9 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is not paused{_waits(first)}")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
+    live = Job.objects.filter(campaign=job.campaign_id, parent=None).exclude(status__in=lifecycle.DONE)
+    if why := entitlements.held(live.values_list("pk", flat=True)):
+        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
     pauses.resume(job.campaign_id, rates.seen(job.campaign))
     transaction.on_commit(lambda: dispatcher.notify_vendors([job.vendor_id]))
     answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign goes on{_waits(first.all())}")

@@ -74,7 +74,7 @@ def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     if session is None:
         return None
     job = session.job
-    held = entitlements.held([job.pk]) if job.status in MOVES["dispatch"].sources else ""
+    held = entitlements.held([job.pk]) if job.paused_at or job.status in MOVES["dispatch"].sources else ""
     return SessionView(session, job, progress.of_jobs([job])[job.pk], held.removeprefix("held: "))
 
 

@@ -120,17 +120,18 @@ def content_of(campaign: Campaign) -> Content:
     return templates.compile(campaign.subject, campaign.body, campaign.html, text=campaign.text, given=ours)
 
 
-def links_missing(campaign: Campaign, content: Content) -> bool:
+def links_missing(campaign: Campaign, content: Content, messages: range) -> bool:
     """Whether letters of a bulk campaign need a link that mailhub has to give them, and PUBLIC_URL is not set any more.
 
-    One past its deadline needs none: nobody is called. A list may have a column of that name; then all its rows do.
+    messages: the ids of those that may be called. One past its deadline needs none: nobody is called. Nor does a
+    recipient who has a link of that name: of a list all rows do or none, a program's recipients may differ.
     """
     if campaign.transactional or settings.PUBLIC_URL or UNSUBSCRIBE_URL not in content.fields:
         return False
     if campaign.deadline and campaign.deadline <= timezone.now():
         return False
-    own = Message.objects.filter(pk=campaign.first_message, params__has_key=UNSUBSCRIBE_URL)
-    return not own.exists()
+    waiting = Message.objects.filter(id__gte=messages.start, id__lt=messages.stop, dequeued_at=None)
+    return waiting.exclude(params__has_key=UNSUBSCRIBE_URL).exists()
 
 
 def given(transactional: bool) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
+from django.test import Client
 from django.utils import timezone
 
 from campaigns import sending
@@ -13,13 +14,13 @@ from campaigns.decisions import Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.forecast import eta
 from campaigns.lifecycle import S
-from campaigns.models import Campaign, Job, Message
+from campaigns.models import Campaign, Job, Message, Sponsor
 from campaigns.operators import actions, pausing
 from campaigns.progress import of_jobs
 from mailhub.front.vendor_cache import vendor_cache
 from tests import factories
 from tests.faults.sending import login, send_the_rest, sent, take_again
-from tests.front.program import Program, api_vendor, fresh, letter
+from tests.front.program import Program, api_vendor, fresh, letter, problem
 from tests.sandbox import Sandbox
 from vendors.history import Actor
 
@@ -75,6 +76,36 @@ def test_a_transactional_job_is_not_sent_again_while_its_sponsor_may_not_send_an
     assert actions.retry([job.pk])[0].verdict == Verdict.DONE
 
 
+def test_what_waits_after_its_first_recipients_is_not_resumed_while_its_sponsor_may_not_send_it(
+    admin_client: Client,
+) -> None:
+    job = transactional("P_ASSIGNING", remaining=2, wait_after=1)
+    program, vendor = Program(), api_vendor()
+    Sponsor.objects.update(may_be_transactional=True)
+    pausing.pause([job.pk], Actor("ann"))
+    links = program.send(letter(vendor, transactional=True)).json()["links"]
+    session = program.post(links["pause"]).json()["session"]
+    Sponsor.objects.update(may_be_transactional=False)
+
+    with pytest.raises(CommandError, match=f"job {job.pk} is held: {NO_MORE}") as refused:
+        manage("resume_job", str(job.pk))
+    assert refused.value.returncode == 3
+    form = {"action": "resume", "_selected_action": [job.pk]}
+    (row,) = admin_client.post("/admin/campaigns/job/", form).context["meant"]
+    form |= {"confirmed": "Yes", "shown": [f"{job.pk}:{row.seen}"]}
+    assert f"held: {NO_MORE}" in admin_client.post("/admin/campaigns/job/", form, follow=True).content.decode()
+    answer = program.post(session["links"]["resume"])
+    assert f"held: {NO_MORE}" in problem(answer, "state-conflict", 409)["detail"]
+    assert program.get(links["self"]).json()["held"] == NO_MORE
+    assert Campaign.objects.exclude(paused_at=None).count() == 2
+
+    Campaign.objects.filter(pk=job.campaign_id).update(deadline=timezone.now())  # then it may expire
+    Sponsor.objects.filter(pk=program.sponsor.pk).update(may_be_transactional=True)
+    manage("resume_job", str(job.pk))
+    assert program.post(session["links"]["resume"]).json()["changed"]
+    assert not Campaign.objects.exclude(paused_at=None).exists()
+
+
 def test_a_program_sees_that_its_transactional_session_is_held_and_why() -> None:
     program, vendor = Program(), api_vendor()
     program.sponsor.may_be_transactional = True
@@ -121,6 +152,18 @@ def test_a_list_with_links_of_its_own_needs_none_of_mailhubs(sandbox: Sandbox, s
     Message.objects.update(params={"unsubscribe_url": "https://velma.example/off"})
     settings.PUBLIC_URL = ""
     assert sent(take_again(job)).accepted == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_recipient_without_a_link_is_enough_to_wait_for_mailhubs(sandbox: Sandbox, settings: Any) -> None:
+    job = factories.campaign_with_job(3, of=login(sandbox.url), status="DISPATCHED")
+    Campaign.objects.update(body="{{ unsubscribe_url }}")
+    Message.objects.exclude(pk=job.end - 1).update(params={"unsubscribe_url": "https://velma.example/off"})
+    settings.PUBLIC_URL = ""
+    take_again(job)
+    assert sending.send(job.pk, job.fence).left
+    job.refresh_from_db()
+    assert (job.refused, Campaign.objects.get().paused_reason) == (0, NO_LINK) and not sandbox.books().entries
 
 
 @pytest.mark.django_db(transaction=True)
