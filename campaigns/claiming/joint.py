@@ -177,8 +177,9 @@ class JointClaims:
         try:
             return await waiting[1]
         except asyncio.CancelledError:
-            if not waiting[1].cancelled():  # it had come
-                self._let_go(scope, waiting[1].result())
+            if not waiting[1].cancelled():  # it had come, or an error
+                if waiting[1].exception() is None:
+                    self._let_go(scope, waiting[1].result())
             elif waiting in group.waiting:
                 group.waiting.remove(waiting)
             raise

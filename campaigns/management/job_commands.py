@@ -91,7 +91,8 @@ CODES = (
 class Deciding(BaseCommand):
     """A command that decides about jobs, by id or by look-ups; those that are looked up are counted and confirmed.
 
-    as_seen: what was counted or named is decided about in the revision that was seen, so that a repeat changes nothing.
+    as_seen: what was counted is decided about in the revision that was seen, and a job named by its id in that of
+    --revision, so that a repeat changes nothing. Without --revision it is decided about as it is, in a repeat, too.
     """
 
     requires_system_checks = ()

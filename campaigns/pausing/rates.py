@@ -22,6 +22,7 @@ from campaigns.models import HOLDING, Campaign, Job
 from campaigns.pausing import pauses
 
 log = logging.getLogger(__name__)
+OF_ONE = ("40", "55P03", "57014")  # a deadlock, a lock or a statement that took too long: the database is there
 _already_logged: set[int] = set()  # campaigns whose error was logged
 STRETCH = 10_000  # answers
 LEAST_OF_STRETCH = 1_000  # answers by which the latest stretch is judged
@@ -135,12 +136,16 @@ def pause_those_too_high() -> list[int]:
 
 
 def _judge_alone(campaign: Campaign, now: Figures) -> bool:
-    """As _judge. An error of one campaign keeps no other from being judged, and is logged once by each process."""
+    """As _judge. An error of one campaign keeps no other from being judged, and is logged once by each process.
+
+    Raises those of a database that cannot be reached.
+    """
     try:
         paused = _judge(campaign, now)
-    except (OperationalError, InterfaceError):  # of the database, so of all of them
-        raise
-    except Exception:
+    except Exception as error:
+        sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+        if isinstance(error, (OperationalError, InterfaceError)) and not sqlstate.startswith(OF_ONE):
+            raise  # of the database, so of all of them
         if campaign.pk not in _already_logged:
             log.exception("the rates of campaign %s cannot be judged", campaign.pk)
         _already_logged.add(campaign.pk)

@@ -298,6 +298,22 @@ def test_a_claim_that_the_stream_did_not_live_to_hear_of_is_released() -> None:
     assert Usage.objects.get().units == 5 and not Claim.objects.exists()
 
 
+def test_a_stream_that_was_cut_off_ends_so_also_if_its_claim_ended_in_an_error() -> None:
+    [job] = jobs(1)
+
+    async def story(streams: Streams) -> None:
+        await streams.see(job)
+        task = asyncio.create_task(streams.claim(job, cursor=2**63))
+        while not (waiting := task._fut_waiter) or not waiting.done():  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    run(story)
+    assert not Claim.objects.exists()
+
+
 def test_an_ask_that_the_database_refuses_harms_no_other_one() -> None:
     ill, *well = jobs(3)
     first, *others = together((ill, {"cursor": 2**63}), *((job, {}) for job in well))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
+from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -15,6 +16,7 @@ from campaigns.models import Campaign, Job, Message
 from campaigns.pausing import rates
 from tests import factories
 from tests.campaigns.rows import accepted, recount, refused
+from tests.faults.sending import meanwhile
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 
 __all__ = ["fresh"]
@@ -56,6 +58,24 @@ def test_an_error_in_the_rates_of_a_campaign_is_already_logged_once_and_the_othe
     Campaign.objects.filter(pk=broken.campaign_id).update(judged=None)
     tasks.pause_campaigns()
     assert paused_reason(broken) == f"{FAILED} 8 %"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_campaign_whose_jobs_are_held_too_long_keeps_no_other_from_being_judged() -> None:
+    busy, bad = under_way(3), under_way(3)
+
+    def judge() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '100ms'")
+        tasks.pause_campaigns()
+
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=busy.pk)
+        with meanwhile(judge) as judging:
+            judging.result()
+    assert paused_reason(bad) == f"{FAILED} 8 %" and paused_reason(busy) == ""
+    tasks.pause_campaigns()
+    assert paused_reason(busy) == f"{FAILED} 8 %"
 
 
 def test_a_command_changes_the_limits_of_a_campaign_that_is_sent() -> None:
