@@ -54,9 +54,9 @@ def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: 
     """Lets paused campaigns go on, those among them that wait after their first messages; others stay as they are.
 
     Exactly what was never called goes on. Before its first messages are sent a campaign waits after them, however often
-    it is resumed. While its sponsor may not send it, it stays paused (entitlements.held). One that had paused itself does
-    so again only if its rates become worse than those of now. by, revision: as in actions.stop; with a revision a repeat
-    ends no later pause, such as the one behind the first N.
+    it is resumed. While its sponsor may not send it, it stays paused (entitlements.held). One that had paused itself
+    does so again only if its rates become worse than those of now. by, revision: as in actions.stop; with a revision a
+    repeat ends no later pause, such as the one behind the first N.
     """
     return [_resume(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
