@@ -11,9 +11,11 @@ import pytest
 from tests.described.calling import send, with_adapter
 from tests.described.servers import Answer, Called, VendorServer
 from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
+from vendors.adapters.reports import ReportRequest, ReportSource
 from vendors.described import reading
 from vendors.described.adapter import Described
-from vendors.described.reading import InvalidDescription, read
+from vendors.described.reading import InvalidDescription
+from vendors.described.reading import read_entered as read
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 GOOD = """[vendor]
@@ -368,3 +370,33 @@ def test_a_setting_that_no_header_can_carry_is_told_when_it_is_entered() -> None
     source = GOOD.replace("[request.content]", '[request.headers]\nX-Team = "{settings.team}"\n[request.content]')
     with pytest.raises(InvalidSettings, match="X-Team"):
         Described({"description": source, "team": "ж"}, {})
+
+
+def test_a_stored_description_that_would_no_longer_be_taken_is_used_as_before() -> None:
+    """An upgrade that lets less pass stops nobody: who enters the text again is told."""
+    stored = GOOD.replace("[secret]", '[secret]\nspare = "an unused one"') + LOOSE
+    settings = {"description": stored, "team": "a"}
+    with pytest.raises(InvalidSettings) as error:
+        Described.validate(settings)
+    assert "secret.spare" in str(error.value) and "says more than http 503" in str(error.value)
+    assert Described.destination(settings) and Described.sends_reports(settings)
+    assert Described.carries(settings) == set() and not Described.asks_origin(settings)
+    key = {"x-key": "hush"}
+    assert Described.read_report(ReportRequest("POST", "https://x", key, b"{}"), ReportSource(settings, ["hush"])) == []
+    with Pigeon() as vendor:
+        [outcome] = send(settings | {"server": vendor.url}, {"token": "t", "spare": "s"}, LETTER)
+        assert outcome == Accepted("p-1")
+
+
+LOOSE = """
+[[answer.rules]]
+status = 503
+is = "not sent"
+[reports]
+kind = "event"
+id = "id"
+kinds = { done = "delivered" }
+[reports.signature]
+scheme = "header"
+header = "X-Key"
+"""

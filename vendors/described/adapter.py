@@ -13,44 +13,38 @@ import orjson
 from vendors.adapters import base as options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
 from vendors.adapters.http import segments, url
-from vendors.adapters.http_client import Client, Response, header
+from vendors.adapters.http_client import Client, header
 from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.described import bodies, checks, reading, reports
-from vendors.described.answers import Meaning, found_in, parsed, steps, value_at
+from vendors.described.answers import Meaning, looked_up
 from vendors.described.bodies import Pieces, constant_of, joined
 from vendors.described.json_bodies import json_body
 from vendors.described.placeholders import OF_LETTER
 from vendors.described.reading import Description
-from vendors.outcomes import (
-    TEXT_MAX,
-    WRONG_ADDRESS,
-    Accepted,
-    CallError,
-    InDoubt,
-    NotSent,
-    Outcome,
-    Refused,
-    classify_http,
-    sane,
-)
+from vendors.outcomes import TEXT_MAX, Accepted, CallError, InDoubt, NotSent, Outcome, Refused
 
 _CONTENT_TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
 _JSON_ANSWER = header("Accept", "application/json") + header("Accept-Encoding", "identity")
-_ANY = Letter("", "", "", "")
 Make = Callable[[Any], bytes]
 
 
 def description(value: Any) -> str:
     """The text of a description, or the name of a shipped one, whose text is then stored."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"must be the text of a description, or the name of a shipped one: {_names()}")
-    source = reading.source_of(value.strip()) if "\n" not in value.strip() else value
-    reading.read(source)
+    source = _source(value)
+    reading.read_entered(source)
     return source
 
 
-def _names() -> str:
-    return ", ".join(reading.shipped())
+def _source(value: Any) -> str:
+    """The same of what is stored: it was checked when it was entered."""
+    if not isinstance(value, str) or not value.strip():
+        names = ", ".join(reading.shipped())
+        raise ValueError(f"must be the text of a description, or the name of a shipped one: {names}")
+    return value if "\n" in value.strip() else reading.source_of(value.strip())
+
+
+def _stored(settings: Mapping[str, Any]) -> Description:
+    return reading.read(_source(settings.get("description")))
 
 
 class Described(Adapter):
@@ -72,39 +66,39 @@ class Described(Adapter):
 
     @classmethod
     def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return options.clean(cls._options(settings), settings)
+        return options.clean(cls._options(settings, description), settings)
 
     @classmethod
     def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        known = cls.validate(settings)
+        known = options.clean(cls._options(settings, _source), settings)
         keys = reading.read(known["description"]).keys
         urls = [keys.request.url, keys.lookup.url if keys.lookup else ""]
-        filled = [joined(bodies.url_pieces(url, {"settings": known}))(_ANY) for url in urls]
+        filled = ["".join(map(str, bodies.bound_parts(url, {"settings": known}))) for url in urls]
         sent = [text for text in (repr(keys.request.headers), repr(keys.request.content)) if "{secret." in text]
         where = [*filled, repr(keys.request.auth), *sent]
         return {"description": where, "server": known["server"], "ca_file": known["ca_file"]}
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        used = reading.read(description(settings.get("description"))).used
+        used = _stored(settings).used
         carried = {"files": "attachments", "headers": "headers", "text": "text"}
         return frozenset(carried[one.name] for one in used if not one.space and one.name in carried)
 
     @classmethod
     def asks_origin(cls, settings: Mapping[str, Any]) -> bool:
-        used = reading.read(description(settings.get("description"))).used
+        used = _stored(settings).used
         return any(not one.space and not one.optional and one.name in ("from", "from.address") for one in used)
 
     @classmethod
-    def _options(cls, settings: Mapping[str, Any]) -> dict[str, Option]:
-        """The adapter's and the description's own. Raises InvalidDescription."""
+    def _options(cls, settings: Mapping[str, Any], parse: Callable[[Any], str]) -> dict[str, Option]:
+        """The adapter's, with `parse` for the description, and the description's own. Raises InvalidDescription."""
         try:
-            source = description(settings.get("description"))
+            source = parse(settings.get("description"))
         except InvalidSettings:
             raise
         except ValueError as error:
             raise InvalidSettings([f"description {error}"]) from None
-        found = dict(cls.options)
+        found = cls.options | {"description": Option(parse, required=True, destination=True)}
         for name, setting in reading.read(source).keys.settings.items():
             required = setting.default is None
             found[name] = Option(checks.parser(setting), setting.default, required)
@@ -112,17 +106,17 @@ class Described(Adapter):
 
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
-        return reports.reader_of(description(settings.get("description"))) is not None
+        return _stored(settings).keys.reports is not None
 
     @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
-        reader = reports.reader_of(description(source.settings.get("description")))
+        reader = reports.reader_of(_source(source.settings.get("description")))
         if reader is None:
             raise NotTheVendor("this vendor sends no reports")
         return reader.read(request, source)
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
-        known = self.validate(settings)
+        known = options.clean(self._options(settings, _source), settings)
         self._of: Description = reading.read(known["description"])
         keys = self._of.keys
         self._missing = sorted(keys.secret.keys() - secret.keys()) if keys.secret else []
@@ -283,29 +277,7 @@ class Described(Adapter):
             answer = await self._client.call(self._head_for("GET", target))
         except CallError as error:
             return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
-        return self._found(answer, reference)
-
-    def _found(self, answer: Response, reference: str) -> Accepted | NotSent | None:
-        """What the answer to a look-up proves: only a letter with our very reference is ours."""
-        lookup = self._of.keys.lookup
-        assert lookup is not None
-        if answer.status == 404 and lookup.entries is None:
-            return None
-        if answer.status != 200:
-            outcome = classify_http(answer.status, answer.headers, b"", now=time.time())
-            if isinstance(outcome, NotSent) and answer.status not in WRONG_ADDRESS:
-                return outcome
-            return NotSent(f"http {answer.status}")
-        entries = found_in(parsed(answer.body), lookup.entries)
-        if entries is None:
-            return NotSent("the answer to the look-up has not the form of the description")
-        for entry in entries:
-            if value_at(entry, steps(lookup.reference)) == reference:
-                vendor_id = sane(value_at(entry, steps(lookup.id)))
-                return Accepted(vendor_id) if vendor_id else NotSent("http 200 without an id")
-        if entries:
-            return NotSent("the look-up found other letters than the one asked for")
-        return None
+        return looked_up(lookup, answer, reference)
 
 
 def _segments(letter: Letter) -> int:

@@ -7,6 +7,7 @@ table would refuse a letter. To prove more it has to name the vendor's contract.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ import orjson
 
 from vendors.adapters.http_client import Response
 from vendors.described.positions import KeyFault
-from vendors.described.schema import AnswerKeys, DescriptionKeys, Rule
+from vendors.described.schema import AnswerKeys, DescriptionKeys, LookUpKeys, Rule
 from vendors.outcomes import (
     RETRY_MAX,
     TEXT_MAX,
+    WRONG_ADDRESS,
     Accepted,
     CallError,
     InDoubt,
@@ -233,7 +235,28 @@ def _with_wait(outcome: Outcome, wait: float | None) -> Outcome:
     return NotSent(outcome.reason, wait, outcome.scope)
 
 
-def found_in(node: Any, entries: str | None) -> Sequence[Any] | None:
+def looked_up(lookup: LookUpKeys, answer: Response, reference: str) -> Accepted | NotSent | None:
+    """What the answer to a look-up proves: only a letter with our very reference is ours."""
+    if answer.status == 404 and lookup.entries is None:
+        return None
+    if answer.status != 200:
+        outcome = classify_http(answer.status, answer.headers, b"", now=time.time())
+        if isinstance(outcome, NotSent) and answer.status not in WRONG_ADDRESS:
+            return outcome
+        return NotSent(f"http {answer.status}")
+    entries = _found_in(parsed(answer.body), lookup.entries)
+    if entries is None:
+        return NotSent("the answer to the look-up has not the form of the description")
+    for entry in entries:
+        if value_at(entry, steps(lookup.reference)) == reference:
+            vendor_id = sane(value_at(entry, steps(lookup.id)))
+            return Accepted(vendor_id) if vendor_id else NotSent("http 200 without an id")
+    if entries:
+        return NotSent("the look-up found other letters than the one asked for")
+    return None
+
+
+def _found_in(node: Any, entries: str | None) -> Sequence[Any] | None:
     """The entries that a look-up found; None: the answer does not say."""
     if entries is None:
         return [node] if isinstance(node, dict) else None

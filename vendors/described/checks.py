@@ -20,7 +20,7 @@ from vendors.described.placeholders import (
     split,
 )
 from vendors.described.positions import KeyFault, KeyPath
-from vendors.described.schema import OURS, DescriptionKeys, Setting
+from vendors.described.schema import OURS, DescriptionKeys, Setting, Signature
 
 SIGNED = frozenset({"url", "body", "form", "timestamp"})
 DEEPEST, MOST_MEMBERS = 10, 300  # of a body
@@ -43,16 +43,27 @@ class DescriptionCheck:
         self.used: set[Placeholder] = set()
         self._of_secret: set[str] = set()
 
-    def faults(self) -> Iterator[KeyFault]:
+    def unusable(self) -> Iterator[KeyFault]:
+        """What no adapter can be made of. Stored descriptions are held to this alone."""
         keys, request = self.keys, self.keys.request
         yield from self._settings()
         yield from self._url(("request", "url"), request.url)
         yield from self._auth()
         for name, text in request.headers.items():
             yield from self._text(("request", "headers", name), text)
+        yield from self._content()
+        if keys.lookup:
+            yield from self._look_up_url(keys.lookup.url)
+        if keys.reports:
+            yield from self._signature(keys.reports.signature)
+
+    def faults(self) -> Iterator[KeyFault]:
+        """All, also of what a description promises."""
+        keys = self.keys
+        yield from self.unusable()
+        for name in keys.request.headers:
             if name.lower() in HEADERS_OF_OURS:
                 yield ("request", "headers", name), "is set by mailhub"
-        yield from self._content()
         yield from self._batch()
         yield from answers.faults(keys)
         yield from self._promises()
@@ -210,7 +221,6 @@ class DescriptionCheck:
             yield ("dedupe",), "is for one letter a call: a batch is not repeated as it was"
         if lookup is None:
             return
-        yield from self._look_up_url(lookup.url)
         if lookup.proves == "both" and not lookup.contract:
             yield ("lookup", "proves"), 'both needs contract = "...", where the vendor says that it finds all it has'
 
@@ -224,12 +234,15 @@ class DescriptionCheck:
             yield ("reports", "events"), "is for a body of JSON"
         if keys.codes and not keys.code:
             yield ("reports", "codes"), "needs code, the path of the vendor's code"
-        path, signature, sent = ("reports", "signature"), keys.signature, set(self.used)
-        yield from self._text((*path, "over"), signature.over, (), SIGNED)
+        path, signature = ("reports", "signature"), keys.signature
         if ("{timestamp}" in signature.over) != (signature.timestamp is not None):
             yield (*path, "timestamp"), "names the header of {timestamp} in over: there are both or none"
         if signature.scheme in ("hmac", "header") and not signature.header:
             yield path, f"the key header is missing, which the scheme {signature.scheme} needs"
+
+    def _signature(self, signature: Signature) -> Iterator[KeyFault]:
+        path, sent = ("reports", "signature"), set(self.used)
+        yield from self._text((*path, "over"), signature.over, (), SIGNED)
         if signature.key is not None:
             yield from self._text((*path, "key"), signature.key, ("secret",))
             if not re.fullmatch(r"\{secret\.[^{}?]+\}", signature.key):

@@ -76,9 +76,22 @@ class Description:
 
 @lru_cache(maxsize=256)
 def read(source: str) -> Description:
-    """Raises InvalidDescription with every mistake."""
+    """A text that is stored, or to be: what cannot be used of it is a mistake. Raises InvalidDescription with each.
+
+    A later release that lets less pass must not stop vendors that send; so what could be used is not refused here.
+    """
+    return _read(source, entered=False)
+
+
+@lru_cache(maxsize=256)
+def read_entered(source: str) -> Description:
+    """A text that somebody gives us now. Raises InvalidDescription with every mistake."""
     if len(source) > LONGEST:
         raise InvalidDescription([Fault(1, "", f"it is longer than {LONGEST:,} characters")])
+    return _read(source, entered=True)
+
+
+def _read(source: str, entered: bool) -> Description:
     try:
         raw = tomllib.loads(source)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -86,10 +99,12 @@ def read(source: str) -> Description:
     lines = lines_of(source)
     keys, found = _validated(raw)
     shapeless = {path for path, _ in found}
-    found = [*secrets.suspects(raw), *found]
     check = checks.DescriptionCheck(keys) if keys else None
+    if entered:
+        found = [*secrets.suspects(raw), *found]
     if check:
-        found += [fault for fault in check.faults() if not _is_within(fault[0], shapeless)]
+        wrong = check.faults() if entered else check.unusable()
+        found += [fault for fault in wrong if not _is_within(fault[0], shapeless)]
     if found or keys is None or check is None:
         raise InvalidDescription([_fault(lines, path, sentence) for path, sentence in dict.fromkeys(found)])
     return Description(source, keys, frozenset(check.used))

@@ -58,7 +58,7 @@ def describe(out: OutputWrapper, options: Mapping[str, Any]) -> None:
         return
     source = _source(options["file"])
     try:
-        found = reading.read(source)
+        found = reading.read_entered(source)
     except reading.InvalidDescription as error:
         name = options["file"]
         raise CommandError("\n".join(f"{name}:{fault}".replace(":line ", ":", 1) for fault in error.faults)) from None
