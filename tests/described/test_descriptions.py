@@ -400,3 +400,42 @@ kinds = { done = "delivered" }
 scheme = "header"
 header = "X-Key"
 """
+
+
+ASKING = """
+[lookup]
+url = "https://api.pigeon.example/find/{reference}"
+id = "id"
+reference = "key"
+proves = "both"
+contract = "https://pigeon.example/docs#find"
+"""
+
+
+@pytest.mark.parametrize("elsewhere", ["https://query.pigeon.example", "http://api.pigeon.example",
+                                       "https://api.pigeon.example:8443"])  # fmt: skip
+def test_a_look_up_at_another_server_is_refused_and_a_stored_one_proves_nothing(elsewhere: str) -> None:
+    read(GOOD + ASKING.replace(".example/find", ".example:443/find"))
+    source = GOOD + ASKING.replace("https://api.pigeon.example", elsewhere, 1)
+    assert faults(source)["lookup.url"][1].startswith("must be at the server of request.url")
+
+    async def story(adapter: Described) -> None:
+        assert adapter.capabilities.lookup == "none"
+        assert isinstance(await adapter.look_up("ref-1"), NotSent)
+
+    with Pigeon() as vendor:
+        with_adapter({"description": source, "server": vendor.url}, {"token": "t"}, story)
+        assert not vendor.calls
+
+
+def test_that_a_vendor_does_not_have_a_letter_is_proved_by_its_own_404_alone() -> None:
+    async def story(adapter: Described) -> None:
+        assert adapter.capabilities.lookup == "strong"
+        for content in (None, [], "nothing here"):
+            vendor.next_answer = Answer(404, content)
+            assert await adapter.look_up("ref-1") == NotSent("http 404 without JSON")
+        vendor.next_answer = Answer(404, {"error": "no such letter"})
+        assert await adapter.look_up("ref-1") is None
+
+    with Pigeon() as vendor:
+        with_adapter({"description": GOOD + ASKING, "server": vendor.url}, {"token": "t"}, story)

@@ -132,11 +132,13 @@ class Described(Adapter):
         self.deadline = self._timeout + WIND_UP
         self.concurrency = known["concurrency"] or keys.request.concurrency
         self._batch = keys.request.batch
+        lookup = keys.lookup  # it goes over the connections of the calls
+        self._lookup = lookup if lookup and checks.at_one_server(lookup.url, keys.request.url) else None
         self.capabilities = Capabilities(
             dedupe=keys.dedupe is not None,
             dedupe_ttl=keys.dedupe.seconds if keys.dedupe else None,
-            lookup=("strong" if keys.lookup.proves == "both" else "weak") if keys.lookup else "none",
-            settle_delay=keys.lookup.settle_delay if keys.lookup else 0.0,
+            lookup=("strong" if self._lookup.proves == "both" else "weak") if self._lookup else "none",
+            settle_delay=self._lookup.settle_delay if self._lookup else 0.0,
             batch_max=self._batch,
             cost=_segments if keys.cost.unit == "segment" else one_unit,
         )
@@ -266,7 +268,7 @@ class Described(Adapter):
         return self._meaning.of_batch(answer, len(made), time.time())
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
-        lookup = self._of.keys.lookup
+        lookup = self._lookup
         if lookup is None or self._missing:
             return await super().look_up(reference)
         _, pieces = self._address(lookup.url)

@@ -238,6 +238,8 @@ def _with_wait(outcome: Outcome, wait: float | None) -> Outcome:
 def looked_up(lookup: LookUpKeys, answer: Response, reference: str) -> Accepted | NotSent | None:
     """What the answer to a look-up proves: only a letter with our very reference is ours."""
     if answer.status == 404 and lookup.entries is None:
+        if lookup.proves == "both" and not isinstance(parsed(answer.body), dict):  # of whoever stands in between
+            return NotSent("http 404 without JSON")
         return None
     if answer.status != 200:
         outcome = classify_http(answer.status, answer.headers, b"", now=time.time())

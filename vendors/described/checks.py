@@ -221,6 +221,8 @@ class DescriptionCheck:
             yield ("dedupe",), "is for one letter a call: a batch is not repeated as it was"
         if lookup is None:
             return
+        if not at_one_server(lookup.url, self.keys.request.url):
+            yield ("lookup", "url"), "must be at the server of request.url: scheme, host and port"
         if lookup.proves == "both" and not lookup.contract:
             yield ("lookup", "proves"), 'both needs contract = "...", where the vendor says that it finds all it has'
 
@@ -255,6 +257,20 @@ class DescriptionCheck:
         self.used = before
         if "{reference}" not in url:
             yield ("lookup", "url"), "must name {reference}"
+
+
+def at_one_server(one: str, other: str) -> bool:
+    """Whether the URLs have the same scheme, host and port."""
+    return _server(one) == _server(other)
+
+
+def _server(url: str) -> tuple[str, str, int | None]:
+    place = urlsplit(url)
+    try:
+        port = place.port
+    except ValueError:  # which is told where it stands
+        port = None
+    return place.scheme, place.hostname or "", port or {"http": 80, "https": 443}[place.scheme]
 
 
 def _safely(text: str) -> list[Placeholder]:
