@@ -31,6 +31,12 @@ def test_an_sms_is_sent_in_the_alphabet_that_it_needs_and_comes_to_its_id() -> N
     assert made.capabilities.cost(SMS._replace(body="ж" * 71)) == 2
 
 
+def several(first: int) -> Answer:
+    """To a long SMS of two parts, of which the second one is on its way."""
+    parts = [{"status": str(first)}, {"status": "0", "message-id": "0B"}]
+    return Answer(200, {"message-count": "2", "messages": parts})
+
+
 def statuses(vendor: Vonage) -> list[tuple[Answer, Outcome]]:
     def paused(number: int) -> NotSent:
         return NotSent(f"http 200: {number}", scope="credential", pause=True)
@@ -42,13 +48,14 @@ def statuses(vendor: Vonage) -> list[tuple[Answer, Outcome]]:
         (vendor.status(9, "Partner quota violation"), paused(9)),
         (vendor.status(15, "Invalid sender"), paused(15)),
         (vendor.status(99, "Something new"), InDoubt("http 200: 99")),
+        *((several(status), InDoubt(f"http 200: {status}")) for status in (1, 3, 9)),
         (Answer(200, {"message-count": "0", "messages": []}), InDoubt("http 200")),
         (Answer(200, {"messages": [{"status": "0"}]}), InDoubt("http 200 without an id")),
         (Answer(502), InDoubt("http 502")),
     ]
 
 
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(12))
 def test_a_status_proves_what_vonages_list_of_errors_says_and_no_more(number: int) -> None:
     with Vonage() as vendor:
         vendor.next_answer, expected = statuses(vendor)[number]
