@@ -1,12 +1,13 @@
 from django.apps import AppConfig
-from django.db.models.signals import pre_save
+from django.db.models.signals import post_migrate, pre_save
 
 
 class VendorsConfig(AppConfig):
     name = "vendors"
 
     def ready(self) -> None:
-        from vendors.configuration import note_reports
+        from vendors.configuration import note_reports, note_stored_reports
         from vendors.models import Vendor
 
         pre_save.connect(note_reports, sender=Vendor)
+        post_migrate.connect(note_stored_reports, sender=self)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import ProgrammingError, connection, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Least
 
@@ -156,6 +156,19 @@ def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> 
             instance.reports_by_id = adapters.load(instance.adapter).reports_by_id(instance.settings)
         except (LookupError, ValueError):  # a vendor that cannot be used reports nothing
             instance.reports_by_id = False
+
+
+def note_stored_reports(using: str, **_: Any) -> None:
+    """After an upgrade, which may read the settings of stored vendors in another way."""
+    try:
+        with transaction.atomic(using):
+            for row in Vendor.objects.using(using).order_by("pk"):
+                before = row.reports_by_id
+                note_reports(Vendor, row)
+                if row.reports_by_id != before:
+                    Vendor.objects.using(using).filter(pk=row.pk).update(reports_by_id=row.reports_by_id)
+    except ProgrammingError:  # migrate may have run for another app, or to an earlier state
+        return
 
 
 def save_vendor(row: Vendor, fields: Collection[str], by: history.Actor) -> list[Credential]:

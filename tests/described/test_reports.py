@@ -13,6 +13,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from django.apps import apps
+from django.db.models.signals import post_migrate
 from django.test import Client
 from django.utils import timezone
 from standardwebhooks import Webhook
@@ -27,6 +29,8 @@ from tests.front.test_delivery_reports import finished
 from vendors import configuration
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.described.adapter import Described
+from vendors.described.reading import read_entered
+from vendors.models import Vendor
 
 __all__ = ["fresh"]
 URL = "https://mail.example.com/api/v1/receipts/sms?reference=0190-1"
@@ -55,7 +59,8 @@ def test_twilios_reports_are_signed_with_the_auth_token_and_name_our_reference()
 @pytest.mark.parametrize(
     ("fields", "kind", "bounce", "code"),
     [
-        ({"MessageStatus": "undelivered", "ErrorCode": "30005"}, "bounced", "hard", "30005"),
+        ({"MessageStatus": "undelivered", "ErrorCode": "30005"}, "bounced", "soft", "30005"),
+        ({"MessageStatus": "undelivered", "ErrorCode": "30006"}, "failed", "soft", "30006"),
         ({"MessageStatus": "undelivered", "ErrorCode": "30007"}, "bounced", "blocked", "30007"),
         ({"MessageStatus": "undelivered", "ErrorCode": "30003"}, "bounced", "soft", "30003"),
         ({"MessageStatus": "failed"}, "failed", "soft", ""),
@@ -174,6 +179,44 @@ def test_mistakes_in_what_is_said_of_reports_are_told() -> None:
         "reports.signature.timestamp", "reports.signature.key",
     }  # fmt: skip
     assert not Described.sends_reports({"description": GOOD}) and Described.sends_reports({"description": "lob"})
+
+
+@pytest.mark.parametrize(
+    ("body", "reference", "over", "missing"),
+    [
+        ("json", "", "constant", "{body}"), ("json", "", "{url}", "{body}"), ("form", "", "{url}", "{body} or {form}"),
+        ("query", "", "{body}", "{url}"), ("json", "ref", "{body}", "{url}"), ("form", "ref", "{form}", "{url}"),
+        ("json", "", "{body}", ""), ("json", "ref", "{url}{body}", ""), ("form", "", "{form}", ""),
+        ("form", "ref", "{url}{body}", ""), ("query", "ref", "{url}", ""),
+    ],
+)  # fmt: skip
+def test_what_is_read_of_a_report_is_signed(body: str, reference: str, over: str, missing: str) -> None:
+    more = f'body = "{body}"\n' + (f'reference_query = "{reference}"\n' if reference else "")
+    source = REPORTS.replace('events = "events"\n', more).replace('"SCHEME"', f'"hmac"\nover = "{over}"')
+    if not missing:
+        read_entered(GOOD + source)
+        return
+    assert faults(GOOD + source) == {
+        "reports.signature.over": (source.count("\n", 0, source.index("over =")) + GOOD.count("\n") + 1,
+                                   f"must hold {missing}, of which reports are read")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("more", ['body = "query"\n', 'reference_query = "ref"\n'])
+def test_standard_webhooks_signs_nothing_of_the_url(more: str) -> None:
+    source = REPORTS.replace('events = "events"\n', more).replace("SCHEME", "standard-webhooks")
+    assert faults(GOOD + source).keys() == {"reports.signature.scheme"}
+
+
+@pytest.mark.django_db
+def test_how_stored_vendors_report_is_read_again_after_an_upgrade() -> None:
+    settings = {"description": GOOD + REPORTS.replace("SCHEME", "header")}
+    by_id, other = (api_vendor(adapter="described", settings=one) for one in (settings, {"description": GOOD}))
+    Vendor.objects.update(reports_by_id=False)
+    Vendor.objects.filter(pk=other.pk).update(reports_by_id=True)
+    vendors = apps.get_app_config("vendors")
+    post_migrate.send(vendors, app_config=vendors, using="default", verbosity=0, interactive=False)
+    assert list(Vendor.objects.filter(reports_by_id=True)) == [by_id]
 
 
 @pytest.mark.django_db

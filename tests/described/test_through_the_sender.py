@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
+from campaigns import delivery_reports
 from campaigns.models import Identity, Job, Message
 from tests import factories
 from tests.described.servers import ACCOUNT, KEY, SERVER_TOKEN, TOKEN, Answer, Called, Lob, Postmark, Twilio
+from tests.described.test_descriptions import GOOD, Pigeon
+from tests.described.test_reports import BODY, REPORTS
 from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, taken
+from vendors.adapters.reports import ReportRequest, ReportSource
+from vendors.described.adapter import Described
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -77,3 +82,15 @@ def test_a_job_over_postmark_is_called_in_batches() -> None:
         assert sums() == {"accepted": 1199, "refused": 1}
         assert sum(vendor.books.values()) == len(vendor.books) == 1199
         assert len(vendor.calls) < 20
+
+
+def test_a_report_that_names_the_vendors_id_alone_finds_its_letter() -> None:
+    with Pigeon() as server:
+        settings = {"description": GOOD + REPORTS.replace("SCHEME", "header"), "server": server.url}
+        made = job("email", settings, {"token": "t"}, ["ann@example.com"])
+        send_the_rest(made)
+    request = ReportRequest("POST", "https://mail.example.com/r", {"x-token": "hush"}, BODY.replace(b"7", b'"p-1"', 1))
+    reported = Described.read_report(request, ReportSource(settings, ["hush"]))
+    assert [(one.reference, one.vendor_id) for one in reported] == [("", "p-1"), ("", "a")]
+    assert delivery_reports.take(made.vendor_id, reported[:1], "pigeon").changed == 1
+    assert Message.objects.get().report == "delivered"

@@ -109,6 +109,11 @@ class Described(Adapter):
         return _stored(settings).keys.reports is not None
 
     @classmethod
+    def reports_by_id(cls, settings: Mapping[str, Any]) -> bool:
+        keys = _stored(settings).keys.reports
+        return keys is not None and not (keys.reference or keys.reference_query)
+
+    @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
         reader = reports.reader_of(_source(source.settings.get("description")))
         if reader is None:

@@ -20,7 +20,7 @@ from vendors.described.placeholders import (
     split,
 )
 from vendors.described.positions import KeyFault, KeyPath
-from vendors.described.schema import OURS, DescriptionKeys, Setting, Signature
+from vendors.described.schema import OURS, DescriptionKeys, ReportKeys, Setting, Signature
 
 SIGNED = frozenset({"url", "body", "form", "timestamp"})
 DEEPEST, MOST_MEMBERS = 10, 300  # of a body
@@ -239,8 +239,22 @@ class DescriptionCheck:
         path, signature = ("reports", "signature"), keys.signature
         if ("{timestamp}" in signature.over) != (signature.timestamp is not None):
             yield (*path, "timestamp"), "names the header of {timestamp} in over: there are both or none"
+        yield from self._signed(keys)
         if signature.scheme in ("hmac", "header") and not signature.header:
             yield path, f"the key header is missing, which the scheme {signature.scheme} needs"
+
+    def _signed(self, keys: ReportKeys) -> Iterator[KeyFault]:
+        """What is read has to be signed."""
+        scheme, over = keys.signature.scheme, keys.signature.over
+        of_url = keys.body == "query" or keys.reference_query is not None
+        if scheme == "standard-webhooks" and of_url:
+            yield ("reports", "signature", "scheme"), "signs the body alone; what the URL has would be anybody's"
+        if scheme != "hmac":
+            return
+        wanted = {"query": (), "form": ("{body}", "{form}"), "json": ("{body}",)}[keys.body]
+        for one in [("{url}",)] * of_url + [wanted] * bool(wanted):
+            if not any(name in over for name in one):
+                yield ("reports", "signature", "over"), f"must hold {' or '.join(one)}, of which reports are read"
 
     def _signature(self, signature: Signature) -> Iterator[KeyFault]:
         path, sent = ("reports", "signature"), set(self.used)
