@@ -255,6 +255,23 @@ def test_addresses_headers_and_queries_are_made_of_the_letters_parts_and_quoted(
         assert len(vendor.calls) == 1
 
 
+def test_a_secret_in_the_query_never_stands_in_the_path() -> None:
+    source = GOOD.replace('scheme = "bearer"\ntoken =', 'scheme = "query"\nname = "key"\nvalue =')
+    with Pigeon() as vendor:
+        assert call(vendor, source.replace("/letters", "/to/{recipient}"), LETTER, team="a") == Accepted("p-1")
+        assert vendor.calls[0].path == "/a/to/zo%C3%AB%40example.com" and vendor.calls[0].query == {"key": ["s3cr3t"]}
+
+
+@pytest.mark.parametrize("value", ["", ".", ".."])
+def test_a_value_that_would_change_the_path_is_not_sent(value: str) -> None:
+    letter = LETTER._replace(recipient=value)
+    with Pigeon() as vendor:
+        outcome = call(vendor, GOOD.replace("/letters", "/to/{recipient}"), letter)
+        assert outcome == Refused("unsendable", f"'{value}' cannot be a part of the address")
+        assert not vendor.calls
+        assert call(vendor, GOOD.replace("/letters", "/to?who={recipient}"), letter) == Accepted("p-1")
+
+
 RULES = """
 code = "error.code"
 [[answer.rules]]
@@ -331,12 +348,28 @@ def test_a_batch_is_one_call_and_each_letter_has_its_own_outcome() -> None:
         assert {type(one) for one in await adapter.send([LETTER, LETTER])} == {InDoubt}
         vendor.next_answer = Answer(422, {"code": "bad"})
         outcomes = await adapter.send([LETTER, LETTER])
-        assert outcomes == [NotSent("http 422 for a whole batch: bad", scope="credential", pause=True)] * 2
+        assert outcomes == [InDoubt("http 422 for a whole batch: bad", pause=True)] * 2
         vendor.next_answer = Answer(422, {"code": "bad"}, cut=True)
         assert {type(one) for one in await adapter.send([LETTER, LETTER])} == {InDoubt}
 
     with Batches() as vendor:
         with_adapter({"description": source, "server": vendor.url}, {"token": "t"}, story)
+
+
+@pytest.mark.parametrize(("meaning", "status"), [("paused", 422), ("refused", 422), ("not sent", 402)])
+def test_an_error_for_a_batch_proves_that_none_was_taken_only_by_a_contract(meaning: str, status: int) -> None:
+    rule = f'[[answer.rules]]\nstatus = {status}\nis = "{meaning}"\n'
+    promise = 'contract = "https://pigeon.example/docs#all-or-nothing"\n'
+    with Batches() as vendor:
+        for source in (BATCH + rule + promise, *([] if meaning == "not sent" else [BATCH + rule])):
+
+            async def story(adapter: Described) -> list[Outcome]:
+                vendor.next_answer = Answer(status, {"code": "bad"})
+                return await adapter.send([LETTER, LETTER])
+
+            outcomes = with_adapter({"description": source, "server": vendor.url}, {"token": "t"}, story)
+            expected = (NotSent, meaning != "not sent") if promise in source else (InDoubt, True)
+            assert [(type(one), one.pause) for one in outcomes] == [expected] * 2
 
 
 def test_the_secret_belongs_to_the_destination_and_to_the_descriptions_own_names() -> None:

@@ -76,7 +76,11 @@ def test_a_mail_has_all_its_parts() -> None:
 MISBEHAVIOURS: list[tuple[Answer, type, bool]] = [
     (Answer(401, {"ErrorCode": 10}), NotSent, True),
     (Answer(429, {"ErrorCode": 429}), NotSent, False),
-    (Answer(422, {"ErrorCode": 402}), NotSent, True),
+    (Answer(402), InDoubt, True),
+    (Answer(413), InDoubt, True),
+    (Answer(422, {"ErrorCode": 402}), InDoubt, True),
+    (Answer(422, {"ErrorCode": 402}, cut=True), InDoubt, True),
+    (Answer(401, {"ErrorCode": 10}, cut=True), NotSent, True),
     (Answer(500), InDoubt, False),
     (Answer(200, [{"MessageID": "m", "ErrorCode": 0}]), InDoubt, False),
     (Answer(200, [{"MessageID": "m", "ErrorCode": 0}, {"MessageID": "n", "ErrorCode": 999}], cut=True), InDoubt, False),
@@ -90,6 +94,14 @@ def test_an_answer_proves_no_more_than_it_says(answer: Answer, kind: type, pause
         vendor.next_answer, vendor.accepts_before = answer, kind is InDoubt
         outcomes = send(vendor, MAIL, MAIL)
         assert [(type(one), one.pause) for one in outcomes] == [(kind, pauses)] * 2  # type: ignore[union-attr]
+
+
+def test_an_id_that_several_mails_have_is_none() -> None:
+    taken = [{"MessageID": one, "ErrorCode": 0} for one in ("m", "n", "m")]
+    with Postmark() as vendor:
+        vendor.next_answer = Answer(200, taken)
+        doubt = InDoubt("several letters have the same id")
+        assert send(vendor, MAIL, MAIL, MAIL) == [doubt, Accepted("n"), doubt]
 
 
 def test_an_unknown_code_is_in_doubt_for_its_mail_alone() -> None:

@@ -21,7 +21,7 @@ from vendors.described.bodies import Pieces, constant_of, joined
 from vendors.described.json_bodies import json_body
 from vendors.described.placeholders import OF_LETTER
 from vendors.described.reading import Description
-from vendors.outcomes import TEXT_MAX, Accepted, CallError, InDoubt, NotSent, Outcome, Refused
+from vendors.outcomes import TEXT_MAX, Accepted, CallError, NotSent, Outcome, Refused
 
 _CONTENT_TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
 _JSON_ANSWER = header("Accept", "application/json") + header("Accept-Encoding", "identity")
@@ -175,7 +175,8 @@ class Described(Adapter):
         self._fixed = _JSON_ANSWER + (header("Content-Type", content_type) if content_type else b"")
         self._own: list[tuple[str, Callable[[Letter], str]]] = []
         query, login = self._login()
-        self._target += [(b"&" if b"?" in (constant_of(self._target) or b"?") else b"?") + query] if query else []
+        asks = any(b"?" in piece for piece in self._target if isinstance(piece, bytes))
+        self._target += [(b"&" if asks else b"?") + query] if query else []
         self._credentials = login
         for name, text in keys.headers.items():
             if (found := bodies.header_pieces(name, text, values)) is None:
@@ -266,10 +267,7 @@ class Described(Adapter):
         try:
             answer = await self._client.call(self._head, b"", self._begin + b",".join(made) + self._end)
         except CallError as error:
-            outcome = self._meaning.of_error(error, time.time())
-            if isinstance(outcome, Refused) and len(made) > 1:
-                outcome = InDoubt(error.reason)
-            return [outcome] * len(made)
+            return [self._meaning.of_error(error, time.time(), len(made))] * len(made)
         return self._meaning.of_batch(answer, len(made), time.time())
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -105,6 +106,7 @@ class _Test:
 
     def __init__(self, rule: Rule) -> None:
         self.outcome = rule.outcome
+        self.promised = rule.contract is not None
         self.body = [(steps(path), frozenset(map(_plain, values))) for path, values in rule.body.items()]
 
     def fits(self, node: Any) -> bool:
@@ -139,8 +141,14 @@ class Meaning:
         self._retry_at = keys.retry_at.lower() if keys.retry_at else ""
         self._dedupe = dedupe
 
-    def of_error(self, error: CallError, now: float) -> Outcome:
+    def of_error(self, error: CallError, now: float, letters: int = 1) -> Outcome:
         """Of a call without a complete answer: rules that need its body cannot be asked, so they make it a doubt."""
+        outcome = self._of_error(error, now)
+        if letters > 1 and error.written and error.status is not None and not isinstance(outcome, InDoubt):
+            return self._of_whole(outcome, error.status, None)
+        return outcome
+
+    def _of_error(self, error: CallError, now: float) -> Outcome:
         status = error.status
         if error.written and status is not None and status >= 300 and (rules := self._rules.get(status)):
             if rules[0].body or rules[0].outcome == "in doubt":
@@ -159,25 +167,37 @@ class Meaning:
         return self._judge(answer.status, answer, parsed(answer.body), now)
 
     def of_batch(self, answer: Response, letters: int, now: float) -> list[Outcome]:
-        """Of the answer to several; one that speaks of none of them by itself refuses none."""
+        """Of the answer to several, with an entry for each, in their order."""
         node = parsed(answer.body)
         entries = value_at(node, self._batch_in)
         if not 200 <= answer.status < 300:
             outcome = self._judge(answer.status, answer, node, now)
-            if isinstance(outcome, Refused) and letters > 1:
-                reason = f"http {answer.status} for a whole batch: {outcome.code}"
-                outcome = NotSent(reason[:TEXT_MAX], scope="credential", pause=True)
-            return [outcome] * letters
+            return [self._of_whole(outcome, answer.status, node) if letters > 1 else outcome] * letters
         if not isinstance(entries, list) or len(entries) != letters:
             return [InDoubt(f"http {answer.status} without an entry for each letter")] * letters
-        return [self._judge(answer.status, answer, entry, now) for entry in entries]
+        return _each_by_its_id([self._judge(answer.status, answer, entry, now) for entry in entries])
+
+    def _of_whole(self, outcome: Outcome, status: int, node: Any) -> Outcome:
+        """Of an error for a whole batch: what says that a letter is wrong does not say that no other one was taken.
+
+        With a rule's contract it does, and still refuses none.
+        """
+        rule = self._rule(status, node)
+        doubtful = _builtin(status) == "refused" or status == 402  # the credit may have ended within the batch
+        if isinstance(outcome, Refused):
+            reason = f"http {status} for a whole batch: {outcome.code}"[:TEXT_MAX]
+            outcome = NotSent(reason, scope="credential", pause=True)
+        if isinstance(outcome, NotSent) and doubtful and not (rule and rule.promised):
+            return InDoubt(outcome.reason, pause=True)
+        return outcome
+
+    def _rule(self, status: int, node: Any) -> _Test | None:
+        """The first that fits."""
+        return next((rule for rule in self._rules.get(status, ()) if rule.fits(node)), None)
 
     def _judge(self, status: int, answer: Response, node: Any, now: float) -> Outcome:
-        rules = self._rules.get(status)
-        if rules is not None:
-            for rule in rules:
-                if rule.fits(node):
-                    return self._by_rule(rule, status, answer.headers, node, now)
+        if status in self._rules and (rule := self._rule(status, node)):
+            return self._by_rule(rule, status, answer.headers, node, now)
         if 200 <= status < 300:
             return self._accepted(status, answer.headers if self._id_header else {}, node)
         headers = answer.headers
@@ -233,6 +253,16 @@ def _with_wait(outcome: Outcome, wait: float | None) -> Outcome:
     if wait is None or not isinstance(outcome, NotSent) or outcome.retry_after is None or outcome.pause:
         return outcome
     return NotSent(outcome.reason, wait, outcome.scope)
+
+
+def _each_by_its_id(outcomes: list[Outcome]) -> list[Outcome]:
+    """An id that several letters have proves none of them."""
+    ids = [outcome.vendor_id for outcome in outcomes if isinstance(outcome, Accepted)]
+    if len(set(ids)) == len(ids):
+        return outcomes
+    several = {vendor_id for vendor_id, letters in Counter(ids).items() if letters > 1}
+    doubt = InDoubt("several letters have the same id")
+    return [doubt if isinstance(one, Accepted) and one.vendor_id in several else one for one in outcomes]
 
 
 def looked_up(lookup: LookUpKeys, answer: Response, reference: str) -> Accepted | NotSent | None:

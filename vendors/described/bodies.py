@@ -186,16 +186,25 @@ def in_url(text: str) -> bytes:
     return quote(text, safe="").encode()
 
 
+def _in_path(text: str) -> bytes:
+    """A value of a letter; those are left out on the way, so that the call would be another one."""
+    if text in ("", ".", ".."):
+        raise Unsendable(f"{text!r} cannot be a part of the address")
+    return in_url(text)
+
+
 def url_pieces(text: str, values: FilledValues) -> Pieces:
     """The pieces of an address: constant parts as they are, values quoted."""
     pieces: Pieces = []
+    escape = _in_path
     for part in split(text):
         if isinstance(part, str):
             pieces.append(part.encode("ascii"))
+            escape = in_url if "?" in part else escape
         elif part.space in values:
             pieces.append(in_url(as_text(values[part.space].get(part.name, ""))))
         else:
-            pieces.append(_escaped(getter(part), in_url))
+            pieces.append(_escaped(getter(part), escape))
     return pieces
 
 
