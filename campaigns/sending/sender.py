@@ -8,17 +8,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
+from campaigns import failpoints
 from campaigns.claiming import claims, letters
+from campaigns.claiming.claims import NEW_PASS, UNCALLED
 from campaigns.claiming.contexts import Contexts
 from campaigns.claiming.joint import JointClaims
-from campaigns.claiming.letters import LeasedJob
+from campaigns.claiming.letters import Lease, LeasedJob
 from campaigns.connections import Connections, DatabaseThreads, drop_lost_connection
+from campaigns.lifecycle import hold, move
 from campaigns.loop_thread import LoopThread, T
 from campaigns.models import Job
 from campaigns.pausing import pauses
-from campaigns.sending import releasing
 from campaigns.sending.recording import Recorder
 from campaigns.sending.stream import Stream, StreamEnd
 
@@ -109,12 +113,12 @@ def _begin(job_id: int, fence: int) -> LeasedJob | Sent:
         job = letters.load(lease)
     except letters.NoLinks as why:  # a mistake of the installation: recipients are not refused for it
         pauses.pause_for(Job.objects.values_list("campaign", flat=True).get(pk=job_id), str(why))
-        releasing.put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
+        put_back(job_id, lease.fence, waits_for=f"{pauses.WAITS}{why}", paused=True)
         return Sent(job_id, left=True)
     except Exception as error:
         log.exception("job %s cannot be sent", job_id)
         until = timezone.now() + timedelta(minutes=1)
-        releasing.put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
+        put_back(job_id, lease.fence, not_before=until, waits_for=f"cannot be sent: {error}")
         return Sent(job_id, left=True, until=until)
     return job if claims.start(lease) else Sent(job_id)  # else stopped meanwhile
 
@@ -126,14 +130,80 @@ def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
     if end is None and claims.anything_waits(job):
         return None
     if end is None or end.drained:
-        drained = releasing.drain(lease, job.first, job.end)
+        drained = drain(lease, job.first, job.end)
         if drained.done:
             return Sent(lease.job_id)
         if end is None or drained.due is None:
             return None
         end = StreamEnd(until=drained.due, reason="some are to be tried again", held=True)  # no sender waits for it
     held = end.until if end.held else None
-    left = releasing.put_back(
+    left = put_back(
         lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused, cursor=end.cursor
     )
     return Sent(lease.job_id, left=left, until=end.until if left else None)
+
+
+# A sender lets go of a job when all its calls are answered. What it has claimed and does not know of, because the
+# database's answer to that claim was lost, was not called.
+WAITING = """
+SELECT count(*), CASE WHEN min(coalesce(call_after, '-infinity')) > clock_timestamp() THEN min(call_after) END,
+    EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s)
+FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Whether nothing is left; if something is, and the vendor has put off all of it: when the first may be called."""
+
+    done: bool
+    due: datetime | None = None
+
+
+def drain(lease: Lease, first: int, end: int) -> Drained:
+    """SENDING -> SENT if nothing is left to claim, else claims go on from the first waiting message.
+
+    All calls must be answered.
+    """
+    params = {"job": lease.job_id, "fence": lease.fence, "first": first, "end": end}
+    failpoints.here("before_drain")
+    with transaction.atomic(), connection.cursor() as cursor:
+        hold([lease.job_id])
+        cursor.execute(WAITING, params)
+        waiting, due, uncalled = cursor.fetchone()
+        if waiting:
+            cursor.execute(NEW_PASS, params)
+            return Drained(False, due)
+        if uncalled:
+            cursor.execute(UNCALLED, params)
+        done = move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "drain") == 1
+    failpoints.here("after_drain")
+    return Drained(done)
+
+
+def put_back(
+    job_id: int,
+    fence: int,
+    *,
+    not_before: Any = None,
+    waits_for: str = "",
+    paused: bool = False,
+    cursor: int | None = None,
+) -> bool:
+    """Puts back a job that has something left: it is DISPATCHED again, not to be taken before `not_before`.
+
+    All calls must be recorded. paused: somebody has to resume it, and equal refusals are counted anew then. cursor:
+    where the next sender begins. False: the job was stopped, or another sender has it.
+    """
+    changes = {"not_before": not_before, "waits_for": waits_for[:255], "heartbeat_at": None, "mailcaster": None}
+    if paused:
+        changes["refusals_from"] = Now()
+    if cursor is not None:
+        changes["next_message"] = cursor
+    failpoints.here("before_put_back")
+    with transaction.atomic(), connection.cursor() as rows:
+        hold([job_id])
+        rows.execute(UNCALLED, {"job": job_id, "fence": fence})
+        done = move(Job.objects.filter(pk=job_id, fence=fence), "put_back", **changes) == 1
+    failpoints.here("after_put_back")
+    return done

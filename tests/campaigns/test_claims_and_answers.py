@@ -20,7 +20,7 @@ from campaigns.failover import queries as failover_queries
 from campaigns.finishing import finalizer
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
-from campaigns.sending import recording, releasing
+from campaigns.sending import recording, sender
 from campaigns.sending.recording import CallResult, Recorder
 from tests import calling, factories
 from tests.campaigns.rows import messages, recount
@@ -224,7 +224,7 @@ def test_a_claim_that_is_executed_after_its_sender_has_lost_the_job_claims_nothi
     job = sending(2, heartbeat_at=timezone.now() - timedelta(hours=1))
     with while_it_waits(claim, job) as found:
         if verb == "put back":
-            assert releasing.put_back(job.pk, job.fence)
+            assert sender.put_back(job.pk, job.fence)
         elif verb == "stop":
             actions.stop([job.pk])
         else:

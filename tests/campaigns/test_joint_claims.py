@@ -25,7 +25,7 @@ from campaigns.connections import Connections
 from campaigns.failover import recovery
 from campaigns.models import Claim, Job, Message
 from campaigns.operators import actions, pausing
-from campaigns.sending import releasing
+from campaigns.sending import sender
 from tests import factories
 from tests.campaigns.test_claims_and_answers import answered
 from tests.campaigns.test_locks import somebody_waits
@@ -330,7 +330,7 @@ def test_when_the_reply_to_the_commit_is_lost_all_are_told_and_what_nobody_calle
     assert [isinstance(one, OperationalError) for one in found] == [True, True]
     assert Claim.objects.count() == 2, "it was committed"
     for job in two:
-        assert releasing.put_back(job.pk, 2)
+        assert sender.put_back(job.pk, 2)
     assert not Claim.objects.exists()
 
 

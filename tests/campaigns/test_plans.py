@@ -15,7 +15,7 @@ from campaigns.claiming.letters import Lease
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import Status
 from campaigns.models import AnswerBatch, Claim, Job
-from campaigns.sending import recording, releasing
+from campaigns.sending import recording, sender
 from tests import calling, factories
 from tests.emptying import Emptying
 
@@ -176,7 +176,7 @@ def test_whether_answers_are_to_be_merged_is_known_by_one_row(job: Job, run: Run
 
 
 def test_draining_reads_the_job_only(job: Job) -> None:
-    assert read(by_django(releasing.WAITING, of_job(job)), "campaigns_message") == ROWS
+    assert read(by_django(sender.WAITING, of_job(job)), "campaigns_message") == ROWS
 
 
 @both

@@ -16,7 +16,7 @@ from campaigns.decisions import Verdict
 from campaigns.finishing import finalizer
 from campaigns.models import Claim, Job, Message
 from campaigns.operators import actions
-from campaigns.sending import releasing
+from campaigns.sending.sender import Drained
 from tests.calling import answer, by_sender, claim, started
 from tests.faults.checker import judge
 from tests.faults.sending import being_sent, calls, login, sent, take_again, taken
@@ -130,8 +130,8 @@ def test_p5_a_sender_that_does_not_look_at_the_job(vendor: Sandbox, monkeypatch:
     planted(monkeypatch, contexts, "READ", "j.status", "'SENDING' AS status")
     monkeypatch.setattr(claims, "take", lambda *_: lease)
     monkeypatch.setattr(claims, "start", lambda _: True)
-    drained = iter([releasing.Drained(False), releasing.Drained(True)])
-    monkeypatch.setattr(releasing, "drain", lambda *_: next(drained))
+    drained = iter([Drained(False), Drained(True)])
+    monkeypatch.setattr("campaigns.sending.sender.drain", lambda *_: next(drained))
     sender.send(job.pk, job.fence)
     assert broken(vendor, final=False) >= {"P5"}
 

@@ -17,7 +17,7 @@ from campaigns.lifecycle import DONE, Status
 from campaigns.models import Job, Message
 from campaigns.operators import actions, pausing
 from campaigns.results import writer
-from campaigns.sending import releasing
+from campaigns.sending import sender
 from tests import calling
 from tests.emptying import forget_keys
 from tests.interleaving import judging
@@ -164,7 +164,7 @@ def _send(state: State, thread: VerbThread, job: Job) -> None:
     answers = [(message.id, Accepted(state.has(message.reference) or "")) for message in messages]
     if claim:
         thread.run(lambda rows: calling.answer(rows, lease, claim, answers))
-    releasing.drain(lease, job.first_message, job.end)
+    sender.drain(lease, job.first_message, job.end)
 
 
 def _settle(state: State, thread: VerbThread) -> None:

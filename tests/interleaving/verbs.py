@@ -16,7 +16,7 @@ from campaigns.finishing import finalizer
 from campaigns.models import Job, Session
 from campaigns.operators import actions, pausing
 from campaigns.results import writer
-from campaigns.sending import recording, releasing
+from campaigns.sending import recording, sender
 from tests import calling
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread
@@ -151,12 +151,12 @@ def answer_in_doubt(state: State, thread: VerbThread) -> None:
 
 @verb("assigning enqueued sending drained stopped", fates=NOT_MADE, of="lets go")
 def put_back(state: State, thread: VerbThread) -> Any:
-    return releasing.put_back(state.leaf, state.lease.fence)
+    return sender.put_back(state.leaf, state.lease.fence)
 
 
 @verb("drained sending", fates=NOT_MADE, of="lets go")
 def drain(state: State, thread: VerbThread) -> Any:
-    return releasing.drain(state.lease, state.first, state.end)
+    return sender.drain(state.lease, state.first, state.end)
 
 
 @verb("assigning sending", fates=NOT_MADE, of="lets go")

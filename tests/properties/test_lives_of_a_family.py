@@ -36,7 +36,8 @@ from campaigns.finishing import finalizer, sweep
 from campaigns.lifecycle import merge
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message, MessageEvent, Resolution
 from campaigns.operators import actions
-from campaigns.sending import recording, releasing
+from campaigns.sending import recording
+from campaigns.sending.sender import drain, put_back
 from tests import calling, factories
 from tests.interleaving import judging
 from tests.interleaving.pairs import to_the_end
@@ -170,8 +171,8 @@ class Family(RuleBasedStateMachine):
         sender = idle[which % len(idle)]
         if how == "expires":
             self.here.run(lambda rows: recording.expire(rows, sender.lease, sender.first, sender.end))
-        if how == "is put back" or not releasing.drain(sender.lease, sender.first, sender.end).done:
-            releasing.put_back(sender.lease.job_id, sender.lease.fence)
+        if how == "is put back" or not drain(sender.lease, sender.first, sender.end).done:
+            put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
     def the_sweep_comes_by(self) -> None:

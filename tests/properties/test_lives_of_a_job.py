@@ -26,7 +26,7 @@ from campaigns.finishing import finalizer
 from campaigns.lifecycle import merge, move
 from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message, MessageEvent
 from campaigns.operators import actions
-from campaigns.sending import releasing
+from campaigns.sending.sender import drain, put_back
 from sandbox.vendor.books import BookEntry, Books
 from tests import calling, factories
 from tests.faults.checker import judge, sums
@@ -167,8 +167,8 @@ class Lives(RuleBasedStateMachine):
     def let_go(self, which: int, drained: bool) -> None:
         idle = [sender for sender in self.senders if sender.idle]
         sender = idle[which % len(idle)]
-        if not (drained and releasing.drain(sender.lease, self.job.first_message, self.job.end).done):
-            releasing.put_back(sender.lease.job_id, sender.lease.fence)
+        if not (drained and drain(sender.lease, self.job.first_message, self.job.end).done):
+            put_back(sender.lease.job_id, sender.lease.fence)
 
     @rule()
     def the_rest_goes_out(self) -> None:
@@ -177,7 +177,7 @@ class Lives(RuleBasedStateMachine):
         while self._sends_one():
             pass
         if self.senders and self.senders[-1].idle:
-            releasing.drain(self.senders[-1].lease, self.job.first_message, self.job.end)
+            drain(self.senders[-1].lease, self.job.first_message, self.job.end)
 
     def _sends_one(self) -> bool:
         if not self.senders or not self.senders[-1].idle:

@@ -18,7 +18,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.models import AnswerBatch, Claim, Job, Message
 from campaigns.operators import actions
-from campaigns.sending import releasing
+from campaigns.sending import sender
 from tests import calling
 from tests import factories as make
 from tests.programs import wait_until
@@ -61,7 +61,7 @@ def test_six_states_from_ready_to_logged(twilio, sandbox):
     assert claimed and status(job) == "ENQUEUED", "chosen by a sender worker"
     lease = calling.started(Job.objects.get(pk=job.pk))
     assert status(job) == "SENDING"
-    assert releasing.put_back(job.pk, lease.fence), "the worker is replaced by another one"
+    assert sender.put_back(job.pk, lease.fence), "the worker is replaced by another one"
     claimed = pick(twilio)
     assert claimed and not sending.send(job.pk, claimed.fence).left
     assert status(job) == "SENT", "all are picked off; the logger has not been there yet"
