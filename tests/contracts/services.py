@@ -22,7 +22,7 @@ from standardwebhooks import Webhook as Signer
 
 KEY = "key-of-ours"
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-Answer = tuple[int, Any]
+Answer = tuple[Any, ...]  # the status, the content, and lines of the head
 
 
 class Service(ABC):
@@ -141,7 +141,7 @@ class SendGrid(Service):
             "reference": reference,
         }
         facts |= {"subject": said["subject"], "html": content.get("text/html"), "text": content.get("text/plain")}
-        return facts | {"headers": said.get("headers", {})}, (202, None)
+        return facts | {"headers": said.get("headers", {})}, (202, None, "X-Message-Id: filter-1")
 
     def report(self, kind: str, reference: str) -> Any:
         more = {

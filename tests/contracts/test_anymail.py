@@ -12,6 +12,7 @@ from campaigns.sending.call_pool import OURS
 from tests.contracts import wild_http
 from tests.contracts.services import KEY, SERVICES, Answer, Postmark, Service
 from tests.contracts.wild import closed_port
+from vendors.adapters import anymail
 from vendors.adapters.anymail import SERVICES as ALL
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
@@ -149,7 +150,7 @@ def test_a_recipient_whom_postmark_has_deactivated_is_refused() -> None:
 
 @each
 def test_files_go_along(service: Service) -> None:
-    files = [Attachment("a.pdf", "application/pdf", b"%PDF-")]
+    files = [Attachment("a.pdf", "application/pdf", b"%PDF-"), Attachment("b.csv", "text/csv", b"Gr\xfc\xdfe")]
     if service.name != "brevo":  # it takes no images within the HTML
         files.append(Attachment("b.png", "image/png", b"png", cid="b"))
     taken: list[bytes] = []
@@ -203,6 +204,7 @@ def test_what_a_service_cannot_take_refuses_that_letter_and_pauses_nothing() -> 
         ({"service": "postmark", "more": {"message_stream": ["x"]}}, {"server_token": "sesame"}, "must be a text"),
         ({"service": "mailgun", "more": "sender_domain:a/b"}, {"api_key": "sesame"}, "must be a text"),
         ({"service": "scaleway", "more": "project_id:p", "url": "https://a.example/{x}"}, {"secret_key": "s"}, "url"),
+        ({"service": "mailersend"}, {"api_token": "sesame"}, "reference must be tag or none"),
         ({"service": "resend"}, {"api_key": "sesame\n"}, "the secret's api_key must be one line"),
         ({"service": "resend"}, {"api_key": " sesame"}, "the secret's api_key must be one line"),
         ({"service": "resend"}, {"api_key": "sesame\u20ac"}, "the secret's api_key must be one line"),
@@ -224,7 +226,7 @@ def test_settings_that_cannot_be_used_are_told_without_the_secret(settings: Any,
 @pytest.mark.parametrize("service", ALL)
 def test_more_is_checked_without_a_secret_and_has_no_setting_that_is_not_listed(service: str, text: str) -> None:
     with pytest.raises(InvalidSettings, match="has no setting"):
-        Anymail.validate({"service": service, "more": text})
+        Anymail.validate({"service": service, "more": text, "reference": "tag"})
 
 
 def test_a_request_that_cannot_be_written_pauses_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,3 +253,75 @@ def test_what_postmark_says_of_our_account_refuses_nobody_although_it_speaks_of_
 ) -> None:
     outcome, _ = called(Postmark(), answering(422, {"ErrorCode": code, "Message": text}))
     assert isinstance(outcome, NotSent) and outcome.pause
+
+
+def answered(name: str, secret: dict[str, str], behaviour: wild_http.Behaviour) -> Outcome:
+    async def story() -> Outcome:
+        async with wild_http.WildHttp(behaviour) as server:
+            settings = {"service": name, "url": f"http://127.0.0.1:{server.port}", "timeout": 60, "reference": "tag"}
+            adapter = Anymail(settings, secret)
+            await adapter.open()
+            try:
+                (outcome,) = await adapter.send([LETTER])
+            finally:
+                await adapter.close()
+            return outcome
+
+    return asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "behaviour"),
+    [
+        ("mailersend", ["api_token"], answering(202, {}, "Content-Type: application/json")),
+        ("mailjet", ["api_key", "secret_key"], answering(200, {"Messages": []})),
+        ("sendgrid", ["api_key"], answering(202, None)),
+        ("sendgrid", ["api_key"], answering(203, None, "X-Message-Id: filter-1")),
+        ("sendgrid", ["api_key"], answering(200, None, "X-Message-Id: filter-1")),
+    ],
+)
+def test_an_answer_of_success_that_names_no_mail_is_a_doubt(
+    name: str, names: list[str], behaviour: wild_http.Behaviour
+) -> None:
+    outcome = answered(name, dict.fromkeys(names, KEY), behaviour)
+    assert isinstance(outcome, InDoubt)
+
+
+def test_mailersend_names_who_is_suppressed() -> None:
+    said = {"warnings": [{"type": "ALL_SUPPRESSED", "recipients": [{"email": "ann@example.com"}]}]}
+    outcome = answered("mailersend", {"api_token": KEY}, answering(202, said, "Content-Type: application/json"))
+    assert isinstance(outcome, Refused) and outcome.code == "rejected"
+
+
+@each
+def test_an_internationalised_domain_is_accepted_as_any_other(service: Service) -> None:
+    outcome, (got,) = called(service, None, LETTER._replace(recipient="x@b\u00fccher.example"))
+    assert isinstance(outcome, Accepted) and got["to"] == "x@xn--bcher-kva.example"
+
+
+def test_mails_with_larger_files_all_go_out_however_many_at_once() -> None:
+    files = (Attachment("a.pdf", "application/pdf", b"%PDF-" + bytes(5_000_000)),)
+    letters = [LETTER._replace(reference=f"ref-{number}", attachments=files) for number in range(8)]
+
+    async def story() -> list[Outcome]:
+        accepting = answering(200, {"id": "evidence"})
+        resend = next(service for service in SERVICES if service.name == "resend")
+        async with wild_http.WildHttp(accepting) as server, adapter_at(resend, server.port) as adapter:
+            found = await asyncio.gather(*(adapter.send([letter]) for letter in letters))
+            assert sum(len(body) for *_, body in server.requests) > 8 * 6_000_000
+            return [outcome for (outcome,) in found]
+
+    assert asyncio.run(story()) == [Accepted("evidence")] * 8
+
+
+def test_a_request_that_waits_too_long_to_be_made_is_called_again_and_is_nothing_against_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(anymail, "BUILD_SECONDS", 0.0)
+
+    async def story() -> None:
+        async with adapter_at(Postmark(), closed_port()) as adapter:
+            (outcome,) = await adapter.send([LETTER])
+            assert isinstance(outcome, NotSent) and not outcome.pause and adapter.is_good(outcome) is None
+
+    asyncio.run(story())

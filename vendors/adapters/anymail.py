@@ -12,6 +12,7 @@ import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -61,10 +62,13 @@ MORE = {
     "sparkpost": ("subaccount",),
 }
 """What `more` may have for a service. Nothing else: django-anymail has settings that name code, or leave parts out."""
+_NO_METADATA = ("mailersend", "postal")
 _MORE_VALUE = re.compile(r"[A-Za-z0-9._-]{1,100}")
-BUILD_SECONDS = WIND_UP / 2  # until a request is made; before that nothing has left
+BUILD_SECONDS = 10.0  # until a request is made; before that nothing has left. One with 20 MB of files takes a second
+_LATE = "the request was not made in time"
+# Threads that make requests: few, as they share the processor, in turn. Mails with files do not keep others waiting.
+_builders, _builders_of_files = ThreadPoolExecutor(2, "mails"), ThreadPoolExecutor(2, "mails-with-files")
 _ELSEWHERE = frozenset({"host", "content-length", "connection", "accept-encoding", "transfer-encoding"})
-_UNPROVED = {"sendgrid": (200, 201, 204)}  # its 202 has no body; another status is of something before it
 
 
 def more_settings(value: Any) -> dict[str, Any]:
@@ -127,6 +131,8 @@ class Anymail(Adapter):
         for name, text in known["more"].items():
             if not (isinstance(text, str) and _MORE_VALUE.fullmatch(text)):
                 raise InvalidSettings([f"more: {name} must be a text of letters, digits, dots and hyphens"])
+        if known["reference"] == "metadata" and service in _NO_METADATA:
+            raise InvalidSettings([f"reference must be tag or none: {service} has no metadata"])
         return known
 
     @classmethod
@@ -154,14 +160,18 @@ class Anymail(Adapter):
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         return [await self._post(letter) for letter in letters]
 
+    def is_good(self, outcome: Outcome) -> bool | None:
+        return None if outcome == NotSent(_LATE) else super().is_good(outcome)
+
     async def _post(self, letter: Letter) -> Outcome:
-        began = time.monotonic()
+        builders = _builders_of_files if letter.attachments else _builders
         try:
-            built = await asyncio.to_thread(self._build, letter)
+            async with asyncio.timeout(BUILD_SECONDS):  # after which it leaves the queue: those before it go out
+                built = await asyncio.get_running_loop().run_in_executor(builders, self._build, letter)
         except _Unsendable as error:
             return error.outcome
-        if time.monotonic() - began > BUILD_SECONDS:
-            return NotSent("the request was not made in time")
+        except TimeoutError:
+            return NotSent(_LATE)
         payload, message, head, headers, body = built
         try:
             answer = await self._client.call(head, headers, body)
@@ -220,10 +230,10 @@ class Anymail(Adapter):
 
     def _of_recipient(self, answer: Response, payload: Any, message: Any) -> Outcome | None:
         """What the service says of the one recipient; None: nothing that django-anymail understands."""
-        if (answer.body and not anymail_answers.is_json(answer.body)) or answer.status in _UNPROVED.get(
-            self._service, ()
-        ):
+        if answer.body and not anymail_answers.is_json(answer.body):
             return None
+        if self._service == "sendgrid" and not (answer.status == 202 and answer.headers.get("x-message-id")):
+            return None  # its answer has no body, as that of something before it may be
         response = requests.Response()
         response.status_code, response._content = answer.status, answer.body
         response.headers, response.url = CaseInsensitiveDict(answer.headers), self._url
@@ -235,7 +245,10 @@ class Anymail(Adapter):
         if said.status in ("sent", "queued"):
             name = sane(said.message_id)
             return Accepted(name) if name and answer.status < 300 else None
-        if said.status in ("rejected", "invalid", "failed"):
+        if said.status in (
+            "rejected",
+            "invalid",
+        ):  # "failed" may be django-anymail's word for an answer that says nothing
             return Refused(said.status, anymail_answers.reason(answer.body)[1])
         return None
 

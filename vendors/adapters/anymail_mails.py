@@ -6,6 +6,7 @@ import re
 from email.encoders import encode_base64
 from email.mime.base import MIMEBase
 
+import idna
 from django.core.mail import EmailMultiAlternatives
 
 from vendors.adapters.anymail_reports import REFERENCE
@@ -39,7 +40,7 @@ def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
         subject=letter.subject,
         body=letter.text if letter.html else letter.body,
         from_email=f'"{name}" <{origin.address}>' if name else origin.address,
-        to=[letter.recipient],
+        to=[_in_ascii(letter.recipient)],
         reply_to=[origin.reply_to] if origin.reply_to else None,
         headers={one[0]: one[1] for one in letter.headers},
     )
@@ -54,9 +55,20 @@ def mail(letter: Letter, reference: str) -> EmailMultiAlternatives:
     return message
 
 
+def _in_ascii(address: str) -> str:
+    """The address with its domain in ASCII, as services answer with it. Raises ValueError."""
+    local, _, domain = address.rpartition("@")
+    return address if domain.isascii() else f"{local}@{idna.encode(domain, uts46=True).decode()}"
+
+
 def _file(one: Attachment) -> MIMEBase:
     part = MIMEBase(*one.content_type.partition("/")[::2])
     part.set_payload(one.content)
+    if part.get_content_maintype() == "text":  # django-anymail decodes it
+        try:
+            one.content.decode(str(part.get_content_charset("utf-8")))
+        except (UnicodeError, LookupError):
+            part.set_param("charset", "iso-8859-1")  # which any bytes are
     encode_base64(part)
     part.add_header("Content-Disposition", "inline" if one.cid else "attachment", filename=one.name)
     if one.cid:
