@@ -29,6 +29,7 @@ from vendors.adapters.transport import Deadlines
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 OURS = frozenset({"template", "too_dear", "unsendable"})  # refused before the call
+CALL_SIZE = 10_000_000  # characters in the letters of one call: each connection has its call in memory
 OF_ONE = re.compile(r"5\.[12]\.")  # RFC 3463: the recipient's address or mailbox
 
 SO_FAR = """
@@ -191,16 +192,20 @@ class CallPool:
         self._callers -= 1
 
     async def _call(self, batch: list[PermittedCall]) -> None:
-        letters: list[Letter] = []
-        called: list[PermittedCall] = []
         made: list[Letter | Outcome] = [one.letter for one in batch if one.letter]  # all are, or none
         if not made and len(batch) == 1:  # as most; there is none after it that could keep others from their turn
             made = [self._job.letter(batch[0].message)]
         made = made or [*await letters_in_turn(self._job, [one.message for one in batch])]
         if self._files is not None:
             made = await self._files.enclose(made)
+        for together in _by_size(list(zip(batch, made, strict=True))):
+            await self._call_once(together)
+
+    async def _call_once(self, together: list[tuple[PermittedCall, Letter | Outcome]]) -> None:
+        letters: list[Letter] = []
+        called: list[PermittedCall] = []
         now = time.monotonic()
-        for call, letter in zip(batch, made, strict=True):
+        for call, letter in together:
             if isinstance(letter, Letter) and now <= call.latest:
                 letters.append(letter)
                 called.append(call)
@@ -280,6 +285,27 @@ class CallPool:
             await self._write(answers, permits)
             self.in_flight -= len(answers)
             self._freed.set()
+
+
+def _by_size(made: list[tuple[PermittedCall, Letter | Outcome]]) -> list[list[tuple[PermittedCall, Letter | Outcome]]]:
+    """Those that go out in one call, the calls one after the other: a letter that alone is too large has its own."""
+    if len(made) == 1:
+        return [made]
+    calls, size = [made[:1]], _size(made[0][1])
+    for one in made[1:]:
+        size += (own := _size(one[1]))
+        if size > CALL_SIZE:
+            calls.append([])
+            size = own
+        calls[-1].append(one)
+    return calls
+
+
+def _size(letter: Letter | Outcome) -> int:
+    if not isinstance(letter, Letter):
+        return 0
+    files = sum(len(one.content) for one in letter.attachments)
+    return len(letter.body) + len(letter.text) + files * 4 // 3  # in base64
 
 
 def _without(recipient: str, text: str) -> str:

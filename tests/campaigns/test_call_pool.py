@@ -12,10 +12,10 @@ from campaigns import ground_truth
 from campaigns.claiming import letters
 from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
 from campaigns.claiming.pricing import ByCost
-from campaigns.sending.call_pool import CallPool
+from campaigns.sending.call_pool import CALL_SIZE, CallPool
 from tests import calling
 from tests.faults.sending import login, taken
-from vendors.adapters.base import Capabilities, Letter
+from vendors.adapters.base import Attachment, Capabilities, Letter
 from vendors.limits.values import Scope
 from vendors.outcomes import Accepted
 
@@ -74,6 +74,34 @@ async def beside_a_round_that_is_not_full() -> None:
 
 def test_beside_a_round_that_is_not_full_no_more_is_claimed_than_the_others_can_call_at_once() -> None:
     uvloop.run(beside_a_round_that_is_not_full())
+
+
+async def large_letters() -> None:
+    slow = Slow(concurrency=1, batch=6)
+    slow.over.set()
+    sizes = [CALL_SIZE // 4, CALL_SIZE // 4, CALL_SIZE // 2, 2 * CALL_SIZE, 10, 10]
+    files = [(Attachment("a.pdf", "application/pdf", bytes(size)),) for size in sizes]
+    job: Any = SimpleNamespace(
+        adapter=slow, letter=lambda m: Letter(m.reference, m.recipient, "", "", attachments=files[m.id])
+    )
+    stored: list[int] = []
+
+    async def write(answers: list[Any], permits: list[str]) -> None:
+        stored.extend(call.message.id for call, _ in answers)
+
+    pool = CallPool(job, write)
+    serving = asyncio.create_task(pool.run())
+    pool.submit([ticket(number) for number in range(6)], {})
+    async with asyncio.timeout(60):
+        while pool.in_flight:
+            await pool.wait(60)
+    assert slow.rounds == [2, 1, 1, 2] and stored == list(range(6))
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+def test_letters_that_are_too_large_together_go_out_in_several_calls() -> None:
+    uvloop.run(large_letters())
 
 
 @pytest.mark.django_db(transaction=True)

@@ -198,7 +198,8 @@ class Capabilities:
     dedupe: a second call with the same reference is never a second acceptance, for dedupe_ttl seconds after the first
     (None: for ever). lookup: `strong`: "not found" proves that the vendor does not have the letter; `weak`: only
     "found" proves something. settle_delay: seconds to wait after a lost answer before looking it up. batch_max: letters
-    per call. cost: the places that a letter takes in the vendor's window, at least 1, always the same for that letter.
+    per call, fewer where they are large together. cost: the places that a letter takes in the vendor's window, at least
+    1, always the same for that letter.
     """
 
     dedupe: bool = False
