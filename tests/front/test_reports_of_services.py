@@ -1,5 +1,6 @@
 """E-mail services report in their own forms, each with its own signature."""
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ from tests.campaigns.rows import accepted, logged, messages
 from tests.contracts.services import AT, SERVICES, Service
 from tests.front.program import api_vendor, fresh, problem
 from vendors import configuration
+from vendors.adapters import anymail_reports
+from vendors.adapters.anymail import SERVICES as ANYMAIL
+from vendors.adapters.anymail import Anymail
+from vendors.adapters.reports import NotTheVendor, ReportRequest, ReportSource
 from vendors.models import Credential
 
 __all__ = ["fresh"]
@@ -99,3 +104,54 @@ def test_both_signing_secrets_hold_during_a_rotation(service: Service) -> None:
     body = service.packed("opened", name)
     assert post(vendor, body, service.sign(body)).status_code == 200
     assert MessageEvent.objects.count() == 1
+
+
+TOO_OLD = {"severity": "permanent", "reason": "old", "delivery-status": {"code": 602, "message": "Too old"}}
+FULL = {"code": 552, "message": "mailbox full"}
+UNKNOWN = {"code": 550, "enhanced-code": "5.1.1", "message": "no such user"}
+BOUNCES = [
+    ("mailgun", TOO_OLD, "soft"),
+    ("mailgun", {"severity": "permanent", "reason": "bounce", "delivery-status": FULL}, "soft"),
+    ("mailgun", {"severity": "permanent", "reason": "suppress-unsubscribe"}, "soft"),
+    ("mailgun", {"severity": "permanent", "reason": "suppress-complaint"}, "soft"),
+    ("mailgun", {"severity": "permanent", "reason": "generic", "delivery-status": UNKNOWN}, "hard"),
+    ("mailgun", {"severity": "permanent", "reason": "bounce"}, "hard"),
+    ("sendgrid", {"event": "bounce", "type": "bounce", "status": "5.2.2", "reason": "552 quota"}, "soft"),
+    ("sendgrid", {"event": "bounce", "type": "bounce", "status": "5.2.2", "reason": ""}, "soft"),
+    ("sendgrid", {"event": "bounce", "reason": "it came back"}, "soft"),
+    ("sendgrid", {"event": "bounce", "reason": "550 5.1.1 unknown user"}, "hard"),
+    ("postmark", {"Type": "HardBounce", "Details": "smtp;550 mailbox is full"}, "soft"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "bounce"), BOUNCES)
+def test_a_bounce_is_hard_only_if_nothing_speaks_against_it(name: str, change: dict[str, Any], bounce: str) -> None:
+    service = next(one for one in SERVICES if one.name == name)
+    report = service.report("hard", "ref-0")
+    event = report["event-data"] if name == "mailgun" else report[0] if name == "sendgrid" else report
+    for old in ("type", "reason"):
+        event.pop(old, None)
+    event.update(change)
+    body = json.dumps(report).encode()
+    headers = {"content-type": "application/json"} | service.sign(body)
+    (found,) = anymail_reports.read(name, ReportRequest("POST", f"{BASE}/x", headers, body), [service.signing])
+    assert (found.kind, found.bounce) == ("bounced", bounce)
+
+
+@pytest.mark.parametrize("name", ANYMAIL)
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"{}", b"\xff"])
+def test_what_a_stranger_posts_is_not_the_vendors_whatever_it_is(name: str, body: bytes) -> None:
+    for kind in ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        request = ReportRequest("POST", f"{BASE}/x", {"content-type": kind}, body)
+        with pytest.raises(NotTheVendor):
+            anymail_reports.read(name, request, ["user:password"])
+
+
+def test_a_report_needs_no_file_of_the_workers_and_scaleway_sends_none() -> None:
+    service = next(one for one in SERVICES if one.name == "postmark")
+    body = service.packed("delivered", "ref-0")
+    request = ReportRequest("POST", f"{BASE}/x", service.sign(body), body)
+    settings = {"service": "postmark", "ca_file": "/nowhere/ca.pem"}
+    (found,) = Anymail.read_report(request, ReportSource(settings, [service.signing]))
+    assert (found.kind, found.reference) == ("delivered", "ref-0")
+    assert Anymail.sends_reports(settings) and not Anymail.sends_reports({"service": "scaleway"})

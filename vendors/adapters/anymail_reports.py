@@ -23,7 +23,7 @@ from vendors.adapters.reports import (
     bad_report,
     verify,
 )
-from vendors.outcomes import is_about_us
+from vendors.outcomes import is_about_us, says_unknown
 
 REFERENCE = "reference"
 """The name under which our reference travels in a mail's metadata."""
@@ -57,14 +57,36 @@ def _of(event: Any, *path: str) -> Any:
     return event
 
 
-# Whether a service calls a bounce permanent. Of all others a bounce is soft: a hard one suppresses its recipient.
-PERMANENT: dict[str, Callable[[Any], bool]] = {
+# Whether a service's own word is that there is no such recipient; of all other bounces, or where the text says
+# otherwise, a bounce is soft: a hard one suppresses its recipient.
+UNKNOWN: dict[str, Callable[[Any], bool]] = {
     "brevo": lambda event: _of(event, "event") in ("hard_bounce", "invalid_email"),
-    "mailgun": lambda event: _of(event, "event-data", "severity") == "permanent",
+    "mailgun": lambda event: _is_permanent(event) and _of(event, "event-data", "reason") == "bounce",
     "postmark": lambda event: _of(event, "Type") in ("HardBounce", "BadEmailAddress"),
     "resend": lambda event: _of(event, "data", "bounce", "type") == "Permanent",
-    "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") in (None, "bounce"),
+    "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") == "bounce",
 }
+# Whether a service calls a bounce permanent, of whatever cause: then the text decides.
+PERMANENT: dict[str, Callable[[Any], bool]] = {
+    "mailgun": lambda event: _is_permanent(event),
+    "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") is None,
+}
+CODES = (("status",), ("event-data", "delivery-status", "code"), ("event-data", "delivery-status", "enhanced-code"))
+
+
+def _is_permanent(event: Any) -> bool:
+    return bool(_of(event, "event-data", "severity") == "permanent")
+
+
+def _is_hard(service: str, event: Any, note: str) -> bool:
+    def never(_: Any) -> bool:
+        return False
+
+    codes = [str(_of(event.esp_event, *path) or "") for path in CODES]
+    unknown = says_unknown(" ".join([*codes, note]))
+    if event.reject_reason == "invalid" or UNKNOWN.get(service, never)(event.esp_event):
+        return unknown is not False
+    return unknown is True and PERMANENT.get(service, never)(event.esp_event)
 
 
 def read(service: str, request: ReportRequest, secrets: Sequence[str]) -> list[Reported]:
@@ -80,8 +102,6 @@ def read(service: str, request: ReportRequest, secrets: Sequence[str]) -> list[R
 
 def _verified(service: str, request: ReportRequest, secrets: Sequence[str]) -> Any:
     """The view that has found the signature right."""
-    from anymail.exceptions import AnymailWebhookValidationFailure
-
     if service in SVIX:
         renamed = {
             f"webhook-{name}": request.headers.get(f"svix-{name}", "") for name in ("id", "timestamp", "signature")
@@ -89,7 +109,7 @@ def _verified(service: str, request: ReportRequest, secrets: Sequence[str]) -> A
         verify(secrets, renamed, request.body)
         return _view(service, "nobody:")
     for secret in secrets:
-        with suppress(AnymailWebhookValidationFailure, ValueError, TypeError):
+        with suppress(Exception):  # whatever a stranger has put in it
             view = _view(service, secret)
             view.run_validators(_as_django(request))
             return view
@@ -131,12 +151,10 @@ def _reported(service: str, event: Any) -> Reported | None:
     if kind is None:
         return None
     note = str(event.mta_response or event.description or "")
-    invalid = event.reject_reason == "invalid"
     bounce: Bounce = "soft"
-    if kind == "bounced" or invalid:
+    if kind == "bounced" or event.reject_reason == "invalid":
         kind = "bounced"
-        hard = invalid or PERMANENT.get(service, lambda _: False)(event.esp_event)
-        bounce = "blocked" if is_about_us("", note) else "hard" if hard else "soft"
+        bounce = "blocked" if is_about_us("", note) else "hard" if _is_hard(service, event, note) else "soft"
     at = event.timestamp or datetime.now(UTC)
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return Reported(
