@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from campaigns import ground_truth, lifecycle, message_events, vendor_ids
 from campaigns.message_events import NewEvent, ReportedEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.models.jobs import read_reference
+from campaigns.vendor_ids import DueReport
 from campaigns.webhooks import events
 from campaigns.webhooks.events import Complaint, ReportChange
 from vendors.adapters.reports import Reported
@@ -89,7 +90,7 @@ def take(vendor_id: int, reported: Sequence[Reported], source: str = "vendor") -
 def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source: str) -> list[ReportsStored]:
     """The same for the reports of several requests; returns what came of each. calls, events: of all together."""
     now = timezone.now()
-    named = [vendor_ids.named(vendor_id, request) for request in requests]
+    named = vendor_ids.named(vendor_id, requests)
     read = [[(one.reference or one.vendor_id, _read(one, now)) for one in request] for request in named]
     known = [report for request in read for _, report in request if report]
     heard = message_events.new(vendor_id, [report.event for report in known if report.event])
@@ -128,15 +129,20 @@ def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source
 def take_waiting() -> int:
     """Takes reports that came before the answers of their calls, now that their letters are known; returns how many.
 
-    Those that no letter came for within a week are given up, and told of.
+    Those that no letter came for within a week are given up, and told of. Raises the database's errors.
     """
     taken = 0
-    for found in vendor_ids.due():
-        take(found.vendor_id, found.reported, found.source)
-        vendor_ids.done(found.ids)  # if the process dies before, they are taken once more, which changes nothing
-        taken += len(found.reported)
-        if found.given_up:
-            log.warning("%s reports of %s name no letter that it has accepted", found.given_up, found.source)
+    for group in vendor_ids.due():
+        try:
+            taken += _take_due(group)
+        except (OperationalError, InterfaceError):
+            raise  # the database's: those that are left are looked at again
+        except Exception:  # what is wrong with one report harms no other
+            for one in group:
+                try:
+                    taken += _take_due([one])
+                except Exception:
+                    log.exception("a waiting report of %s cannot be taken yet: row %s", one.source, one.id)
     vendor_ids.forget()
     return taken
 
@@ -147,6 +153,17 @@ def _complaints(heard: Iterable[NewEvent]) -> list[Complaint]:
         for one in heard
         if one.reported.kind == MessageEvent.Kind.COMPLAINT
     ]
+
+
+def _take_due(group: Sequence[DueReport]) -> int:
+    """Takes waiting reports of one vendor; returns how many."""
+    source, known = group[0].source, [one.reported() for one in group if one.known]
+    if known:
+        take(group[0].vendor_id, known, source)
+    vendor_ids.done([one.id for one in group])  # if the process dies before, they are taken again: it changes nothing
+    if given_up := len(group) - len(known):
+        log.warning("%s reports of %s name no letter that it has accepted", given_up, source)
+    return len(known)
 
 
 def _read(reported: Reported, now: datetime) -> Report | None:

@@ -213,7 +213,6 @@ def sweep() -> None:
     """Does what a lost notification or worker left undone: every few seconds, and idempotent."""
     facts = sweeper.sweep(timedelta(seconds=settings.LEASE_SECONDS))
     announce(facts.finalised)
-    delivery_reports.take_waiting()
     for job in facts.unanswered:
         shown = _packet(job.pk, job.parent_id, job.size)
         send_job.si(job.pk, job.fence).set(queue=job.vendor.queue, **shown).apply_async(ignore_result=True)
@@ -221,6 +220,7 @@ def sweep() -> None:
         dispatch_night.delay(vendor_id)
     # A notification that is late is not needed: the next sweep notifies again.
     notify_vendors(facts.vendors_waiting, expires=max(30.0, 3 * settings.SWEEP_SECONDS))
+    delivery_reports.take_waiting()  # the last: an error there keeps back nothing else
 
 
 @shared_task

@@ -1,11 +1,14 @@
 """Finds letters by the vendor's own id, for vendors that cannot carry our reference.
 
 The ids are written with the acceptance, in the same statement (merging.py, ground_truth.py). A report may come earlier
-than that: it waits, and each sweep looks whether its letter is known now.
+than that: it waits. Whether its letter is known now is looked at when it has waited for ten seconds more, then each
+time when it is about twice as old, and once an hour in the end: reports of letters of somebody else cost little.
+
+An id belongs to the vendor, not to one of its credentials: where it names several letters, it names none.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,80 +18,121 @@ from django.utils import timezone
 
 from campaigns.models import WaitingReport
 from vendors.adapters.reports import Reported
-from vendors.models import Vendor
 
 KEPT = timedelta(days=90)  # for which reports of a letter may come
 WAITS = timedelta(days=7)  # for which a report waits for its letter, as long as a doubt may last and more
 AT_ONCE = 1_000  # waiting reports that are looked at
+MOST_WAIT = 10_000  # reports of one vendor; further ones are not kept
+SOONEST, LATEST = timedelta(seconds=10), timedelta(hours=1)  # until a waiting report is looked at again
 FORGOTTEN_AT_ONCE = 10_000
 LONGEST = 255  # characters of an id
 
 NAMED = """
-SELECT DISTINCT ON (name) name, uuid, resend_no FROM campaigns_vendormessageid
-WHERE vendor_id = %(vendor)s AND name = ANY(%(names)s) ORDER BY name, id DESC
+SELECT name, min(uuid::text), max(resend_no) FROM campaigns_vendormessageid
+WHERE vendor_id = %(vendor)s AND name = ANY(%(names)s) GROUP BY name HAVING count(DISTINCT uuid) = 1
+"""
+MAY_WAIT = """
+SELECT FROM vendors_vendor v WHERE v.id = %(vendor)s AND v.reports_by_id
+    AND (SELECT count(*) FROM campaigns_waitingreport w WHERE w.vendor_id = v.id) < %(most)s
+"""
+# Of a kind that waits already the later one by the vendor's clock counts.
+KEEP = """
+INSERT INTO campaigns_waitingreport AS was (vendor_id, name, kind, said, source)
+SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s
+FROM unnest(%(names)s::text[], %(kinds)s::text[], %(said)s::text[]) AS a(name, kind, said) ORDER BY 2, 3
+ON CONFLICT (vendor_id, name, kind) DO UPDATE SET said = excluded.said
+    WHERE (excluded.said->>'at')::timestamptz > (was.said->>'at')::timestamptz
 """
 FORGET = """
 DELETE FROM campaigns_vendormessageid WHERE id = ANY(ARRAY(
     SELECT id FROM (SELECT id, at FROM campaigns_vendormessageid ORDER BY id LIMIT %(most)s) oldest
     WHERE at < %(before)s))
 """
-# The oldest whose letters are known now, and those that have waited for too long.
+# Of those that are to be looked at: whose letters are known now, or that have waited for too long. All are looked at
+# again later, so one that cannot be taken keeps back no other.
 DUE = """
-SELECT w.id, w.vendor_id, w.name, w.said, w.source, known.yes FROM campaigns_waitingreport w, LATERAL (SELECT EXISTS (
-    SELECT FROM campaigns_vendormessageid v WHERE v.vendor_id = w.vendor_id AND v.name = w.name) AS yes) known
-WHERE known.yes OR w.at < %(before)s ORDER BY w.id LIMIT %(most)s
+WITH looked_at AS (
+    UPDATE campaigns_waitingreport w SET look_at = statement_timestamp()
+        + greatest(%(soonest)s, least(%(latest)s, statement_timestamp() - w.at))
+    WHERE w.id = ANY(ARRAY(SELECT id FROM campaigns_waitingreport WHERE look_at <= statement_timestamp()
+        ORDER BY look_at LIMIT %(most)s FOR UPDATE SKIP LOCKED))
+    RETURNING w.*
+)
+SELECT w.id, w.vendor_id, w.source, w.name, w.said, known.letters = 1
+FROM looked_at w, LATERAL (SELECT count(DISTINCT v.uuid) AS letters FROM campaigns_vendormessageid v
+    WHERE v.vendor_id = w.vendor_id AND v.name = w.name) known
+WHERE known.letters = 1 OR w.at < %(before)s ORDER BY w.id
 """
 
 
 @dataclass(frozen=True, slots=True)
-class DueReports:
-    """Waiting reports of one vendor that are due. ids: of their rows; given_up: how many waited for too long."""
+class DueReport:
+    """A waiting report whose letter is known now, or that has waited for too long. id: of its row."""
 
+    id: int
     vendor_id: int
     source: str
-    ids: Sequence[int]
-    reported: Sequence[Reported]
-    given_up: int
+    name: str
+    said: str
+    known: bool
+
+    def reported(self) -> Reported:
+        """What was reported. Raises ValueError, KeyError for what this version cannot read."""
+        said = json.loads(self.said)
+        at = datetime.fromisoformat(said["at"])
+        return Reported("", said["kind"], at, self.name, said["note"], said["bounce"], said["code"])
 
 
-def named(vendor_id: int, reported: Sequence[Reported]) -> list[Reported]:
-    """The same with our references, where the vendor's id is known."""
-    wanted = {one.vendor_id for one in reported if not one.reference and 0 < len(one.vendor_id) <= LONGEST}
+def named(vendor_id: int, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:
+    """The same with our references, where the vendor's id is known and names one letter."""
+    every = (one for request in requests for one in request)
+    wanted = {one.vendor_id for one in every if not one.reference and 0 < len(one.vendor_id) <= LONGEST}
     if not wanted:
-        return list(reported)
+        return [list(request) for request in requests]
     with connection.cursor() as cursor:
         cursor.execute(NAMED, {"vendor": vendor_id, "names": [_stored(name) for name in wanted]})
         found = {name: f"{uuid}-{resend_no}" for name, uuid, resend_no in cursor.fetchall()}
-    return [one if one.reference else replace(one, reference=found.get(one.vendor_id, "")) for one in reported]
-
-
-def keep(vendor_id: int, reported: Collection[Reported], source: str) -> bool:
-    """Keeps reports whose letter is not known until it is; False: this vendor's reports name our references."""
-    if not Vendor.objects.filter(pk=vendor_id, reports_by_id=True).exists():
-        return False
-    rows = [
-        WaitingReport(vendor_id=vendor_id, name=_stored(one.vendor_id), said=_said(one), source=source)
-        for one in reported
-        if len(one.vendor_id) <= LONGEST
+    return [
+        [one if one.reference else replace(one, reference=found.get(one.vendor_id, "")) for one in request]
+        for request in requests
     ]
-    WaitingReport.objects.bulk_create(rows, batch_size=AT_ONCE)
+
+
+def keep(vendor_id: int, reported: Iterable[Reported], source: str) -> bool:
+    """Keeps reports whose letter is not known until it is.
+
+    False: this vendor's reports name our references, or MOST_WAIT of them wait already.
+    """
+    latest: dict[tuple[str, str], Reported] = {}
+    for one in reported:
+        known = latest.setdefault((_stored(one.vendor_id), one.kind), one)
+        if one.at > known.at:
+            latest[_stored(one.vendor_id), one.kind] = one
+    kept = {key: one for key, one in latest.items() if len(one.vendor_id) <= LONGEST}
+    names, kinds = [name for name, _ in kept], [kind for _, kind in kept]
+    said = [json.dumps(_said(one)) for one in kept.values()]
+    with connection.cursor() as cursor:
+        cursor.execute(MAY_WAIT, {"vendor": vendor_id, "most": MOST_WAIT})
+        if not cursor.fetchall():
+            return False
+        rows: dict[str, Any] = {"vendor": vendor_id, "source": source, "names": names, "kinds": kinds, "said": said}
+        cursor.execute(KEEP, rows)
     return True
 
 
-def due() -> list[DueReports]:
-    """Waiting reports whose letters are known now, or that have waited for too long: at most AT_ONCE."""
+def due() -> list[list[DueReport]]:
+    """Waiting reports whose letters are known now, or that have waited for too long: at most AT_ONCE.
+
+    Those of one vendor are together. All but those that are `done` with are due again later.
+    """
+    limits: dict[str, Any] = {"before": timezone.now() - WAITS, "most": AT_ONCE, "soonest": SOONEST, "latest": LATEST}
     with connection.cursor() as cursor:
-        cursor.execute(DUE, {"before": timezone.now() - WAITS, "most": AT_ONCE})
-        rows = cursor.fetchall()
-    groups: dict[tuple[int, str], list[Any]] = {}
+        cursor.execute(DUE, limits)
+        rows = [DueReport(*row) for row in cursor.fetchall()]
+    groups: dict[tuple[int, str], list[DueReport]] = {}
     for row in rows:
-        groups.setdefault((row[1], row[4]), []).append(row)
-    return [_due(vendor_id, source, some) for (vendor_id, source), some in groups.items()]
-
-
-def _due(vendor_id: int, source: str, rows: Sequence[Any]) -> DueReports:
-    reported = [_reported(name, said) for _, _, name, said, _, known in rows if known]
-    return DueReports(vendor_id, source, [row[0] for row in rows], reported, len(rows) - len(reported))
+        groups.setdefault((row.vendor_id, row.source), []).append(row)
+    return list(groups.values())
 
 
 def done(ids: Collection[int]) -> None:
@@ -110,9 +154,3 @@ def _stored(name: str) -> str:
 def _said(one: Reported) -> dict[str, str]:
     said = {"kind": one.kind, "note": one.note[:LONGEST], "bounce": one.bounce, "code": one.code[:LONGEST]}
     return {name: _stored(text) for name, text in said.items()} | {"at": one.at.isoformat()}
-
-
-def _reported(name: str, text: str) -> Reported:
-    said = json.loads(text)
-    at = datetime.fromisoformat(said["at"])
-    return Reported("", said["kind"], at, name, said["note"], said["bounce"], said["code"])

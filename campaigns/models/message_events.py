@@ -106,14 +106,21 @@ class VendorMessageId(models.Model):
 class WaitingReport(models.Model):
     """A report whose vendor's id no acceptance has named yet: it may be earlier than the answer of its call.
 
-    said: what `vendors.adapters.reports.Reported` holds beside the id.
+    said: what `vendors.adapters.reports.Reported` holds beside the id; kind: its kind, of which one waits.
+    look_at: when to look whether its letter is known.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
     name = models.CharField(max_length=255)
+    kind = models.CharField(max_length=20, db_default="")
     said = models.JSONField()
     source = models.CharField(max_length=100)
     at = models.DateTimeField(db_default=Now())
+    look_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [UniqueConstraint(fields=["vendor", "name", "kind"], name="waiting_report_once")]
+        indexes = [Index(fields=["look_at"], name="waiting_report_look")]
 
     def __str__(self) -> str:
         return f"a report of {self.name}"

@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
+from redis import Redis
 
-from campaigns import audit, delivery_reports, ground_truth, lifecycle, vendor_ids
+from campaigns import audit, delivery_reports, ground_truth, lifecycle, tasks, vendor_ids
 from campaigns.claiming.claims import Lease, OpenClaim
 from campaigns.models import Claim, Job, VendorMessageId, WaitingReport
 from tests import calling, factories
@@ -48,6 +49,12 @@ def stored(job: Job) -> list[str | None]:
     return [row.report for row in messages(job)]
 
 
+def take_later() -> int:
+    """Takes what waits, when all of it is to be looked at."""
+    WaitingReport.objects.update(look_at=timezone.now())
+    return delivery_reports.take_waiting()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_report_finds_its_letter_by_the_vendors_id_once_it_was_accepted() -> None:
     job = sending()
@@ -65,7 +72,8 @@ def test_what_is_reported_before_the_answer_of_the_call_waits_and_counts_when_it
     assert (said.changed, said.unknown) == (0, ()), "nobody knows yet that SM9 is none of ours"
     assert delivery_reports.take_waiting() == 0
     answer(job, [Accepted("SM1"), InDoubt("cut")])
-    assert delivery_reports.take_waiting() == 1
+    assert delivery_reports.take_waiting() == 0, "it was looked at a moment ago"
+    assert take_later() == 1
     assert stored(job)[0] == "delivered" and WaitingReport.objects.get().name == "SM9"
     assert [check for check in audit.run() if not check.ok] == []
 
@@ -108,6 +116,78 @@ def test_what_nobody_can_tell_of_any_more_is_deleted(caplog: pytest.LogCaptureFi
     assert delivery_reports.take_waiting() == 0
     assert WaitingReport.objects.get().name == "SM9" and VendorMessageId.objects.get().name == "SM2"
     assert "1 reports of sms name no letter" in caplog.text
+
+
+def known(job: Job, name: str, message: int = 0) -> None:
+    """A letter of the job has this id."""
+    row = messages(job)[message]
+    facts = {"vendor_id": job.vendor_id, "message": row.pk, "uuid": row.uuid, "resend_no": 0}
+    VendorMessageId.objects.create(name=name, **facts)
+
+
+def waits(vendor_id: int, name: str, kind: str, source: str = "sms") -> None:
+    said = {"kind": kind, "at": NOON.isoformat(), "note": "", "bounce": "soft", "code": ""}
+    WaitingReport.objects.create(vendor_id=vendor_id, name=name, kind=kind, said=said, source=source)
+
+
+def test_a_waiting_report_that_cannot_be_taken_keeps_back_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    job = sending()
+    for name, kind in (("SM1", "of a newer version"), ("SM2", "delivered")):
+        waits(job.vendor_id, name, kind)
+    known(job, "SM1")
+    known(job, "SM2", 1)
+    assert delivery_reports.take_waiting() == 1 and stored(job) == [None, "delivered"]
+    left = WaitingReport.objects.get()
+    assert left.name == "SM1" and left.look_at > timezone.now(), "it is tried again, but not at once"
+    assert f"a waiting report of sms cannot be taken yet: row {left.pk}" in caplog.text
+
+
+def test_the_sweep_does_all_else_before_it_takes_what_waits(settings: Any) -> None:
+    """Also if taking fails as a whole, other vendors are notified."""
+    vendor = factories.vendor()
+    factories.caster(vendor)
+    factories.campaign_with_job(1, of=factories.credential(vendor), status="DISPATCHED")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE campaigns_waitingreport RENAME TO elsewhere")
+    with pytest.raises(DatabaseError), transaction.atomic():
+        tasks.sweep()
+    with Redis.from_url(settings.REDIS_URL) as broker:
+        assert broker.llen(vendor.queue) == 1
+
+
+def test_what_a_vendor_repeats_waits_once_as_it_was_last_said() -> None:
+    job = sending()
+    for minute in (1, 3, 2):
+        at = NOON + timedelta(minutes=minute)
+        delivery_reports.take(job.vendor_id, [Reported("", "delivered", at, "SM1")] * 2, "sms")
+    report(job, ("SM1", "bounced"))
+    assert sorted(WaitingReport.objects.values_list("kind", "said__at")) == [
+        ("bounced", NOON.isoformat()),
+        ("delivered", (NOON + timedelta(minutes=3)).isoformat()),
+    ]
+
+
+def test_reports_of_letters_of_somebody_else_are_looked_at_ever_less_often_and_are_not_kept_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vendor_ids, "MOST_WAIT", 2)
+    job = sending()
+    report(job, ("SM1", "delivered"), ("SM2", "delivered"))
+    assert report(job, ("SM3", "delivered")).unknown == ("SM3",)
+    WaitingReport.objects.filter(name="SM2").update(at=timezone.now() - timedelta(days=1))
+    assert delivery_reports.take_waiting() == 0
+    waiting = {row.name: (row.look_at - timezone.now()).total_seconds() for row in WaitingReport.objects.all()}
+    assert 0 < waiting["SM1"] < 600 and 3000 < waiting["SM2"] <= 3600
+
+
+def test_an_id_of_several_letters_names_none() -> None:
+    """Two credentials of a vendor may be two accounts, and each counts for itself."""
+    job, other = sending(1), sending(1)
+    known(job, "7")
+    row = messages(other)[0]
+    VendorMessageId.objects.create(vendor_id=job.vendor_id, name="7", message=row.pk, uuid=row.uuid, resend_no=0)
+    assert report(job, ("7", "bounced")).changed == 0 and take_later() == 0
+    assert stored(job) == stored(other) == [None] and WaitingReport.objects.get().name == "7"
 
 
 def test_whatever_a_vendor_calls_a_letter_is_stored() -> None:
