@@ -2,14 +2,15 @@
 
 A report is also evidence that the letter was accepted (promise P3): it settles a doubt, overrules a refusal, and keeps
 a message from being sent again. Whether reports are doubled, late, reordered or earlier than the call's answer, the
-result is the same: of one sending the latest counts, by the vendor's clock. A bounce of one sending does not undo the
-delivery of another.
+result is the same: of one sending the latest counts, by the vendor's clock, and a bounce where the vendor says no time.
+A bounce of one sending does not undo the delivery of another.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError, connection, transaction
@@ -52,7 +53,8 @@ AHEAD = timedelta(days=1)  # a vendor's clock may be wrong by so much, and its r
 class Report:
     """One report. id, uuid, resend_no: of its reference; evidence: stored as the acceptance, if it is one.
 
-    kind: None is evidence only. event: what is appended to the message's events, if anything.
+    kind: None is evidence only. timed: whether `at` is by the vendor's clock. event: what is appended to the message's
+    events, if anything.
     """
 
     id: int
@@ -63,6 +65,7 @@ class Report:
     evidence: str
     note: str | None = None
     event: ReportedEvent | None = None
+    timed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ def _read(reported: Reported, now: datetime) -> Report | None:
     evidence = reported.vendor_id or f"receipt:{reported.reference}"
     kind, happened = MEANINGS[reported.kind]
     at = max(EARLIEST, min(reported.at, now + AHEAD))
-    report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence))
+    report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence), timed=reported.timed)
     if happened is None:
         return report
     event = BOUNCED[reported.bounce] if reported.kind == "bounced" else happened
@@ -202,20 +205,21 @@ def _batches(reports: Iterable[Report]) -> Iterator[list[Report]]:
         left = [one for one in left if batch[one.id] is not one]
 
 
-def _counts(one: Report) -> tuple[bool, datetime, bool]:
+def _counts(one: Report) -> tuple[bool, bool, bool, datetime, bool]:
     """Of several reports of a sending the largest counts: evidence alone never does beside another one."""
-    return one.kind is not None, one.at, one.kind == ReportKind.BOUNCED
+    bounced = one.kind == ReportKind.BOUNCED
+    return one.kind is not None, bounced and not one.timed, one.timed, one.at, bounced
 
 
 KNOWN = """
-SELECT m.id, m.uuid, m.resend_no FROM campaigns_message m
+SELECT m.id, m.uuid, m.resend_no, m.message_id IS NOT NULL FROM campaigns_message m
 JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = c.credential_id
 WHERE m.id = ANY(%(ids)s) AND v.vendor_id = %(vendor)s
 """
 REPORTED = """
 WITH reported AS (
     SELECT * FROM unnest(%(ids)s::bigint[], %(nos)s::int[], %(kinds)s::text[], %(ats)s::timestamptz[],
-        %(evidence)s::text[], %(notes)s::text[]) AS a(id, no, kind, at, evidence, note)
+        %(evidence)s::text[], %(notes)s::text[], %(timed)s::bool[]) AS a(id, no, kind, at, evidence, note, timed)
 )
 """
 # A bounce of a letter that was refused, or of an earlier sending, is no evidence.
@@ -229,7 +233,8 @@ REPORT = f"""{REPORTED}, before AS (
     UPDATE campaigns_message m SET report = a.kind, report_at = a.at, report_no = a.no, report_note = a.note
     FROM before a WHERE m.id = a.id AND a.kind IS NOT NULL AND m.message_id IS NOT NULL AND CASE
         WHEN m.report_no = a.no
-            THEN a.at > m.report_at OR a.at = m.report_at AND m.report = 'delivered' AND a.kind = 'bounced'
+            THEN a.timed AND a.at > m.report_at
+                OR (NOT a.timed OR a.at = m.report_at) AND m.report = 'delivered' AND a.kind = 'bounced'
         WHEN a.kind = 'delivered' THEN m.report IS NULL OR m.report = 'bounced' AND a.no < m.report_no
         ELSE m.report IS NULL AND a.no = m.resend_no END
     RETURNING m.id, m.campaign_id, m.message_id, a.no, a.kind, a.at, a.note, a.was
@@ -262,13 +267,15 @@ def _store(vendor_id: int, reports: Sequence[Report]) -> tuple[list[ReportChange
     ids = [one.id for one in reports]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(KNOWN, {"ids": ids, "vendor": vendor_id})
-        known = {id: (uuid, resend_no) for id, uuid, resend_no in cursor.fetchall()}
+        known = {id: facts for id, *facts in cursor.fetchall()}
         ours = [one for one in reports if _matches(known.get(one.id), one)]
         strange = [one for one in reports if not _matches(known.get(one.id), one)]
-        if not ours:
+        # What is evidence alone tells nothing of an accepted letter: its job's sender and others need not wait for it.
+        news = [one for one in ours if one.kind or not known[one.id][2]]
+        if not news:
             return [], strange
-        lifecycle.hold_around(one.id for one in ours)
-        columns = _columns(ours)
+        lifecycle.hold_around(one.id for one in news)
+        columns = _columns(news)
         cursor.execute(EVIDENCE, columns)
         accepted = cursor.fetchall()
         if accepted:
@@ -284,7 +291,7 @@ def _store(vendor_id: int, reports: Sequence[Report]) -> tuple[list[ReportChange
     return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows], strange
 
 
-def _matches(row: tuple[UUID, int] | None, report: Report) -> bool:
+def _matches(row: Sequence[Any] | None, report: Report) -> bool:
     """Whether the reference names this message, in a sending that there was."""
     return row is not None and row[0] == report.uuid and report.resend_no <= row[1]
 
@@ -297,4 +304,5 @@ def _columns(reports: Sequence[Report]) -> dict[str, list[object]]:
         "ats": [one.at for one in reports],
         "evidence": [one.evidence for one in reports],
         "notes": [one.note for one in reports],
+        "timed": [one.timed for one in reports],
     }

@@ -80,7 +80,8 @@ class DueReport:
         """What was reported. Raises ValueError, KeyError for what this version cannot read."""
         said = json.loads(self.said)
         at = datetime.fromisoformat(said["at"])
-        return Reported("", said["kind"], at, self.name, said["note"], said["bounce"], said["code"])
+        text = said["note"], said["bounce"], said["code"]
+        return Reported("", said["kind"], at, self.name, *text, timed=said.get("timed", True))
 
 
 def named(vendor_id: int, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:
@@ -151,6 +152,6 @@ def _stored(name: str) -> str:
     return name.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
-def _said(one: Reported) -> dict[str, str]:
+def _said(one: Reported) -> dict[str, Any]:
     said = {"kind": one.kind, "note": one.note[:LONGEST], "bounce": one.bounce, "code": one.code[:LONGEST]}
-    return {name: _stored(text) for name, text in said.items()} | {"at": one.at.isoformat()}
+    return {name: _stored(text) for name, text in said.items()} | {"at": one.at.isoformat(), "timed": one.timed}

@@ -32,6 +32,7 @@ ALLOWED = {
     "campaigns/suppression/lists.py:TELL_VENDORS": "vendors, by id; it waits for claims, which wait for nothing of its",
     "campaigns/webhook": "webhooks, their calls and sponsors",
     "waiter/parking.py": "parked tasks",
+    "campaigns/vendor_ids.py:DUE": "waiting reports, SKIP LOCKED",
     "vendors/": "vendors and credentials: this package knows no jobs",
 }
 

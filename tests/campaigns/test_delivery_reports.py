@@ -8,10 +8,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import audit, delivery_reports
+from campaigns import audit, delivery_reports, lifecycle
 from campaigns.claiming.claims import Lease, OpenClaim
 from campaigns.finishing import finalizer
 from campaigns.models import Claim, Job, Message
@@ -76,6 +76,46 @@ def test_in_whatever_order_receipts_come_the_last_by_the_vendors_clock_counts(
             assert stored(job) == [end], order
             assert counters(job)[3:] == (int(end == "delivered"), int(end == "bounced"))
     assert broken() == []
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_without_a_time_of_the_vendors_a_bounce_counts_and_what_is_repeated_changes_nothing(at_once: bool) -> None:
+    for order in permutations(["delivered", "bounced", "delivered", "bounced"]):
+        job = logged(1, [accepted()])
+        (row,) = messages(job)
+        facts = [
+            Reported(row.reference, kind, NOON + timedelta(minutes=number), timed=False)  # type: ignore[arg-type]
+            for number, kind in enumerate(order)
+        ]
+        for batch in [facts] if at_once else [[fact] for fact in facts]:
+            delivery_reports.take(job.vendor_id, batch)
+        assert stored(job) == ["bounced"] and counters(job)[3:] == (0, 1), order
+    assert broken() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_that_a_letter_was_opened_waits_for_nobody_who_holds_its_job() -> None:
+    """A newsletter is opened while the rest of it is sent."""
+    job = logged(1, [accepted()])
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            lifecycle.hold([job.pk])
+            held.set()
+            done.wait(60)
+
+    def report() -> None:
+        try:
+            held.wait(60)
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '5s'")
+            (row,) = messages(job)
+            assert take(job, (row.reference, "opened", 1), (row.reference, "clicked", 2)).events == 2
+        finally:
+            done.set()
+
+    together(hold, report)
 
 
 class TestBeforeTheAnswerOfTheCall:

@@ -33,7 +33,8 @@ class Reported:
     reference: ours, or "" where the vendor cannot carry it: then vendor_id, its own id of the letter, names the letter.
     at: when it happened, with a time zone. note: the vendor's text. bounce, of bounced: hard: the recipient does not
     exist; soft: not this time, or no reason is given; blocked: because of us or of the content. failed: the vendor has
-    given it up for another reason. code: the enhanced status (RFC 3463) or the vendor's code, or "".
+    given it up for another reason. code: the enhanced status (RFC 3463) or the vendor's code, or "". timed: whether the
+    vendor says when; else `at` is when it came here, which orders nothing: of one sending a bounce counts then.
     """
 
     reference: str
@@ -43,6 +44,7 @@ class Reported:
     note: str = ""
     bounce: Bounce = "soft"
     code: str = ""
+    timed: bool = True
 
 
 class NotTheVendor(Exception):

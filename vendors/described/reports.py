@@ -59,14 +59,16 @@ class ReportReader:
             vendor_id = _text(value_at(event, self._paths.get("id", ("",))))
             if not reference and not vendor_id:
                 raise bad_report("missing", "An event names no letter.", index)
+            at = self._time(event, index)
             yield Reported(
                 reference,
                 "bounced" if kind in _BOUNCES else kind,  # type: ignore[arg-type]
-                self._time(event, index),
+                at or datetime.now(UTC),
                 vendor_id,
                 _text(value_at(event, self._paths.get("note", ("",)))),
                 _BOUNCES.get(kind, "soft"),  # type: ignore[arg-type]
                 _text(value_at(event, self._paths.get("code", ("",))))[:_MOST_CODE],
+                timed=at is not None,
             )
 
     def _entries(self, request: ReportRequest, query: Mapping[str, str]) -> Sequence[Any]:
@@ -87,11 +89,11 @@ class ReportReader:
             return kind
         return self._keys.codes.get(as_text(value_at(event, self._paths["code"])), kind)
 
-    def _time(self, event: Any, index: int) -> datetime:
-        """When it happened; now, if the vendor does not say."""
+    def _time(self, event: Any, index: int) -> datetime | None:
+        """When it happened, if the vendor says it."""
         found = next((at for path in self._times if (at := value_at(event, path)) not in (None, "")), None)
         if found is None:
-            return datetime.now(UTC)
+            return None
         try:
             return _moment(found)
         except (ValueError, TypeError, OverflowError, OSError):
