@@ -109,7 +109,11 @@ def revoke_signing_keys(vendor: Vendor) -> int:
 
 
 def enter_signing_key(vendor: Vendor, secret: str, at: datetime) -> None:
-    """Store the secret that the vendor has given for its reports. Older keys expire after OVERLAP."""
+    """Store the secret that the vendor has given for its reports. Older keys expire after OVERLAP.
+
+    Raises ValueError for a secret that could prove nothing.
+    """
+    adapters.load(vendor.adapter).check_report_key(vendor.settings, secret)
     _store_signing_key(vendor, secret, at)
 
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 router = Router()
 
 FRESH = 0.8  # seconds for which a vendor's secrets are remembered: a change holds within a second
-MOST_KNOWN = 1_000  # vendors, also names of none
+MOST_STRANGE = 1_000  # names of no vendor that are remembered
 LOG_EVERY = 60.0  # seconds between two lines in the log of one vendor
 COUNT_EVERY = 1.0  # seconds between two storings of counts
 AT_ONCE = 500  # requests that are stored together
@@ -93,13 +93,23 @@ def _reported(request: HttpRequest, slug: str) -> tuple[ReportingVendor, type[Ad
             counts.add(vendor.id, "forged", 1)
             if counts.may_log(vendor.id, "forged"):
                 log.warning("a report of vendor %s is refused: it has no proof of being the vendor's", vendor.slug)
-        raise Problem("not-the-vendor", "Receipts are signed with the secret of their vendor.") from None
+        raise _strange() from None
     except BadReport as bad:
         assert vendor is not None
         counts.add(vendor.id, "unreadable", 1)
         if counts.may_log(vendor.id, "unreadable"):
             log.warning("a report of vendor %s cannot be read: %s", vendor.slug, str(bad)[:500])
         raise invalid(located(("body", *where), code, sentence) for where, code, sentence in bad.errors) from None
+    except (LookupError, ValueError) as error:
+        assert vendor is not None
+        counts.add(vendor.id, "unreadable", 1)
+        if counts.may_log(vendor.id, "unusable"):
+            log.warning("reports of vendor %s cannot be taken as it is set up: %s", vendor.slug, str(error)[:500])
+        raise _strange() from None
+
+
+def _strange() -> Problem:
+    return Problem("not-the-vendor", "Receipts are signed with the secret of their vendor.")
 
 
 def _as_it_came(request: HttpRequest) -> ReportRequest:
@@ -113,21 +123,30 @@ class KnownVendors:
     """Vendors with what proves their reports, read at most about once a second in a process; safe for threads."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, ReportingVendor | None]] = {}
+        self._known: dict[str, tuple[float, ReportingVendor]] = {}
+        self._strange: dict[str, float] = {}  # apart, so that who tries many names makes us read no vendor again
 
     def find(self, slug: str) -> ReportingVendor | None:
         """None: there is none. Raises django.db's errors."""
-        read_at, found = self._known.get(slug, (float("-inf"), None))
         now = time.monotonic()
-        if now - read_at > FRESH:
-            found = configuration.reporting_vendor(slug, timezone.now()) if "\0" not in slug else None
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
+        if now - self._strange.get(slug, float("-inf")) <= FRESH:
+            return None
+        read_at, vendor = self._known.get(slug, (float("-inf"), None))
+        if now - read_at <= FRESH:
+            return vendor
+        found = configuration.reporting_vendor(slug, timezone.now()) if "\0" not in slug else None
+        if found is not None:
             self._known[slug] = now, found
-        return found
+            return found
+        self._known.pop(slug, None)
+        if len(self._strange) >= MOST_STRANGE:
+            self._strange.clear()
+        self._strange[slug] = now
+        return None
 
     def forget(self) -> None:
         self._known.clear()
+        self._strange.clear()
 
 
 known_vendors = KnownVendors()

@@ -92,6 +92,15 @@ def test_nobody_else_reports_for_twilio() -> None:
             read("twilio", from_twilio(DELIVERED, token=""), **logins)
 
 
+def test_who_proves_nothing_costs_nothing_and_is_told_of_no_mistake_in_the_body() -> None:
+    right = from_twilio(DELIVERED)
+    many = b"&".join(b"a=1" for _ in range(1001))
+    for signature in ("", "short", "x" * 10_000, right.headers["x-twilio-signature"]):
+        for body in (b"\xff", many, b"a=" + b"x" * 70_000):
+            with pytest.raises(NotTheVendor):
+                read("twilio", ReportRequest("POST", URL, {"x-twilio-signature": signature}, body), auth_token=TOKEN)
+
+
 EVENT = {
     "id": "evt_1",
     "event_type": {"id": "letter.delivered", "resource": "letters"},
@@ -167,6 +176,13 @@ def test_other_proofs_and_several_events_in_one_report(scheme: str) -> None:
     assert list(Described.read_report(request, ReportSource({"description": source}, [key]))) == expected
     with pytest.raises(NotTheVendor):
         Described.read_report(request, ReportSource({"description": source}, [key[:-1] + "x"]))
+
+
+def test_a_key_that_cannot_sign_is_told_when_it_is_entered() -> None:
+    for scheme, key in (("standard-webhooks", "user:pass"), ("standard-webhooks", ""), ("header", "")):
+        with pytest.raises(ValueError, match=r"bytes|empty"):
+            Described.check_report_key({"description": GOOD + REPORTS.replace("SCHEME", scheme)}, key)
+    Described.check_report_key({"description": GOOD + REPORTS.replace("SCHEME", "header")}, "user:pass")
 
 
 def test_mistakes_in_what_is_said_of_reports_are_told() -> None:

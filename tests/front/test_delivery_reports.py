@@ -1,5 +1,6 @@
 """Vendors report later what became of letters: signed, in any order, as often as they like."""
 
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -13,6 +14,8 @@ from campaigns import audit
 from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.results import writer
 from campaigns.webhooks import delivery, events
+from mailhub.front import receipts
+from mailhub.front.receipts import KnownVendors, known_vendors
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 from tests.front.test_sessions import end
@@ -145,6 +148,46 @@ class TestWhoMayReport:
         assert later and later.source.secrets == [vendor.secret]
         assert configuration.revoke_signing_keys(vendor.row) == 2
         problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
+
+    def test_a_secret_that_can_prove_nothing_is_refused_and_one_that_is_stored_hides_no_older_one(self, tmp_path):
+        vendor = reporting()
+        for text in ("", "whsec_", "whsec_c2hvcnQ=", "a password, or so it seems", vendor.secret + "!"):
+            with pytest.raises(ValueError, match="at least 16 bytes"):
+                configuration.enter_signing_key(vendor.row, text, timezone.now())
+        given = tmp_path / "secret"
+        given.write_text("hush")
+        with pytest.raises(CommandError, match="the secret is not stored"):
+            call_command("vendor", "receipts", vendor.row.slug, "--secret-file", str(given))
+        assert ReportKey.objects.count() == 1
+        for text in ("whsec_", "\xff"):  # as an earlier version stored them
+            row = ReportKey(vendor=vendor.row)
+            row.secret = {"key": text}
+            row.save()
+        known_vendors.forget()
+        assert vendor.post([receipt("x")]).status_code == 202
+
+    def test_a_vendor_that_cannot_be_used_as_it_is_stored_reports_nothing(self, caplog):
+        vendor = reporting()
+        for adapter, settings in (
+            ("described", {"description": "nonsense"}),
+            ("gone", {}),
+            ("http", {"receipts": "x"}),
+        ):
+            Vendor.objects.filter(pk=vendor.row.pk).update(adapter=adapter, settings=settings)
+            known_vendors.forget()
+            problem(vendor.post([receipt("x")]), "not-the-vendor", 401)
+        assert caplog.text.count("cannot be taken as it is set up") == 1, "once a minute"
+
+    def test_who_tries_many_names_makes_nobody_read_a_vendor_again(self, django_assert_num_queries):
+        vendor = reporting()
+        known = KnownVendors()
+        known.find(vendor.row.slug)
+        for number in range(receipts.MOST_STRANGE + 1):
+            known._strange[f"nobody-{number}"] = time.monotonic()
+        assert known.find("nobody") is None
+        with django_assert_num_queries(0):
+            found = known.find(vendor.row.slug)
+        assert found and found.id == vendor.row.pk
 
     def test_the_command_shows_a_secret_once_where_the_adapter_reports(self, capsys):
         vendor = reporting()

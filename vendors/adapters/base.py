@@ -270,6 +270,12 @@ class Adapter(ABC):
         return False
 
     @classmethod
+    def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
+        """Check that reports can be signed with this key, when it is entered. Raises ValueError."""
+        if not key:
+            raise ValueError("it is empty")
+
+    @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> Sequence[Reported]:
         """Check that the vendor made this request, then parse it; calls nobody. Raises NotTheVendor, BadReport."""
         raise NotTheVendor("this vendor sends no reports")

@@ -199,6 +199,10 @@ class Http(Adapter):
         return options.flag(settings.get("receipts_by_id", False))
 
     @classmethod
+    def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
+        reports.check_secret(key)
+
+    @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
         reports.verify(source.secrets, request.headers, request.body)
         return reports.read(request.body)

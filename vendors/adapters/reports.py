@@ -7,6 +7,7 @@ order or before the answer of the call is no concern of it. The JSON is signed b
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,10 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from standardwebhooks import Webhook as Signer
 from standardwebhooks import WebhookVerificationError
+from standardwebhooks.webhooks import EmptyWebhookSecretError
 
 MOST = 1000  # receipts in one report of our JSON
+SECRET_BYTES = 16  # at least
 MOST_FIELDS = 1000  # of a query or a form
 Bounce = Literal["hard", "soft", "blocked"]
 ReportedKind = Literal["delivered", "bounced", "complained", "unsubscribed", "failed", "opened", "clicked"]
@@ -140,11 +143,25 @@ class ReceiptsIn(BaseModel):
 
 def verify(secrets: Sequence[str], headers: Mapping[str, str], body: bytes) -> None:
     """Check that it was signed with one of the secrets within the last five minutes. Raises NotTheVendor."""
+    if "webhook-signature" not in headers:
+        raise NotTheVendor("there is no signature")
     for secret in secrets:
-        with contextlib.suppress(WebhookVerificationError, ValueError):  # ValueError: malformed headers
+        # ValueError: malformed headers, or a secret that cannot be used; the next one may be the vendor's
+        with contextlib.suppress(WebhookVerificationError, EmptyWebhookSecretError, ValueError):
             Signer(secret).verify(body.decode(), dict(headers), json_parse=False)
             return
     raise NotTheVendor("the signature is not this vendor's")
+
+
+def check_secret(secret: str) -> None:
+    """Check that it is a secret of Standard Webhooks: base64 of SECRET_BYTES at least. Raises ValueError."""
+    text = secret.removeprefix("whsec_").rstrip("=")
+    try:
+        size = len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
+    except ValueError:
+        size = 0
+    if size < SECRET_BYTES:
+        raise ValueError(f"it is no secret of Standard Webhooks: base64 of at least {SECRET_BYTES} bytes")
 
 
 def read(body: bytes) -> list[Reported]:

@@ -114,6 +114,12 @@ class Described(Adapter):
         return keys is not None and not (keys.reference or keys.reference_query)
 
     @classmethod
+    def check_report_key(cls, settings: Mapping[str, Any], key: str) -> None:
+        super().check_report_key(settings, key)
+        if reader := reports.reader_of(description(settings.get("description"))):
+            reader.check_key(key)
+
+    @classmethod
     def read_report(cls, request: ReportRequest, source: ReportSource) -> list[Reported]:
         reader = reports.reader_of(_source(source.settings.get("description")))
         if reader is None:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from vendors.adapters import reports
-from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
 from vendors.described import reading
 from vendors.described.answers import Steps, steps, value_at
 from vendors.described.placeholders import Placeholder, as_text, split
@@ -24,6 +24,7 @@ from vendors.described.schema import ReportKeys, Signature
 _PORTS = {"https": 443, "http": 80}
 _LONGEST = 255  # characters of an id, a code or a note
 _MOST_CODE = 20
+_MOST_FIELDS = 65_536  # bytes of a body that is no JSON, or in which nothing stands
 
 
 @lru_cache(maxsize=256)
@@ -43,8 +44,15 @@ class ReportReader:
         paths = {"kind": keys.kind, "reference": keys.reference, "id": keys.id, "code": keys.code, "note": keys.note}
         self._paths: dict[str, Steps] = {name: steps(path) for name, path in paths.items() if path}
 
+    def check_key(self, key: str) -> None:
+        """Check that reports can be signed with this key. Raises ValueError."""
+        if self._keys.signature.scheme == "standard-webhooks":
+            reports.check_secret(key)
+
     def read(self, request: ReportRequest, source: ReportSource) -> list[Reported]:
         """Raises NotTheVendor, BadReport."""
+        if self._keys.body != "json" and len(request.body) > _MOST_FIELDS:
+            raise NotTheVendor("nobody reports so much in this form")
         _prove(self._keys.signature, request, source)
         return list(self._reported(request))
 
@@ -129,23 +137,35 @@ def _in_seconds(number: float) -> float:
 
 
 def _prove(signature: Signature, request: ReportRequest, source: ReportSource) -> None:
-    """Raises NotTheVendor."""
-    keys = _keys(signature, source)
+    """Raises NotTheVendor. Who sends no signature that could be one costs nothing more."""
+    if signature.scheme == "standard-webhooks":
+        reports.verify(_keys(signature, source), request.headers, request.body)
+        return
+    name = "authorization" if signature.scheme == "basic" else (signature.header or "").lower()
+    given = request.headers.get(name, "").encode("utf-8", "replace")
+    if signature.scheme == "hmac":
+        given = given.removeprefix(signature.prefix.encode())
+    if not given or (signature.scheme == "hmac" and len(given) != _length(signature)):
+        raise NotTheVendor("there is no signature")
+    keys = [key.encode() for key in _keys(signature, source)]
     match signature.scheme:
-        case "standard-webhooks":
-            reports.verify(keys, request.headers, request.body)
-            return
         case "basic":
-            expected = [b"Basic " + base64.b64encode(key.encode()) for key in keys]
-            given = request.headers.get("authorization", "")
+            expected = [b"Basic " + base64.b64encode(key) for key in keys]
         case "header":
-            expected = [key.encode() for key in keys]
-            given = request.headers.get((signature.header or "").lower(), "")
+            expected = keys
         case _:
-            expected = [_signed(signature, key, text) for text in _texts(signature, request) for key in keys]
-            given = request.headers.get((signature.header or "").lower(), "").removeprefix(signature.prefix)
-    if not given or not any(hmac.compare_digest(given.encode("utf-8", "replace"), one) for one in expected):
+            try:
+                expected = [_signed(signature, key, text) for text in _texts(signature, request) for key in keys]
+            except BadReport as error:
+                raise NotTheVendor("what is signed cannot be read") from error
+    if not any(hmac.compare_digest(given, one) for one in expected):
         raise NotTheVendor("the signature is not this vendor's")
+
+
+def _length(signature: Signature) -> int:
+    """Of a header, without its prefix."""
+    size = hashlib.new(signature.algorithm).digest_size
+    return 2 * size if signature.encoding == "hex" else 4 * -(-size // 3)
 
 
 def _keys(signature: Signature, source: ReportSource) -> list[str]:
@@ -157,8 +177,8 @@ def _keys(signature: Signature, source: ReportSource) -> list[str]:
     return [key for login in source.credentials if (key := login.get(part.name, ""))]
 
 
-def _signed(signature: Signature, key: str, text: bytes) -> bytes:
-    digest = hmac.new(key.encode(), text, getattr(hashlib, signature.algorithm)).digest()
+def _signed(signature: Signature, key: bytes, text: bytes) -> bytes:
+    digest = hmac.new(key, text, getattr(hashlib, signature.algorithm)).digest()
     return base64.b64encode(digest) if signature.encoding == "base64" else digest.hex().encode()
 
 

@@ -201,9 +201,12 @@ class Command(BaseCommand):
         facts: dict[str, Any] = {"slug": slug, "address": address}
         if options["secret_file"]:
             given = arguments.one_secret(options["secret_file"])
-            with transaction.atomic():
-                configuration.enter_signing_key(row, given, timezone.now())
-                history.changed(row, "a new secret for receipts")
+            try:
+                with transaction.atomic():
+                    configuration.enter_signing_key(row, given, timezone.now())
+                    history.changed(row, "a new secret for receipts")
+            except ValueError as error:
+                raise CommandError(f"{slug}: the secret is not stored: {error}") from None
             note = f"Its secret is stored. It reports to {address}; an older secret ends in a day."
             tell(self.stdout, note, facts, options["json"])
             return
