@@ -139,6 +139,8 @@ def _of_rows() -> Iterator[Metric]:
     yield from _counted()
     yield _inbound()
     yield _reports(by)
+    about = "Reports that came before their letters were known by the vendor's id: at 10,000 further ones are not kept."
+    yield by.gauge("mailhub_reports_waiting", about, _reports_waiting())
     yield GaugeMetricFamily("mailhub_halted", "Whether no call may start at any vendor.", float(bool(guard.halted())))
     if sent_at := probes.beat_sent_at():
         yield GaugeMetricFamily("mailhub_beat_sent_timestamp_seconds", "When beat sent its last task.", sent_at)
@@ -218,6 +220,12 @@ def _reports(by: _ByVendor) -> Metric:
     for (label, what), reports in sums.items():
         family.add_metric([label, what], reports)
     return family
+
+
+def _reports_waiting() -> list[tuple[int, float]]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT vendor_id, count(*) FROM campaigns_waitingreport GROUP BY 1")
+        return cursor.fetchall()
 
 
 def _counted() -> Iterator[Metric]:

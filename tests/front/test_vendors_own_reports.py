@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from campaigns import delivery_reports
 from campaigns.models import Job, Message, MessageEvent, Suppression
 from mailhub.front import receipts
 from mailhub.monitoring import metrics
@@ -164,6 +165,12 @@ def test_reports_are_counted_by_what_they_were_and_told_of(
     assert caplog.text.count("it has no proof of being the vendor's") == 1, "once a minute"
     assert caplog.text.count("cannot be read: There is no event.") == 1
     assert f'mailhub_reports_total{{vendor="{vendor.slug}",what="forged"}} 3.0' in metrics.text().decode()
+
+
+def test_how_many_reports_wait_for_their_letters_is_a_metric() -> None:
+    vendor = api_vendor(settings={"url": "http://127.0.0.1:9/letters", "receipts": True, "receipts_by_id": True})
+    delivery_reports.take(vendor.pk, [Reported("", "delivered", NOON, name) for name in ("SM1", "SM2")], vendor.slug)
+    assert f'mailhub_reports_waiting{{vendor="{vendor.slug}"}} 2.0' in metrics.text().decode()
 
 
 def test_a_text_that_no_column_holds_keeps_back_nothing() -> None:
