@@ -157,9 +157,8 @@ def _reported(service: str, event: Any) -> Reported | None:
         bounce = "blocked" if is_about_us("", note) else "hard" if _is_hard(service, event, note) else "soft"
     at = event.timestamp or datetime.now(UTC)
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return Reported(
-        _reference(event), kind, at, str(event.message_id or ""), note, bounce, str(event.reject_reason or "")
-    )
+    vendor_id, code = str(event.message_id or ""), str(event.reject_reason or "")
+    return Reported(_reference(event), kind, at, vendor_id, note, bounce, code, timed=event.timestamp is not None)
 
 
 def _reference(event: Any) -> str:
