@@ -91,6 +91,19 @@ def test_a_forgotten_script_is_loaded_again(vendor: VirtualVendor) -> None:
     assert vendor.ask(scope) == Wait(60)
 
 
+@pytest.mark.parametrize(("known", "cut"), [(4_999, False), (25_000, True)])
+def test_every_grant_that_the_trail_can_hold_is_returned(vendor: VirtualVendor, known: int, cut: bool) -> None:
+    scope = vendor.scope(LIMIT)
+    vendor.get(scope)
+    trail = f"mailhub:{{v{vendor.vendor_id}}}:trail"
+    vendor.redis.delete(trail)
+    vendor.redis.zadd(trail, {f"grant{n} 1 note": n for n in range(known)})
+    vendor.get(scope)
+    found = vendor.throttle.granted(vendor.vendor_id, vendor.generation)
+    assert found is not None and (len(found.grants), found.cut) == (min(known + 1, 20_000), cut)
+    assert [one.id for one in found.grants[:-1]] == [f"grant{n}" for n in range(known)][-19_999:]
+
+
 def test_redis_without_memory_grants_nothing_that_it_does_not_count(vendor: VirtualVendor) -> None:
     scope, granted = vendor.scope(LIMIT), 0
     vendor.redis.config_set("maxmemory", 1)

@@ -203,7 +203,7 @@ class Throttle(_Script):
         """
         reply = self._run((_keys(vendor_id, []), [*self._head("granted"), generation]))
         word, cut = _parsed(reply)
-        return _trail(reply[2:], bool(cut)) if word == "trail" else None
+        return _trail(reply[2], bool(cut)) if word == "trail" else None
 
     def _stamps(self, key: str, most: int) -> list[float]:
         try:

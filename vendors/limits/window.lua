@@ -129,12 +129,12 @@ local function cancel()
   return { 'ok' }
 end
 
--- granted: the generation that the rows know. The trail with its times; first 0 where nothing of this run is missing
--- in it. Whoever claims under a generation was granted its places after the seal of that generation was made.
+-- granted: the generation that the rows know. The trail with its times, in a table of its own: it is too long for unpack;
+-- first 0 where nothing of this run is missing in it. Whoever claims under a generation was granted its places after the seal of that generation was made.
 local function granted()
   if not redis.call('ZSCORE', vendor, seal(ARGV[4])) then return { 'lost' } end
   local full = redis.call('ZCARD', trail) >= TRAIL
-  return { 'trail', full and 1 or 0, unpack(redis.call('ZRANGE', trail, 0, -1, 'WITHSCORES')) }
+  return { 'trail', full and 1 or 0, redis.call('ZRANGE', trail, 0, -1, 'WITHSCORES') }
 end
 
 -- rebuild: generation, reach, credential ids (in the order of KEYS[2..]), then "n left units" with KEYS[1 + n];
