@@ -13,7 +13,7 @@ A round has a task of its own: a stream that is cut off harms no other, and what
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from psycopg import DataError, IntegrityError, NotSupportedError, ProgrammingError
 from psycopg import Error as RowsError
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled
 
 from campaigns import failpoints
 from campaigns.claiming import claims, limits
@@ -37,7 +38,10 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 2  # at once for the streams of a group: one is being made while the other waits for the disk
 MOST = 64  # streams in a round: as long is the note that Redis keeps of a grant
-REFUSED = (DataError, IntegrityError, NotSupportedError, ProgrammingError)  # nothing was claimed then
+# Nothing was claimed then: the statement, which is a transaction of its own, was aborted.
+REFUSED = (
+    DataError, IntegrityError, NotSupportedError, ProgrammingError, DeadlockDetected, LockNotAvailable, QueryCanceled,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +200,8 @@ class JointClaims:
 
     async def _serve(self, key: tuple[Any, ...], group: _Group) -> None:
         """Serves those of a group that wait, a round after the other, until nobody does."""
-        permits = Permits(self._connections.to_redis()[0], self._rows)
         try:
+            permits = Permits(self._connections.to_redis()[0], self._rows)
             while True:
                 await asyncio.sleep(0)  # who is ready in this turn of the event loop comes along
                 group.gathering = False
@@ -207,8 +211,12 @@ class JointClaims:
                 if not together:
                     break
                 await self._round(permits, group, together)
+        except Exception as error:  # nobody waits for a round that does not come
+            _fail((answer for _, answer in group.waiting), error)
+            group.waiting.clear()
+            raise
         finally:
-            group.rounds -= 1
+            group.rounds, group.gathering = group.rounds - 1, False
             if not group.rounds:
                 del self._groups[key]
                 for _, answer in group.waiting:
@@ -216,19 +224,30 @@ class JointClaims:
 
     async def _round(self, permits: Permits, group: _Group, together: Sequence[Waiting]) -> None:
         """Answers them all. If the database refuses their statement, each has one of its own: one harms no other."""
-        try:
-            found, unused = await self._answers(permits, group, [ask for ask, _ in together])
-        except Exception as error:
-            if isinstance(error, REFUSED) and len(together) > 1:
-                for one in together:
-                    await self._round(permits, group, [one])
-                return
-            for _, answer in together:
-                if not answer.cancelled():
+        asks: list[tuple[WantedClaim, Need]] = []
+        answers: list[asyncio.Future[Answer]] = []
+        for ask, answer in together:
+            if not answer.cancelled():
+                try:
+                    asks.append((ask, ask.claimer.need(ask.most())))
+                    answers.append(answer)
+                except Exception as error:
                     answer.set_exception(error)
+        if not asks:
             return
-        for (_, answer), came in zip(together, found, strict=True):
-            if answer.cancelled():
+        try:
+            found, unused = await self._answers(permits, group, asks)
+        except Exception as error:
+            if isinstance(error, REFUSED) and len(asks) > 1:
+                for (ask, _), answer in zip(asks, answers, strict=True):
+                    await self._round(permits, group, [(ask, answer)])
+                return
+            _fail(answers, error)
+            return
+        for answer, came in zip(answers, found, strict=True):
+            if isinstance(came, Exception):
+                _fail([answer], came)
+            elif answer.cancelled():
                 self._let_go(group.scope, came)
             else:
                 answer.set_result(came)
@@ -237,11 +256,11 @@ class JointClaims:
                 await permits.cancel(group.scope, unused)
 
     async def _answers(
-        self, permits: Permits, group: _Group, asks: Sequence[WantedClaim]
-    ) -> tuple[list[Answer], list[str]]:
-        """(an answer for each, the permits that are not used)."""
+        self, permits: Permits, group: _Group, wanted: Sequence[tuple[WantedClaim, Need]]
+    ) -> tuple[list[Answer | Exception], list[str]]:
+        """(an answer for each, or its own error; the permits that are not used)."""
         failpoints.here("before_grant")
-        needs = [ask.claimer.need(ask.most()) for ask in asks]
+        asks, needs = zip(*wanted, strict=True)
         wants = [need.want for need in needs]
         # By this note a takeover of the store finds out what it may have lost (failover/recovery.py).
         jobs = (f"{ask.cursor} {ask.end} {want}" for ask, want in zip(asks, wants, strict=True))
@@ -253,13 +272,19 @@ class JointClaims:
         failpoints.here("after_grant")
         shares = share_out(grant.units, wants)
         enough = [share >= need.least for share, need in zip(shares, needs, strict=True)]
-        asked = {n: ask.asked(shares[n]) for n, ask in enumerate(asks) if enough[n] and ask.allowed()}
+        asked, failed = dict[int, ToClaim](), dict[int, Exception]()
+        for n, ask in enumerate(asks):
+            try:
+                if enough[n] and ask.allowed():
+                    asked[n] = ask.asked(shares[n])
+            except Exception as error:
+                failed[n] = error
         try:
             claimed = dict(zip(asked, await self._claim(group, grant, list(asked.values())), strict=True))
         except REFUSED:
             await permits.cancel(group.scope, grant.places())
             raise
-        found: list[Answer] = []
+        found: list[Answer | Exception] = []
         places, unused = iter(grant.places()), []
         for n, ask in enumerate(asks):
             names, came = list(islice(places, shares[n])), claimed.get(n, Claimed([]))
@@ -267,7 +292,7 @@ class JointClaims:
             unused += names[used:]
             # Who has got too little is the first one in the next round.
             got = Permitted(ask.lease, came, names[:used], grant.deadline)
-            found.append(got if enough[n] else NotGranted(Wait(0.0)))
+            found.append(failed.get(n) or (got if enough[n] else NotGranted(Wait(0.0))))
         return found, unused
 
     async def _claim(self, group: _Group, grant: Grant, asked: Sequence[ToClaim]) -> list[Claimed]:
@@ -287,3 +312,9 @@ class JointClaims:
                 async with self._rows.one() as connection:
                     await claims.release(connection, got.lease, got.claimed.claim)
         await Permits(self._connections.to_redis()[0], self._rows).done(scope, got.permits)
+
+
+def _fail(answers: "Iterable[asyncio.Future[Answer]]", error: Exception) -> None:
+    for answer in answers:
+        if not answer.cancelled():
+            answer.set_exception(error)

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 from psycopg import DataError, OperationalError
 
@@ -41,6 +41,7 @@ from vendors.models import Usage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOLD = 60.0
+T = TypeVar("T")
 Story = Callable[["Streams"], Awaitable[Any]]
 
 
@@ -65,6 +66,12 @@ def in_use(job: Job) -> int:
     return len(throttled(lambda throttle: throttle.places(Scope(job.vendor_id, job.credential_id, 1))[0]))
 
 
+def tell(found: T | Exception) -> T:
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
 class Streams:
     """Streams that claim, without calls. What they see of the rows is read once."""
 
@@ -73,7 +80,9 @@ class Streams:
         self._seen: dict[int, SendContext] = {}
         self._begun: set[int] = set()  # jobs whose rounds have begun
 
-    async def claim(self, job: Job, most: int = 10, served: float = 0.0, allowed: bool = True, **more: Any) -> Answer:
+    async def claim(
+        self, job: Job, most: int | Exception = 10, served: float = 0.0, allowed: bool | Exception = True, **more: Any
+    ) -> Answer:
         if job.pk not in self._seen:
             of = contexts.Read(Lease(job.pk, 2), job.vendor_id, job.credential_id)
             [self._seen[job.pk]] = await contexts.read(self.rows, [of])
@@ -81,10 +90,11 @@ class Streams:
 
         def begins() -> int:
             self._begun.add(job.pk)
-            return most
+            return tell(most)
 
         ask = WantedClaim(
-            lease=Lease(job.pk, 2), claimer=ByCount(), served=served, most=begins, allowed=lambda: allowed, **columns,
+            lease=Lease(job.pk, 2), claimer=ByCount(), served=served, most=begins, allowed=lambda: tell(allowed),
+            **columns,
         )  # fmt: skip
         seen = self._seen[job.pk]
         return await self.joint.claim(seen, seen.adoptions, HOLD, ask)
@@ -319,6 +329,78 @@ def test_an_ask_that_the_database_refuses_harms_no_other_one() -> None:
     first, *others = together((ill, {"cursor": 2**63}), *((job, {}) for job in well))
     assert isinstance(first, DataError) and numbers(others) == [5, 5]
     assert in_use(ill) == 10
+
+
+def test_who_is_cut_off_before_the_ask_that_the_database_refuses_is_told_of_is_not_claimed_for_any_more() -> None:
+    ill, gone, well = jobs(3)
+
+    async def story(streams: Streams) -> list[Any]:
+        await streams.see(ill, gone, well)
+        asks = [streams.claim(ill, cursor=2**63), streams.claim(gone), streams.claim(well)]
+        tasks = [asyncio.create_task(ask) for ask in asks]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        return await asyncio.gather(tasks[0], tasks[2], return_exceptions=True)
+
+    refused, answer = run(story)
+    assert isinstance(refused, DataError) and numbers([answer]) == [5]
+    assert Usage.objects.get().units == 5 and in_use(well) == 5
+
+
+def cancel_the_claim() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        assert cursor.fetchone() == (1,)
+
+
+def test_a_statement_that_was_cancelled_is_repeated_for_each_and_its_permits_are_free_again() -> None:
+    """As by a deadlock, or by an operator."""
+    two = jobs(2)
+
+    async def story(streams: Streams) -> list[Answer]:
+        await streams.see(*two)
+        return await asyncio.gather(*(streams.claim(job) for job in two))
+
+    with ExitStack() as stack:
+        with nobody_claims(two[0].vendor):
+            claiming = stack.enter_context(meanwhile(run, story))
+            wait_until(somebody_waits, "the claim is on its way")
+            cancel_the_claim()
+        assert numbers(claiming.result()) == [5, 5]
+    assert list(Usage.objects.values_list("units", flat=True)) == [5, 5] and in_use(two[0]) == 10
+
+
+@pytest.mark.parametrize("callback", ["most", "allowed"])
+def test_an_error_in_what_a_stream_is_asked_for_is_its_own(callback: str) -> None:
+    ill, *well = jobs(3)
+    first, *others = together((ill, {callback: KeyError("ill")}), *((job, {}) for job in well))
+    assert isinstance(first, KeyError) and numbers(others) == [5, 5]
+    assert in_use(ill) == 10
+
+
+def test_nobody_waits_for_a_round_that_cannot_begin(settings: Any) -> None:
+    [job] = jobs(1)
+    right, settings.REDIS_URL = settings.REDIS_URL, "gopher://localhost"
+
+    async def story(streams: Streams) -> list[Any]:
+        await streams.see(job)
+        asks = []
+        for settings.REDIS_URL in ("gopher://localhost", right):
+            asks += await asyncio.gather(asyncio.wait_for(streams.claim(job), DEADLINE), return_exceptions=True)
+        return asks
+
+    first, second = run(story)
+    assert isinstance(first, ValueError) and numbers([second]) == [5]
+
+
+def test_those_for_whom_no_round_can_be_made_are_told_why() -> None:
+    two = jobs(2)
+    found = together((two[0], {}), (two[1], {"served": "never"}))
+    assert [type(one) for one in found] == [TypeError, TypeError]
+    assert numbers(together(*((job, {}) for job in two))) == [5, 5]
 
 
 def test_when_the_reply_to_the_commit_is_lost_all_are_told_and_what_nobody_called_is_free_again() -> None:
