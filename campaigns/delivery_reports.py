@@ -101,10 +101,12 @@ def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source
     changes: list[ReportChange] = []
     strange: set[tuple[UUID, int]] = set()
     with transaction.atomic():
-        for batch in _batches(known):
-            news, missing = _store(vendor_id, batch)
-            changes += news
-            strange.update((one.uuid, one.resend_no) for one in missing)
+        batches = [_ours(vendor_id, batch, strange) for batch in _batches(known)]
+        # Of all batches at once: jobs are locked in the order of their ids.
+        if any(batches):
+            lifecycle.hold_around({one.id for batch in batches for one in batch})
+        for batch in batches:
+            changes += _store(batch)
         stored = message_events.append(heard, source)
         calls = (*events.report(changes), *events.complained(_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
@@ -259,23 +261,28 @@ WHERE c.kind IS DISTINCT FROM c.was ORDER BY c.id
 REVISED = "UPDATE campaigns_session SET shard = NULL WHERE id = ANY(%(ids)s)"
 
 
-def _store(vendor_id: int, reports: Sequence[Report]) -> tuple[list[ReportChange], list[Report]]:
-    """Stores reports in the caller's transaction; returns (what has changed, those that name no letter of the vendor).
+def _ours(vendor_id: int, reports: Sequence[Report], strange: set[tuple[UUID, int]]) -> list[Report]:
+    """The reports that may change something. Those that name no letter of the vendor are added to `strange`.
+
+    What is evidence alone tells nothing of an accepted letter: its job's sender and others need not wait for it.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(KNOWN, {"ids": [one.id for one in reports], "vendor": vendor_id})
+        known = {id: facts for id, *facts in cursor.fetchall()}
+    ours = [one for one in reports if _matches(known.get(one.id), one)]
+    strange.update((one.uuid, one.resend_no) for one in reports if not _matches(known.get(one.id), one))
+    return [one for one in ours if one.kind or not known[one.id][2]]
+
+
+def _store(reports: Sequence[Report]) -> list[ReportChange]:
+    """Stores reports in the caller's transaction, which holds their jobs; returns what has changed.
 
     At most one report for each message; the caller stores several one after the other.
     """
-    ids = [one.id for one in reports]
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(KNOWN, {"ids": ids, "vendor": vendor_id})
-        known = {id: facts for id, *facts in cursor.fetchall()}
-        ours = [one for one in reports if _matches(known.get(one.id), one)]
-        strange = [one for one in reports if not _matches(known.get(one.id), one)]
-        # What is evidence alone tells nothing of an accepted letter: its job's sender and others need not wait for it.
-        news = [one for one in ours if one.kind or not known[one.id][2]]
-        if not news:
-            return [], strange
-        lifecycle.hold_around(one.id for one in news)
-        columns = _columns(news)
+    if not reports:
+        return []
+    with connection.cursor() as cursor:
+        columns = _columns(reports)
         cursor.execute(EVIDENCE, columns)
         accepted = cursor.fetchall()
         if accepted:
@@ -288,7 +295,7 @@ def _store(vendor_id: int, reports: Sequence[Report]) -> tuple[list[ReportChange
         revised = [row[6] for row in rows if row[6] and row[7]]
         if revised:
             cursor.execute(REVISED, {"ids": revised})
-    return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows], strange
+    return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows]
 
 
 def _matches(row: Sequence[Any] | None, report: Report) -> bool:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 from typing import Any
@@ -18,6 +19,9 @@ from campaigns.models import Claim, Job, Message
 from campaigns.models.jobs import new_uuids, read_reference
 from tests import calling, factories
 from tests.campaigns.rows import accepted, called, family, in_doubt, logged, messages, recount, refused
+from tests.campaigns.test_locks import somebody_waits
+from tests.faults.sending import meanwhile
+from tests.waiting import wait_until
 from vendors.adapters.reports import Reported
 from vendors.outcomes import Accepted, Outcome, Refused
 
@@ -236,6 +240,26 @@ def test_receipts_that_come_while_their_answers_are_stored_hold_up_nobody() -> N
         ended(job)
         assert counters(job) == (40, 0, 0, 0, 40)
     assert broken() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_jobs_are_locked_in_the_order_of_their_ids_also_for_several_sendings_of_a_letter() -> None:
+    """Who holds the first job may want the second one next."""
+    first = factories.campaign_with_job(1, status="SENDING")
+    second = factories.campaign_with_job(1, of=first.credential, status="SENDING")
+    for job, sendings in ((first, 2), (second, 1)):
+        Message.objects.filter(campaign=job.campaign_id).update(
+            dequeued_at=timezone.now(), resend_no=sendings - 1, **accepted()
+        )
+    [twice], [once] = messages(first), messages(second)
+    reports = ((f"{twice.uuid}-0", "opened", 1), (once.reference, "delivered", 1), (twice.reference, "delivered", 2))
+    with ExitStack() as stack:
+        with transaction.atomic():
+            lifecycle.hold([first.pk])
+            taking = stack.enter_context(meanwhile(take, first, *reports))
+            wait_until(somebody_waits, "the reports wait for the first job")
+            assert Job.objects.select_for_update(nowait=True).get(pk=second.pk)
+        assert taking.result().changed == 2
 
 
 def together(*verbs: Any) -> None:
