@@ -245,8 +245,7 @@ class Stream:
         job, seen = self._job, self._context
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
         ask = WantedClaim(
-            job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most,
-            lambda: self._recorder.refusals == self._refusals,
+            job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most, self._may_claim,
         )  # fmt: skip
         answer = await self._joint.claim(seen, self._adoptions, self._hold, ask)
         if isinstance(answer, Permitted):
@@ -267,6 +266,10 @@ class Stream:
             case Skewed(seconds):
                 return self._later(10, f"the clock of Redis differs by {seconds:.1f} s")
         return None
+
+    def _may_claim(self) -> bool:
+        """Whether nothing has ended or halted the stream while it waited for its turn."""
+        return self._recorder.refusals == self._refusals and not self._pool.refusal and not self._stopping()
 
     def _most(self) -> int:
         """No more permits than there are messages left: each one too many would delay another job."""

@@ -12,6 +12,7 @@ from campaigns.models import AnswerBatch, Campaign, Claim, Job
 from campaigns.operators import actions
 from campaigns.sending import recording
 from tests import factories
+from tests.campaigns.test_joint_claims import in_use
 from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.rounds import Driver, Mail
@@ -33,6 +34,20 @@ def test_a_sender_that_ends_after_its_first_calls_leaves_the_rest_as_it_was(sand
     assert sums() == {"accepted": len(sandbox.books().entries), "waiting": MANY - len(sandbox.books().entries)}
     assert waiting() > 0 and not Claim.objects.exists() and not AnswerBatch.objects.exists()
     assert Job.objects.get(pk=job.pk).next_message == job.first_message + MANY - waiting()
+    send_the_rest(job)
+    assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
+
+
+def test_a_sender_that_is_told_to_end_between_its_permits_and_the_claim_claims_nothing(sandbox: Sandbox) -> None:
+    job, places = taken(MANY, login(sandbox.url)), list[int]()
+
+    def stopping() -> bool:
+        places.append(in_use(job))
+        return any(places)
+
+    assert sender.send(job.pk, job.fence, stopping).left
+    assert sandbox.books().entries == [] and waiting() == MANY
+    assert places[0] == in_use(job) == 0, "the permits are free again"
     send_the_rest(job)
     assert judge(sandbox.books()) == [] and sums() == {"accepted": MANY}
 
