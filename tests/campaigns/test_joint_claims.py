@@ -104,9 +104,12 @@ class Streams:
         tasks = []
         for of in claims:
             tasks += [asyncio.create_task(self.claim(job)) for job in of]
-            while not {job.pk for job in of} <= self._begun:
-                await asyncio.sleep(0)
+            await self.begun(*of)
         return tasks
+
+    async def begun(self, *of: Job) -> None:
+        while not {job.pk for job in of} <= self._begun:
+            await asyncio.sleep(0)
 
     async def see(self, *of: Job) -> None:
         """So that all of them ask in the same moment."""
@@ -338,7 +341,7 @@ def test_who_is_cut_off_before_the_ask_that_the_database_refuses_is_told_of_is_n
         await streams.see(ill, gone, well)
         asks = [streams.claim(ill, cursor=2**63), streams.claim(gone), streams.claim(well)]
         tasks = [asyncio.create_task(ask) for ask in asks]
-        await asyncio.sleep(0)
+        await streams.begun(gone)
         tasks[1].cancel()
         return await asyncio.gather(tasks[0], tasks[2], return_exceptions=True)
 

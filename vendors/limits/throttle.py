@@ -14,7 +14,7 @@ The proof needs three things:
   directions), at most 0.25 s.
 
 Memory: 80 to 100 bytes a place in each of two sets, for as long as the longest window lasts. 1,000,000 places a day
-take about 200 MB of Redis.
+take about 200 MB of Redis. Beside them are the notes of the vendor's last 20,000 grants, each of up to 64 jobs.
 
 SteadyClock is the clock of this process that is compared with Redis's.
 """
