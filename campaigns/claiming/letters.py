@@ -153,7 +153,7 @@ def load(lease: Lease) -> LeasedJob:
     parted = campaign.text or campaign.headers or campaign.has_files
     if parted and (missing := campaign.needs - adapter.carries(vendor.settings)):
         raise LookupError(f"{vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
-    if links_missing(campaign, content, range(begin, end)):
+    if links_missing(campaign, content, range(first, end)):
         raise NoLinks("PUBLIC_URL is not set, and its letters show the link to unsubscribe")
     links = links_of(campaign, vendor.channel, adapter.carries(vendor.settings), link_keys())
     asker = Asker(campaign.sponsor_id, vendor.channel, suppressions, campaign.topic_id, campaign.transactional)

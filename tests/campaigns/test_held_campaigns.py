@@ -173,3 +173,18 @@ def test_what_waits_for_a_link_expires_at_its_deadline_without_a_call(sandbox: S
     settings.PUBLIC_URL = ""
     done = sent(take_again(job))
     assert (done.status, done.expired) == (S.LOGGED, 3) and not sandbox.books().entries
+
+
+@pytest.mark.django_db(transaction=True)
+def test_letters_that_wait_before_the_place_where_a_sender_goes_on_wait_for_a_link_too(
+    sandbox: Sandbox, settings: Any
+) -> None:
+    """As after a pass through the whole job, of which the vendor put off some."""
+    job = factories.campaign_with_job(3, of=login(sandbox.url), status="DISPATCHED")
+    Job.objects.update(next_message=job.end)
+    Campaign.objects.update(body="{{ unsubscribe_url }}")
+    settings.PUBLIC_URL = ""
+    take_again(job)
+    assert sending.send(job.pk, job.fence).left
+    job.refresh_from_db()
+    assert (job.refused, Campaign.objects.get().paused_reason) == (0, NO_LINK) and not sandbox.books().entries
