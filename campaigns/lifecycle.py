@@ -25,6 +25,7 @@ from campaigns import failpoints, merging
 
 # NO KEY, so that a new child or session may refer to the row meanwhile.
 HOLD = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
+HOLD_FREE = f"{HOLD} SKIP LOCKED"
 HOLD_CHILDREN = "SELECT id FROM campaigns_job WHERE parent_id = ANY(%(parents)s) ORDER BY id FOR NO KEY UPDATE"
 OF_CAMPAIGN = """
 SELECT id FROM campaigns_job WHERE campaign_id = %(campaign)s AND parent_id IS {parent} ORDER BY id FOR NO KEY UPDATE
@@ -106,13 +107,19 @@ async def holding(
         return await connection.execute(statement, params)
 
 
-async def merge(connection: AsyncConnection[Any], job_ids: Sequence[int]) -> None:
-    """Merges what senders have appended for these jobs."""
+async def merge(connection: AsyncConnection[Any], job_ids: Sequence[int], *, free: bool = False) -> set[int]:
+    """Merges what senders have appended for these jobs; returns whose it was. free: only jobs that nobody has locked.
+
+    A merge that waits for one job keeps all others locked that it has locked so far.
+    """
     async with connection.transaction():
-        await connection.execute(HOLD, {"jobs": list(job_ids)})
-        failpoints.here("before_merge")
-        await connection.execute(merging.MERGE, {"jobs": list(job_ids)})
-        failpoints.here("mid_merge")
+        rows = await connection.execute(HOLD_FREE if free else HOLD, {"jobs": list(job_ids)})
+        held = [job_id for (job_id,) in await rows.fetchall()]
+        if held:
+            failpoints.here("before_merge")
+            await connection.execute(merging.MERGE, {"jobs": held})
+            failpoints.here("mid_merge")
+    return set(held)
 
 
 class Status(models.TextChoices):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -138,6 +138,9 @@ class Recorder:
         self._many = asyncio.Event()
         self._merging: asyncio.Task[None] | None = None
         self._ended: set[int] = set()  # jobs whose stream waits until they are merged
+        self._next: asyncio.Task[None] | None = None  # merges them when its turn has come
+        self._merges: set[asyncio.Task[None]] = set()  # it, and the one before
+        self._closing = False
         self._one_merge = asyncio.Lock()  # so that answers can be stored meanwhile
 
     async def store(self, lease: Lease, results: Sequence[CallResult], patience: float = 0.0) -> None:
@@ -155,28 +158,32 @@ class Recorder:
         await stored
         for result in results:
             result.call.claim.left -= 1
-        self._unmerged[lease.job_id] = self._unmerged.get(lease.job_id, 0) + len(results)
+        self._is_unmerged(lease.job_id, len(results))
         if sum(self._unmerged.values()) >= MERGE_FROM:
             self._many.set()
-        if self._merging is None:
-            self._merging = asyncio.create_task(self._merge_soon())
 
     async def merge_ended(self, job_id: int) -> None:
         """Merges the answers of a job whose stream has ended, with those of others that wait for the same.
 
-        Whoever locks the job merges them anyway, but by a statement that PostgreSQL has to plan anew.
+        Whoever locks the job merges them anyway, but by a statement that PostgreSQL has to plan anew. It waits for
+        MERGE_PATIENCE at most, after which the merge goes on for the others.
         """
-        if job_id in self._unmerged:
-            self._ended.add(job_id)
-            with suppress(TimeoutError):  # somebody may hold another one of these jobs
-                await asyncio.wait_for(self._merge_those(self._ended), MERGE_PATIENCE)
+        if job_id not in self._unmerged:
+            return
+        self._ended.add(job_id)
+        if self._next is None:
+            self._next = asyncio.create_task(self._merge_all_ended())
+            self._merges.add(self._next)
+            self._next.add_done_callback(self._merges.discard)
+        await asyncio.wait([self._next], timeout=MERGE_PATIENCE)
 
     async def close(self) -> None:
-        """Stores and merges what is left."""
+        """Stores and merges what is left; what somebody has locked is left to the sweep."""
+        self._closing = True
         self._due = 0.0
         self._hurry.set()
         self._many.set()
-        for task in (self._storing, self._merging):
+        for task in (self._storing, self._merging, *self._merges):
             if task is not None:
                 await asyncio.wait([task])
 
@@ -223,25 +230,37 @@ class Recorder:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._many.wait(), MERGE_AFTER)
             self._many.clear()
-            await self._merge_those(self._unmerged)
+            async with self._one_merge:
+                await self._merge(list(self._unmerged))
         self._merging = None
 
-    async def _merge_those(self, wanted: Collection[int]) -> None:
+    async def _merge_all_ended(self) -> None:
         async with self._one_merge:
-            jobs = [job for job in wanted if job in self._unmerged]
-            self._ended.difference_update(jobs)
-            for job in jobs:
-                del self._unmerged[job]
-            if not jobs:
-                return
-            try:
-                async with self._rows.one() as connection:
-                    await merge(connection, jobs)
-            except ProgrammingError as error:  # as in `_store`
-                tables_refuse(error)
-                self.refusals += 1
-            except RowsError as error:  # whoever locks one of these jobs merges its answers too
-                log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
+            ended, self._ended, self._next = self._ended, set(), None
+            await self._merge(job for job in ended if job in self._unmerged)
+
+    def _is_unmerged(self, job_id: int, answers: int = 0) -> None:
+        self._unmerged[job_id] = self._unmerged.get(job_id, 0) + answers
+        if self._merging is None:
+            self._merging = asyncio.create_task(self._merge_soon())
+
+    async def _merge(self, unmerged: Iterable[int]) -> None:
+        jobs = list(unmerged)
+        for job in jobs:
+            del self._unmerged[job]
+        if not jobs:
+            return
+        try:
+            async with self._rows.one() as connection:
+                merged = await merge(connection, jobs, free=True)
+        except ProgrammingError as error:  # as in `_store`
+            tables_refuse(error)
+            self.refusals += 1
+        except RowsError as error:  # whoever locks one of these jobs merges its answers too
+            log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
+        else:
+            for job in () if self._closing else set(jobs) - merged:
+                self._is_unmerged(job)
 
 
 # What is in flight seems to wait, but is in a claim.

@@ -1,7 +1,8 @@
 """Claims and answers meet: whatever comes late, twice, out of order or at once, no message is called twice or lost."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from campaigns import ground_truth, lifecycle
@@ -26,7 +28,7 @@ from tests import calling, factories
 from tests.campaigns.rows import messages, recount
 from tests.campaigns.test_locks import breaches, somebody_waits
 from tests.faults.sending import meanwhile, take_again
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE, wait_until
 from vendors.outcomes import Accepted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -293,3 +295,81 @@ def test_an_answer_that_cannot_be_stored_harms_no_other_stream() -> None:
     first, second = calling.by_sender(run)
     assert isinstance(first, AttributeError) and second is None
     assert [shape(job) for job in jobs] == ["F", "a"]
+
+
+def recorded(jobs: list[Job], then: Callable[[Recorder, SharedRows], Coroutine[Any, Any, None]]) -> None:
+    """Stores an acceptance of each job's one message by one recorder, goes on with it, and closes it."""
+    calls = [PermittedCall(found.messages[0], found.claim, ("p",), 0.0) for found in map(claim, jobs) if found.claim]
+
+    async def run(_: Any) -> None:
+        rows = SharedRows(2)
+        recorder = Recorder(rows)
+        for job, call in zip(jobs, calls, strict=True):
+            await recorder.store(Lease(job.pk, job.fence), [CallResult(call, Accepted("v-1"))])
+        await then(recorder, rows)
+        await recorder.close()
+        await rows.close(float("inf"))
+
+    calling.by_sender(run)
+
+
+async def unmerged(rows: SharedRows) -> set[int]:
+    """The jobs whose answers are not merged yet."""
+    found = await rows.execute("SELECT DISTINCT job_id FROM campaigns_answerbatch")
+    return {job_id for (job_id,) in await found.fetchall()}
+
+
+@contextmanager
+def locked(rows: QuerySet[Any]) -> Iterator[Callable[[], None]]:
+    """Somebody has locked these rows, until the end of the block or the call."""
+    over = threading.Event()
+
+    def lock(done: threading.Event) -> None:
+        with transaction.atomic():
+            assert list(rows.select_for_update())
+            done.set()
+            assert over.wait(DEADLINE)
+
+    held = threading.Event()
+    with meanwhile(lock, held) as locking:
+        try:
+            wait_until(lambda: held.is_set() or locking.done(), "the rows are locked")
+            yield lambda: (over.set(), locking.result())[1]
+        finally:
+            over.set()
+
+
+def test_a_job_that_somebody_has_locked_holds_up_the_answers_of_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MERGE_PATIENCE", DEADLINE)
+    _, held, _ = jobs = [sending(1) for _ in range(3)]
+
+    async def end_of_streams(recorder: Recorder, rows: SharedRows) -> None:
+        with locked(Job.objects.filter(pk=held.pk)) as release:
+            async with asyncio.timeout(DEADLINE / 4):
+                await asyncio.gather(*(recorder.merge_ended(job.pk) for job in jobs))
+                while await unmerged(rows) != {held.pk}:
+                    await asyncio.sleep(0.02)
+            await asyncio.to_thread(release)
+            while await unmerged(rows):  # it is merged as soon as it is free
+                await asyncio.sleep(0.02)
+
+    recorded(jobs, end_of_streams)
+    assert [shape(job) for job in jobs] == ["a"] * 3
+
+
+def test_a_stream_that_waits_no_longer_for_the_merge_of_many_ends_it_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recording, "MERGE_AFTER", DEADLINE)
+    monkeypatch.setattr(recording, "MERGE_PATIENCE", 0.1)
+    jobs = [sending(1), sending(1)]
+    with locked(Message.objects.filter(pk=jobs[0].first_message)) as release:
+
+        async def end_of_streams(recorder: Recorder, rows: SharedRows) -> None:
+            async with asyncio.timeout(DEADLINE / 4):
+                await asyncio.gather(*(recorder.merge_ended(job.pk) for job in jobs))
+            assert len(await unmerged(rows)) == 2
+            await asyncio.to_thread(release)
+
+        recorded(jobs, end_of_streams)
+    assert not AnswerBatch.objects.exists() and [shape(job) for job in jobs] == ["a", "a"]
