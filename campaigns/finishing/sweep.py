@@ -44,8 +44,7 @@ def sweep(lease: timedelta) -> Swept:
         log.warning("recovered jobs %s: their sender has not been heard of for %s", recovered, lease)
     finalizer.merge_answers(LEFT_BEHIND)
     finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
-    for parent_id in finalizer.parents_to_finish():
-        finalizer.finish_parent(parent_id)
+    finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
     dispatcher.dispatch_ready()
     if why is None:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the ledger as it is
