@@ -110,46 +110,42 @@ def letter_of(
     return Letter(*parts, headers=headers, origin=origin, return_path=return_path)
 
 
-# A row's version is the transaction that wrote it and where it lies; another store may have had the same.
+# A campaign's or identity's version is the transaction that wrote its row and where that lies; another store may have
+# had the same. Rows of vendors and credentials change while mail is sent: of those what is used.
 OF_JOB = """
 SELECT j.first_message, j.first_message + j.size, coalesce(j.next_message, j.first_message), j.suppressions,
-    j.campaign_id, j.vendor_id, j.credential_id, concat_ws(' ', (SELECT adoptions FROM campaigns_store WHERE id = 1),
-    c.xmin, c.ctid, v.xmin, v.ctid, l.xmin, l.ctid, i.xmin, i.ctid)
+    j.campaign_id, concat_ws(' ', (SELECT adoptions FROM campaigns_store WHERE id = 1), c.xmin, c.ctid, i.xmin, i.ctid),
+    j.vendor_id, j.credential_id, concat_ws(' ', v.adapter, v.slug, v.channel, md5(v.settings::text), md5(l.secret))
 FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id JOIN vendors_vendor v ON v.id = j.vendor_id
     JOIN vendors_credential l ON l.id = j.credential_id LEFT JOIN campaigns_identity i ON i.id = c.identity_id
 WHERE j.id = %(job)s
 """
 
 
-class JobParts(NamedTuple):
-    """What the jobs of a campaign have in common. connection_key: as LeasedJob has it."""
-
-    campaign: Campaign
-    vendor: Vendor
-    login: Any  # a Credential, whose secret is read as a dict
-    content: templates.Content
-    connection_key: bytes
+# Both are read once for each version of their rows, for all streams of the process.
+@lru_cache(maxsize=16)
+def _campaign(campaign_id: int, version: str, public_url: str) -> tuple[Campaign, templates.Content]:
+    """public_url: templates are compiled for the length of its links."""
+    campaign = Campaign.objects.select_related("identity").get(pk=campaign_id)
+    return campaign, content_of(campaign)
 
 
 @lru_cache(maxsize=64)
-def _parts(campaign_id: int, vendor_id: int, credential_id: int, version: str, public_url: str) -> JobParts:
-    """Read and compiled once for each version of their rows, for all streams of the process.
-
-    public_url: templates are compiled for the length of its links.
-    """
-    campaign = Campaign.objects.select_related("identity").get(pk=campaign_id)
-    vendor, login = Vendor.objects.get(pk=vendor_id), Credential.objects.get(pk=credential_id)
-    key = orjson.dumps([vendor.adapter, vendor.settings, login.secret])
-    return JobParts(campaign, vendor, login, content_of(campaign), key)
+def _login(vendor_id: int, credential_id: int, version: str) -> tuple[Vendor, bytes]:
+    """The vendor, and LeasedJob.connection_key."""
+    login: Any = Credential.objects.select_related("vendor").get(pk=credential_id, vendor=vendor_id)
+    return login.vendor, orjson.dumps([login.vendor.adapter, login.vendor.settings, login.secret])
 
 
 def load(lease: Lease) -> LeasedJob:
     """The job with its content and adapter. Raises what one of them says if it cannot be made ready, and NoLinks."""
     with connection.cursor() as cursor:
         cursor.execute(OF_JOB, {"job": lease.job_id})
-        first, end, begin, suppressions, *common = cursor.fetchone()
-    campaign, vendor, login, content, key = _parts(*common, settings.PUBLIC_URL)
-    adapter = adapters.load(vendor.adapter)(vendor.settings, login.secret)
+        first, end, begin, suppressions, campaign_id, written, vendor_id, credential_id, used = cursor.fetchone()
+    campaign, content = _campaign(campaign_id, written, settings.PUBLIC_URL)
+    vendor, key = _login(vendor_id, credential_id, used)
+    name, its_settings, secret = orjson.loads(key)  # of its own: no adapter changes another one's
+    adapter = adapters.load(name)(its_settings, secret)
     parted = campaign.text or campaign.headers or campaign.has_files
     if parted and (missing := campaign.needs - adapter.carries(vendor.settings)):
         raise LookupError(f"{vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
@@ -159,7 +155,7 @@ def load(lease: Lease) -> LeasedJob:
     asker = Asker(campaign.sponsor_id, vendor.channel, suppressions, campaign.topic_id, campaign.transactional)
     origin = campaign.identity.origin if campaign.identity else None
     return LeasedJob(
-        lease, first, end, begin, vendor.pk, login.pk, campaign, origin, content, adapter, key, asker,
+        lease, first, end, begin, vendor_id, credential_id, campaign, origin, content, adapter, key, asker,
         links, of_identity(campaign.identity),
     )  # fmt: skip
 

@@ -2,17 +2,21 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from celery.signals import before_task_publish
 from django.db import connection, transaction
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from campaigns import tasks
 from campaigns.claiming import letters
 from campaigns.claiming.letters import ClaimedMessage, Lease
 from campaigns.finishing import finalizer
+from campaigns.finishing.sweep import sweep
 from campaigns.models import Campaign, Job
 from tests import factories
 from tests.sandbox import Sandbox
@@ -94,6 +98,14 @@ def test_a_child_that_is_logged_while_another_one_is_sent_leaves_the_parent_to_t
     assert parent.status == "P_FINISHED"
 
 
+def test_the_sweep_tells_of_the_parents_that_it_finishes(sandbox: Sandbox) -> None:
+    """As after whoever logged the last child was killed."""
+    parent = cut_by_one(sandbox, 10)
+    send_next(parent)
+    Job.objects.filter(pk=parent.pk).update(status="P_ASSIGNED", finished_at=None)
+    assert sweep(timedelta(hours=1)).finalised == [parent.pk]
+
+
 def loaded(job: Job) -> letters.LeasedJob:
     return letters.load(Lease(job.pk, job.fence))
 
@@ -105,9 +117,15 @@ def letter(of: letters.LeasedJob) -> Any:
 def test_what_children_have_in_common_is_read_and_compiled_once(sandbox: Sandbox) -> None:
     parent = cut_by_one(sandbox, 20)
     first = loaded(send_next(parent))
+    Credential.objects.update(rate_limited_until=timezone.now())  # as while mail is sent
+    Vendor.objects.update(generation=F("generation") + 1)
     with CaptureQueriesContext(connection) as asked:
         second = loaded(Job.objects.get(parent=parent, status="ENQUEUED"))
     assert second.content is first.content and second.campaign is first.campaign
+    assert not {id(one) for one in vars(second.adapter).values() if isinstance(one, dict)} & {
+        id(one) for one in vars(first.adapter).values() if isinstance(one, dict)
+    }, "no adapter changes another one's settings"
+    assert second.connection_key is first.connection_key
     assert len(asked) == 2, "the job that this test has read, and what is its own"
     assert second.first == first.end
 
