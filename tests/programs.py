@@ -96,9 +96,9 @@ def worker(
 
 
 @contextlib.contextmanager
-def sweeping(every: float = 0.5) -> Iterator[None]:
-    """Starts the sweep as beat would."""
-    from campaigns.tasks import settle_doubts, sweep
+def sweeping(every: float = 0.5, pauses: bool = False) -> Iterator[None]:
+    """Starts the sweep as beat would; pauses: also the look for campaigns that are to pause."""
+    from campaigns.tasks import pause_campaigns, settle_doubts, sweep
 
     over = threading.Event()
 
@@ -107,6 +107,8 @@ def sweeping(every: float = 0.5) -> Iterator[None]:
             with contextlib.suppress(Exception):  # the broker may be away on purpose
                 sweep.apply_async(expires=10)
                 settle_doubts.apply_async(expires=10)
+                if pauses:
+                    pause_campaigns.apply_async(expires=10)
         close_old_connections()
 
     sweeper = threading.Thread(target=sweep_again, daemon=True)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 
 from django.core.management.base import CommandError
-from django.db.models import F, Q
+from django.db.models import Q
 
 from campaigns.lifecycle import DONE, RUNNING, Status
 from campaigns.models import Job
@@ -98,6 +98,5 @@ def _sums(ids: list[int]) -> Progress:
 
 def _open(ids: list[int], over: tuple[Status, ...]) -> bool:
     mine = Job.objects.filter(Q(pk__in=ids) | Q(parent__in=ids))
-    first_are_cut = Q(remaining__isnull=False, wait_after__lte=F("size") - F("remaining"))
-    waits = (Q(paused_at__isnull=False) | first_are_cut) & ~Q(status__in=RUNNING)
+    waits = Q(paused_at__isnull=False) & ~Q(status__in=RUNNING)  # also behind the first N: then a person may resume it
     return mine.exclude(status__in=over).exclude(waits).exists()

@@ -31,9 +31,10 @@ NOTHING = {
 def ask(program, method, path, vendor):
     body = letter(vendor) if path == "/api/v1/messages" else BODIES.get(path, {})
     headers = {"Idempotency-Key": "very-own-key"} if path == "/api/v1/messages" else {}
-    return program.client.generic(
-        method.upper(), path, json.dumps(body) if method == "post" else "", "application/json", headers=headers
-    )
+    text = json.dumps(body | {"bounce_limit": 5} if method == "patch" else body) if method in ("post", "patch") else ""
+    if path.endswith(("/resume", "/retry")):
+        path += "?revision=0"
+    return program.client.generic(method.upper(), path, text, "application/json", headers=headers)
 
 
 def rows(sponsor):

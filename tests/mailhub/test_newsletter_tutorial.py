@@ -138,7 +138,7 @@ def test_the_tutorial_is_what_happens(
     monkeypatch.chdir(tmp_path)
     here = f"host=127.0.0.1 port={mailbox.port} ca_file={authority()}"
     others: list[str] = []  # outputs that are not what the page shows
-    with worker(PUBLIC_URL=PUBLIC_URL), sweeping():
+    with worker(PUBLIC_URL=PUBLIC_URL), sweeping(pauses=True):
         for command, shown in steps():
             printed = run(re.sub(r"(?<=_job )[0-9]+", job, command).replace("host=relay.example.net", here))
             if "--first 2" in command:
