@@ -78,10 +78,10 @@ bench-page: ## docs/benchmarks.md from what `make bench` kept; each table counts
 chaos: test-setup ## kill, cut off and restart everything while mail goes out (CHAOS="--seconds 60 --seed 1", "--calm")
 	$(PY) -m tests.chaos $(CHAOS) </dev/null
 
-requirements: venv ## pin the newest versions with hashes: requirements.txt, -dev.txt, -bench.txt, -docs.txt
+requirements: venv ## pin the newest versions with hashes: requirements.txt, -extras, -dev, -bench, -docs
 	@echo "Installing requirements-dev.txt into .venv"
 	$(PIP) install --quiet uv
-	for name in requirements requirements-dev requirements-bench requirements-docs; do \
+	for name in requirements requirements-extras requirements-dev requirements-bench requirements-docs; do \
 	  $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-annotate --no-header --output-file $$name.txt $$name.in; \
 	done
