@@ -65,11 +65,11 @@ def as_text(letter: Letter) -> str:
 
 
 def to_oneself(
-    address: str, recipients: Previewed, channel: str, content: Content, budget: Budget | None = None
+    address: str, recipients: Previewed, normal: AddressReader, content: Content, budget: Budget | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
     """The first recipient's letter, to this address instead. Raises BadInput, and OverBudget if there is a budget."""
     try:
-        oneself = AddressReader(channel)(address)
+        oneself = normal(address)
     except ValueError as error:
         raise BadInput(f"the test-send: {error}") from error
     fields = dict(next(iter(recipients))[1])

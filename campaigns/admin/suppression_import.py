@@ -45,7 +45,10 @@ class ImportForm(forms.Form):
         default = NewSuppression("", given["reason"], given.get("source") or file.name[:MOST_TEXT])
         topics = dict(Topic.objects.filter(sponsor=given["sponsor"]).values_list("name", "pk"))
         try:
-            self.rows = SuppressionFile(file.file, given["channel"], default, topics, MOST, most_unpacked=UNPACKED)
+            region = given["sponsor"].phone_region if given["sponsor"] else ""
+            self.rows = SuppressionFile(
+                file.file, given["channel"], default, topics, MOST, most_unpacked=UNPACKED, region=region
+            )
         except BadInput as error:
             raise ValidationError(str(error)) from error
         return file

@@ -1,5 +1,6 @@
 """The page about whom nobody writes to again: look up an address, add one, lift, erase."""
 
+from contextlib import suppress
 from typing import Any
 
 from django import forms
@@ -18,12 +19,14 @@ from campaigns.intake import AddressReader
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import suppressing
+from campaigns.phone_numbers import e164
 from campaigns.suppression.digests import digests, key
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
 from vendors.listing import CappedPaginator
 from vendors.models import Vendor
 
+MOST_REGIONS = 300  # there are fewer
 FOR_ALL = "campaigns.suppress_for_all"
 
 
@@ -39,7 +42,8 @@ class SuppressionForm(forms.ModelForm):
         cleaned = super().clean() or {}
         if cleaned.get("channel") and cleaned.get("address"):
             try:
-                cleaned["address"] = AddressReader(cleaned["channel"])(cleaned["address"])
+                region = cleaned["sponsor"].phone_region if cleaned.get("sponsor") else ""
+                cleaned["address"] = AddressReader(cleaned["channel"], region)(cleaned["address"])
             except ValueError as error:
                 self.add_error("address", str(error))
         if cleaned.get("until") and cleaned["until"] <= timezone.now():
@@ -94,7 +98,10 @@ class SuppressionAdmin(Scoped):
             return queryset, False
         if secret is None:
             return queryset.none(), False
+        regions = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("phone_region", flat=True)
+        numbers = _as_numbers(term, {"", *regions.distinct()[:MOST_REGIONS]})
         wanted = [digest for channel in Vendor.Channel.values for digest in digests(secret, channel, [term])]
+        wanted += digests(secret, Vendor.Channel.SMS, numbers)
         return queryset.filter(digest__in=wanted), False
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -146,6 +153,15 @@ class SuppressionAdmin(Scoped):
     @admin.display(boolean=True)
     def holds(self, row: Suppression) -> bool:
         return row.until is None or row.until > timezone.now()
+
+
+def _as_numbers(term: str, regions: set[str]) -> set[str]:
+    """The phone numbers that the term may be, by these regions."""
+    found = set()
+    for region in regions:
+        with suppress(ValueError):
+            found.add(e164(term, region))
+    return found
 
 
 def _may_for_all(request: HttpRequest) -> bool:

@@ -11,16 +11,17 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NoReturn
 
-import phonenumbers
 from email_validator import EmailNotValidError, validate_email
 
 from campaigns.content.templates import Budget, Content
 from campaigns.intake.fields import MAX_CELL, looked_closely
 from campaigns.intake.left_out import LeftOut
+from campaigns.phone_numbers import e164
 
 # Accepts only what is certainly an address. Most are, and need not go through the slower library; the rest do.
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
@@ -45,19 +46,6 @@ def email(text: str) -> str:
         raise ValueError(f"{_quoted(text)} is not an e-mail address: {error}") from error
 
 
-def phone(text: str) -> str:
-    """E.164 with country code, of a length that exists in that country."""
-    try:
-        number = phonenumbers.parse(text, None)
-    except phonenumbers.NumberParseException as error:
-        hint = "it must start with + and the country code" if not text.startswith("+") else str(error)
-        raise ValueError(f"{_quoted(text)} is not a phone number: {hint}") from error
-    possible = phonenumbers.is_possible_number_with_reason(number) == phonenumbers.ValidationResult.IS_POSSIBLE
-    if number.extension or not possible:
-        raise ValueError(f"{_quoted(text)} is not a phone number that can get a message: wrong length or an extension")
-    return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
-
-
 def print_address(text: str) -> str:
     """What the printer puts on the envelope, or a key for it; any text."""
     return unicodedata.normalize("NFC", text)
@@ -69,12 +57,15 @@ class AddressReader:
     same: what the stored addresses of one recipient have in common. An e-mail goes out as it was written, only its
     domain in lower case; but no provider gives Ann@ and ann@ to two people, so these are one recipient. Dots and +tags
     are left alone, because at some providers they do tell people apart. A print address may be a key: as it is written.
+    region: in whose form a phone number without its country code is written; empty: there must be one.
     """
 
     __slots__ = ("_read", "same")
 
-    def __init__(self, channel: str) -> None:
+    def __init__(self, channel: str, region: str = "") -> None:
         self._read, self.same = _BY_CHANNEL[channel]
+        if channel == "sms" and region:
+            self._read = partial(e164, region=region)
 
     def __call__(self, text: str) -> str:
         """The form that is stored; spaces around it are stripped. Raises ValueError."""
@@ -86,7 +77,7 @@ class AddressReader:
 
 _BY_CHANNEL: dict[str, tuple[Normal, Normal]] = {
     "email": (email, str.lower),
-    "sms": (phone, str),
+    "sms": (e164, str),
     "print": (print_address, str),
 }
 

@@ -253,12 +253,14 @@ def check_table(
     content: Content,
     progress: Callable[[], None] = lambda: None,
     left_out: LeftOut | None = None,
+    region: str = "",
 ) -> CheckedTable:
     """Checks header and rows; raises BadInput with all that is wrong. channel: of vendors.models.Vendor.Channel.
 
-    left_out: takes bad rows, which are then left out; the header must be good all the same.
+    left_out: takes bad rows, which are then left out; the header must be good all the same. region: as AddressReader
+    has it.
     """
-    rows = TableRows(table, content, AddressReader(channel))
+    rows = TableRows(table, content, AddressReader(channel, region))
     _check_header(table, channel, content, rows)
     return CheckedTable(rows, check(rows, rows.normal, content, progress, left_out=left_out), left_out)
 

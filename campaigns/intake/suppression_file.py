@@ -27,7 +27,7 @@ class SuppressionFile:
 
     default: what holds where a column is missing or empty; its address is not used. topics: of the sponsor, by name;
     of all sponsors there is none. most: addresses. with_topics: False does not look at that column, for who needs the
-    addresses alone. most_unpacked: as Table has it. Raises BadInput with all problems;
+    addresses alone. most_unpacked: as Table has it. region: as AddressReader has it. Raises BadInput with all problems;
     of one that is too long it reads no more than it may have.
     """
 
@@ -41,10 +41,11 @@ class SuppressionFile:
         *,
         with_topics: bool = True,
         most_unpacked: int | None = None,
+        region: str = "",
     ) -> None:
         self._table = Table(file, most_unpacked=most_unpacked)
         self._default, self._topics, self._with_topics = default, topics, with_topics
-        self._normal = AddressReader(channel)
+        self._normal = AddressReader(channel, region)
         self._columns = {name.lower(): column for column, name in enumerate(self._table.header) if column}
         if unknown := [name for name in self._columns if name not in COLUMNS]:
             raise BadInput(f"there is no column {unknown[0]!r}: after the address there may be {', '.join(COLUMNS)}")

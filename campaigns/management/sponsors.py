@@ -3,12 +3,15 @@
 A CommandError says what the right form is.
 """
 
+from difflib import get_close_matches
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
 from campaigns.models import Entitlement, Identity, Sponsor
+from campaigns.phone_numbers import known_region
+from vendors.models import Vendor
 
 KNOWN = 20  # names that are told if one is misspelt
 
@@ -21,13 +24,42 @@ def named_sponsor(name: str, *, new: bool = False) -> Sponsor:
     if not new:
         known = ", ".join(Sponsor.objects.values_list("name", flat=True)[:KNOWN]) or "none yet"
         raise CommandError(f"there is no sponsor {name!r}; there are: {known}")
+    made = _made(name)
+    made.save()
+    return made
+
+
+def _made(name: str) -> Sponsor:
     made = Sponsor(name=name)
     try:
         made.full_clean()
     except ValidationError as error:
         raise CommandError(f"the sponsor's name: {'; '.join(error.messages)}") from None
-    made.save()
     return made
+
+
+def campaign_sponsor(name: str, *, new: bool) -> Sponsor:
+    """The sponsor of a campaign; a new one is stored with its first campaign. new: although another one is alike."""
+    found = Sponsor.objects.filter(name=name).first()
+    if found:
+        return found
+    alike = get_close_matches(name, Sponsor.objects.values_list("name", flat=True))
+    if alike and not new:  # more likely a slip of the hand than a new sponsor
+        raise CommandError(f"there is no sponsor {name!r}; did you mean {alike[0]!r}? --new-sponsor creates it")
+    return _made(name)
+
+
+def region_of(sponsor: Sponsor | None, channel: str, typed: str | None) -> str:
+    """The region of phone numbers that lack a country code: as typed, else the sponsor's."""
+    if typed is None:
+        return sponsor.phone_region if sponsor else ""
+    if channel != Vendor.Channel.SMS:
+        raise CommandError("--region goes with the channel sms", returncode=2)
+    try:
+        known_region(typed)
+    except ValidationError as error:
+        raise CommandError(f"--region: {error.messages[0]}") from None
+    return typed
 
 
 def named_identity(of: Sponsor, name: str) -> Identity:

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from campaigns.content.headers import Headers, HeaderTemplates, header_templates
 from campaigns.content.templates import Budget
+from campaigns.phone_numbers import known_region
 from vendors.models import Credential, known_zone
 
 ALL_SPONSORS = "campaigns.all_sponsors"
@@ -76,6 +77,14 @@ class Sponsor(models.Model):
         db_default="",
         choices=LANGUAGES,
         help_text="Of the page on which recipients unsubscribe; empty: that of their browser",
+    )
+    phone_region = models.CharField(
+        max_length=2,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[known_region],
+        help_text="Like GB: in whose form its lists write phone numbers without + and country code; empty: none",
     )
     may_be_transactional = models.BooleanField(
         default=False, db_default=False, help_text="It may mark campaigns as transactional"

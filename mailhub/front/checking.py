@@ -14,22 +14,21 @@ from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import AddressReader, BadInput
-from campaigns.intake.checking import faults
 from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
 from campaigns.intake.uploads import Owner
 from campaigns.models import Campaign, Sponsor
 from campaigns.suppression.links import given as given_to
 from campaigns.suppression.links import links_of
 from mailhub.front import contents
+from mailhub.front import recipients as recipients_of
 from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.rate_limits import RenderBudget, over_budget
-from mailhub.front.schemas import Recipient, SendRequest
+from mailhub.front.schemas import SendRequest
 from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
 from vendors.models import Vendor
 
-DEEPEST = 4  # levels of lists and objects in a field
 MOST_ERRORS = 50
 SHORT = 20_000  # characters; longer templates are not cached
 Error = dict[str, str]
@@ -47,7 +46,8 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     if beside.files or beside.headers:
         content = _with_beside(content, beside, budget)
     errors = [*_texts(asked), *_times(asked)]
-    good, more = _recipients(asked.recipients, vendors[0].channel, content, budget)
+    normal = recipients_of.reader(asked, vendors[0].channel, caller.sponsor_id)
+    good, more = recipients_of.check(asked.recipients, normal, content, budget)
     if errors or (more and not (good and asked.skip_bad_recipients)):
         raise invalid([*errors, *more][:MOST_ERRORS])
     references = [asked.recipients[number].reference for number in good]
@@ -57,7 +57,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     if asked.preview:
         shown = _preview(asked, key, beside, content, vendors[0], recipients, budget)
     if asked.test_to is not None:
-        recipients = _to_oneself(asked.test_to, recipients, vendors[0].channel, content, budget)
+        recipients = _to_oneself(asked.test_to, recipients, normal, content, budget)
         beside = replace(beside, files=beside.files and beside.files.of(recipients))
         name, send_at, references = f"{previews.TEST}{name}"[:200], None, []
     return SendOrder(
@@ -72,7 +72,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         text=text,
         beside=beside,
         recipients=recipients,
-        left_out=_first_of_each(more),
+        left_out=recipients_of.first_of_each(more),
         preview=shown,
         references=references if any(references) else None,
         metadata=asked.metadata,
@@ -139,9 +139,9 @@ def _preview(
         raise over_budget(why, "/preview") from why
 
 
-def _to_oneself(address: str, recipients: Pairs, channel: str, content: Content, budget: Budget) -> Pairs:
+def _to_oneself(address: str, recipients: Pairs, normal: AddressReader, content: Content, budget: Budget) -> Pairs:
     try:
-        return previews.to_oneself(address, recipients, channel, content, budget)
+        return previews.to_oneself(address, recipients, normal, content, budget)
     except BadInput as why:
         raise invalid([error("/test_to", "address", str(why))]) from why
     except OverBudget as why:
@@ -249,60 +249,3 @@ def _expiry(expires_at: datetime, send_at: datetime | None, now: datetime) -> It
         yield error("/expires_at", "time", str(why))
     if send_at and expires_at <= send_at:
         yield error("/expires_at", "time", "it is not after send_at")
-
-
-def _recipients(
-    asked: list[Recipient], channel: str, content: Content, budget: RenderBudget
-) -> tuple[dict[int, str], list[Error]]:
-    """The good recipients' addresses by their number, and what is wrong with the others."""
-    normal = AddressReader(channel)
-    good: dict[int, str] = {}
-    errors: list[Error] = []
-    seen: dict[tuple[str, str | None], int] = {}
-    for number, one in enumerate(asked):
-        try:
-            address = normal(one.to)
-        except ValueError as why:
-            errors.append(error(f"/recipients/{number}/to", "address", str(why)))
-            continue
-        try:
-            found = [
-                error(f"/recipients/{number}/{name}", code, detail)
-                for name, code, detail in _faults(address, one, content, budget)
-            ]
-        except OverBudget as why:
-            raise over_budget(why, f"/recipients/{number}") from why
-        key = normal.same(address), one.reference
-        if key in seen:
-            detail = f"the same recipient as /recipients/{seen[key]}; two messages to one need a reference each"
-            found.insert(0, error(f"/recipients/{number}/to", "duplicate", detail))
-        if found:
-            errors.extend(found)
-        else:
-            seen[key] = number
-            good[number] = address
-    return good, errors
-
-
-def _first_of_each(errors: list[Error]) -> list[Error]:
-    """One error for each recipient."""
-    first: dict[str, Error] = {}
-    for one in errors:
-        first.setdefault(one["pointer"].split("/")[2], one)
-    return list(first.values())
-
-
-def _faults(address: str, one: Recipient, content: Content, budget: Budget) -> Iterator[tuple[str, str, str]]:
-    if one.reference and "\0" in one.reference:
-        yield "reference", "nul", "there is a NUL character in it"
-    if _too_deep(one.fields, DEEPEST):
-        yield "fields", "depth", f"fields may be {DEEPEST} levels deep"
-        return
-    for fault in faults(address, one.fields, content, budget):
-        yield "fields", "fields", fault
-
-
-def _too_deep(value: object, levels: int) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return isinstance(value, list) and (not levels or any(_too_deep(one, levels - 1) for one in value))

@@ -65,6 +65,11 @@ class SendRequest(Strict):
     transactional: bool = Field(
         default=False, description="Nobody can unsubscribe from it, and who did gets it; you must be allowed to"
     )
+    region: str | None = Field(
+        default=None,
+        max_length=2,
+        description="Like GB: of phone numbers without country code; default: your own",
+    )
     subject: str = Field(default="", max_length=10_000, description="A template; e-mail must have one")
     body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")

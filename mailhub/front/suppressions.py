@@ -24,6 +24,7 @@ from mailhub.front.suppression_schemas import (
     SuppressionsIn,
     SuppressionsOut,
 )
+from mailhub.front.vendor_cache import vendor_cache
 from vendors.history import Actor
 
 router = Router(tags=["suppressions"])
@@ -52,7 +53,7 @@ def list_suppressions(
     if address:
         if not channel:
             raise invalid([error("/channel", "missing", "name the channel of the address")])
-        normal = _normal(channel, [address], "/address")
+        normal = _normal(caller, channel, [address], "/address")
         rows = rows.filter(pk__in=lists.of_addresses(channel, normal, caller.sponsor_id))
     page = list((rows.filter(pk__lt=int(cursor[4:])) if cursor else rows)[: limit + 1])
     here = f"{HERE}?limit={limit}" + (f"&channel={channel}" if channel else "")
@@ -71,7 +72,7 @@ def add_suppressions(request: HttpRequest) -> dict[str, int]:
     """From the next claim on nothing is sent to them, also by campaigns that are being sent. Repeats change nothing."""
     caller = _live(request)
     asked, _ = request_bodies.read(request, SuppressionsIn)
-    normal = _normal(asked.channel, [one.address for one in asked.suppressions], "/suppressions/{}/address")
+    normal = _normal(caller, asked.channel, [one.address for one in asked.suppressions], "/suppressions/{}/address")
     _check_until([one.until for one in asked.suppressions])
     topics = _topics(caller.sponsor_id, asked.suppressions)
     new = [
@@ -108,9 +109,8 @@ def erase_suppressions(request: HttpRequest) -> dict[str, int]:
 def _ids(request: HttpRequest) -> list[int]:
     caller = _live(request)
     asked, _ = request_bodies.read(request, AddressesIn)
-    return lists.of_addresses(
-        asked.channel, _normal(asked.channel, asked.addresses, "/addresses/{}"), caller.sponsor_id
-    )
+    normal = _normal(caller, asked.channel, asked.addresses, "/addresses/{}")
+    return lists.of_addresses(asked.channel, normal, caller.sponsor_id)
 
 
 def _live(request: HttpRequest) -> Caller:
@@ -121,9 +121,9 @@ def _live(request: HttpRequest) -> Caller:
     return caller
 
 
-def _normal(channel: str, addresses: list[str], pointer: str) -> list[str]:
+def _normal(caller: Caller, channel: str, addresses: list[str], pointer: str) -> list[str]:
     """The addresses as they are stored. Raises Problem with one error for each that is none."""
-    read, found, errors = AddressReader(channel), [], []
+    read, found, errors = AddressReader(channel, vendor_cache.offered_to(caller.sponsor_id).region), [], []
     for number, address in enumerate(addresses):
         try:
             if "\0" in address:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from campaigns import entitlements
 from campaigns.content.parts import carried_by
-from campaigns.models import Identity
+from campaigns.models import Identity, Sponsor
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
 from vendors.models import Credential, Vendor
@@ -43,10 +43,14 @@ class VendorSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTo:
-    """What a sponsor may use. vendors: by slug, in this order; identities: by name."""
+    """What a sponsor may use. vendors: by slug, in this order; identities: by name.
+
+    region: the sponsor's, of phone numbers without country code.
+    """
 
     vendors: Mapping[str, VendorSnapshot]
     identities: Mapping[str, Identity]
+    region: str = ""
 
 
 NEVER: tuple[float, OfferedTo | None] = (0.0, None)
@@ -104,7 +108,8 @@ def _offered(sponsor_id: int, vendors: list[Vendor]) -> OfferedTo:
     allowed = entitlements.allowed(sponsor_id)
     mine = {vendor.slug: _snapshot(vendor, allowed[vendor.pk]) for vendor in vendors if vendor.pk in allowed}
     rows = Identity.objects.filter(sponsor=sponsor_id, enabled=True).defer("secret")
-    return OfferedTo(mine, {row.name: row for row in rows})
+    region = Sponsor.objects.filter(pk=sponsor_id).values_list("phone_region", flat=True).first()
+    return OfferedTo(mine, {row.name: row for row in rows}, region or "")
 
 
 def _snapshot(vendor: Vendor, allowed: frozenset[int] | None) -> VendorSnapshot:

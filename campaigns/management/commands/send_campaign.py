@@ -8,13 +8,11 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from contextlib import nullcontext
 from datetime import datetime
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
@@ -29,7 +27,8 @@ from campaigns.intake.text_encoding import WESTERN
 from campaigns.lifecycle import Status
 from campaigns.management import following
 from campaigns.management.content_options import CampaignContent, add_content_options, read_content
-from campaigns.models import Campaign, Job, Sponsor
+from campaigns.management.sponsors import campaign_sponsor, region_of
+from campaigns.models import Campaign, Job
 from campaigns.sending_hours import describe_opening, opens_at
 from campaigns.suppression.links import links_of
 from vendors.adapters.base import Letter
@@ -85,6 +84,7 @@ class Command(BaseCommand):
             action="store_true",
             help="nobody can unsubscribe from it; the sponsor must be allowed to",
         )
+        add("--region", metavar="GB", help="of phone numbers without country code; default: the sponsor's, or none")
         add("--new-sponsor", action="store_true", help="the sponsor is new, although another one has a similar name")
         add("--vendor", required=True, metavar="SLUG", help="who delivers it")
         add("--credential", metavar="NAME", help="login at the vendor; default: its only one, or 'default'")
@@ -161,7 +161,7 @@ def _accept(
     """
     vendor = _vendor(options["vendor"])
     credential = _credential(vendor, options["credential"])
-    sponsor = _sponsor(options["sponsor"], options["new_sponsor"])
+    sponsor = campaign_sponsor(options["sponsor"], new=options["new_sponsor"])
     entitlements.require(sponsor, credential)
     if sponsor.pk:  # the first sponsor's identity is made with it
         entitlements.choose(sponsor, vendor, options["identity"])
@@ -170,7 +170,8 @@ def _accept(
     at, hours, deadline = _times(options, vendor)
     pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
-    recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out)
+    region = region_of(sponsor, vendor.channel, options["region"])
+    recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out, region)
     if options["preview"]:
         campaign = Campaign(html=content.html, headers=content.headers, topic=topic)
         campaign.transactional = options["transactional"]
@@ -178,7 +179,8 @@ def _accept(
         return previews.letters(campaign, content.compiled, links, recipients, options["preview"])
     files = content.files
     if options["test_to"]:
-        recipients = previews.to_oneself(options["test_to"], recipients, vendor.channel, content.compiled)
+        normal = intake.AddressReader(vendor.channel, region)
+        recipients = previews.to_oneself(options["test_to"], recipients, normal, content.compiled)
         files = files and files.of(recipients)
         name, at, hours = f"{previews.TEST}{name}", "now", None
     return intake.accept(
@@ -210,6 +212,7 @@ def _recipients(
     options: dict[str, Any],
     add: following.AddBar,
     left_out: intake.LeftOut | None,
+    region: str,
 ) -> intake.CheckedTable:
     """Checks the list, and writes the rows that are left out of it."""
     target = Path(options["skip_bad_rows"]) if left_out is not None else None
@@ -221,7 +224,9 @@ def _recipients(
     content.check_columns(table)
     checked = add("Checking", table.size)
     try:
-        return intake.check_table(table, vendor.channel, content.compiled, lambda: checked(table.file.tell()), left_out)
+        return intake.check_table(
+            table, vendor.channel, content.compiled, lambda: checked(table.file.tell()), left_out, region
+        )
     finally:
         if target and left_out:
             _write(table, left_out, target)
@@ -277,22 +282,6 @@ def _credential(vendor: Vendor, name: str | None) -> Credential:
         what = f"no credential {name!r} at" if name else "more than one credential, or none, at"
         raise CommandError(f"there is {what} {vendor.slug}; name one with --credential; {_known(logins)}")
     return found
-
-
-def _sponsor(name: str, new: bool) -> Sponsor:
-    """The sponsor of that name; a new one is stored with its first campaign."""
-    found = Sponsor.objects.filter(name=name).first()
-    if found:
-        return found
-    alike = get_close_matches(name, Sponsor.objects.values_list("name", flat=True))
-    if alike and not new:  # more likely a slip of the hand than a new sponsor
-        raise CommandError(f"there is no sponsor {name!r}; did you mean {alike[0]!r}? --new-sponsor creates it")
-    sponsor = Sponsor(name=name)
-    try:
-        sponsor.full_clean()
-    except ValidationError as error:
-        raise CommandError(f"the sponsor's name: {'; '.join(error.messages)}") from error
-    return sponsor
 
 
 def _about_links(campaign: Campaign) -> str:

@@ -10,7 +10,7 @@ from campaigns.models import Sponsor
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 
-SHOWN = ("sponsor", "language", "transactional")
+SHOWN = ("sponsor", "language", "region", "transactional")
 
 
 class Command(BaseCommand):
@@ -29,6 +29,11 @@ class Command(BaseCommand):
         change.add_argument(
             "--language", metavar="CODE", help=f"of the page to unsubscribe: {languages}; empty: the browser's"
         )
+        change.add_argument(
+            "--region",
+            metavar="GB",
+            help="of phone numbers in its lists that lack the country code; empty: none",
+        )
         change.add_argument("--transactional", choices=["yes", "no"], help="whether it may mark campaigns so")
         for one in (listing, change):
             one.add_argument("--json", action="store_true", help="one object a sponsor")
@@ -42,10 +47,10 @@ class Command(BaseCommand):
     def do_set(self, sponsor: str, **options: Any) -> None:
         row = named_sponsor(sponsor)
         may = {"yes": True, "no": False, None: None}[options["transactional"]]
-        typed = {"language": options["language"], "may_be_transactional": may}
+        typed = {"language": options["language"], "phone_region": options["region"], "may_be_transactional": may}
         wanted = {field: value for field, value in typed.items() if value is not None}
         if not wanted:
-            raise CommandError("say what is to be changed: --language, --transactional", returncode=2)
+            raise CommandError("say what is to be changed: --language, --region, --transactional", returncode=2)
         changed = {field: value for field, value in wanted.items() if getattr(row, field) != value}
         if changed:
             for field, value in changed.items():
@@ -58,4 +63,9 @@ class Command(BaseCommand):
 
 
 def sponsor_facts(row: Sponsor) -> dict[str, Any]:
-    return {"sponsor": row.name, "language": row.language, "transactional": row.may_be_transactional}
+    return {
+        "sponsor": row.name,
+        "language": row.language,
+        "region": row.phone_region,
+        "transactional": row.may_be_transactional,
+    }

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from campaigns import intake
 from campaigns.intake.suppression_file import SuppressionFile, read_time, topic_of, write
+from campaigns.management.sponsors import named_sponsor, region_of
 from campaigns.models import Job, Message, Sponsor, Suppression, Topic
 from campaigns.operators import suppressing
 from campaigns.suppression import lists
@@ -51,6 +52,8 @@ class Command(BaseCommand):
             whose.add_argument("--sponsor", metavar="NAME", help="of this sponsor")
             whose.add_argument("--all-sponsors", action="store_true", help="those that hold for all sponsors")
             one.add_argument("--channel", choices=Vendor.Channel.values, default="email", help="default: email")
+            if verb != "export":
+                one.add_argument("--region", metavar="GB", help="of phone numbers without +; default: the sponsor's")
             if verb in ("add", "check", "lift", "erase"):
                 one.add_argument("address", nargs="*", metavar="ADDRESS")
             if verb == "import":
@@ -80,21 +83,21 @@ class Command(BaseCommand):
 
     def do_add(self, **options: Any) -> None:
         new = _default(options, _topics(options))
-        normal = intake.AddressReader(options["channel"])
+        normal = _normal(options)
         rows = [replace(new, address=normal(one)) for one in _named(options)]
         self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
 
     def do_import(self, **options: Any) -> None:
         with _copied(options["file"]) as file:
             topics = _topics(options)
-            rows = SuppressionFile(file, options["channel"], _default(options, topics), topics)
+            rows = SuppressionFile(file, options["channel"], _default(options, topics), topics, region=_region(options))
             self._added(len(rows), suppressing.add(_whose(options), options["channel"], rows, Actor(person())), options)
 
     def do_export(self, **options: Any) -> None:
         write(suppressing.held().filter(sponsor=_whose(options), channel=options["channel"]), self.stdout)
 
     def do_check(self, **options: Any) -> None:
-        normal, whose = intake.AddressReader(options["channel"]), _whose(options)
+        normal, whose = _normal(options), _whose(options)
         addresses = [normal(one) for one in _named(options)]
         ids = [id for one in {whose, None} for id in lists.of_addresses(options["channel"], addresses, one)]
         holds = set(suppressing.held().filter(pk__in=ids).values_list("pk", flat=True))
@@ -125,11 +128,13 @@ class Command(BaseCommand):
         if options["source"]:
             return list(suppressing.of_source(_whose(options), options["channel"], options["source"]))
         if not options["file"]:
-            normal = intake.AddressReader(options["channel"])
+            normal = _normal(options)
             return lists.of_addresses(options["channel"], [normal(one) for one in _named(options)], _whose(options))
         with _copied(options["file"]) as file:
             default = NewSuppression("", "by_hand")
-            rows = SuppressionFile(file, options["channel"], default, {}, LIMIT, with_topics=False)
+            rows = SuppressionFile(
+                file, options["channel"], default, {}, LIMIT, with_topics=False, region=_region(options)
+            )
             return suppressing.of_file(_whose(options), options["channel"], rows)
 
 
@@ -156,12 +161,20 @@ def _default(options: dict[str, Any], topics: dict[str, int]) -> NewSuppression:
 
 
 def _whose(options: dict[str, Any]) -> int | None:
-    if options["all_sponsors"]:
-        return None
-    found = Sponsor.objects.filter(name=options["sponsor"]).first()
-    if found is None:
-        raise CommandError(f"there is no sponsor {options['sponsor']!r}")
-    return found.pk
+    found = _sponsor(options)
+    return found.pk if found else None
+
+
+def _sponsor(options: dict[str, Any]) -> Sponsor | None:
+    return None if options["all_sponsors"] else named_sponsor(options["sponsor"])
+
+
+def _region(options: dict[str, Any]) -> str:
+    return region_of(_sponsor(options), options["channel"], options["region"])
+
+
+def _normal(options: dict[str, Any]) -> intake.AddressReader:
+    return intake.AddressReader(options["channel"], _region(options))
 
 
 def _copied(name: str) -> BinaryIO:

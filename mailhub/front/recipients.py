@@ -1,0 +1,86 @@
+"""The recipients of a request to send: addresses in their one form, fields, duplicates, each fault with its pointer."""
+
+from collections.abc import Iterator
+
+from django.core.exceptions import ValidationError
+
+from campaigns.content.templates import Budget, Content, OverBudget
+from campaigns.intake import AddressReader
+from campaigns.intake.checking import faults
+from campaigns.phone_numbers import known_region
+from mailhub.front.problems import error, invalid
+from mailhub.front.rate_limits import RenderBudget, over_budget
+from mailhub.front.schemas import Recipient, SendRequest
+from mailhub.front.vendor_cache import vendor_cache
+from vendors.models import Vendor
+
+DEEPEST = 4  # levels of lists and objects in a field
+
+
+def reader(asked: SendRequest, channel: str, sponsor_id: int) -> AddressReader:
+    """Reads the recipients. Raises Problem for a region that there is not."""
+    if asked.region is None:
+        return AddressReader(channel, vendor_cache.offered_to(sponsor_id).region)
+    if channel != Vendor.Channel.SMS:
+        raise invalid([error("/region", "region", "a region is for phone numbers, of the channel sms")])
+    try:
+        known_region(asked.region)
+    except ValidationError as why:
+        raise invalid([error("/region", "region", why.messages[0])]) from why
+    return AddressReader(channel, asked.region)
+
+
+def check(
+    asked: list[Recipient], normal: AddressReader, content: Content, budget: RenderBudget
+) -> tuple[dict[int, str], list[dict[str, str]]]:
+    """The good recipients' addresses by their number, and what is wrong with the others."""
+    good: dict[int, str] = {}
+    errors: list[dict[str, str]] = []
+    seen: dict[tuple[str, str | None], int] = {}
+    for number, one in enumerate(asked):
+        try:
+            address = normal(one.to)
+        except ValueError as why:
+            errors.append(error(f"/recipients/{number}/to", "address", str(why)))
+            continue
+        try:
+            found = [
+                error(f"/recipients/{number}/{name}", code, detail)
+                for name, code, detail in _faults(address, one, content, budget)
+            ]
+        except OverBudget as why:
+            raise over_budget(why, f"/recipients/{number}") from why
+        key = normal.same(address), one.reference
+        if key in seen:
+            detail = f"the same recipient as /recipients/{seen[key]}; two messages to one need a reference each"
+            found.insert(0, error(f"/recipients/{number}/to", "duplicate", detail))
+        if found:
+            errors.extend(found)
+        else:
+            seen[key] = number
+            good[number] = address
+    return good, errors
+
+
+def first_of_each(errors: list[dict[str, str]]) -> list[dict[str, str]]:
+    """One error for each recipient."""
+    first: dict[str, dict[str, str]] = {}
+    for one in errors:
+        first.setdefault(one["pointer"].split("/")[2], one)
+    return list(first.values())
+
+
+def _faults(address: str, one: Recipient, content: Content, budget: Budget) -> Iterator[tuple[str, str, str]]:
+    if one.reference and "\0" in one.reference:
+        yield "reference", "nul", "there is a NUL character in it"
+    if _too_deep(one.fields, DEEPEST):
+        yield "fields", "depth", f"fields may be {DEEPEST} levels deep"
+        return
+    for fault in faults(address, one.fields, content, budget):
+        yield "fields", "fields", fault
+
+
+def _too_deep(value: object, levels: int) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list) and (not levels or any(_too_deep(one, levels - 1) for one in value))
