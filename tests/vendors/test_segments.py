@@ -2,7 +2,7 @@
 
 import pytest
 
-from vendors.adapters.http import segments
+from vendors.adapters.segments import segments
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""The adapter `http`: a vendor that accepts letters as JSON, one POST each.
-
-`segments` counts the segments of an SMS (3GPP TS 23.038), which SMS vendors count, limit and charge for.
-"""
+"""The adapter `http`: a vendor that accepts letters as JSON, one POST each."""
 
 from __future__ import annotations
 
@@ -28,6 +25,7 @@ from vendors.adapters.base import (
 )
 from vendors.adapters.http_client import Client, header
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource
+from vendors.adapters.segments import segments
 from vendors.outcomes import (
     WRONG_ADDRESS,
     Accepted,
@@ -39,37 +37,6 @@ from vendors.outcomes import (
     classify_error,
     classify_http,
 )
-
-_BASIC = frozenset(
-    "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?"
-    "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
-)
-_EXTENDED = frozenset("^{}\\[~]|€\f")  # two septets each
-
-
-_GSM = _BASIC | _EXTENDED
-
-
-def in_gsm(text: str) -> bool:
-    """Whether the alphabet of SMS has all its characters."""
-    return _GSM.issuperset(text)
-
-
-def segments(text: str) -> int:
-    """The number of SMS segments: of 160 septets, or 153 if several; in other alphabets 70 or 67 UTF-16 units."""
-    if in_gsm(text):
-        widths, alone, each = [1 + (character in _EXTENDED) for character in text], 160, 153
-    else:
-        widths, alone, each = [1 + (ord(character) > 0xFFFF) for character in text], 70, 67
-    if sum(widths) <= alone:
-        return 1
-    count, left = 1, each
-    for width in widths:  # no character is cut in two
-        if width > left:
-            count, left = count + 1, each
-        left -= width
-    return count
-
 
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type", "idempotency-key"})
 _FIXED = (

@@ -12,9 +12,10 @@ import orjson
 
 from vendors.adapters import base as options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
-from vendors.adapters.http import segments, url
+from vendors.adapters.http import url
 from vendors.adapters.http_client import Client, header
 from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
+from vendors.adapters.segments import segments
 from vendors.described import bodies, checks, reading, reports
 from vendors.described.answers import Meaning, looked_up
 from vendors.described.bodies import Pieces, constant_of, joined

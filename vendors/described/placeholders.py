@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from vendors.adapters.base import Attachment, Letter
-from vendors.adapters.http import in_gsm
+from vendors.adapters.segments import in_gsm
 
 _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
