@@ -53,6 +53,7 @@ INSERT INTO campaigns_answerbatch
 SELECT * FROM json_to_recordset(%(batches)s::json) AS a(job bigint, fence int, claim bigint, called_at timestamptz,
     last boolean, messages bigint[], kinds text, codes text[], notes text[], waits float8[], units int[])
 """
+EXISTING = "SELECT id FROM campaigns_job WHERE id = ANY(%(jobs)s)"
 KINDS: dict[type, str] = dict(
     zip((Accepted, Refused, NotSent, InDoubt, SuppressedRecipient), ("a", "r", "n", "d", "s"), strict=True)
 )
@@ -253,13 +254,17 @@ class Recorder:
         try:
             async with self._rows.one() as connection:
                 merged = await merge(connection, jobs, free=True)
+                locked = set(jobs) - merged
+                if locked:
+                    rows = await connection.execute(EXISTING, {"jobs": list(locked)})
+                    locked = {job for (job,) in await rows.fetchall()}
         except ProgrammingError as error:  # as in `_store`
             tables_refuse(error)
             self.refusals += 1
         except RowsError as error:  # whoever locks one of these jobs merges its answers too
             log.warning("answers of %s jobs are not merged yet: %s", len(jobs), error)
         else:
-            for job in () if self._closing else set(jobs) - merged:
+            for job in () if self._closing else locked:
                 self._is_unmerged(job)
 
 

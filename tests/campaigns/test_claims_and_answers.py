@@ -297,9 +297,16 @@ def test_an_answer_that_cannot_be_stored_harms_no_other_stream() -> None:
     assert [shape(job) for job in jobs] == ["F", "a"]
 
 
-def recorded(jobs: list[Job], then: Callable[[Recorder, SharedRows], Coroutine[Any, Any, None]]) -> None:
-    """Stores an acceptance of each job's one message by one recorder, goes on with it, and closes it."""
+def recorded(
+    jobs: list[Job], then: Callable[[Recorder, SharedRows], Coroutine[Any, Any, None]], gone: Job | None = None
+) -> None:
+    """Stores an acceptance of each job's one message by one recorder, goes on with it, and closes it.
+
+    gone: its row is deleted before that.
+    """
     calls = [PermittedCall(found.messages[0], found.claim, ("p",), 0.0) for found in map(claim, jobs) if found.claim]
+    if gone:
+        Job.objects.filter(pk=gone.pk)._raw_delete("default")
 
     async def run(_: Any) -> None:
         rows = SharedRows(2)
@@ -355,6 +362,19 @@ def test_a_job_that_somebody_has_locked_holds_up_the_answers_of_no_other_one(mon
 
     recorded(jobs, end_of_streams)
     assert [shape(job) for job in jobs] == ["a"] * 3
+
+
+def test_answers_of_a_job_that_is_gone_are_not_asked_for_again_and_again() -> None:
+    gone, held = jobs = [sending(1) for _ in range(2)]
+
+    async def comes_to_rest(recorder: Recorder, rows: SharedRows) -> None:
+        async with asyncio.timeout(DEADLINE / 4):
+            while len(asyncio.all_tasks()) > 1:  # besides this one
+                await asyncio.sleep(0.02)
+        assert await unmerged(rows) == {gone.pk}
+
+    recorded(jobs, comes_to_rest, gone=gone)
+    assert shape(held) == "a"
 
 
 def test_a_stream_that_waits_no_longer_for_the_merge_of_many_ends_it_for_nobody(

@@ -30,7 +30,7 @@ from vendors.outcomes import Outcome
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 STREAMS = 300
-EACH = 12  # messages of a job
+EACH = 40  # messages of a job: at five seconds a call none is done before the last one has begun
 AT_ONCE = 2  # calls of a stream
 MOST_CONNECTIONS = 9  # of a sender process to PostgreSQL
 LEASE = {"LEASE_SECONDS": "15", "HEARTBEAT_SECONDS": "3"}
@@ -45,8 +45,20 @@ def three_hundred_jobs(vendor: Sandbox) -> Credential:
     return account
 
 
-def all_are_streams() -> None:
-    wait_until(lambda: Job.objects.filter(status="SENDING").count() == STREAMS, f"{STREAMS} streams")
+def all_have_been_streams(since: dict[int, int]) -> None:
+    """Each job has been sent by this process, whatever it is now. since: the jobs' fences before."""
+    begun: set[int] = set()
+
+    def all_have_begun() -> bool:
+        now = Job.objects.exclude(status__in=["DISPATCHED", "ENQUEUED"]).values_list("pk", "fence")
+        begun.update(pk for pk, fence in now if fence > since[pk])
+        return len(begun) == STREAMS
+
+    wait_until(all_have_begun, f"{STREAMS} streams")
+
+
+def fences() -> dict[int, int]:
+    return dict(Job.objects.values_list("pk", "fence"))
 
 
 def all_are_logged() -> None:
@@ -54,10 +66,11 @@ def all_are_logged() -> None:
 
 
 def connections() -> int:
-    """How many connections this database has, besides that of the test."""
+    """How many connections clients have to this database, besides that of the test."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
         )
         return int(cursor.fetchone()[0])
 
@@ -70,10 +83,10 @@ def test_300_streams_have_few_connections_leave_no_doubt_when_told_to_end_and_th
     """Two processes one after the other, and a third one that sends the rest."""
     with running(latency_ms=5000.0) as vendor:
         account = three_hundred_jobs(vendor)
-        before = connections()
+        before, since = connections(), fences()
         with sending(account) as program:
             notify_vendors([account.vendor_id])
-            all_are_streams()
+            all_have_been_streams(since)
             calls(vendor, STREAMS)
             assert connections() - before <= MOST_CONNECTIONS
             assert program.end(signal.SIGTERM) == 0
@@ -81,11 +94,14 @@ def test_300_streams_have_few_connections_leave_no_doubt_when_told_to_end_and_th
         assert not Job.objects.filter(heartbeat_at__isnull=False).exclude(status="LOGGED").exists()
         called = len(vendor.books().entries)
         assert sums()["accepted"] == called
+        since = fences()
         with sending(account) as program:
             notify_vendors([account.vendor_id])
-            all_are_streams()
+            all_have_been_streams(since)
             calls(vendor, called + STREAMS * AT_ONCE)
             program.end()
+        # What PostgreSQL has received it commits, also after the process has ended.
+        wait_until(lambda: connections() <= before, "the killed process has no connection any more")
         left_open = rounds.open_calls()
         assert 0 < left_open <= STREAMS * AT_ONCE and sums()["in doubt"] == 0
         vendor.settings(latency_ms=0.0)
