@@ -7,9 +7,8 @@ A bounce of one sending does not undo the delivery of another.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -17,9 +16,9 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from campaigns import ground_truth, lifecycle, message_events, vendor_ids
-from campaigns.message_events import NewEvent, ReportedEvent
+from campaigns.message_events import NewEvent
 from campaigns.models import MessageEvent, ReportKind
-from campaigns.models.jobs import read_reference
+from campaigns.reported import Report, batches, consistent, read
 from campaigns.vendor_ids import DueReport
 from campaigns.webhooks import events
 from campaigns.webhooks.events import Complaint, ReportChange
@@ -27,58 +26,22 @@ from vendors.adapters.reports import Reported
 
 log = logging.getLogger(__name__)
 
-LONGEST = 255  # characters that the columns hold
-MOST_CODE = 20  # likewise
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # the database knows times that Python cannot read
 MOST = 10_000  # events in one request
-BOUNCED = {
-    "hard": MessageEvent.Kind.HARD_BOUNCE,
-    "soft": MessageEvent.Kind.SOFT_BOUNCE,
-    "blocked": MessageEvent.Kind.BLOCKED,
-}
-# What is reported: what it means for the message, if anything, and the event that is appended, if any.
-MEANINGS: dict[str, tuple[ReportKind | None, MessageEvent.Kind | None]] = {
-    "delivered": (ReportKind.DELIVERED, None),
-    "bounced": (ReportKind.BOUNCED, MessageEvent.Kind.SOFT_BOUNCE),
-    "failed": (ReportKind.BOUNCED, MessageEvent.Kind.FAILED),
-    "complained": (None, MessageEvent.Kind.COMPLAINT),
-    "unsubscribed": (None, MessageEvent.Kind.UNSUBSCRIBED),
-    "opened": (None, MessageEvent.Kind.OPENED),
-    "clicked": (None, MessageEvent.Kind.CLICKED),
-}
-AHEAD = timedelta(days=1)  # a vendor's clock may be wrong by so much, and its reports still be recognised as doubled
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One report. id, uuid, resend_no: of its reference; evidence: stored as the acceptance, if it is one.
-
-    kind: None is evidence only. timed: whether `at` is by the vendor's clock. event: what is appended to the message's
-    events, if anything.
-    """
-
-    id: int
-    uuid: UUID
-    resend_no: int
-    kind: ReportKind | None
-    at: datetime
-    evidence: str
-    note: str | None = None
-    event: ReportedEvent | None = None
-    timed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ReportsStored:
     """changed: how many messages; unknown: references of no letter of this vendor; calls: ids of webhook calls.
 
-    events: bounces and complaints that were not known.
+    events: bounces and complaints that were not known. early: refusals of letters whose calls are not answered yet:
+    nothing has come of these.
     """
 
     changed: int
     unknown: tuple[str, ...]
     calls: tuple[int, ...]
     events: int = 0
+    early: int = 0
 
 
 def take(vendor_id: int, reported: Sequence[Reported], source: str = "vendor") -> ReportsStored:
@@ -91,22 +54,25 @@ def take(vendor_id: int, reported: Sequence[Reported], source: str = "vendor") -
 
 
 def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source: str) -> list[ReportsStored]:
-    """The same for the reports of several requests; returns what came of each. calls, events: of all together."""
+    """The same for the reports of several requests; returns what came of each, but calls, events and early of all."""
     now = timezone.now()
     named = vendor_ids.named(vendor_id, requests)
-    read = [[(one.reference or one.vendor_id, _read(one, now)) for one in request] for request in named]
-    known = [report for request in read for _, report in request if report]
+    said = [[(one.reference or one.vendor_id, read(one, now)) for one in request] for request in named]
+    known = consistent([report for request in said for _, report in request if report])
     heard = message_events.new(vendor_id, [report.event for report in known if report.event])
     message_events.suppress(heard)
     changes: list[ReportChange] = []
     strange: set[tuple[UUID, int]] = set()
+    early = 0
     with transaction.atomic():
-        batches = [_ours(vendor_id, batch, strange) for batch in _batches(known)]
+        ours = [_ours(vendor_id, batch, strange) for batch in batches(known)]
         # Of all batches at once: jobs are locked in the order of their ids.
-        if any(batches):
-            lifecycle.hold_around({one.id for batch in batches for one in batch})
-        for batch in batches:
-            changes += _store(batch)
+        if any(ours):
+            lifecycle.hold_around({one.id for batch in ours for one in batch})
+        for batch in ours:
+            changed_now, early_now = _store(batch)
+            changes += changed_now
+            early += early_now
         stored = message_events.append(heard, source)
         calls = (*events.report(changes), *events.complained(_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
@@ -126,8 +92,9 @@ def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source
             ),
             calls,
             stored,
+            early,
         )
-        for request in read
+        for request in said
     ]
 
 
@@ -169,48 +136,6 @@ def _take_due(group: Sequence[DueReport]) -> int:
     if given_up := len(group) - len(known):
         log.warning("%s reports of %s name no letter that it has accepted", given_up, source)
     return len(known)
-
-
-def _read(reported: Reported, now: datetime) -> Report | None:
-    """The report as we store it; None: it names no reference of ours. A time in the far future is cut to AHEAD."""
-    found = read_reference(reported.reference)
-    if found is None:
-        return None
-    evidence = reported.vendor_id or f"receipt:{reported.reference}"
-    kind, happened = MEANINGS[reported.kind]
-    at = max(EARLIEST, min(reported.at, now + AHEAD))
-    report = Report(found.id, found.uuid, found.resend_no, kind, at, _stored(evidence), timed=reported.timed)
-    if happened is None:
-        return report
-    event = BOUNCED[reported.bounce] if reported.kind == "bounced" else happened
-    note, code = _stored(reported.note), _stored(reported.code)[:MOST_CODE]
-    report = replace(report, event=ReportedEvent(*found, event, min(at, now), code, note))
-    return replace(report, note=note) if note and kind else report
-
-
-def _stored(text: str) -> str:
-    """As the columns can hold it: a text that they could not would keep back all that is stored with it."""
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:LONGEST]
-
-
-def _batches(reports: Iterable[Report]) -> Iterator[list[Report]]:
-    """The last report of each sending, in batches with at most one report a message."""
-    last: dict[tuple[UUID, int], Report] = {}
-    for one in reports:
-        known = last.setdefault((one.uuid, one.resend_no), one)
-        if _counts(one) > _counts(known):
-            last[one.uuid, one.resend_no] = one
-    left = list(last.values())
-    while left:
-        batch = {one.id: one for one in reversed(left)}
-        yield list(batch.values())
-        left = [one for one in left if batch[one.id] is not one]
-
-
-def _counts(one: Report) -> tuple[bool, bool, bool, datetime, bool]:
-    """Of several reports of a sending the largest counts: evidence alone never does beside another one."""
-    bounced = one.kind == ReportKind.BOUNCED
-    return one.kind is not None, bounced and not one.timed, one.timed, one.at, bounced
 
 
 KNOWN = """
@@ -274,28 +199,30 @@ def _ours(vendor_id: int, reports: Sequence[Report], strange: set[tuple[UUID, in
     return [one for one in ours if one.kind or not known[one.id][2]]
 
 
-def _store(reports: Sequence[Report]) -> list[ReportChange]:
-    """Stores reports in the caller's transaction, which holds their jobs; returns what has changed.
+def _store(reports: Sequence[Report]) -> tuple[list[ReportChange], int]:
+    """Stores reports in the caller's transaction, which holds their jobs; returns what has changed, and early ones.
 
     At most one report for each message; the caller stores several one after the other.
     """
     if not reports:
-        return []
+        return [], 0
+    early = ground_truth.refuse_reported(
+        [(one.id, one.resend_no, one.refusal, one.note) for one in reports if one.refusal]
+    )
     with connection.cursor() as cursor:
-        columns = _columns(reports)
-        cursor.execute(EVIDENCE, columns)
+        cursor.execute(EVIDENCE, _columns([one for one in reports if not one.refusal]))
         accepted = cursor.fetchall()
         if accepted:
             found, evidence = zip(*accepted, strict=True)
             cursor.execute(
                 ground_truth.ACCEPT, {"ids": list(found), "codes": list(evidence), "notes": [None] * len(found)}
             )
-        cursor.execute(REPORT, columns)
+        cursor.execute(REPORT, _columns(reports))
         rows = cursor.fetchall()
         revised = [row[6] for row in rows if row[6] and row[7]]
         if revised:
             cursor.execute(REVISED, {"ids": revised})
-    return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows]
+    return [ReportChange(id, no, ReportKind(kind), *rest) for id, no, kind, *rest, _ in rows], early
 
 
 def _matches(row: Sequence[Any] | None, report: Report) -> bool:

@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from psycopg import AsyncConnection
 
 from campaigns.lifecycle import Status, hold_around, holding
-from campaigns.merging import ACCEPTED
+from campaigns.merging import ACCEPTED, OWN_ENDS
 from campaigns.models import AnswerBatch
 
 GIVE_UP = 86_400.0  # seconds after its call from which only an operator can settle a doubt
@@ -94,6 +94,37 @@ def accept_late(job_ids: Sequence[int]) -> None:
 async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, str, str]]) -> None:
     """Stores refusals, (message, code, sub type), of messages in doubt of which every attempt was refused."""
     await _tell(connection, REFUSE, answers)
+
+
+REFUSED = """
+SELECT a.id, a.code, a.note, m.in_doubt_at IS NOT NULL
+FROM unnest(%(ids)s::bigint[], %(nos)s::int[], %(codes)s::text[], %(notes)s::text[]) AS a(id, no, code, note)
+    JOIN campaigns_message m USING (id)
+WHERE a.no = m.resend_no AND m.message_id IS NULL AND m.error_code IS NULL
+"""
+
+
+def refuse_reported(reported: Sequence[tuple[int, int, str, str | None]]) -> int:
+    """Stores refusals that a vendor reports, (message, resend_no, code, note), of messages in doubt.
+
+    In the caller's transaction, which holds their jobs. Returns how many of them have no answer yet: nothing is stored
+    of these, as their call may still be accepted.
+    """
+    if not reported:
+        return 0
+    ids, nos, codes, notes = (list(column) for column in zip(*reported, strict=True))
+    with connection.cursor() as cursor:
+        cursor.execute(REFUSED, {"ids": ids, "nos": nos, "codes": codes, "notes": notes})
+        rows = cursor.fetchall()
+        if doubted := [row[:3] for row in rows if row[3]]:
+            names = dict(zip(("ids", "codes", "notes"), map(list, zip(*doubted, strict=True)), strict=True))
+            cursor.execute(REFUSE, names)
+    return len(rows) - len(doubted)
+
+
+def refusal_code(said: str) -> str:
+    """A vendor's code of a refusal as it is stored; no vendor's is like one of ours."""
+    return f"vendor: {said}" if said in OWN_ENDS else said or "refused"
 
 
 async def suppress(connection: AsyncConnection[Any], message_id: int, reason: str) -> None:

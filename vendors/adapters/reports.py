@@ -25,18 +25,21 @@ MOST = 1000  # receipts in one report of our JSON
 SECRET_BYTES = 16  # at least
 MOST_FIELDS = 1000  # of a query or a form
 Bounce = Literal["hard", "soft", "blocked"]
-ReportedKind = Literal["delivered", "bounced", "complained", "unsubscribed", "failed", "opened", "clicked"]
+ReportedKind = Literal[
+    "accepted", "refused", "delivered", "bounced", "complained", "unsubscribed", "failed", "opened", "clicked"
+]
 ReportText = Annotated[str, StringConstraints(max_length=255)]
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a vendor reports of a letter that it had accepted.
+    """What a vendor reports of a letter.
 
     reference: ours, or "" where the vendor cannot carry it: then vendor_id, its own id of the letter, names the letter.
     at: when it happened, with a time zone. note: the vendor's text. bounce, of bounced: hard: the recipient does not
     exist; soft: not this time, or no reason is given; blocked: because of us or of the content. failed: the vendor has
-    given it up for another reason. code: the enhanced status (RFC 3463) or the vendor's code, or "". timed: whether the
+    given it up for another reason. accepted, refused: it has taken the letter, or not: what settles a doubt of a vendor
+    that says so later. code: the enhanced status (RFC 3463) or the vendor's code, or "". timed: whether the
     vendor says when; else `at` is when it came here, which orders nothing: of one sending a bounce counts then.
     """
 
