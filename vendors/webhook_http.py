@@ -63,13 +63,22 @@ def check(url: str) -> None:
 
 async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
     """Post once, within DEADLINE including the look-up of the name. Never raises for what receiver or network do."""
+    return await _call("POST", url, body, {"Content-Type": "application/json", **headers})
+
+
+async def get(url: str) -> PostResult:
+    """The same by GET, for a URL whose call is all that is asked for."""
+    return await _call("GET", url, b"", {})
+
+
+async def _call(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
     connection: HttpConnection | None = None
     try:
         async with asyncio.timeout(DEADLINE):
             parts = _parts(url)
             address, port = await _resolve(parts)
             connection = await _connect(parts, address, port)
-            return _read((await connection.exchange(_request(parts, body, headers))).status, connection)
+            return _read((await connection.exchange(_request(method, parts, body, headers))).status, connection)
     except TimeoutError:
         if connection is not None and connection.status is not None:  # the status alone counts
             return _read(connection.status, connection)
@@ -85,11 +94,11 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> PostResult:
             connection.abort()
 
 
-def _request(parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
+def _request(method: str, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    lines = {"Host": parts.netloc, "Content-Type": "application/json", "User-Agent": "mailhub", **headers}
+    lines = {"Host": parts.netloc, "User-Agent": "mailhub", **headers}
     lines |= {"Accept": "*/*", "Connection": "close", "Content-Length": str(len(body))}
-    return f"POST {target} HTTP/1.1\r\n".encode() + b"".join(header(*one) for one in lines.items()) + b"\r\n" + body
+    return f"{method} {target} HTTP/1.1\r\n".encode() + b"".join(header(*one) for one in lines.items()) + b"\r\n" + body
 
 
 def _read(status: int, connection: HttpConnection) -> PostResult:

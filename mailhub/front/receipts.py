@@ -4,6 +4,7 @@ The vendor's adapter reads the request (vendors/adapters/reports.py). Reports th
 together. Nobody needs an API key: who cannot prove to be the vendor is answered 401, counted, and told of in the log.
 """
 
+import asyncio
 import logging
 import threading
 import time
@@ -11,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError
@@ -21,11 +23,11 @@ from ninja import Router, Status
 from campaigns import delivery_reports, tasks
 from campaigns.delivery_reports import ReportsStored
 from mailhub.front.batcher import Batcher
-from mailhub.front.problems import Problem, invalid, located
+from mailhub.front.problems import Problem, invalid, located, unavailable
 from mailhub.front.schemas import ProblemOut, ReceiptsOut
-from vendors import adapters, configuration
+from vendors import adapters, configuration, webhook_http
 from vendors.adapters.base import Adapter
-from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ToConfirm
 from vendors.configuration import ReportingVendor
 
 log = logging.getLogger(__name__)
@@ -87,7 +89,7 @@ def _reported(request: HttpRequest, slug: str) -> tuple[ReportingVendor, type[Ad
         adapter = adapters.load(vendor.adapter)
         if not adapter.sends_reports(vendor.source.settings):
             raise NotTheVendor
-        return vendor, adapter, adapter.read_report(_as_it_came(request), vendor.source)
+        return vendor, adapter, _read(adapter, _as_it_came(request), vendor)
     except NotTheVendor:
         if vendor is not None:
             counts.add(vendor.id, "forged", 1)
@@ -108,8 +110,24 @@ def _reported(request: HttpRequest, slug: str) -> tuple[ReportingVendor, type[Ad
         raise _strange() from None
 
 
+def _read(adapter: type[Adapter], request: ReportRequest, vendor: ReportingVendor) -> Sequence[Reported]:
+    """The events, none of a vendor that wanted its reports to be confirmed, which are now."""
+    try:
+        return adapter.read_report(request, vendor.source)
+    except ToConfirm as wanted:
+        result = asyncio.run(webhook_http.get(wanted.url))
+        host = urlsplit(wanted.url).hostname
+        if not result.taken:
+            log.warning("reports of vendor %s could not be confirmed at %s: %s", vendor.slug, host, result.note)
+            raise unavailable("The vendor's reports could not be confirmed") from None
+        log.info("reports of vendor %s are confirmed at %s", vendor.slug, host)
+        return ()
+
+
 def _strange() -> Problem:
-    return Problem("not-the-vendor", "Receipts are signed with the secret of their vendor.")
+    """It asks for a login, too: Amazon SNS and others give that of their address only when they are asked for it."""
+    asking = {"WWW-Authenticate": 'Basic realm="receipts"'}
+    return Problem("not-the-vendor", "Receipts are signed with the secret of their vendor.", headers=asking)
 
 
 def _as_it_came(request: HttpRequest) -> ReportRequest:

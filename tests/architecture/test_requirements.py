@@ -1,4 +1,4 @@
-"""requirements.in names every package that the product imports, and no other."""
+"""requirements.in names every package that the product imports and no other, -extras.in what only some vendors need."""
 
 import ast
 import importlib.metadata
@@ -24,9 +24,9 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def named() -> set[str]:
-    lines = (ROOT / "requirements.in").read_text().splitlines()
-    return {normal(re.split(r"[\[<>=]", line)[0]) for line in lines if line and not line.startswith("#")}
+def named(file: str = "requirements.in") -> set[str]:
+    lines = (ROOT / file).read_text().splitlines()
+    return {normal(re.split(r"[\[<>=]", line)[0]) for line in lines if line and line[0] not in "#-"}
 
 
 def imported_modules(source: str) -> set[str]:
@@ -48,11 +48,27 @@ def imported() -> set[str]:
 
 
 def test_every_package_that_is_imported_is_named():
-    assert imported() - named() == set()
+    assert imported() - named() - named("requirements-extras.in") == set()
 
 
 def test_every_package_that_is_named_is_imported_or_started():
     assert named() - imported() == set(NOT_IMPORTED)
+
+
+def test_an_extra_is_imported_by_no_module_at_its_beginning():
+    """So that all others run without it."""
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    first = {
+        path: {
+            line.split()[1].partition(".")[0]
+            for line in path.read_text().splitlines()
+            if line.startswith(("import ", "from "))
+        }
+        for path in paths
+    }
+    extras = named("requirements-extras.in") - named()
+    assert len(extras) > 3
+    assert {str(path): found & extras for path, found in first.items() if found & extras} == {}
 
 
 @pytest.mark.parametrize(("package", "file"), NOT_IMPORTED.items())

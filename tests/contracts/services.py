@@ -12,6 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from email import message_from_bytes, policy
 from typing import Any
 from urllib.parse import parse_qs
 from uuid import uuid4
@@ -217,4 +218,85 @@ class Resend(Service):
         return {"svix-id": "msg_1", "svix-timestamp": str(int(now.timestamp())), "svix-signature": signature}
 
 
-SERVICES: list[Service] = [Brevo(), Mailgun(), Postmark(), Resend(), SendGrid()]
+class AmazonSes(Service):
+    """It checks the signature of each request (AWS Signature Version 4)."""
+
+    name = "amazon_ses"
+    secret = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": KEY}
+    more = "region:eu-west-1,configuration_set_name:news"
+    refused = 400, {"message": "Missing final '@domain'"}, "x-amzn-ErrorType: BadRequestException"
+    foreign = (
+        400,
+        {"message": "Email address is not verified. The following identities failed the check: news@example.org"},
+        "x-amzn-ErrorType: MessageRejected",
+    )
+    wrong_key = (
+        403,
+        {"message": "The security token included in the request is expired"},
+        "x-amzn-ErrorType: ExpiredTokenException:http://internal.amazon.com/coral/",
+    )
+
+    def take(self, line: str, headers: Mapping[str, str], body: bytes) -> tuple[dict[str, Any], Answer]:
+        assert line.startswith("POST /v2/email/outbound-emails HTTP")
+        assert headers["authorization"].endswith(f"Signature={self.signature(line, headers, body)}")
+        said = json.loads(body)
+        assert said["ConfigurationSetName"] == "news"
+        mail = message_from_bytes(base64.b64decode(said["Content"]["Raw"]["Data"]), policy=policy.default)
+        html, text = mail.get_body(("html",)), mail.get_body(("plain",))
+        facts: dict[str, Any] = {"to": said["Destination"]["ToAddresses"][0], "sender": mail["From"]}
+        facts |= {"subject": mail["Subject"], "reference": json.loads(mail["X-Metadata"])["reference"]}
+        facts |= {"html": html and html.get_content().strip(), "text": text and text.get_content().strip()}
+        return facts | {"headers": dict(mail.items())}, (200, {"MessageId": f"0102{uuid4()}-000000"})
+
+    def signature(self, line: str, headers: Mapping[str, str], body: bytes) -> str:
+        _, path, _ = line.split()
+        given = dict(one.strip().split("=", 1) for one in headers["authorization"].partition(" ")[2].split(","))
+        names, scope = given["SignedHeaders"].split(";"), given["Credential"].partition("/")[2]
+        assert given["Credential"].startswith("AKIDEXAMPLE/") and scope.split("/")[1:] == [
+            "eu-west-1",
+            "ses",
+            "aws4_request",
+        ]
+        assert {"host", "x-amz-date"} <= set(names)
+        lines = ["POST", path, "", *(f"{name}:{headers[name]}" for name in names), "", ";".join(names)]
+        asked = "\n".join([*lines, hashlib.sha256(body).hexdigest()])
+        what = ["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, hashlib.sha256(asked.encode()).hexdigest()]
+        key = f"AWS4{KEY}".encode()
+        for part in scope.split("/"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        return hmac.new(key, "\n".join(what).encode(), hashlib.sha256).hexdigest()
+
+    def report(self, kind: str, reference: str) -> Any:
+        more: dict[str, Any] = {
+            "delivered": {"delivery": {"recipients": ["ann@example.com"], "smtpResponse": "250 ok"}},
+            "hard": {"bounce": self.bounce("Permanent", "General", "smtp; 550 5.1.1 user unknown")},
+            "soft": {"bounce": self.bounce("Transient", "MailboxFull", "smtp; 452 4.2.2 mailbox full")},
+            "complained": {"complaint": {"complainedRecipients": [{"emailAddress": "ann@example.com"}]}},
+            "opened": {"open": {"userAgent": "A reader"}},
+        }[kind]
+        name = next(iter(more))
+        headers = [{"name": "X-Metadata", "value": json.dumps({"reference": reference})}]
+        mail = {"messageId": "0102-1", "destination": ["ann@example.com"], "headers": headers}
+        return {"eventType": name.title(), "mail": mail, **more}
+
+    def bounce(self, kind: str, detail: str, said: str) -> dict[str, Any]:
+        who = [{"emailAddress": "ann@example.com", "diagnosticCode": said}]
+        return {"bounceType": kind, "bounceSubType": detail, "bouncedRecipients": who}
+
+    def packed(self, kind: str, reference: str) -> bytes:
+        """In the envelope of Amazon SNS."""
+        return self.notice("Notification", Message=json.dumps(self.report(kind, reference)))
+
+    def notice(self, kind: str, **more: str) -> bytes:
+        topic = "arn:aws:sns:eu-west-1:123456789012:news"
+        said = {"Type": kind, "MessageId": "m-1", "TopicArn": topic, "Timestamp": "2026-03-01T12:00:00.000Z", **more}
+        return json.dumps(said).encode()
+
+    def sign(self, body: bytes) -> dict[str, str]:
+        kind = {"x-amz-sns-message-type": "Notification", "x-amz-sns-message-id": "m-1"}
+        if b'"SubscriptionConfirmation"' in body:
+            kind["x-amz-sns-message-type"] = "SubscriptionConfirmation"
+        return super().sign(body) | kind
+
+
+SERVICES: list[Service] = [AmazonSes(), Brevo(), Mailgun(), Postmark(), Resend(), SendGrid()]

@@ -1,10 +1,11 @@
 """E-mail services by django-anymail: requests as their documents want them, outcomes as strict as of any vendor."""
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,9 +16,11 @@ from tests.contracts.wild import closed_port
 from vendors.adapters import anymail
 from vendors.adapters.anymail import SERVICES as ALL
 from vendors.adapters.anymail import Anymail
+from vendors.adapters.anymail_services import RequestsWriter
 from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
+SES_SECRET = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "sesame"}
 ORIGIN = Origin("news@example.org", "Zoë, of Example", "Help <help@example.org>")
 PATHS = {"mailgun": "/v3", "sendgrid": "/v3", "brevo": "/v3"}
 HEADERS = [
@@ -166,6 +169,8 @@ def test_files_go_along(service: Service) -> None:
             await adapter.send([LETTER._replace(attachments=tuple(files))])
 
     asyncio.run(story())
+    if service.name == "amazon_ses":
+        taken[0] = base64.b64decode(json.loads(taken[0])["Content"]["Raw"]["Data"])
     assert b"a.pdf" in taken[0] and (b"JVBERi0" in taken[0] or b"%PDF-" in taken[0])
 
 
@@ -180,7 +185,11 @@ def test_what_a_service_cannot_take_refuses_that_letter_and_pauses_nothing() -> 
     ("settings", "secret", "word"),
     [
         ({"service": "pigeon"}, {}, "service must be one of"),
-        ({"service": "amazon_ses"}, {}, "service must be one of"),
+        ({"service": "amazon_ses"}, {}, "more must have region"),
+        ({"service": "amazon_ses", "more": "region:eu-west-1"}, {}, "the secret must have aws_access_key_id"),
+        ({"service": "amazon_ses", "more": "region:-"}, SES_SECRET, "boto3 makes no client of these settings"),
+        ({"service": "amazon_ses", "more": "region:eu-west-1"}, {"api_key": "sesame"}, "the secret has api_key"),
+        ({"service": "resend"}, SES_SECRET, "the secret has aws_access_key_id"),
         ({"service": "postmark"}, {}, "the secret must have server_token"),
         ({"service": "postmark"}, {"password": "sesame"}, "the secret has password"),
         ({"service": "postmark", "more": "message_strem:x"}, {"server_token": "sesame"}, "no setting message_strem"),
@@ -232,7 +241,8 @@ def test_more_is_checked_without_a_secret_and_has_no_setting_that_is_not_listed(
 def test_a_request_that_cannot_be_written_pauses_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> Outcome:
         async with adapter_at(Postmark(), closed_port()) as adapter:
-            monkeypatch.setattr(adapter._backend, "server_token", "sesame\n")  # as if it had come past the check
+            backend = cast(RequestsWriter, adapter._writer)._backend
+            monkeypatch.setattr(backend, "server_token", "sesame\n")  # as if it had come past the check
             (outcome,) = await adapter.send([LETTER])
             return outcome
 

@@ -40,7 +40,7 @@ class Receiver:
         self.got = []
 
     def answer(self, handler) -> None:
-        body = handler.rfile.read(int(handler.headers["Content-Length"]))
+        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         self.got.append((dict(handler.headers), body, handler.path))
         handler.send_response(self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0])
         for name, value in self.headers.items():
@@ -55,6 +55,8 @@ def listening() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             receiver.answer(self)
+
+        do_GET = do_POST
 
         def log_message(self, *_) -> None:
             pass

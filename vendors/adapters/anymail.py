@@ -7,20 +7,27 @@ answered is known as exactly as of any other vendor (docs/decisions/0024-anymail
 from __future__ import annotations
 
 import asyncio
-import importlib
-import re
 import time
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-import requests
-from requests.structures import CaseInsensitiveDict
-
 from vendors.adapters import anymail_answers, anymail_mails, anymail_reports
 from vendors.adapters import base as options
+from vendors.adapters.anymail_services import (
+    NO_METADATA,
+    NO_REPORTS,
+    SERVICES,
+    UNWRITABLE,
+    RequestsWriter,
+    ServiceRequest,
+    Unwritable,
+    Writer,
+    check_more,
+    check_secret,
+)
+from vendors.adapters.anymail_ses import SesWriter, throttled
 from vendors.adapters.base import PARTS, WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
 from vendors.adapters.http import statuses, url
 from vendors.adapters.http_client import Client, Response, header
@@ -37,35 +44,8 @@ from vendors.outcomes import (
     sane,
 )
 
-SERVICES = (
-    "brevo",
-    "mailersend",
-    "mailgun",
-    "mailjet",
-    "mailtrap",
-    "mandrill",
-    "postal",
-    "postmark",
-    "resend",
-    "scaleway",
-    "sendgrid",
-    "sparkpost",
-    "unisender_go",
-)
-SECRETS = ("api_key", "api_token", "secret_key", "server_token")
-"""What a credential may hold, as django-anymail names it."""
-MORE = {
-    "mailgun": ("sender_domain",),
-    "mailtrap": ("sandbox_id",),
-    "postmark": ("message_stream",),
-    "scaleway": ("project_id", "region"),
-    "sparkpost": ("subaccount",),
-}
-"""What `more` may have for a service. Nothing else: django-anymail has settings that name code, or leave parts out."""
-_NO_METADATA = ("mailersend", "postal")
-_NO_REPORTS = ("scaleway",)  # none that django-anymail reads
-_MORE_VALUE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 BUILD_SECONDS = 10.0  # until a request is made; before that nothing has left. One with 20 MB of files takes a second
+WRITERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], Writer]] = {"amazon_ses": SesWriter}
 _LATE = "the request was not made in time"
 # Threads that make requests: few, as they share the processor, in turn. Mails with files do not keep others waiting.
 _builders, _builders_of_files = ThreadPoolExecutor(2, "mails"), ThreadPoolExecutor(2, "mails-with-files")
@@ -106,9 +86,9 @@ class Anymail(Adapter):
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         known = self.validate(settings)
-        _check_secret(secret)
-        self._backend = _backend(known, secret)
-        self._url = self._backend.api_url
+        check_secret(known["service"], secret)
+        self._writer: Writer = WRITERS.get(known["service"], RequestsWriter)(known, secret)
+        self._url = self._writer.url
         parts = urlsplit(self._url)
         if parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
             raise InvalidSettings([f"a secret goes over https alone: http is for this machine, not {self._url}"])
@@ -126,13 +106,8 @@ class Anymail(Adapter):
     def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         known = super().validate(settings)
         service = known["service"]
-        if strange := [name for name in known["more"] if name not in MORE.get(service, ())]:
-            may = ", ".join(MORE.get(service, ())) or "none"
-            raise InvalidSettings([f"more: {service} has no setting {', '.join(strange)}; it has {may}"])
-        for name, text in known["more"].items():
-            if not (isinstance(text, str) and _MORE_VALUE.fullmatch(text)):
-                raise InvalidSettings([f"more: {name} must be a text of letters, digits, dots and hyphens"])
-        if known["reference"] == "metadata" and service in _NO_METADATA:
+        check_more(service, known["more"])
+        if known["reference"] == "metadata" and service in NO_METADATA:
             raise InvalidSettings([f"reference must be tag or none: {service} has no metadata"])
         return known
 
@@ -142,7 +117,7 @@ class Anymail(Adapter):
 
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:
-        return options.flag(settings.get("receipts", True)) and settings.get("service") not in _NO_REPORTS
+        return options.flag(settings.get("receipts", True)) and settings.get("service") not in NO_REPORTS
 
     @classmethod
     def reports_by_id(cls, settings: Mapping[str, Any]) -> bool:
@@ -174,84 +149,76 @@ class Anymail(Adapter):
             return error.outcome
         except TimeoutError:
             return NotSent(_LATE)
-        payload, message, head, headers, body = built
+        message, written, *request = built
         try:
-            answer = await self._client.call(head, headers, body)
+            answer = await self._client.call(*request)
         except CallError as error:
             return classify_error(error, now=time.time(), safe_statuses=self._safe)
-        return self._classify(answer, payload, message)
+        return self._classify(answer, written, message)
 
-    def _build(self, letter: Letter) -> tuple[Any, Any, bytes, bytes, bytes]:
-        """The payload, the mail, and the request. Raises _Unsendable."""
+    def _build(self, letter: Letter) -> tuple[Any, ServiceRequest, bytes, bytes, bytes]:
+        """The mail, what was written of it, and the request's head, headers and body. Raises _Unsendable."""
         from anymail.exceptions import AnymailConfigurationError, AnymailError, AnymailUnsupportedFeature
 
         try:
             message = anymail_mails.mail(letter, self._reference)
-            payload = self._backend.build_message_payload(message, self._backend.send_defaults)
-            asked = payload.get_request_params(self._url)
+            written = self._writer.write(message)
         except AnymailConfigurationError as error:  # of each letter alike
             raise _Unsendable(NotSent(anymail_answers.shown(str(error)), scope="credential", pause=True)) from None
+        except Unwritable as error:
+            raise _Unsendable(NotSent(str(error), scope="credential", pause=True)) from None
         except AnymailUnsupportedFeature as error:
             raise _Unsendable(Refused("unsupported", anymail_answers.shown(str(error)))) from None
         except (AnymailError, ValueError, TypeError) as error:
             raise _Unsendable(Refused("unsendable", anymail_answers.shown(str(error)))) from None
-        if urlsplit(asked["url"])[:2] != urlsplit(self._url)[:2]:
-            raise _Unsendable(NotSent("the service wants another address", scope="credential", pause=True))
         try:
-            return payload, message, *self._request(asked, letter.reference)
+            return message, written, *self._request(written, letter.reference)
         except UnicodeError:  # a text of the letter, as the secret is ASCII
             raise _Unsendable(Refused("unsendable", "it cannot be encoded")) from None
-        except (requests.RequestException, ValueError):  # its text may show the secret
-            said = "no request could be made with this secret and these settings"
-            raise _Unsendable(NotSent(said, scope="credential", pause=True)) from None
+        except ValueError:  # its text may show the secret
+            raise _Unsendable(NotSent(UNWRITABLE, scope="credential", pause=True)) from None
 
-    def _request(self, asked: Mapping[str, Any], reference: str) -> tuple[bytes, bytes, bytes]:
+    def _request(self, written: ServiceRequest, reference: str) -> tuple[bytes, bytes, bytes]:
         """The head, the headers and the body."""
-        request = requests.Request(**asked).prepare()
         lines = [
-            header(name, _text(value)) for name, value in request.headers.items() if name.lower() not in _ELSEWHERE
+            header(name, _text(value)) for name, value in written.headers.items() if name.lower() not in _ELSEWHERE
         ]
         lines += [header("Accept-Encoding", "identity"), header("Idempotency-Key", reference)]
-        body: Any = request.body or b""
-        body = body.encode() if isinstance(body, str) else body
-        return self._client.head(str(request.method), request.path_url), b"".join(lines), body
+        body = written.body.encode() if isinstance(written.body, str) else written.body
+        target = urlsplit(written.url)
+        path = (target.path or "/") + (f"?{target.query}" if target.query else "")
+        return self._client.head(written.method, path), b"".join(lines), body
 
-    def _classify(self, answer: Response, payload: Any, message: Any) -> Outcome:
+    def _classify(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome:
         status, headers = answer.status, answer.headers
         if 200 <= status < 300 or status == 422:
-            found = self._of_recipient(answer, payload, message)
+            found = self._of_recipient(answer, written, message)
             if found is not None:
                 return found
             if status < 300:
                 return InDoubt(f"http {status}, and an answer that cannot be understood")
+        if self._service == "amazon_ses" and (waits := throttled(status, headers, answer.body, time.time())):
+            return waits
         dedupe = self.capabilities.dedupe
         found = classify_http(status, headers, answer.body, now=time.time(), safe_statuses=self._safe, dedupe=dedupe)
-        return (
-            anymail_answers.refusal(self._service, status, answer.body, found) if isinstance(found, Refused) else found
-        )
+        return anymail_answers.refusal(self._service, answer, found) if isinstance(found, Refused) else found
 
-    def _of_recipient(self, answer: Response, payload: Any, message: Any) -> Outcome | None:
+    def _of_recipient(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome | None:
         """What the service says of the one recipient; None: nothing that django-anymail understands."""
         if answer.body and not anymail_answers.is_json(answer.body):
             return None
         if self._service == "sendgrid" and not (answer.status == 202 and answer.headers.get("x-message-id")):
             return None  # its answer has no body, as that of something before it may be
-        response = requests.Response()
-        response.status_code, response._content = answer.status, answer.body
-        response.headers, response.url = CaseInsensitiveDict(answer.headers), self._url
         try:
-            self._backend.raise_for_status(response, payload, message)
-            (said,) = self._backend.parse_recipient_status(response, payload, message).values()
+            said = self._writer.read(answer, written, message)
         except Exception:  # whatever an answer has in it
             return None
         if said.status in ("sent", "queued"):
             name = sane(said.message_id)
             return Accepted(name) if name and answer.status < 300 else None
-        if said.status in (
-            "rejected",
-            "invalid",
-        ):  # "failed" may be django-anymail's word for an answer that says nothing
-            return Refused(said.status, anymail_answers.reason(answer.body)[1])
+        # "failed" may be django-anymail's word for an answer that says nothing
+        if said.status in ("rejected", "invalid"):
+            return Refused(said.status, anymail_answers.reason(answer.headers, answer.body)[1])
         return None
 
 
@@ -261,35 +228,6 @@ class _Unsendable(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
         self.outcome = outcome
-
-
-def _check_secret(secret: Mapping[str, str]) -> None:
-    """Raises InvalidSettings, which never shows a secret, for what no header could carry as it is."""
-    if strange := sorted(set(secret) - set(SECRETS)):
-        raise InvalidSettings([f"the secret has {', '.join(strange)}; it may have {', '.join(SECRETS)}"])
-    for name, text in secret.items():
-        if not (isinstance(text, str) and re.fullmatch(r"[!-~]([ -~]*[!-~])?", text)):
-            raise InvalidSettings([f"the secret's {name} must be one line of ASCII, without a blank at either end"])
-
-
-def _backend(known: Mapping[str, Any], secret: Mapping[str, str]) -> Any:
-    """django-anymail's backend of the service. Raises InvalidSettings, which never shows a secret."""
-    from anymail.exceptions import AnymailConfigurationError
-
-    given = dict(known["more"]) | dict(secret) | ({"api_url": known["url"]} if known["url"] else {})
-    module = importlib.import_module(f"anymail.backends.{known['service']}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # SendGrid: "dropped official support"
-            backend = module.EmailBackend(**given)
-    except AnymailConfigurationError as error:
-        wanted = re.findall(r"ANYMAIL_([A-Z_]+)", str(error))
-        name = wanted[0].removeprefix(f"{known['service'].upper()}_").lower() if wanted else "a setting"
-        where = "the secret" if name in SECRETS else "more"
-        raise InvalidSettings([f"{where} must have {name}, for {known['service']}"]) from None
-    except (LookupError, AttributeError, ValueError):  # Scaleway's address may have {region}
-        raise InvalidSettings([f"url cannot be used for {known['service']}"]) from None
-    return backend
 
 
 def _text(value: Any) -> str:

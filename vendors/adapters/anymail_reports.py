@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,12 +15,14 @@ from urllib.parse import urlsplit
 
 from django.core.handlers.wsgi import WSGIRequest
 
+from vendors.adapters.anymail_services import check_boto3
 from vendors.adapters.reports import (
     Bounce,
     NotTheVendor,
     Reported,
     ReportedKind,
     ReportRequest,
+    ToConfirm,
     bad_report,
     verify,
 )
@@ -39,6 +42,9 @@ SIGNED = {
     "unisender_go": "api_key",
 }
 SVIX = ("resend",)  # Standard Webhooks under the older names of its headers, which need no further package
+_SUBSCRIBE = re.compile(
+    r"https://sns\.(?P<region>[a-z]{2}(?:-[a-z0-9]+){1,4})\.amazonaws\.com(?:\.cn)?/\?Action=ConfirmSubscription&[!-~]{1,2000}"
+)
 KINDS: dict[str, ReportedKind] = {
     "delivered": "delivered",
     "bounced": "bounced",
@@ -60,6 +66,10 @@ def _of(event: Any, *path: str) -> Any:
 # Whether a service's own word is that there is no such recipient; of all other bounces, or where the text says
 # otherwise, a bounce is soft: a hard one suppresses its recipient.
 UNKNOWN: dict[str, Callable[[Any], bool]] = {
+    "amazon_ses": lambda event: (
+        _of(event, "bounce", "bounceType") == "Permanent"
+        and _of(event, "bounce", "bounceSubType") in ("General", "NoEmail", "Suppressed")
+    ),
     "brevo": lambda event: _of(event, "event") in ("hard_bounce", "invalid_email"),
     "mailgun": lambda event: _is_permanent(event) and _of(event, "event-data", "reason") == "bounce",
     "postmark": lambda event: _of(event, "Type") in ("HardBounce", "BadEmailAddress"),
@@ -68,6 +78,7 @@ UNKNOWN: dict[str, Callable[[Any], bool]] = {
 }
 # Whether a service calls a bounce permanent, of whatever cause: then the text decides.
 PERMANENT: dict[str, Callable[[Any], bool]] = {
+    "amazon_ses": lambda event: _of(event, "bounce", "bounceType") == "Permanent",
     "mailgun": lambda event: _is_permanent(event),
     "sendgrid": lambda event: _of(event, "event") == "bounce" and _of(event, "type") is None,
 }
@@ -90,8 +101,15 @@ def _is_hard(service: str, event: Any, note: str) -> bool:
 
 
 def read(service: str, request: ReportRequest, secrets: Sequence[str]) -> list[Reported]:
-    """The events of a report of this service, signed with one of the secrets. Raises NotTheVendor, BadReport."""
+    """The events of a report of this service, signed with one of the secrets.
+
+    Raises NotTheVendor, BadReport, ToConfirm.
+    """
+    if service == "amazon_ses":
+        check_boto3()  # django-anymail's view of it wants that, too
     view = _verified(service, request, secrets)
+    if service == "amazon_ses" and (confirming := request.json()).get("Type") == "SubscriptionConfirmation":
+        raise ToConfirm(_of_amazon(confirming))
     try:
         events = view.parse_events(_as_django(request))
         found = [_reported(service, event) for event in events]
@@ -116,13 +134,27 @@ def _verified(service: str, request: ReportRequest, secrets: Sequence[str]) -> A
     raise NotTheVendor(f"the signature is not that of {service}")
 
 
+def _of_amazon(said: Mapping[str, Any]) -> str:
+    """The URL that confirms a subscription, which the request chose: of Amazon SNS, in its topic's own region, only.
+
+    Raises BadReport.
+    """
+    url, region = str(said.get("SubscribeURL")), str(said.get("TopicArn")).split(":")[3:4]
+    found = _SUBSCRIBE.fullmatch(url)
+    if found is None or [found["region"]] != region:
+        raise bad_report("not_amazons", "It is to be confirmed at no address of Amazon SNS.", "SubscribeURL")
+    return url
+
+
 @lru_cache(maxsize=256)
 def _view(service: str, secret: str) -> Any:
     """django-anymail's view of the service, which is only asked to check and to read. Raises ValueError."""
     module = importlib.import_module(f"anymail.webhooks.{service}")
     mine = [one for name, one in vars(module).items() if name.endswith("TrackingWebhookView")]
     (kind,) = (one for one in mine if one.__module__ == module.__name__)
-    given = {SIGNED.get(service, "webhook_secret"): secret}
+    given: dict[str, Any] = {SIGNED.get(service, "webhook_secret"): secret}
+    if service == "amazon_ses":
+        given["auto_confirm_sns_subscriptions"] = False  # it would call by boto3, with what login there is
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SendGrid: "dropped official support"
         return kind(**given)

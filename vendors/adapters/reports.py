@@ -65,6 +65,14 @@ class BadReport(ValueError):
         self.errors = errors
 
 
+class ToConfirm(Exception):
+    """The vendor, who has proved to be it, wants this URL to be called before it reports. The reader vouches for it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
+
+
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
     """A report as it came: at most 5 MB. url: as the vendor called it, with the query; below PUBLIC_URL where that is

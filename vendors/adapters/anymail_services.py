@@ -1,0 +1,164 @@
+"""E-mail services as django-anymail has them: their settings and secrets, and how each writes a request."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import requests
+from requests.structures import CaseInsensitiveDict
+
+from vendors.adapters.base import InvalidSettings
+from vendors.adapters.http_client import Response
+
+SERVICES = (
+    "amazon_ses",
+    "brevo",
+    "mailersend",
+    "mailgun",
+    "mailjet",
+    "mailtrap",
+    "mandrill",
+    "postal",
+    "postmark",
+    "resend",
+    "scaleway",
+    "sendgrid",
+    "sparkpost",
+    "unisender_go",
+)
+SECRETS = ("api_key", "api_token", "secret_key", "server_token")
+"""What a credential may hold, as django-anymail names it."""
+SES_SECRETS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+"""The same of Amazon SES, as boto3 names it; a token belongs to a key that expires."""
+MORE = {
+    "amazon_ses": ("region", "configuration_set_name"),
+    "mailgun": ("sender_domain",),
+    "mailtrap": ("sandbox_id",),
+    "postmark": ("message_stream",),
+    "scaleway": ("project_id", "region"),
+    "sparkpost": ("subaccount",),
+}
+"""What `more` may have for a service. Nothing else: django-anymail has settings that name code, or leave parts out."""
+UNWRITABLE = "no request could be made with this secret and these settings"
+NO_METADATA = ("mailersend", "postal")
+NO_REPORTS = ("scaleway",)  # none that django-anymail reads
+_MORE_VALUE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+class ServiceRequest(NamedTuple):
+    """A request that a service is to get. payload: django-anymail's, by which the answer is read."""
+
+    payload: Any
+    method: str
+    url: str
+    headers: Mapping[str, Any]
+    body: str | bytes
+
+
+class Unwritable(ValueError):
+    """No request can be made of any letter, with this secret and these settings. Its text shows no secret."""
+
+
+class Writer(ABC):
+    """Makes a service's requests. url: all go there, at least to its scheme and host."""
+
+    url: str
+
+    @abstractmethod
+    def write(self, message: Any) -> ServiceRequest:
+        """Raises Unwritable; AnymailError, ValueError, TypeError for what is wrong with this mail; calls nobody."""
+
+    @abstractmethod
+    def read(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
+        """What a good answer says of the one recipient (AnymailRecipientStatus). Raises anything."""
+
+
+class RequestsWriter(Writer):
+    """Of the services that django-anymail calls by `requests`."""
+
+    def __init__(self, known: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        given = dict(known["more"]) | dict(secret) | ({"api_url": known["url"]} if known["url"] else {})
+        self._backend = backend(known["service"], given)
+        self.url = self._backend.api_url
+
+    def write(self, message: Any) -> ServiceRequest:
+        payload = self._backend.build_message_payload(message, self._backend.send_defaults)
+        asked = payload.get_request_params(self.url)
+        check_address(asked["url"], self.url)
+        try:
+            made = requests.Request(**asked).prepare()
+        except UnicodeError:  # a text of the mail, as the secret is ASCII
+            raise ValueError("it cannot be encoded") from None
+        except (requests.RequestException, ValueError):  # its text may show the secret
+            raise Unwritable(UNWRITABLE) from None
+        body: Any = made.body or b""
+        return ServiceRequest(payload, str(made.method), str(made.url), made.headers, body)
+
+    def read(self, answer: Response, written: ServiceRequest, message: Any) -> Any:
+        response = requests.Response()
+        response.status_code, response._content = answer.status, answer.body
+        response.headers, response.url = CaseInsensitiveDict(answer.headers), self.url
+        self._backend.raise_for_status(response, written.payload, message)
+        (said,) = self._backend.parse_recipient_status(response, written.payload, message).values()
+        return said
+
+
+def check_address(wanted: str, known: str) -> None:
+    """Check that a request goes where the settings say. Raises Unwritable."""
+    if urlsplit(wanted)[:2] != urlsplit(known)[:2]:
+        raise Unwritable("the service wants another address")
+
+
+def check_more(service: str, more: Mapping[str, Any]) -> None:
+    """Check the settings of a service, without its secret. Raises InvalidSettings."""
+    if strange := [name for name in more if name not in MORE.get(service, ())]:
+        may = ", ".join(MORE.get(service, ())) or "none"
+        raise InvalidSettings([f"more: {service} has no setting {', '.join(strange)}; it has {may}"])
+    for name, text in more.items():
+        if not (isinstance(text, str) and _MORE_VALUE.fullmatch(text)):
+            raise InvalidSettings([f"more: {name} must be a text of letters, digits, dots and hyphens"])
+    if service == "amazon_ses":
+        check_boto3()
+        if "region" not in more:
+            raise InvalidSettings(["more must have region, for amazon_ses, as region:eu-west-1"])
+
+
+def check_boto3() -> None:
+    """Raises InvalidSettings where it is not installed."""
+    if find_spec("boto3") is None:
+        raise InvalidSettings(["amazon_ses needs boto3: install requirements-extras.txt here and on all workers"])
+
+
+def check_secret(service: str, secret: Mapping[str, str]) -> None:
+    """Raises InvalidSettings, which never shows a secret, for what no header could carry as it is."""
+    may = SES_SECRETS if service == "amazon_ses" else SECRETS
+    if strange := sorted(set(secret) - set(may)):
+        raise InvalidSettings([f"the secret has {', '.join(strange)}; it may have {', '.join(may)}"])
+    for name, text in secret.items():
+        if not (isinstance(text, str) and re.fullmatch(r"[!-~]([ -~]*[!-~])?", text)):
+            raise InvalidSettings([f"the secret's {name} must be one line of ASCII, without a blank at either end"])
+
+
+def backend(service: str, given: Mapping[str, Any]) -> Any:
+    """django-anymail's backend of the service. Raises InvalidSettings, which never shows a secret."""
+    from anymail.exceptions import AnymailConfigurationError
+
+    module = importlib.import_module(f"anymail.backends.{service}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # SendGrid: "dropped official support"
+            return module.EmailBackend(**given)
+    except AnymailConfigurationError as error:
+        wanted = re.findall(r"ANYMAIL_([A-Z_]+)", str(error))
+        name = wanted[0].removeprefix(f"{service.upper()}_").lower() if wanted else "a setting"
+        where = "the secret" if name in SECRETS else "more"
+        raise InvalidSettings([f"{where} must have {name}, for {service}"]) from None
+    except (LookupError, AttributeError, ValueError):  # Scaleway's address may have {region}
+        raise InvalidSettings([f"url cannot be used for {service}"]) from None
