@@ -30,10 +30,11 @@ def grant(sponsor: Sponsor, vendor: Vendor, credential: Credential | None = None
     An installation's first sender identity is made from the From address of a relay's settings.
     """
     with transaction.atomic():
-        _one_at_a_time()
+        one_change()
         found, new = Entitlement.objects.get_or_create(sponsor=sponsor, vendor=vendor, credential=credential)
         address = vendor.settings.get("sender")
-        if address and not Identity.objects.exists():
+        mail = vendor.channel == Vendor.Channel.EMAIL
+        if address and mail and not Identity.objects.exists():
             Identity.objects.create(sponsor=sponsor, name=FIRST_NAME, default=True, **named_address(address))
     return found, new
 
@@ -43,7 +44,7 @@ def offer_first(sender: Any, created: bool = False, raw: bool = False, **_: Any)
     if not created or raw:
         return
     with transaction.atomic():
-        _one_at_a_time()
+        one_change()
         sponsors = list(Sponsor.objects.all()[:2])
         vendors = list(Vendor.objects.order_by("id")[:2])
         first = bool(vendors) and (sender is Sponsor or len(vendors) == 1)
@@ -51,13 +52,14 @@ def offer_first(sender: Any, created: bool = False, raw: bool = False, **_: Any)
             grant(sponsors[0], vendors[0])
 
 
-def free_default(of: Sponsor) -> None:
-    """Before another identity becomes the sponsor's default one: of two who do that at once the last has done it."""
-    _one_at_a_time()
-    of.identities.filter(default=True).update(default=False)
+def free_default(of: Sponsor, channel: str) -> None:
+    """Before another identity becomes its channel's default: of two who do that at once the last has done it."""
+    one_change()
+    of.identities.filter(default=True, channel=channel).update(default=False)
 
 
-def _one_at_a_time() -> None:
+def one_change() -> None:
+    """One at a time changes identities, in the caller's transaction: so a number is never that of two."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('campaigns.entitlements'))")
 
@@ -109,15 +111,17 @@ def pick(mine: Mapping[str, Identity], name: str, vendor_slug: str) -> Identity 
 
 def choose(sponsor: Sponsor, vendor: Vendor, name: str = "") -> Identity | None:
     """The sponsor's identity as `pick` has it. None: it has none, and the vendor needs none. Raises NotEntitled."""
-    if vendor.channel != Vendor.Channel.EMAIL:
+    if vendor.channel == Vendor.Channel.PRINT:
         if name:
-            raise NotEntitled(f"a sender identity is for e-mail, and {vendor.slug} delivers {vendor.channel}")
+            raise NotEntitled(f"a sender identity is for e-mail or SMS, and {vendor.slug} delivers {vendor.channel}")
         return None
-    mine = {one.name: one for one in sponsor.identities.filter(enabled=True)}
+    mine = {one.name: one for one in sponsor.identities.filter(enabled=True, channel=vendor.channel)}
     found = pick(mine, name, vendor.slug)
     if found is None and name:
         known = ", ".join(mine) or "none"
-        raise NotEntitled(f"{sponsor.name} has no sender identity {name!r} that is enabled; there are: {known}")
+        raise NotEntitled(
+            f"{sponsor.name} has no sender identity {name!r} for {vendor.channel} that is enabled; there are: {known}"
+        )
     if found is None and needs_identity(vendor):
         raise NotEntitled(
             f"{sponsor.name} has no default sender identity, and {vendor.slug} needs one: manage.py identity add"

@@ -45,7 +45,8 @@ class IdentityForm(forms.ModelForm):
     class Meta:
         model = Identity
         fields = [
-            *("sponsor", "name", "from_name", "from_address", "reply_to", "return_path", "verp", "default", "enabled"),
+            *("sponsor", "name", "channel", "sender_id", "numbers"),
+            *("from_name", "from_address", "reply_to", "return_path", "verp", "default", "enabled"),
             *("dkim_domain", "dkim_selector", "secret"),
         ]
 
@@ -65,6 +66,7 @@ class IdentityForm(forms.ModelForm):
     def clean(self) -> dict[str, Any]:
         """Without domain and selector the key is forgotten; a new default one takes the place of the one before it."""
         cleaned = super().clean() or {}
+        entitlements.one_change()  # before the numbers are compared with those of others
         if not cleaned.get("dkim_domain") and not cleaned.get("dkim_selector") and "secret" not in self.changed_data:
             cleaned["secret"] = {}
         self.new_default = bool(cleaned.get("default")) and not self.instance.default
@@ -76,14 +78,17 @@ class IdentityForm(forms.ModelForm):
 @admin.register(Identity)
 class IdentityAdmin(OfTheirSponsors):
     form = IdentityForm
-    list_display = ["name", "sponsor", "shown", "reply_to", "default", "enabled", "dkim_selector"]
-    list_filter = [SponsorFilter, "enabled"]
-    search_fields = ["name", "from_address", "sponsor__name"]
+    list_display = ["name", "sponsor", "channel", "shown", "reply_to", "default", "enabled", "dkim_selector"]
+    list_filter = [SponsorFilter, "channel", "enabled"]
+    search_fields = ["name", "from_address", "sender_id", "sponsor__name"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [*super().get_readonly_fields(request, obj), *(["channel"] if obj else [])]
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         row: Any = obj
         if form.new_default:
-            entitlements.free_default(row.sponsor)
+            entitlements.free_default(row.sponsor, row.channel)
             row.default = form.cleaned_data["default"] = True
         super().save_model(request, row, form, change)
 

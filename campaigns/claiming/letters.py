@@ -15,6 +15,7 @@ from django.db import connection
 from campaigns.content import templates
 from campaigns.content.headers import Headers
 from campaigns.models import Campaign
+from campaigns.models.identities import NumberPool
 from campaigns.return_paths import ReturnPaths, of_identity
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_missing, links_of
 from campaigns.suppression.recent import Asker
@@ -61,13 +62,14 @@ class LeasedJob:
     vendor_id: int
     credential_id: int
     campaign: Campaign
-    origin: Origin | None
     content: templates.Content
     adapter: Adapter
     connection_key: bytes  # what the adapter was made from: connections are shared where it is equal
     asker: Asker
     links: LetterLinks | None = None
     return_paths: ReturnPaths | None = None
+    origin: Origin | None = None
+    senders: NumberPool | None = None  # of SMS, instead of the origin
 
     @property
     def deadline(self) -> datetime | None:
@@ -75,7 +77,8 @@ class LeasedJob:
 
     def letter(self, message: ClaimedMessage) -> Letter | Refused:
         """The message as the vendor gets it; Refused if its template cannot be rendered with its fields."""
-        return letter_of(self.campaign, self.content, message, None, self.origin, self.links, self.return_paths)
+        origin = self.senders.of(message.recipient) if self.senders else self.origin
+        return letter_of(self.campaign, self.content, message, None, origin, self.links, self.return_paths)
 
 
 def letter_of(
@@ -153,10 +156,11 @@ def load(lease: Lease) -> LeasedJob:
         raise NoLinks("PUBLIC_URL is not set, and its letters show the link to unsubscribe")
     links = links_of(campaign, vendor.channel, adapter.carries(vendor.settings), link_keys())
     asker = Asker(campaign.sponsor_id, vendor.channel, suppressions, campaign.topic_id, campaign.transactional)
-    origin = campaign.identity.origin if campaign.identity else None
+    identity = campaign.identity
+    origin = identity.origin if identity and not identity.senders else None
     return LeasedJob(
-        lease, first, end, begin, vendor_id, credential_id, campaign, origin, content, adapter, key, asker,
-        links, of_identity(campaign.identity),
+        lease, first, end, begin, vendor_id, credential_id, campaign, content, adapter, key, asker,
+        links, of_identity(identity), origin, identity.senders if identity else None,
     )  # fmt: skip
 
 

@@ -112,7 +112,8 @@ async def campaign(connection: AsyncConnection[Any], doubt: Doubt) -> tuple[Camp
     return found, now
 
 
-ORIGIN = ("from_address", "from_name", "reply_to", "return_path", "verp", "dkim_domain", "dkim_selector", "secret")
+OF_MAIL = ("from_address", "from_name", "reply_to", "return_path", "verp", "dkim_domain", "dkim_selector", "secret")
+ORIGIN = (*OF_MAIL, "channel", "sender_id", "numbers")
 
 
 async def _identity(connection: AsyncConnection[Any], identity_id: int) -> Identity:

@@ -213,7 +213,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
 
 async def _letter(case: Case, campaign: Campaign, doubt: Doubt) -> Letter | None:
     message = ClaimedMessage(doubt.id, doubt.reference, doubt.recipient, doubt.params)
-    origin = campaign.identity.origin if campaign.identity else None
+    origin = campaign.identity.origin_for(doubt.recipient) if campaign.identity else None
     carries = case.adapter.carries(case.vendor.settings)
     links = links_of(campaign, case.vendor.channel, carries, case.keys)
     back = return_paths.of_identity(campaign.identity, case.return_keys)

@@ -75,6 +75,7 @@ def identity_facts(row: Identity) -> dict[str, Any]:
     return {
         "sponsor": row.sponsor.name,
         "name": row.name,
+        "channel": row.channel,
         "from": row.shown,
         "reply_to": row.reply_to,
         "return_path": row.return_path,

@@ -4,18 +4,24 @@ campaigns/entitlements.py decides by these rows.
 """
 
 import re
+from collections.abc import Sequence
 from email.utils import parseaddr
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
 from campaigns.models.campaigns import OfSponsors, Sponsor
+from campaigns.phone_numbers import e164
 from vendors.adapters import mime
 from vendors.adapters.base import Origin
 from vendors.adapters.dkim import DkimKey, private_key
+from vendors.adapters.segments import in_gsm
 from vendors.models import Credential, EncryptedJSONField, Vendor
 
 LONGEST_MAILBOX = 64 - 41  # before the @, where a token follows; 64 is SMTP's limit (RFC 5321)
@@ -23,17 +29,45 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
 
 
-class Identity(models.Model):
-    """As whom a sponsor's e-mails go out. A disabled one is used for nothing new.
+MOST_NUMBERS = 100  # of a pool; which of them a recipient sees costs a little for each
+SENDER_ID = re.compile(r"(?!\+?[0-9 ]+$)\S(?:.{0,9}\S)?")
 
-    A change counts from the next sender on that takes a job. secret: {'private_key': an RSA key in PEM}, for DKIM.
+
+class NumberPool:
+    """The numbers from which an identity's SMS go out. Each recipient always sees the same one.
+
+    It is the number whose hash with the recipient is the highest. So a number that is added takes over only recipients
+    that are its own from then on, and one that is removed leaves the others theirs.
     """
 
+    def __init__(self, numbers: Sequence[str]) -> None:
+        self._origins = [(blake2b(one.encode(), digest_size=8), Origin(one)) for one in sorted(numbers)]
+
+    def of(self, recipient: str) -> Origin:
+        named, highest, found = recipient.encode(), b"", self._origins[0][1]
+        for begun, origin in self._origins:
+            with_recipient = begun.copy()
+            with_recipient.update(named)
+            if (value := with_recipient.digest()) > highest:
+                highest, found = value, origin
+        return found
+
+
+class Identity(models.Model):
+    """As whom a sponsor's e-mails or SMS go out. A disabled one is used for nothing new.
+
+    A change counts from the next sender on that takes a job. secret: {'private_key': an RSA key in PEM}, for DKIM.
+    An SMS has a sender id, to which nobody can answer, or numbers: each of one identity alone, as who answers to a
+    number answers to its sponsor.
+    """
+
+    CHANNELS = (("email", "E-mail"), ("sms", "SMS"))
     SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="identities", db_index=False)
     name = models.CharField(max_length=50, help_text="By which campaigns and programs name it; letters, digits, . _ -")
+    channel = models.CharField(max_length=5, choices=CHANNELS, default="email", db_default="email")
     from_name = models.CharField(max_length=200, blank=True)
-    from_address = models.CharField(max_length=254)
+    from_address = models.CharField(max_length=254, blank=True)
     reply_to = models.CharField(max_length=460, blank=True, help_text="An address, or a name with an address in <>")
     return_path = models.CharField(max_length=254, blank=True, help_text="Where bounces go; empty: to From's address")
     verp = models.BooleanField(
@@ -42,7 +76,17 @@ class Identity(models.Model):
         db_default=False,
         help_text="Each message gets a return path of its own (VERP): name+token@domain, of the return path",
     )
-    default = models.BooleanField(default=False, help_text="Of campaigns and requests that name none")
+    sender_id = models.CharField(
+        max_length=11, blank=True, default="", db_default="", help_text="Of SMS: up to 11 letters, digits and signs"
+    )
+    numbers: Any = ArrayField(
+        models.CharField(max_length=20),
+        default=list,
+        blank=True,
+        db_default=[],
+        help_text="Of SMS: each recipient always sees the same of these numbers",
+    )
+    default = models.BooleanField(default=False, help_text="Of campaigns and requests of its channel that name none")
     enabled = models.BooleanField(default=True)
     dkim_domain = models.CharField(max_length=253, blank=True, help_text="Of From's address, or above it")
     dkim_selector = models.CharField(max_length=63, blank=True, help_text="<selector>._domainkey.<domain> has the key")
@@ -56,7 +100,9 @@ class Identity(models.Model):
         verbose_name_plural = "identities"
         constraints = [
             models.UniqueConstraint(fields=["sponsor", "name"], name="identity_name"),
-            models.UniqueConstraint(fields=["sponsor"], condition=Q(default=True), name="one_default_identity"),
+            models.UniqueConstraint(
+                fields=["sponsor", "channel"], condition=Q(default=True), name="one_default_identity"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -64,7 +110,9 @@ class Identity(models.Model):
 
     @property
     def shown(self) -> str:
-        """Name <address>"""
+        """Name <address>; of SMS the sender id, or the numbers"""
+        if self.channel == Vendor.Channel.SMS:
+            return self.sender_id or ", ".join(self.numbers)
         return f"{self.from_name} <{self.from_address}>" if self.from_name else self.from_address
 
     @property
@@ -79,13 +127,53 @@ class Identity(models.Model):
 
     @property
     def origin(self) -> Origin:
-        """What letters get of it."""
+        """What mails get of it."""
         return Origin(self.from_address, self.from_name, self.reply_to, self.return_path, self.dkim)
 
+    @cached_property
+    def senders(self) -> "NumberPool | None":
+        """Of SMS, what gives each recipient its origin."""
+        if self.channel != Vendor.Channel.SMS:
+            return None
+        return NumberPool([self.sender_id] if self.sender_id else self.numbers)
+
+    def origin_for(self, recipient: str) -> Origin:
+        """What the letter to this recipient gets of it."""
+        return self.senders.of(recipient) if self.senders else self.origin
+
     def clean(self) -> None:
-        faults: dict[str, str] = {}
+        faults = {}
         if self.name and not NAME.fullmatch(self.name):
             faults["name"] = "letters, digits, dots, hyphens and underscores only, at most 50"
+        faults |= self._sms_faults() if self.channel == Vendor.Channel.SMS else self._mail_faults(dict(faults))
+        if faults:
+            raise ValidationError(faults)
+
+    def _sms_faults(self) -> dict[str, str]:
+        """Brings the numbers into E.164. Which other identity has one, callers ask after entitlements.one_change."""
+        of_mail = ("from_name", "from_address", "reply_to", "return_path", "verp", "dkim_domain", "dkim_selector")
+        faults = {name: "is for e-mail" for name in of_mail if getattr(self, name)}
+        if bool(self.sender_id) == bool(self.numbers):
+            faults["sender_id"] = "an SMS goes out as a sender id, or from numbers: give one of the two"
+        elif self.sender_id and not _is_sender_id(self.sender_id):
+            faults["sender_id"] = "1 to 11 characters of the alphabet of SMS, not digits alone, no blank at its ends"
+        if len(self.numbers) > MOST_NUMBERS:
+            return faults | {"numbers": f"at most {MOST_NUMBERS}"}
+        try:
+            region = self.sponsor.phone_region if self.sponsor_id else ""
+            self.numbers = list(dict.fromkeys(e164(one, region) for one in self.numbers))
+        except ValueError as error:
+            return faults | {"numbers": str(error)}
+        others = Identity.objects.filter(numbers__overlap=self.numbers).exclude(pk=self.pk) if self.numbers else ()
+        if taken := [number for one in others for number in one.numbers if number in self.numbers]:
+            faults["numbers"] = f"{', '.join(taken)} is another identity's: who answers to it answers to one"
+        return faults
+
+    def _mail_faults(self, faults: dict[str, str]) -> dict[str, str]:
+        if self.sender_id or self.numbers:
+            faults["sender_id" if self.sender_id else "numbers"] = "is for SMS"
+        if not self.from_address:
+            faults["from_address"] = "an e-mail needs one"
         parts = {
             "from_name": Origin("a@example.com", name=self.from_name),
             "from_address": Origin(self.from_address or "a@example.com"),
@@ -101,10 +189,7 @@ class Identity(models.Model):
             faults["return_path"] = "an address without a name"
         if not faults and self.verp and len(self.bounce_mailbox.rpartition("@")[0]) > LONGEST_MAILBOX:
             faults["return_path"] = f"at most {LONGEST_MAILBOX} characters before the @: a token is added to them"
-        if not faults:
-            faults = self._dkim_faults()
-        if faults:
-            raise ValidationError(faults)
+        return faults or self._dkim_faults()
 
     def _dkim_faults(self) -> dict[str, str]:
         given = (self.dkim_domain, self.dkim_selector, self.secret)
@@ -122,6 +207,10 @@ class Identity(models.Model):
         except ValueError as error:
             return {"secret": str(error)}
         return {}
+
+
+def _is_sender_id(text: str) -> bool:
+    return SENDER_ID.fullmatch(text) is not None and text.isprintable() and in_gsm(text)
 
 
 def named_address(text: str) -> dict[str, str]:

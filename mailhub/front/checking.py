@@ -177,14 +177,16 @@ def _as_whom(
     asked: SendRequest, caller: Caller, vendors: list[VendorSnapshot]
 ) -> tuple[list[VendorSnapshot], int | None]:
     """Those of the vendors that can be used with the identity that is picked; its id."""
-    if vendors[0].channel != Vendor.Channel.EMAIL:
+    channel = vendors[0].channel
+    if channel == Vendor.Channel.PRINT:
         if asked.identity:
-            raise invalid([error("/identity", "identity", "a sender identity is for e-mail")])
+            raise invalid([error("/identity", "identity", "a sender identity is for e-mail or SMS")])
         return vendors, None
-    mine = vendor_cache.offered_to(caller.sponsor_id).identities
+    offered = vendor_cache.offered_to(caller.sponsor_id).identities
+    mine = {name: one for name, one in offered.items() if one.channel == channel}
     found = entitlements.pick(mine, asked.identity or "", vendors[0].slug if len(vendors) == 1 else "")
     if asked.identity and found is None:
-        detail = f"there is no sender identity {asked.identity!r} for you; /identities lists yours"
+        detail = f"there is no sender identity {asked.identity!r} for {channel}; /identities lists yours"
         raise invalid([error("/identity", "identity", detail)])
     usable = vendors if found else [vendor for vendor in vendors if not vendor.needs_identity]
     if not usable:

@@ -57,7 +57,10 @@ class SendRequest(Strict):
     vendor: str | None = Field(default=None, max_length=50, description="Its slug; or give a channel")
     channel: Channel | None = None
     identity: str | None = Field(
-        default=None, min_length=1, max_length=50, description="As whom e-mail goes out; without it as your default"
+        default=None,
+        min_length=1,
+        max_length=50,
+        description="As whom e-mail or SMS goes out; else as your default",
     )
     topic: str | None = Field(
         default=None, min_length=1, max_length=50, description="One of yours; recipients can unsubscribe from it alone"
@@ -237,8 +240,12 @@ class ServicesOut(BaseModel):
 
 class IdentityOut(BaseModel):
     name: str = Field(description="By which a request names it")
+    channel: Channel
     from_name: str
     from_address: str
+    senders: list[str] = Field(
+        description="Of SMS: its sender id, or its numbers, of which a recipient always sees one"
+    )
     reply_to: str
     default: bool = Field(description="Of requests that name none")
     signed: bool = Field(description="Its mails are signed by DKIM")

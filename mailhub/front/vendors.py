@@ -52,8 +52,10 @@ def list_identities(request: HttpRequest) -> dict[str, Any]:
 def _identity(row: Identity) -> dict[str, Any]:
     return {
         "name": row.name,
+        "channel": row.channel,
         "from_name": row.from_name,
         "from_address": row.from_address,
+        "senders": [row.sender_id] if row.sender_id else row.numbers,
         "reply_to": row.reply_to,
         "default": row.default,
         "signed": bool(row.dkim_selector),

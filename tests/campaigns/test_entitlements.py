@@ -111,7 +111,7 @@ def test_a_campaign_names_one_of_its_sponsors_identities(send: Any) -> None:
         send("post")
     manage("vendor", "add", "paper", "--adapter", "http", "--channel", "print", "--set", "url=https://p.example/x")
     manage("entitlement", "add", "Velma", "paper")
-    with pytest.raises(CommandError, match="a sender identity is for e-mail, and paper delivers print"):
+    with pytest.raises(CommandError, match="a sender identity is for e-mail or SMS, and paper delivers print"):
         send("paper", "Velma", "--identity", "default")
 
 

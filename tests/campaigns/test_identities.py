@@ -41,8 +41,9 @@ def test_the_first_identity_of_a_sponsor_is_its_default_until_another_one_is() -
     make.sponsor("Velma")
     first = facts("add", "Velma", "main", "--from", "Velma <post@velma.example>", "--reply-to", "help@velma.example")
     assert first == {
-        "sponsor": "Velma", "name": "main", "from": "Velma <post@velma.example>", "reply_to": "help@velma.example",
-        "return_path": "", "verp": False, "dkim": None, "default": True, "enabled": True,
+        "sponsor": "Velma", "name": "main", "channel": "email", "from": "Velma <post@velma.example>",
+        "reply_to": "help@velma.example", "return_path": "", "verp": False, "dkim": None, "default": True,
+        "enabled": True,
     }  # fmt: skip
     again = command("add", "Velma", "main", "--from", "Velma <post@velma.example>")
     assert again == "Velma/main: already there\n"
@@ -144,7 +145,8 @@ URL = "/admin/campaigns/identity/"
 
 def form(sponsor: Any, **more: Any) -> dict[str, Any]:
     empty = dict.fromkeys(("from_name", "reply_to", "return_path", "dkim_domain", "dkim_selector", "secret"), "")
-    return {"sponsor": sponsor.pk, "name": "main", "from_address": "a@b.example", "enabled": "on", **empty, **more}
+    given = {"name": "main", "channel": "email", "from_address": "a@b.example", "enabled": "on"}
+    return {"sponsor": sponsor.pk, **given, **empty, **more}
 
 
 def test_the_page_takes_a_key_keeps_it_and_shows_it_never(admin_client: Client) -> None:

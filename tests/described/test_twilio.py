@@ -11,7 +11,7 @@ from twilio.rest import Client
 
 from tests.described.calling import send
 from tests.described.servers import ACCOUNT, TOKEN, Answer, Twilio, _twilio_error
-from vendors.adapters.base import InvalidSettings, Letter
+from vendors.adapters.base import InvalidSettings, Letter, Origin
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
@@ -45,6 +45,15 @@ def test_a_messaging_service_sends_without_a_number() -> None:
         [outcome] = send(of, SECRET, SMS)
         assert isinstance(outcome, Accepted)
         assert parse_qs(vendor.calls[0].body.decode()).keys() == {"To", "MessagingServiceSid", "Body"}
+
+
+def test_the_sender_identity_comes_before_the_vendors_setting_also_within_a_service() -> None:
+    with Twilio() as vendor:
+        send(settings(vendor), SECRET, SMS._replace(origin=Origin("Brand")))
+        of = settings(vendor, messaging_service="MG" + "1" * 32) | {"from": ""}
+        send(of, SECRET, SMS._replace(origin=Origin("+15005550009")))
+        froms = [parse_qs(call.body.decode())["From"] for call in vendor.calls]
+    assert froms == [["Brand"], ["+15005550009"]]
 
 
 def test_who_said_stop_is_refused_and_a_wrong_sender_pauses() -> None:

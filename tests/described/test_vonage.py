@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs
+
 import pytest
 
 from tests.described.calling import send
 from tests.described.servers import API_KEY, API_SECRET, Answer, Vonage
-from vendors.adapters.base import Letter
+from vendors.adapters.base import Letter, Origin
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
@@ -29,6 +31,15 @@ def test_an_sms_is_sent_in_the_alphabet_that_it_needs_and_comes_to_its_id() -> N
         assert vendor.books == {"0190-1": 4}
     made = Described({"description": "vonage", "api_key": API_KEY, "from": "1"}, SECRET)
     assert made.capabilities.cost(SMS._replace(body="ж" * 71)) == 2
+
+
+def test_the_sender_identity_comes_before_the_vendors_setting() -> None:
+    pool = SMS._replace(origin=Origin("+447700900999"))
+    with Vonage() as vendor:
+        send(settings(vendor), SECRET, SMS, pool, SMS._replace(origin=Origin("Brand & Co")))
+        froms = [parse_qs(call.body.decode())["from"] for call in vendor.calls]
+    assert froms == [["Velma"], ["447700900999"], ["Brand & Co"]]
+    assert not Described.asks_origin({"description": "vonage", "api_key": API_KEY, "from": "Velma"})
 
 
 def several(first: int) -> Answer:

@@ -153,9 +153,10 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """As whom an e-mail goes out. reply_to: an address or a name with an address in <>; empty: none.
+    """As whom a letter goes out. address: of an e-mail; of an SMS the sender id, or a number in E.164.
 
-    return_path: where bounces go; empty: to `address`. dkim: with which its mails are signed.
+    reply_to: an address or a name with an address in <>; empty: none. return_path: where bounces go; empty: to
+    `address`. dkim: with which its mails are signed.
     """
 
     address: str
@@ -169,8 +170,8 @@ class Letter(NamedTuple):
     """One rendered message. reference: its idempotency key, the same for every attempt.
 
     text: beside an HTML body. headers: further ones, each a name and a value. Those two and attachments are given only
-    to an adapter that `carries` them. origin: of e-mail only. return_path: where this letter's bounces go; empty: where
-    those of its origin go.
+    to an adapter that `carries` them. origin: of e-mail and SMS only. return_path: where this letter's bounces go;
+    empty: where those of its origin go.
     """
 
     reference: str

@@ -20,7 +20,7 @@ from vendors.described import bodies, checks, reading, reports
 from vendors.described.answers import Meaning, looked_up
 from vendors.described.bodies import Pieces, constant_of, joined
 from vendors.described.json_bodies import json_body
-from vendors.described.placeholders import OF_LETTER
+from vendors.described.placeholders import OF_LETTER, SENDERS
 from vendors.described.reading import Description
 from vendors.outcomes import TEXT_MAX, Accepted, CallError, NotSent, Outcome, Refused
 
@@ -87,8 +87,11 @@ class Described(Adapter):
 
     @classmethod
     def asks_origin(cls, settings: Mapping[str, Any]) -> bool:
-        used = _stored(settings).used
-        return any(not one.space and not one.optional and one.name in ("from", "from.address") for one in used)
+        of = _stored(settings)
+        asking = {"from", "from.address"}
+        if not (of.keys.sms and bodies.filled(of.keys.sms.sender or "", {"settings": settings})):
+            asking |= SENDERS
+        return any(not one.space and not one.optional and one.name in asking for one in of.used)
 
     @classmethod
     def _options(cls, settings: Mapping[str, Any], parse: Callable[[Any], str]) -> dict[str, Option]:

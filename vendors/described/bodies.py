@@ -13,12 +13,14 @@ from urllib.parse import quote, quote_plus
 from vendors.adapters.base import InvalidSettings, Letter
 from vendors.described.placeholders import (
     ALPHABET,
+    SENDERS,
     Parts,
     Placeholder,
     Unsendable,
     alphabet,
     as_text,
     getter,
+    sender,
     split,
 )
 
@@ -62,7 +64,18 @@ def bound_parts(text: str, values: FilledValues) -> Parts:
 
 
 def bound_getter(placeholder: Placeholder, values: FilledValues) -> Callable[[Any], str]:
-    return alphabet(**values["sms"]) if placeholder == ALPHABET else getter(placeholder)
+    of_sms = values.get("sms", {})
+    if placeholder == ALPHABET:
+        return alphabet(of_sms["gsm"], of_sms["unicode"])
+    if not placeholder.space and placeholder.name in SENDERS:
+        return sender(placeholder, filled(of_sms.get("sender") or "", values))
+    return getter(placeholder)
+
+
+def filled(text: str, values: FilledValues) -> str:
+    """The text with settings and secrets; empty if one of them that may be missing is."""
+    parts = bound_parts(text, values)
+    return "".join(map(str, parts)) if all(isinstance(part, str) for part in parts) else ""
 
 
 def _text_pieces(text: str, values: FilledValues, escape: Escape) -> tuple[Pieces, list[Placeholder]] | None:
@@ -85,9 +98,9 @@ def _escaped(of_letter: Callable[[Any], str], escape: Escape) -> Callable[[Any],
     return lambda letter: escape(of_letter(letter))
 
 
-def _only_if(optional: Sequence[Placeholder], pieces: Sequence[Piece]) -> Callable[[Any], bytes]:
+def _only_if(optional: Sequence[Placeholder], pieces: Sequence[Piece], values: FilledValues) -> Callable[[Any], bytes]:
     """The pieces, or nothing if one of the placeholders is empty."""
-    needed = [getter(one) for one in optional]
+    needed = [bound_getter(one, values) for one in optional]
     make = joined(pieces)
     if len(needed) == 1:
         [only] = needed
@@ -113,7 +126,7 @@ def text_member(
     if found is None:
         return None
     pieces, optional = [before, *found[0], after], found[1]
-    return Member([_only_if(optional, pieces)], True) if optional else Member(pieces)
+    return Member([_only_if(optional, pieces, values)], True) if optional else Member(pieces)
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------
@@ -204,7 +217,7 @@ def url_pieces(text: str, values: FilledValues) -> Pieces:
         elif part.space in values:
             pieces.append(in_url(as_text(values[part.space].get(part.name, ""))))
         else:
-            pieces.append(_escaped(getter(part), escape))
+            pieces.append(_escaped(bound_getter(part, values), escape))
     return pieces
 
 
@@ -227,7 +240,7 @@ def _latin(text: str) -> bytes:
 def header_maker(pieces: Pieces, text: str) -> Callable[[Letter], str]:
     """What makes the value of a header; one placeholder alone needs no slices."""
     [first, *more] = split(text)
-    if not more and isinstance(first, Placeholder):
+    if not more and isinstance(first, Placeholder) and first.name not in SENDERS:
         return getter(first)
     make = joined(pieces)
     return lambda letter: make(letter).decode("latin-1")

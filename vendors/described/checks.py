@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from vendors.described import answers
+from vendors.described import answers, report_checks
 from vendors.described.placeholders import (
     ALPHABET,
     LISTS,
@@ -20,7 +20,7 @@ from vendors.described.placeholders import (
     split,
 )
 from vendors.described.positions import KeyFault, KeyPath
-from vendors.described.schema import OURS, DescriptionKeys, ReportKeys, Setting, Signature
+from vendors.described.schema import OURS, DescriptionKeys, Setting, Signature
 
 SIGNED = frozenset({"url", "body", "form", "timestamp"})
 DEEPEST, MOST_MEMBERS = 10, 300  # of a body
@@ -52,6 +52,8 @@ class DescriptionCheck:
         for name, text in request.headers.items():
             yield from self._text(("request", "headers", name), text)
         yield from self._content()
+        if keys.sms and keys.sms.sender:
+            yield from self._text(("sms", "sender"), keys.sms.sender, ("settings",), frozenset())
         if keys.lookup:
             yield from self._look_up_url(keys.lookup.url)
         if keys.reports:
@@ -64,10 +66,12 @@ class DescriptionCheck:
         for name in keys.request.headers:
             if name.lower() in HEADERS_OF_OURS:
                 yield ("request", "headers", name), "is set by mailhub"
+        if keys.sms and bool(keys.sms.gsm) != bool(keys.sms.unicode):
+            yield ("sms",), "names both alphabets, gsm and unicode, or none"
         yield from self._batch()
         yield from answers.faults(keys)
         yield from self._promises()
-        yield from self._reports()
+        yield from report_checks.faults(keys)
         for name in keys.secret:
             if name not in self._of_secret:
                 yield ("secret", name), "is used nowhere; a report's key is entered with vendor receipts"
@@ -135,7 +139,8 @@ class DescriptionCheck:
 
     @property
     def _letters_names(self) -> frozenset[str]:
-        return frozenset(OF_LETTER) | ({ALPHABET.name} if self.keys.sms else set())
+        sms = self.keys.sms
+        return frozenset(OF_LETTER) | ({ALPHABET.name} if sms and sms.gsm and sms.unicode else set())
 
     def _node(self, path: KeyPath, node: Any, names: frozenset[str]) -> Iterator[KeyFault]:
         self._members += 1
@@ -225,36 +230,6 @@ class DescriptionCheck:
             yield ("lookup", "url"), "must be at the server of request.url: scheme, host and port"
         if lookup.proves == "both" and not lookup.contract:
             yield ("lookup", "proves"), 'both needs contract = "...", where the vendor says that it finds all it has'
-
-    def _reports(self) -> Iterator[KeyFault]:
-        keys = self.keys.reports
-        if keys is None:
-            return
-        if not (keys.reference or keys.reference_query or keys.id):
-            yield ("reports",), "needs reference, reference_query or id, by which a letter is known"
-        if keys.events and keys.body != "json":
-            yield ("reports", "events"), "is for a body of JSON"
-        if keys.codes and not keys.code:
-            yield ("reports", "codes"), "needs code, the path of the vendor's code"
-        path, signature = ("reports", "signature"), keys.signature
-        if ("{timestamp}" in signature.over) != (signature.timestamp is not None):
-            yield (*path, "timestamp"), "names the header of {timestamp} in over: there are both or none"
-        yield from self._signed(keys)
-        if signature.scheme in ("hmac", "header") and not signature.header:
-            yield path, f"the key header is missing, which the scheme {signature.scheme} needs"
-
-    def _signed(self, keys: ReportKeys) -> Iterator[KeyFault]:
-        """What is read has to be signed."""
-        scheme, over = keys.signature.scheme, keys.signature.over
-        of_url = keys.body == "query" or keys.reference_query is not None
-        if scheme == "standard-webhooks" and of_url:
-            yield ("reports", "signature", "scheme"), "signs the body alone; what the URL has would be anybody's"
-        if scheme != "hmac":
-            return
-        wanted = {"query": (), "form": ("{body}", "{form}"), "json": ("{body}",)}[keys.body]
-        for one in [("{url}",)] * of_url + [wanted] * bool(wanted):
-            if not any(name in over for name in one):
-                yield ("reports", "signature", "over"), f"must hold {' or '.join(one)}, of which reports are read"
 
     def _signature(self, signature: Signature) -> Iterator[KeyFault]:
         path, sent = ("reports", "signature"), set(self.used)

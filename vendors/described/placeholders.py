@@ -40,6 +40,9 @@ class Placeholder:
 ALPHABET = Placeholder("", "alphabet")
 """Of an SMS, in the vendor's own words."""
 
+SENDERS = frozenset({"sender", "sender.digits"})
+"""Of an SMS; without a sender identity what the description's `[sms]` says."""
+
 Parts = tuple[str | Placeholder, ...]
 
 
@@ -63,12 +66,16 @@ OF_LETTER: Mapping[str, Callable[[Letter], str]] = {
     "from.address": lambda letter: letter.origin.address if letter.origin else "",
     "from.name": lambda letter: letter.origin.name if letter.origin else "",
     "reply_to": lambda letter: letter.origin.reply_to if letter.origin else "",
+    "sender": lambda letter: letter.origin.address if letter.origin else "",
+    "sender.digits": lambda letter: letter.origin.address.removeprefix("+") if letter.origin else "",
 }
 """What every letter has."""
 NEEDED = {
     "html": "its body is not HTML",
     "from": "it has no sender identity",
     "from.address": "it has no sender identity",
+    "sender": "it has no sender identity",
+    "sender.digits": "it has no sender identity",
 }
 """What a letter may have not, and what is said of one that needs it."""
 LISTS = frozenset({"files", "headers"})
@@ -143,6 +150,15 @@ def alphabet(gsm: str, unicode: str) -> Callable[[Letter], str]:
         return gsm if in_gsm(OF_LETTER["text"](letter)) else unicode
 
     return name
+
+
+def sender(placeholder: Placeholder, default: str) -> Callable[[Letter], str]:
+    """What gives the sender of an SMS. default: where the letter has no origin."""
+    if not default:
+        return getter(placeholder)
+    of_letter = OF_LETTER[placeholder.name]
+    default = default.removeprefix("+") if placeholder.name == "sender.digits" else default
+    return lambda letter: of_letter(letter) or default
 
 
 def getter(placeholder: Placeholder) -> Callable[[Any], str]:

@@ -147,10 +147,14 @@ class LookUpKeys(Keys):
 
 
 class Sms(Keys):
-    """[sms]: the vendor's names of the alphabets of an SMS, of which {alphabet} is the one that a letter needs."""
+    """[sms]: the vendor's names of the alphabets of an SMS, of which {alphabet} is the one that a letter needs.
 
-    gsm: Short
-    unicode: Short
+    sender: what {sender} is of a letter without a sender identity.
+    """
+
+    gsm: Short | None = None
+    unicode: Short | None = None
+    sender: Line | None = None
 
 
 class Cost(Keys):

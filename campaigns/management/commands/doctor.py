@@ -60,11 +60,14 @@ class Command(BaseCommand):
 
 def _identities(name: str | None) -> list[Identity]:
     if name is None:
-        rows = list(Identity.objects.select_related("sponsor").filter(enabled=True))
+        rows = list(Identity.objects.select_related("sponsor").filter(enabled=True, channel="email"))
         if not rows:
             raise CommandError("there is no sender identity: manage.py identity add")
         return rows
     sponsor, slash, identity = name.rpartition("/")
     if not slash:
         raise CommandError(f"{name!r}: write SPONSOR/NAME", returncode=2)
-    return [named_identity(named_sponsor(sponsor), identity)]
+    found = named_identity(named_sponsor(sponsor), identity)
+    if found.channel != "email":
+        raise CommandError(f"{found} is for SMS, of which the DNS knows nothing")
+    return [found]

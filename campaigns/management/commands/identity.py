@@ -1,4 +1,4 @@
-"""`manage.py identity`: as whom sponsors' e-mails go out."""
+"""`manage.py identity`: as whom sponsors' e-mails and SMS go out."""
 
 from argparse import ArgumentParser, BooleanOptionalAction
 from pathlib import Path
@@ -10,21 +10,23 @@ from django.db.models import ProtectedError
 
 from campaigns import entitlements
 from campaigns.management.sponsors import identity_facts, named_identity, named_sponsor
-from campaigns.models import Identity
+from campaigns.models import Identity, Sponsor
 from campaigns.models.identities import named_address
+from campaigns.phone_numbers import e164
 from vendors.adapters import dkim
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 
-SHOWN = ("sponsor", "name", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled")
+SHOWN = ("sponsor", "name", "channel", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled")
 FIELDS = ("reply_to", "return_path")
 
 
 class Command(BaseCommand):
     help = (
-        "Sender identities of sponsors, for e-mail: add, list, set, dkim, enable, disable, remove. A campaign or "
-        "request names one, else it goes out as the sponsor's default. What waits for its dispatch while its identity "
-        "is disabled is held. Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
+        "Sender identities of sponsors, for e-mail and SMS: add, list, set, dkim, enable, disable, remove. A campaign "
+        "or request names one, else it goes out as the sponsor's default one of its channel. What waits for its "
+        "dispatch while its identity is disabled is held. Exit codes: 0 done (or it was so already), 1 unknown name or "
+        "bad value, 2 usage."
     )
     requires_system_checks = ()
 
@@ -32,7 +34,7 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         verbs.add_parser("list", help="all, or those of a sponsor").add_argument("sponsor", nargs="?")
         abouts = {
-            "add": "a new one; a sponsor's first one is its default",
+            "add": "a new one, by --from, --sender-id or --number; the first of a channel is the default",
             "set": "change it; an empty text takes an option away",
             "dkim": "sign its mails: makes a key, or takes yours, and prints the record for the DNS",
             "enable": "it may be used",
@@ -45,7 +47,14 @@ class Command(BaseCommand):
             one.add_argument("name")
         for verb in ("add", "set"):
             one = verbs.choices[verb]
-            one.add_argument("--from", required=verb == "add", metavar="FROM", help="an address, or Name <address>")
+            one.add_argument("--from", metavar="FROM", help="of e-mail: an address, or Name <address>")
+            one.add_argument("--sender-id", metavar="TEXT", help="of SMS: up to 11 letters, digits and signs")
+            one.add_argument(
+                "--number",
+                action="append",
+                metavar="NUMBER",
+                help="of SMS: a number; may be repeated: a recipient always sees the same one; set replaces them all",
+            )
             one.add_argument("--reply-to", metavar="ADDRESS", help="where answers go; also Name <address>")
             one.add_argument("--return-path", metavar="ADDRESS", help="where bounces go; default: From's address")
             one.add_argument(
@@ -69,15 +78,22 @@ class Command(BaseCommand):
         getattr(self, f"do_{options['verb']}")(**options)
 
     def do_add(self, sponsor: str, name: str, **options: Any) -> None:
-        wanted = _typed(options)
+        if sum(options[one] is not None for one in ("from", "sender_id", "number")) != 1:
+            raise CommandError("say --from for e-mail, or --sender-id or --number for SMS", returncode=2)
         try:
             with transaction.atomic():
                 who = named_sponsor(sponsor, new=options["new_sponsor"])
+                wanted = {"channel": "sms" if options["from"] is None else "email", **_typed(options, who)}
+                entitlements.one_change()
+                if who.identities.filter(name=name).exists():
+                    raise IntegrityError
                 row = Identity(sponsor=who, name=name, **wanted)
-                row.default = options["default"] or not who.identities.filter(default=True).exists()
+                row.default = (
+                    options["default"] or not who.identities.filter(default=True, channel=row.channel).exists()
+                )
                 arguments.check(row)
                 if row.default:
-                    entitlements.free_default(who)
+                    entitlements.free_default(who, row.channel)
                 row.save()
                 facts.added(row)
         except IntegrityError:
@@ -96,9 +112,9 @@ class Command(BaseCommand):
 
     def do_set(self, sponsor: str, name: str, **options: Any) -> None:
         row = named_identity(named_sponsor(sponsor), name)
-        wanted = _typed(options) | ({"default": True} if options["default"] else {})
+        wanted = _typed(options, row.sponsor) | ({"default": True} if options["default"] else {})
         if not wanted:
-            raise CommandError("say what is to be changed: --from, --reply-to and the like", returncode=2)
+            raise CommandError("say what is to be changed: --from, --number and the like", returncode=2)
         changed = {field: value for field, value in wanted.items() if getattr(row, field) != value}
         self._change(row, changed, options)
 
@@ -152,20 +168,29 @@ class Command(BaseCommand):
     def _store(self, row: Identity, changed: dict[str, Any]) -> None:
         for field, value in changed.items():
             setattr(row, field, value)
-        arguments.check(row)
-        with facts.kept(row, identity_facts):
+        with transaction.atomic(), facts.kept(row, identity_facts):
+            entitlements.one_change()
+            arguments.check(row)
             if row.default:
-                entitlements.free_default(row.sponsor)
+                entitlements.free_default(row.sponsor, row.channel)
             row.save(update_fields=[*changed, "default"])
 
     def _tell(self, row: Identity, sentence: str, options: dict[str, Any]) -> None:
         tell(self.stdout, f"{row}: {sentence}", identity_facts(row), options["json"])
 
 
-def _typed(options: dict[str, Any]) -> dict[str, Any]:
+def _typed(options: dict[str, Any], of: Sponsor) -> dict[str, Any]:
     """The fields that were typed, with the values to store."""
-    wanted = named_address(options["from"]) if options["from"] is not None else {}
+    wanted: dict[str, Any] = named_address(options["from"]) if options["from"] is not None else {}
     wanted |= {field: options[field].strip() for field in FIELDS if options[field] is not None}
+    if options["sender_id"] is not None:
+        wanted |= {"sender_id": options["sender_id"], "numbers": []}
+    if options["number"] is not None:
+        try:
+            numbers = [e164(one, of.phone_region) for one in options["number"]]
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        wanted |= {"numbers": numbers, "sender_id": ""}
     return wanted if options["verp"] is None else wanted | {"verp": options["verp"]}
 
 
