@@ -19,6 +19,7 @@ from campaigns import ground_truth, lifecycle, message_events, vendor_ids
 from campaigns.message_events import NewEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.reported import Report, batches, consistent, read
+from campaigns.routes import whose
 from campaigns.vendor_ids import DueReport
 from campaigns.webhooks import events
 from campaigns.webhooks.events import Complaint, ReportChange
@@ -138,9 +139,9 @@ def _take_due(group: Sequence[DueReport]) -> int:
     return len(known)
 
 
-KNOWN = """
+KNOWN = f"""
 SELECT m.id, m.uuid, m.resend_no, m.message_id IS NOT NULL FROM campaigns_message m
-JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = c.credential_id
+JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = {whose.CREDENTIAL}
 WHERE m.id = ANY(%(ids)s) AND v.vendor_id = %(vendor)s
 """
 REPORTED = """

@@ -9,6 +9,7 @@ from psycopg import AsyncConnection
 from campaigns.lifecycle import Status, hold_around, holding
 from campaigns.merging import ACCEPTED, OWN_ENDS
 from campaigns.models import AnswerBatch
+from campaigns.routes import whose
 
 GIVE_UP = 86_400.0  # seconds after its call from which only an operator can settle a doubt
 
@@ -48,7 +49,8 @@ ACCEPT = f"""{BEFORE}written AS (
 ), identified AS (
     INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
     SELECT v.id, w.message_id, w.id, w.uuid, w.resend_no
-    FROM written w JOIN campaigns_campaign c ON c.id = w.campaign_id JOIN vendors_credential l ON l.id = c.credential_id
+    FROM written w JOIN campaigns_campaign c ON c.id = w.campaign_id
+        JOIN campaigns_message m ON m.id = w.id JOIN vendors_credential l ON l.id = {whose.CREDENTIAL}
         JOIN vendors_vendor v ON v.id = l.vendor_id AND v.reports_by_id
 ) {COUNTED}"""
 REFUSE = f"""{BEFORE}written AS (

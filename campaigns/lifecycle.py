@@ -176,6 +176,12 @@ MOVES: dict[str, Move] = {
     "recover": Move(
         (S.SENDING,), S.RECOVERING, "sweep", "the heartbeat is too old; mailcasters take it before other jobs"
     ),
+    "hand_on": Move(
+        (S.DISPATCHED, S.RECOVERING), S.DISPATCHED, "sweep", "none of it was called: another vendor of the route has it"
+    ),
+    "part": Move(
+        (S.DISPATCHED, S.RECOVERING), S.SENT, "sweep", "what was never called has gone to another vendor of the route"
+    ),
     "stop": Move(
         (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING),
         S.STOPPED,

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from campaigns.models import MessageEvent, Suppression
+from campaigns.routes import whose
 from campaigns.suppression import lists
 from campaigns.suppression.digests import digest, made_key
 from campaigns.suppression.lists import NewSuppression
@@ -60,12 +61,12 @@ class NewEvent:
     digest: int | None = None
 
 
-NEW = """
+NEW = f"""
 SELECT a.number, m.campaign_id, c.sponsor_id, v.channel, m.recipient, v.sandbox, c.topic_id
 FROM unnest(%(ids)s::bigint[], %(uuids)s::uuid[], %(nos)s::int[], %(kinds)s::text[]) WITH ORDINALITY
     AS a(id, uuid, no, kind, number)
 JOIN campaigns_message m ON m.id = a.id AND m.uuid = a.uuid AND a.no <= m.resend_no
-JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential l ON l.id = c.credential_id
+JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential l ON l.id = {whose.CREDENTIAL}
 JOIN vendors_vendor v ON v.id = l.vendor_id AND v.id = %(vendor)s
 WHERE NOT EXISTS (
     SELECT FROM campaigns_messageevent e WHERE e.message_id = a.id AND e.resend_no = a.no AND e.kind = a.kind)

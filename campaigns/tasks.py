@@ -35,6 +35,7 @@ from campaigns.finishing import sweep as sweeper
 from campaigns.intake import files, uploads
 from campaigns.pausing import pauses, rates
 from campaigns.results import writer
+from campaigns.routes import moving
 from campaigns.webhooks import delivery
 from vendors.models import Vendor, queue_of
 
@@ -42,8 +43,7 @@ log = logging.getLogger(__name__)
 WEBHOOKS = "webhooks"  # a queue of its own, so that dead receivers do not delay mail
 SOON = timedelta(minutes=1)  # the sweep notifies of what falls due later than this
 
-# Made before the pool forks, so the worker's children see it. Without a lock: a process that is killed while it reads
-# would keep an Event's lock, and all others would wait for ever.
+# Made before the pool forks. Without a lock: a process that is killed in a read would keep an Event's lock for ever.
 _stopping = multiprocessing.RawValue("b", 0)
 
 
@@ -130,6 +130,8 @@ def _sent(sent: sending.Sent) -> None:
         f"; waits: {job.waits_for}" if job.waits_for else "",
     )
     queue = queue_of(job.vendor__slug)
+    if sent.left and job.campaign__routed:
+        notify_vendors(moving.reroute(job.parent or job.id).vendors)
     if sent.until is not None:
         dispatcher.notify_queue(job.vendor, queue, eta=sent.until)
     _wake_casters(job.vendor, queue)
@@ -312,8 +314,5 @@ def _close(**_: Any) -> None:
 
 
 def _hear_the_end(**_: Any) -> None:
-    """Finishes open calls at SIGTERM, which a supervisor may send to the whole process group.
-
-    At each task, because the pool installs a handler of its own after it has made its processes.
-    """
+    """Finishes open calls at SIGTERM, which a supervisor may send to all. At each task: the pool has a handler."""
     signal.signal(signal.SIGTERM, _stop)

@@ -34,7 +34,9 @@ OPERATE = [
 ]
 VENDORS = ["vendors.*"]
 OFFER = [
-    f"campaigns.{verb}_{what}" for verb in ("add", "change", "delete") for what in ("entitlement", "identity", "topic")
+    f"campaigns.{verb}_{what}"
+    for verb in ("add", "change", "delete")
+    for what in ("entitlement", "identity", "topic", "route", "routeentry")
 ]
 APPS = ("campaigns", "vendors", "mailhub", "waiter", "admin")
 ROLES: dict[str, list[str]] = {

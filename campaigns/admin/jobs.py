@@ -21,6 +21,7 @@ from campaigns.models import Campaign, DispatchRun, Job, Sponsor
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators.filters import DATES
 from campaigns.progress import Progress
+from campaigns.routes import whose
 from vendors.listing import ReadOnly
 from vendors.models import Vendor
 
@@ -104,7 +105,7 @@ class JobAdmin(Decisions, Scoped):
     search_help_text = "A job's number, or the beginning of a campaign's name"
     sortable_by = ()
     actions_selection_counter = False
-    readonly_fields = ["state", "so_far", "comes_next", "ends_about"]
+    readonly_fields = ["state", "so_far", "comes_next", "ends_about", "by_route"]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[Job]":
         return super().get_queryset(request).defer("campaign__subject", "campaign__body", "credential__secret")
@@ -167,6 +168,13 @@ class JobAdmin(Decisions, Scoped):
     @admin.display(description="next")
     def comes_next(self, job: Job) -> str:
         return _forecast(job).next or "-"
+
+    @admin.display(description="route")
+    def by_route(self, job: Job) -> str:
+        if not job.campaign.routed:
+            return "-"
+        name = job.campaign.route.name if job.campaign.route else "removed"
+        return "\n".join([name, *map(str, whose.moves(job.campaign_id))])
 
     @admin.display(description="ends")
     def ends_about(self, job: Job) -> str:

@@ -1,9 +1,11 @@
 """Audit questions: for each promise, statements that find the rows which break it, each with an example as text."""
 
-from campaigns.audit.calls import CALLED, DAY, FRESH, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question, among
+from campaigns.audit.calls import CALLED, DAY, FRESH, KNOWN, LEAF, P4, P5, PATIENCE, SLICE, STARTED, Question, among
 from campaigns.failover import guard
 from campaigns.lifecycle import DONE, RUNNING
+from campaigns.routes import whose
 
+RECENT = f"j.id IN (SELECT j.id FROM campaigns_job j WHERE {FRESH})"  # of a parent j
 P1 = [
     Question(
         "P1",
@@ -62,6 +64,17 @@ P1 = [
         "the rows are in the PostgreSQL that wrote them (else: recover_store)",
         f"SELECT format('the store was taken over: %%s', s.system) FROM campaigns_store s WHERE NOT {guard.SAME}",
     ),
+    Question(
+        "P1",
+        "no message was called before it went to another vendor",
+        f"""SELECT format('message %%s, moved at %%s', c.id, r.at) FROM campaigns_routemove r
+        JOIN campaigns_job j ON j.id = r.parent_id AND {RECENT} CROSS JOIN LATERAL (
+            SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m
+            WHERE m.id >= r.first_message AND m.id < r.first_message + r.size
+            UNION ALL SELECT m.id, c.at, NULL FROM {CALLED} AND m.dequeued_at IS NULL
+            WHERE m.id >= r.first_message AND m.id < r.first_message + r.size
+        ) c WHERE c.sent_at < r.at AND {KNOWN}""",
+    ),
 ]
 P2 = [
     Question(
@@ -118,6 +131,18 @@ P2 = [
             -- a late proof that a call was not made: the finaliser sends it again
             AND (j.status = 'SENT' AND j.status_at < {PATIENCE} OR j.status = 'LOGGED' AND j.stopped_at IS NULL)""",
     ),
+    Question(
+        "P2",
+        "what went to another vendor is in jobs of that vendor",
+        f"""SELECT format('job %%s: %%s', k.id, k.credential_id) FROM campaigns_routemove r
+        JOIN campaigns_job j ON j.id = r.parent_id AND {RECENT}
+        JOIN campaigns_job k ON k.parent_id = j.id AND k.first_message < r.first_message + r.size
+            AND k.first_message + k.size > r.first_message AND {LEAF.replace("j.", "k.")}
+        WHERE k.credential_id <> r.went_to_id AND NOT EXISTS (
+            SELECT FROM campaigns_routemove later WHERE later.parent_id = j.id AND later.id > r.id
+                AND later.first_message < k.first_message + k.size
+                AND later.first_message + later.size > k.first_message)""",
+    ),
 ]
 P3 = [
     Question(
@@ -133,14 +158,14 @@ P3 = [
         "what was recorded as accepted still is",
         # A sender counts each answer that it records in a minute that is not later than the answer.
         f"""SELECT format('vendor %%s: %%s accepted of %%s', n.vendor_id, coalesce(s.accepted, 0), n.accepted) FROM (
-            SELECT n.vendor_id, n.sponsor, n.share, sum(n.accepted) AS accepted FROM vendors_minute n
-            WHERE n.at >= {DAY} GROUP BY n.vendor_id, n.sponsor, n.share
+            SELECT n.vendor_id, n.sponsor, sum(n.accepted) AS accepted FROM vendors_minute n
+            WHERE n.at >= {DAY} GROUP BY n.vendor_id, n.sponsor
         ) n LEFT JOIN (
-            SELECT j.vendor_id, j.sponsor_id, j.id %% 16 AS share, count(*) AS accepted FROM campaigns_job j
+            SELECT j.vendor_id, j.sponsor_id, count(*) AS accepted FROM campaigns_job j
             JOIN campaigns_message m ON {SLICE}
             WHERE {LEAF} AND {FRESH} AND m.message_id IS NOT NULL AND m.delivered_at >= {DAY}
-            GROUP BY 1, 2, 3
-        ) s ON (s.vendor_id, s.sponsor_id, s.share) = (n.vendor_id, n.sponsor, n.share)
+            GROUP BY 1, 2
+        ) s ON (s.vendor_id, s.sponsor_id) = (n.vendor_id, n.sponsor)
         WHERE coalesce(s.accepted, 0) < n.accepted""",
     ),
     Question(
@@ -173,7 +198,8 @@ P6 = [
         """SELECT format('run %%s: %%s, not %%s', r.id, count(j.id), r.dispatched)
         FROM campaigns_dispatchrun r LEFT JOIN campaigns_job j ON j.run_id = r.id
         WHERE r.started_at > clock_timestamp() - interval '1 day'
-        GROUP BY r.id HAVING count(j.id) <> r.dispatched OR bool_or(j.vendor_id <> r.vendor_id)""",
+        GROUP BY r.id HAVING count(j.id) <> r.dispatched OR bool_or(
+            j.vendor_id <> r.vendor_id AND NOT EXISTS (SELECT FROM campaigns_routemove m WHERE m.parent_id = j.id))""",
     ),
 ]
 P7 = [
@@ -243,11 +269,11 @@ ORDER = [
     Question(
         "stuck",
         "each doubt that the vendor can settle waits for its turn",
-        """SELECT format('message %%s of campaign %%s', m.id, m.campaign_id) FROM campaigns_message m
-        JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential l ON l.id = c.credential_id
+        f"""SELECT format('message %%s of campaign %%s', m.id, m.campaign_id) FROM campaigns_message m
+        JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential l ON l.id = {whose.CREDENTIAL}
         JOIN vendors_vendor v ON v.id = l.vendor_id
         JOIN unnest(%(vendors)s::bigint[], %(asked_for)s::float8[]) AS can(vendor, seconds) ON can.vendor = v.id
-        WHERE m.in_doubt_at IS NOT NULL AND NOT v.paused AND NOT l.paused AND (
+        WHERE m.in_doubt_at IS NOT NULL AND NOT v.paused AND NOT l.paused AND NOT {whose.LOST_MOVE} AND (
             m.settle_at < now() - 2 * %(give_up)s * interval '1 second'
             OR m.settle_at IS NULL AND m.sent_at > now() - can.seconds * interval '1 second')""",
     ),

@@ -18,6 +18,7 @@ from campaigns.bounces.parser import MOST, ParsedMail, parse
 from campaigns.message_events import Kind
 from campaigns.models import Identity, Message
 from campaigns.models.jobs import Reference, read_reference
+from campaigns.routes import whose
 from campaigns.suppression import unsubscribing
 from vendors.adapters.reports import Bounce, Reported
 
@@ -81,7 +82,7 @@ def _take(mail: InboundMail, parsed: ParsedMail, source: str) -> TakenMail:
 
 def _vendor(message: Reference) -> int | None:
     rows = Message.objects.filter(pk=message.id, uuid=message.uuid, resend_no__gte=message.resend_no)
-    return rows.values_list("campaign__credential__vendor", flat=True).first()
+    return whose.vendors([message.id])[message.id][0] if rows.exists() else None
 
 
 def _reported(message: Reference, parsed: ParsedMail, at: datetime) -> Reported:

@@ -37,6 +37,9 @@ SELECT j.id, clock_timestamp() AS now, j.status, j.fence, v.generation, v.limits
     coalesce(j.next_message, j.first_message),
     (SELECT array[s.adoptions, ({guard.SAME})::int, ({guard.FITS})::int, (s.tables = '')::int]
      FROM campaigns_store s WHERE s.id = 1) AS store,
+    c.unreached_since,
+    (SELECT c.unreached_since <= clock_timestamp() - r.patience * interval '1 second'
+     FROM campaigns_campaign k JOIN campaigns_route r ON r.id = k.route_id WHERE k.id = j.campaign_id) AS given_up,
     v.min_requests, v.min_ratio, v.health_ttl, v.retry_after
 FROM campaigns_job j JOIN vendors_credential c ON c.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id
 WHERE j.id = ANY(%(jobs)s)
@@ -49,7 +52,8 @@ class SendContext:
 
     asked, read: when it was asked and answered, in seconds of time.monotonic; now: by the database's clock, in between.
     halted: why no call at all may start; adoptions: of the store. left: messages of the job without a result, those in
-    a call included. next_message: where a sender begins.
+    a call included. next_message: where a sender begins. unreached_since: no call has reached the vendor since then;
+    given_up: for longer than the patience of the campaign's route.
     """
 
     asked: float
@@ -64,6 +68,8 @@ class SendContext:
     retry_after_until: datetime | None
     left: int
     next_message: int
+    unreached_since: datetime | None
+    given_up: bool
     health: HealthPolicy
 
     @property
@@ -76,6 +82,10 @@ class SendContext:
     def monotonic(self, at: datetime) -> float:
         """A time of the database's clock in seconds of time.monotonic; never later than it is."""
         return self.asked + (at - self.now).total_seconds()
+
+    def reached_at(self, answered: float) -> bool:
+        """Whether an answer that came then (time.monotonic) shows that the vendor is reached, as the rows do not."""
+        return self.unreached_since is not None and answered > self.monotonic(self.unreached_since)
 
     def halted_since(self, adoptions: int) -> str | None:
         """Why a sender that began at that adoption of the store may not call or expire anything; None: it may."""
@@ -114,6 +124,8 @@ def _context(
     left: int,
     next_message: int,
     store: list[int] | None,
+    unreached_since: datetime | None,
+    given_up: bool | None,
     *health: Any,
 ) -> SendContext:
     adoptions, same, fits, migrating = store or (0, 0, 0, 0)
@@ -123,7 +135,7 @@ def _context(
     why = (reason or "paused") if paused else None
     return SendContext(
         asked, answered, now, halted, adoptions, ours, version, scope, why, retry_after_until, left, next_message,
-        HealthPolicy(*health),
+        unreached_since, bool(given_up), HealthPolicy(*health),
     )  # fmt: skip
 
 

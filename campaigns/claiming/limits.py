@@ -20,8 +20,12 @@ class Need:
 
 CLOSE = """
 UPDATE vendors_credential SET
-    retry_after_until = greatest(retry_after_until, clock_timestamp() + %(wait)s * interval '1 second')
+    retry_after_until = greatest(retry_after_until, clock_timestamp() + %(wait)s * interval '1 second'),
+    unreached_since = CASE WHEN %(unreached)s THEN coalesce(unreached_since, clock_timestamp()) END
 WHERE id = %(credential)s
+"""
+REACHED = """
+UPDATE vendors_credential SET unreached_since = NULL WHERE id = %(credential)s AND unreached_since < %(at)s
 """
 FULL = """
 UPDATE vendors_credential SET rate_limited_until = clock_timestamp() + %(wait)s * interval '1 second'
@@ -36,9 +40,16 @@ PAUSE = (
 )
 
 
-async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
-    """Closes the credential for so many seconds, as its vendor asked (Retry-After)."""
-    await connection.execute(CLOSE, {"credential": credential_id, "wait": seconds})
+async def close(
+    connection: AsyncConnection[Any], credential_id: int, seconds: float, *, unreached: bool = False
+) -> None:
+    """Closes the credential for so many seconds, as its vendor asked (Retry-After); unreached: it said nothing."""
+    await connection.execute(CLOSE, {"credential": credential_id, "wait": seconds, "unreached": unreached})
+
+
+async def reached(connection: AsyncConnection[Any], credential_id: int, at: datetime) -> None:
+    """The vendor has answered a call at that time."""
+    await connection.execute(REACHED, {"credential": credential_id, "at": at})
 
 
 async def full(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> datetime:

@@ -50,9 +50,10 @@ class Dispatched:
 def leaf(threshold: "int | F") -> Q:
     """Jobs that are sent whole: small ones, children, and those claimed before (a retried leaf is never cut).
 
-    Of a job that waits after its first messages these are cut, however small it is.
+    A job that waits after its first messages is cut, however small it is, and so is one with a route: its children may
+    go by several vendors.
     """
-    return Q(size__lt=threshold, wait_after=None) | Q(parent__isnull=False) | Q(fence__gt=0)
+    return Q(size__lt=threshold, wait_after=None, campaign__route=None) | Q(parent__isnull=False) | Q(fence__gt=0)
 
 
 def in_batches(

@@ -122,7 +122,8 @@ class SingleCalls:
             self.over = answer.reason
         elif isinstance(answer, NotSent) and answer.scope == "credential":
             seconds = RETRY_DEFAULT if answer.retry_after is None else answer.retry_after
-            await limits.close(self._rows, self._credential_id, seconds)
+            unreached = answer.retry_after is None
+            await limits.close(self._rows, self._credential_id, seconds, unreached=unreached)
             self.over = answer.reason
         else:
             self._unanswered += 1

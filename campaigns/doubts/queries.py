@@ -14,6 +14,7 @@ from psycopg import AsyncConnection
 from campaigns.failover import guard
 from campaigns.lifecycle import holding
 from campaigns.models import Campaign, Identity
+from campaigns.routes import whose
 from campaigns.suppression import lists
 from vendors.limits.values import Scope
 from vendors.models import EncryptedJSONField
@@ -60,7 +61,8 @@ AROUND = "j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j
 DUE = f"""
 WITH due AS (
     SELECT m.id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
-    WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND c.credential_id = %(credential)s
+    WHERE m.in_doubt_at IS NOT NULL AND m.settle_at <= clock_timestamp() AND {whose.CREDENTIAL} = %(credential)s
+        AND NOT {whose.LOST_MOVE}
     ORDER BY m.settle_at LIMIT %(most)s FOR UPDATE OF m SKIP LOCKED
 )
 UPDATE campaigns_message m SET settle_at = clock_timestamp() + %(lease)s * interval '1 second'

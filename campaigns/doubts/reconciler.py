@@ -60,9 +60,11 @@ class Case:
 def reconcile() -> int:
     """Settles doubts that are due, credential by credential; returns how many it tried."""
     now = timezone.now()
-    due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now, campaign__credential=OuterRef("pk"))
+    due = Message.objects.filter(in_doubt_at__isnull=False, settle_at__lte=now)
+    own = due.filter(campaign__credential=OuterRef("pk"))
+    routed = due.filter(campaign__routed=True, campaign__jobs__credential=OuterRef("pk"))
     is_open = Q(retry_after_until=None) | Q(retry_after_until__lte=now)
-    logins = Credential.objects.filter(is_open, Exists(due), paused=False, vendor__paused=False)
+    logins = Credential.objects.filter(is_open, Exists(own) | Exists(routed), paused=False, vendor__paused=False)
     return sum(_one(login) for login in logins.select_related("vendor"))
 
 

@@ -1,7 +1,8 @@
 """Statements for the recovery after a failover or a restore: put messages in doubt, adopt the store.
 
 The sent_at of a message that is put in doubt is the earliest moment at which the call can have been made, and not after
-a stop of its job, because no call starts after one.
+a stop of its job, because no call starts after one. Where a campaign has a route, the rows may have lost by
+which vendor a message went: only a person settles such a doubt.
 """
 
 from datetime import datetime
@@ -25,7 +26,9 @@ WITH picked AS ({picked}), doubted AS (
     UPDATE campaigns_message m SET dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
         sent_at = least(%(at)s, (SELECT min(least(j.stopped_at, j.paused_at)) FROM campaigns_job j
             WHERE j.campaign_id = m.campaign_id AND m.id >= j.first_message AND m.id < j.first_message + j.size)),
-        in_doubt_at = clock_timestamp(), settle_at = clock_timestamp(), delivered_at = NULL, error_code = NULL,
+        in_doubt_at = clock_timestamp(), delivered_at = NULL,
+        settle_at = CASE WHEN NOT (SELECT c.routed FROM campaigns_campaign c WHERE c.id = m.campaign_id)
+            THEN clock_timestamp() END, error_code = NULL,
         error_sub_type = 'may have been called before the store was taken over'
     FROM picked WHERE m.id = picked.id
     RETURNING m.id, m.campaign_id, picked.error
@@ -60,7 +63,10 @@ WHOLE = DOUBT.format(
     SELECT DISTINCT m.id, m.error_code AS error FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id
     JOIN campaigns_message m ON m.campaign_id = j.campaign_id AND m.id >= j.first_message
         AND m.id < j.first_message + j.size
-    WHERE j.vendor_id = %(vendor)s AND j.finished_at IS NULL AND j.stopped_at IS NULL AND NOT j.id = ANY(%(without)s)
+    WHERE (j.vendor_id = %(vendor)s OR c.routed AND EXISTS (
+            SELECT FROM campaigns_routeentry e JOIN vendors_credential l ON l.id = e.credential_id
+            WHERE e.route_id = c.route_id AND l.vendor_id = %(vendor)s))
+        AND j.finished_at IS NULL AND j.stopped_at IS NULL AND NOT j.id = ANY(%(without)s)
         AND coalesce(c.send_at <= clock_timestamp(), true)
         AND c.created_at <= coalesce(%(noticed)s, clock_timestamp()) AND {NEVER_CALLED}"""
 )

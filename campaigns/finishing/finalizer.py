@@ -182,6 +182,7 @@ class JobSeen(NamedTuple):
     vendor__slug: str
     parent: int | None
     parent__status: str | None
+    campaign__routed: bool
 
 
 def look_at(job_id: int) -> JobSeen:

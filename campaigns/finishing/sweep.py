@@ -14,6 +14,7 @@ from campaigns.finishing import finalizer
 from campaigns.forecast import streams
 from campaigns.lifecycle import Status
 from campaigns.models import Job
+from campaigns.routes import moving
 from vendors.models import Mailcaster, Vendor
 
 log = logging.getLogger(__name__)
@@ -46,9 +47,13 @@ def sweep(lease: timedelta) -> Swept:
     finalised = [job_id for job_id in finalizer.jobs_to_finalise() if finalizer.finalise(job_id)]
     finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
     dispatcher.dispatch_ready()
+    rerouted = moving.reroute_due()
+    if rerouted.messages:
+        log.warning("%s messages go by other vendors of their routes", rerouted.messages)
     if why is None:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the ledger as it is
-    return Swept(recovered, finalised, finalizer.unstarted(lease), _vendors_waiting(), _nights_due())
+    waiting = _vendors_waiting() | rerouted.vendors
+    return Swept(recovered, finalised, finalizer.unstarted(lease), waiting, _nights_due())
 
 
 def _vendors_waiting() -> set[int]:

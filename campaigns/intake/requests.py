@@ -2,7 +2,7 @@
 
 Each request is stored as a whole or not at all, once per idempotency key. Requests do not wait for each other: if
 another transaction is just storing the same key, the answer says so. The jobs start as DISPATCHED, large ones as
-P_QUEUED; with a send_at in the future they are READY, for the dispatcher.
+P_QUEUED; with a send_at in the future, or a route, they are READY, for the dispatcher.
 
 The connections belong to no thread. A server has dozens of threads, of which one or two store at a time; with a
 connection for each thread the same statement costs nearly half as much again, because the PostgreSQL process behind it
@@ -108,6 +108,7 @@ class Request:
     headers: Sequence[tuple[str, str]] = ()
     files: CampaignFiles | None = None
     identity_id: int | None = None
+    route_id: int | None = None
     topic_id: int | None = None
     transactional: bool = False
     pauses: PauseRules = NO_RULES
@@ -118,7 +119,7 @@ class Request:
 
     @property
     def status(self) -> str:
-        if self.send_at:
+        if self.send_at or self.route_id:
             return Status.READY.value
         return Status.DISPATCHED.value if self.small and self.wait_after is None else Status.P_QUEUED.value
 
@@ -139,7 +140,7 @@ WITH asked AS (
         idempotency_key text, fingerprint text, answer text, vendor bigint, credential bigint, status text, name text,
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
         deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint,
-        topic bigint, transactional bool, wait_after int, bounce_limit float8, complaint_limit float8)
+        topic bigint, transactional bool, wait_after int, bounce_limit float8, complaint_limit float8, route bigint)
 ), suppressed AS (
     SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
     JOIN asked a USING (n) CROSS JOIN LATERAL (
@@ -159,10 +160,10 @@ WITH asked AS (
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
         first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files,
-        topic_id, transactional, bounce_limit, complaint_limit)
+        topic_id, transactional, bounce_limit, complaint_limit, route_id, routed)
     SELECT campaign, sponsor, credential, identity, name, subject, body, html, first, size, send_at, deadline, '',
         clock_timestamp(), text, headers, file_fields, files IS NOT NULL,
-        topic, transactional, bounce_limit, complaint_limit
+        topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), named AS (
     INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
@@ -249,6 +250,7 @@ def _requests(requests: Sequence[Request]) -> str:
             "file_fields": r.files.fields or None if r.files else None,
             "files": _files(r.files) if r.files else None,
             "identity": r.identity_id,
+            "route": r.route_id,
             "topic": r.topic_id,
             "transactional": r.transactional,
             "wait_after": r.wait_after,

@@ -19,7 +19,7 @@ from campaigns.intake import files as file_storage
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
 from campaigns.lifecycle import Status
-from campaigns.models import Campaign, Job, Sponsor
+from campaigns.models import Campaign, Job, Route, Sponsor
 from campaigns.models.jobs import new_uuids
 from campaigns.suppression.comparing import end_suppressed
 from vendors.models import Credential, known_zone
@@ -152,6 +152,7 @@ def accept(
     topic: str = "",
     transactional: bool = False,
     pauses: PauseRules = NO_RULES,
+    route: Route | None = None,
     progress: Callable[[int], None] = lambda stored: None,
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
@@ -159,7 +160,8 @@ def accept(
     Messages to suppressed recipients are stored with that end, and the job counts them (`suppressed`).
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
     identity: the name of one of the sponsor's; empty: its default one. topic: one of the
-    sponsor's; empty: none. transactional: the sponsor may mark it so. Recipients, templates, headers and files must
+    sponsor's; empty: none. transactional: the sponsor may mark it so. route: by which it goes,
+    beginning with the credential. Recipients, templates, headers and files must
     have been checked (checking.check, templates.compile, content.parts). Raises BadInput for impossible times, texts
     or sizes, and entitlements.NotEntitled; then, and after any other error, nothing is stored.
     """
@@ -178,6 +180,8 @@ def accept(
             identity=entitlements.choose(sponsor, credential.vendor, identity),
             topic=entitlements.about(sponsor, topic, transactional),
             transactional=transactional,
+            route=route,
+            routed=route is not None,
             name=name,
             subject=subject,
             body=body,

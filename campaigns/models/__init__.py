@@ -3,7 +3,8 @@
 campaigns: sponsors, their topics, campaigns, whose rows a user may see. identities: sender identities, entitlements.
 files: what letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions,
 which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the
-last audit. suppressions: whom nobody writes to again; keys. message_events: bounces, complaints, letters by the
+last audit. routes: by which vendors campaigns may go.
+suppressions: whom nobody writes to again; keys. message_events: bounces, complaints, letters by the
 vendor's own id.
 """
 
@@ -14,6 +15,7 @@ from campaigns.models.identities import Entitlement, Identity
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
 from campaigns.models.message_events import BOUNCES, InboundCount, MessageEvent, VendorMessageId, WaitingReport
 from campaigns.models.operations import Audited, DispatchRun, Resolution, Store
+from campaigns.models.routes import Route, RouteEntry, RouteMove
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
 
 __all__ = [
@@ -33,6 +35,9 @@ __all__ = [
     "MessageEvent",
     "ReportKind",
     "Resolution",
+    "Route",
+    "RouteEntry",
+    "RouteMove",
     "Session",
     "Sponsor",
     "Store",

@@ -134,6 +134,12 @@ class Campaign(models.Model):
     identity = models.ForeignKey(  # of a sponsor's few; only the removal of one looks for its campaigns
         "Identity", on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
     )
+    route = models.ForeignKey(  # of a few; only the removal of one looks for its campaigns
+        "Route", on_delete=models.SET_NULL, null=True, blank=True, related_name="campaigns", db_index=False
+    )
+    routed = models.BooleanField(
+        default=False, db_default=False, editable=False, help_text="Its jobs may have other credentials than it has"
+    )
     topic = models.ForeignKey(  # of a sponsor's few, as the identity
         Topic, on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
     )

@@ -5,7 +5,7 @@ The rows are the truth: a stored result is used only if the job's counters are s
 
 import logging
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from campaigns.models import Job, Message, MessageEvent, ReportKind, Session, Su
 from campaigns.models.message_events import BOUNCES
 from campaigns.progress import STILL, Progress
 from campaigns.results import writer as result_store
+from campaigns.routes import whose
 from campaigns.suppression.refused import reason_of
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,11 @@ class SessionView:
         return self.job.campaign.paused_reason if self.job.paused_at and not self.finished else None
 
     @property
+    def route(self) -> str | None:
+        """The name of its route."""
+        return self.job.campaign.route.name if self.job.campaign.route else None
+
+    @property
     def stopped(self) -> bool:
         """No call starts any more; calls in flight may still be answered."""
         return _stopped(self.job)
@@ -70,7 +76,7 @@ def plain(word: str) -> str:
 def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     """The session of that sponsor and mode; None: there is none."""
     mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
-    session = mine.select_related("job__vendor", "job__campaign").defer("answer", "fingerprint").first()
+    session = mine.select_related("job__vendor", "job__campaign__route").defer("answer", "fingerprint").first()
     if session is None:
         return None
     job = session.job
@@ -87,6 +93,11 @@ def events(look: SessionView) -> dict[str, int]:
     of = MessageEvent.objects.filter(campaign=look.job.campaign_id, kind__in=kinds).order_by()
     found = dict(of.values_list("kind").annotate(Count("message", distinct=True)))
     return {kind.value: found.get(kind.value, 0) for kind in kinds}
+
+
+def moves(look: SessionView) -> list[dict[str, Any]]:
+    """What of it went to another vendor of its route."""
+    return [asdict(one) for one in whose.moves(look.job.campaign_id)] if look.job.campaign.routed else []
 
 
 def changed(look: SessionView) -> bool:

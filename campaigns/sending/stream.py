@@ -90,8 +90,7 @@ class Stream:
         self._cursor = self._context.next_message
         if self._context.left < self._job.end - self._job.first:
             await self._pool.refusals.read(self._claims, self._job.lease.job_id)
-        serving = asyncio.create_task(self._pool.run())
-        feeding = asyncio.create_task(self._feed())
+        serving, feeding = asyncio.create_task(self._pool.run()), asyncio.create_task(self._feed())
         try:
             await asyncio.wait((serving, feeding), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
@@ -189,14 +188,15 @@ class Stream:
         if now - self._health_noted > FIND_OUT:
             self._health_noted = now
             await self._tell_health()
+        if self._context.reached_at(self._pool.answered_at):
+            await limits.reached(self._claims, self._job.credential_id, self._context.now)
         if now - self._beaten > settings.HEARTBEAT_SECONDS:
             self._beaten = now
             await claims.heartbeat(self._claims, self._job.lease)
 
     async def _tell_health(self) -> None:
         """Reports good and bad answers for the vendor's health; if that store is away, mail goes on."""
-        good, bad = self._pool.well, self._pool.ill
-        self._pool.well = self._pool.ill = 0
+        good, bad, self._pool.well, self._pool.ill = self._pool.well, self._pool.ill, 0, 0
         try:
             if good or bad:
                 await self._health.note(self._job.vendor_id, self._context.health, good, bad, self._pool.trouble)
@@ -204,8 +204,7 @@ class Stream:
             log.warning("job %s: %s good and %s bad answers are not counted", self._job.lease.job_id, good, bad)
 
     def _overdue(self) -> bool:
-        deadline = self._job.deadline
-        return deadline is not None and self._context.now >= deadline
+        return self._job.deadline is not None and self._context.now >= self._job.deadline
 
     async def _reason_to_end(self) -> StreamEnd | None:
         seen = self._context
@@ -213,10 +212,11 @@ class Stream:
             return StreamEnd(reason=f"paused: {seen.paused}", paused=True)
         if seen.closed_for > PATIENCE:
             return StreamEnd(until=seen.retry_after_until, reason="the vendor asked to wait")
+        if seen.closed_for and seen.given_up:
+            return StreamEnd(until=seen.retry_after_until, reason="the vendor is not reached")
         if opening := sending_hours.opens_at(self._job.campaign, seen.now):
-            return StreamEnd(
-                until=opening, reason=sending_hours.describe_opening(self._job.campaign, opening), held=True
-            )
+            why = sending_hours.describe_opening(self._job.campaign, opening)
+            return StreamEnd(until=opening, reason=why, held=True)
         return StreamEnd(drained=True) if self._cursor >= self._job.end else None
 
     async def _expire(self) -> StreamEnd | None:
@@ -233,12 +233,13 @@ class Stream:
             return StreamEnd(reason=f"paused: {refusal.reason}", paused=True)
         self._backoff = 0.5 if self._pool.good else min(60.0, max(0.5, 2 * self._backoff))
         self._pool.good = 0
-        seconds = self._backoff if refusal.retry_after is None else refusal.retry_after
-        await limits.close(self._claims, self._job.credential_id, seconds)
+        if self._context.given_up:
+            self._backoff = max(self._backoff, 2 * PATIENCE)
+        seconds = self._backoff if (unreached := refusal.retry_after is None) else refusal.retry_after
+        await limits.close(self._claims, self._job.credential_id, seconds, unreached=unreached)
         self._context = await self._followed.read()
-        if seconds > PATIENCE:
-            return StreamEnd(until=self._context.retry_after_until, reason=f"waits for the vendor: {refusal.reason}")
-        return None
+        why = f"waits for the vendor: {refusal.reason}"
+        return StreamEnd(until=self._context.retry_after_until, reason=why) if seconds > PATIENCE else None
 
     async def _claim(self) -> StreamEnd | None:
         """Claims as many as there are permits and free connections for; or waits a little; or returns an end."""
@@ -285,8 +286,8 @@ class Stream:
         self._context = await self._followed.read()
         return None
 
-    def _later(self, seconds: float, reason: str) -> StreamEnd:
-        return StreamEnd(until=self._context.now + timedelta(seconds=seconds), reason=reason, held=True)
+    def _later(self, wait: float, reason: str) -> StreamEnd:
+        return StreamEnd(until=self._context.now + timedelta(seconds=wait), reason=reason, held=True)
 
     def _closing(self) -> datetime | None:
         """When the campaign closes: from then on nothing is claimed and no call starts."""

@@ -5,6 +5,7 @@ For each batch: count requests, ask the vendors' health, check the broker, store
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import psycopg
 from django.conf import settings
@@ -125,7 +126,7 @@ def _store(admissible: Sequence[tuple[SendOrder, VendorSnapshot]]) -> list["Acce
     _notify(
         vendor
         for (order, vendor), one in zip(admissible, stored, strict=True)
-        if isinstance(one, AcceptedRequest) and not order.send_at
+        if isinstance(one, AcceptedRequest) and not order.send_at and order.route_id is None
     )
     return stored
 
@@ -166,8 +167,8 @@ def _stored(
         return Problem("idempotency-key-in-use", "Ask again in a moment.", retry_after=AGAIN)
     if stored.job_id is None:
         return None
-    if request.send_at:
-        dispatch_later(stored.job_id, request.send_at)
+    if request.send_at or request.route_id:
+        dispatch_later(stored.job_id, request.send_at or datetime.now(UTC))
     else:
         forecasts.taken(vendor, order.size)
     return AcceptedRequest(f"ses_{request.session.hex}", request.answer)

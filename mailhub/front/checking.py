@@ -79,10 +79,17 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         send_at=send_at if send_at and send_at > timezone.now() else None,
         deadline=asked.expires_at,
         identity_id=identity_id,
+        route_id=_route_id(asked, caller),
         topic_id=topic_id,
         transactional=asked.transactional,
         pauses=PauseRules(asked.first, asked.bounce_limit, asked.complaint_limit),
     )
+
+
+def _route_id(asked: SendRequest, caller: Caller) -> int | None:
+    if asked.route is None or asked.test_to is not None:
+        return None
+    return vendor_cache.offered_to(caller.sponsor_id).routes[asked.route].id
 
 
 def _about(asked: SendRequest, caller: Caller) -> int | None:
@@ -149,12 +156,18 @@ def _to_oneself(address: str, recipients: Pairs, normal: AddressReader, content:
 
 
 def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
-    """The vendor with this slug, or all of the channel, of those that the sponsor may use.
+    """The vendor with this slug, or all of the channel or of the route, of those that the sponsor may use.
 
-    A channel never mixes sandboxes and real vendors.
+    Neither mixes sandboxes and real vendors.
     """
-    if (asked.vendor is None) == (asked.channel is None):
-        raise invalid([error("/vendor", "vendor", "give a vendor or a channel, one of them")])
+    if sum(one is not None for one in (asked.vendor, asked.channel, asked.route)) != 1:
+        raise invalid([error("/vendor", "vendor", "give a vendor, a channel or a route, one of them")])
+    if asked.route is not None:
+        offered = vendor_cache.offered_to(caller.sponsor_id).routes.get(asked.route)
+        by = [vendor for vendor in offered.vendors if vendor.sandbox or not caller.test] if offered else []
+        if not by:
+            raise invalid([error("/route", "route", f"there is no route {asked.route!r} for you")])
+        return by
     if asked.vendor is None:
         mine = vendor_cache.offered_to(caller.sponsor_id).vendors.values()
         found = [vendor for vendor in mine if vendor.channel == asked.channel]

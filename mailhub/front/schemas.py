@@ -52,10 +52,13 @@ class ImageIn(FileIn):
 
 
 class SendRequest(Strict):
-    """1 to 1,000 messages over one vendor, or over the first vendor of a channel that takes work."""
+    """1 to 1,000 messages over one vendor, the first one of a channel that takes work, or the vendors of a route."""
 
-    vendor: str | None = Field(default=None, max_length=50, description="Its slug; or give a channel")
+    vendor: str | None = Field(default=None, max_length=50, description="Its slug; or give a channel or a route")
     channel: Channel | None = None
+    route: str | None = Field(
+        default=None, max_length=50, description="By name; where a vendor takes no work, the next"
+    )
     identity: str | None = Field(
         default=None,
         min_length=1,
@@ -151,6 +154,14 @@ class ProblemOut(BaseModel):
     errors: list[dict[str, Any]] = []
 
 
+class MoveOut(BaseModel):
+    at: datetime
+    came_from: str = Field(description="The vendor, and its credential")
+    went_to: str
+    messages: int = Field(description="None of them had been called")
+    reason: str
+
+
 class SessionOut(BaseModel):
     id: str
     status: str = Field(
@@ -162,7 +173,9 @@ class SessionOut(BaseModel):
     revision: int = Field(description="Counts decisions about it: stop, retry, pause, resume; not the state of calls")
     bounce_limit: float | None = Field(description="Percent; null: the installation's")
     complaint_limit: float | None = Field(description="Percent; null: the installation's")
-    vendor: str
+    vendor: str = Field(description="With a route: who has what is not called yet")
+    route: str | None = Field(description="By which it goes")
+    moves: list[MoveOut] = Field(description="What went to another vendor of the route; the newest first")
     mode: Literal["live", "test"]
     accepted: int = Field(description="Messages")
     counts: dict[str, int] = Field(description="Messages by state; they add up to the accepted")

@@ -46,6 +46,7 @@ class SendOrder:
     send_at: datetime | None
     deadline: datetime | None
     identity_id: int | None
+    route_id: int | None
     topic_id: int | None
     transactional: bool
     pauses: PauseRules
@@ -103,6 +104,7 @@ class SendOrder:
             send_at=self.send_at,
             deadline=self.deadline,
             identity_id=self.identity_id,
+            route_id=self.route_id,
             topic_id=self.topic_id,
             transactional=self.transactional,
             pauses=self.pauses,

@@ -174,6 +174,8 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "bounce_limit": look.job.campaign.bounce_limit,
         "complaint_limit": look.job.campaign.complaint_limit,
         "vendor": look.job.vendor.slug,
+        "route": look.route,
+        "moves": reader.moves(look),
         "mode": "test" if session.test else "live",
         "accepted": sums.size,
         "counts": counts,

@@ -6,12 +6,14 @@ read as often for each sponsor that asks.
 
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from django.db.models import F, Q
 
 from campaigns import entitlements
 from campaigns.content.parts import carried_by
-from campaigns.models import Identity, Sponsor
+from campaigns.models import Identity, Route, Sponsor
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
 from vendors.models import Credential, Vendor
@@ -42,8 +44,16 @@ class VendorSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferedRoute:
+    """A route of a sponsor, or one for all. vendors: in its order, each with the credential that the route names."""
+
+    id: int
+    vendors: tuple[VendorSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OfferedTo:
-    """What a sponsor may use. vendors: by slug, in this order; identities: by name.
+    """What a sponsor may use. vendors: by slug, in this order; identities, routes: by name.
 
     region: the sponsor's, of phone numbers without country code.
     """
@@ -51,6 +61,7 @@ class OfferedTo:
     vendors: Mapping[str, VendorSnapshot]
     identities: Mapping[str, Identity]
     region: str = ""
+    routes: Mapping[str, OfferedRoute] = field(default_factory=dict)
 
 
 NEVER: tuple[float, OfferedTo | None] = (0.0, None)
@@ -109,10 +120,24 @@ def _offered(sponsor_id: int, vendors: list[Vendor]) -> OfferedTo:
     mine = {vendor.slug: _snapshot(vendor, allowed[vendor.pk]) for vendor in vendors if vendor.pk in allowed}
     rows = Identity.objects.filter(sponsor=sponsor_id, enabled=True).defer("secret")
     region = Sponsor.objects.filter(pk=sponsor_id).values_list("phone_region", flat=True).first()
-    return OfferedTo(mine, {row.name: row for row in rows}, region or "")
+    return OfferedTo(mine, {row.name: row for row in rows}, region or "", _routes(sponsor_id, vendors, allowed))
 
 
-def _snapshot(vendor: Vendor, allowed: frozenset[int] | None) -> VendorSnapshot:
+def _routes(sponsor_id: int, vendors: list[Vendor], allowed: entitlements.Allowed) -> dict[str, OfferedRoute]:
+    """By name; the sponsor's own comes before one for all. Each with those of its credentials that may be used."""
+    known = {vendor.pk: vendor for vendor in vendors}
+    rows = Route.objects.filter(Q(sponsor=None) | Q(sponsor=sponsor_id)).prefetch_related("entries__credential")
+    found: dict[str, OfferedRoute] = {}
+    for row in rows.order_by(F("sponsor").asc(nulls_first=True)):
+        logins = [entry.credential for entry in row.entries.all()]
+        mine = [one for one in logins if one.vendor_id in known and one.vendor_id in allowed]
+        mine = [one for one in mine if (only := allowed[one.vendor_id]) is None or one.pk in only]
+        if mine:
+            found[row.name] = OfferedRoute(row.pk, tuple(_snapshot(known[one.vendor_id], {one.pk}) for one in mine))
+    return found
+
+
+def _snapshot(vendor: Vendor, allowed: Collection[int] | None) -> VendorSnapshot:
     login = _login([one for one in vendor.credentials.all() if allowed is None or one.pk in allowed])
     limits = [limit for limit in vendor.limits.all() if limit.credential_id in (None, login.pk if login else None)]
     return VendorSnapshot(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from campaigns import sending as sender
 from campaigns.audit.questions import QUESTIONS
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
-from campaigns.models import AnswerBatch, Campaign, DispatchRun, Job, Message, Resolution, Store
+from campaigns.models import AnswerBatch, Campaign, DispatchRun, Job, Message, Resolution, RouteMove, Store
 from campaigns.operators import actions
 from tests import factories
 from tests.campaigns.rows import accepted, family, in_doubt, logged, recount, refused
@@ -266,6 +266,29 @@ def leave_a_doubt_to_nobody() -> str:
     return f"message {job.first_message} of campaign {job.campaign_id}"
 
 
+def moved(at: datetime) -> Job:
+    """A child with an accepted message, of a campaign that went to its vendor at that time."""
+    login, other = factories.credential(), factories.credential()
+    child = logged(1, [accepted()], of=login)
+    parent = factories.job(child.campaign, "P_FINISHED", finished_at=timezone.now(), accepted=1)
+    Job.objects.filter(pk=child.pk).update(parent=parent)
+    RouteMove.objects.create(
+        campaign=child.campaign, parent=parent, job=child, first_message=child.first_message, size=1,
+        came_from=other, went_to=login, at=at, reason="paused",
+    )  # fmt: skip
+    return child
+
+
+def move_what_was_called() -> str:
+    return f"message {moved(timezone.now()).first_message}"
+
+
+def lose_the_way() -> str:
+    child = moved(timezone.now() - timedelta(days=2))
+    RouteMove.objects.update(went_to=F("came_from"))
+    return f"job {child.pk}"
+
+
 def take_the_store_over() -> str:
     Store.objects.update(timeline="FFFFFFFF")
     return "the store was taken over"
@@ -279,6 +302,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "no reference has changed but by a decision to send again": change_a_reference,
     "no two messages have one letter of the vendor": share_a_letter,
     "the rows are in the PostgreSQL that wrote them (else: recover_store)": take_the_store_over,
+    "no message was called before it went to another vendor": move_what_was_called,
     "each campaign has as many messages as recipients": lose_a_recipient,
     "the jobs of a campaign add up to its recipients": forget_a_slice,
     "the children of a parent and what is not cut yet add up to its size": cut_wrongly,
@@ -286,6 +310,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "each claimed message belongs to its job": claim_what_is_not_of_the_job,
     "each answer is merged into its message": leave_an_answer,
     "no job ends without some of its messages": end_without_a_message,
+    "what went to another vendor is in jobs of that vendor": lose_the_way,
     "what is accepted has evidence": claim_a_person_said_so,
     "what was recorded as accepted still is": forget_an_acceptance,
     "what is reported as delivered or bounced is accepted, by a sending that there was": report_what_never_was,

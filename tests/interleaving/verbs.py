@@ -13,16 +13,17 @@ from campaigns.claiming import claims, contexts
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import queries
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Session
+from campaigns.models import Campaign, Job, Route, RouteEntry, Session
 from campaigns.operators import actions, pausing
 from campaigns.results import writer
+from campaigns.routes import moving
 from campaigns.sending import recording, sender
 from tests import calling
 from tests.interleaving.starts import State
 from tests.interleaving.verb_thread import VerbThread
 from vendors.adapters.reports import Reported
 from vendors.history import Actor
-from vendors.models import RateLimit, Vendor
+from vendors.models import Credential, RateLimit, Vendor
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 NEVER = timedelta()
@@ -267,6 +268,23 @@ def pause(state: State, thread: VerbThread) -> Any:
 def limit(state: State, thread: VerbThread) -> Any:
     seconds = 1.0 if thread.name == "halted" else 2.0
     return RateLimit.objects.create(vendor_id=state.vendor_id, units=10_000, seconds=seconds).pk
+
+
+@verb("ready queued assigning dispatched enqueued sending sent proved halfway finished stopped")
+def reroute(state: State, thread: VerbThread) -> Any:
+    """Its credential takes no work for a while, and the campaign has a route with another one."""
+    other, _ = Credential.objects.get_or_create(vendor_id=state.vendor_id, name="other")
+    job = Job.objects.get(pk=state.top)
+    route, new = Route.objects.get_or_create(name="both", channel="email")
+    if new:
+        RouteEntry.objects.create(route=route, position=1, credential_id=state.credential_id)
+        RouteEntry.objects.create(route=route, position=2, credential=other)
+    Campaign.objects.filter(pk=job.campaign_id).update(route=route, routed=True)
+    mine = Credential.objects.filter(pk=state.credential_id)
+    mine.update(paused=True, paused_reason="the login is refused")
+    moved = moving.reroute(state.top)
+    mine.update(paused=False, paused_reason="")
+    return moved.messages
 
 
 # -- the vendor

@@ -161,6 +161,9 @@ class Credential(models.Model):
     retry_after_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="The vendor said Retry-After: no call before then."
     )
+    unreached_since = models.DateTimeField(
+        null=True, editable=False, help_text="Since then no call has reached the vendor."
+    )
     rate_limited_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="The window has no place before then."
     )

@@ -29,6 +29,7 @@ from campaigns.management import following
 from campaigns.management.content_options import CampaignContent, add_content_options, read_content
 from campaigns.management.sponsors import campaign_sponsor, region_of
 from campaigns.models import Campaign, Job
+from campaigns.routes import entries
 from campaigns.sending_hours import describe_opening, opens_at
 from campaigns.suppression.links import links_of
 from vendors.adapters.base import Letter
@@ -86,7 +87,11 @@ class Command(BaseCommand):
         )
         add("--region", metavar="GB", help="of phone numbers without country code; default: the sponsor's, or none")
         add("--new-sponsor", action="store_true", help="the sponsor is new, although another one has a similar name")
-        add("--vendor", required=True, metavar="SLUG", help="who delivers it")
+        by = parser.add_mutually_exclusive_group(required=True)
+        by.add_argument("--vendor", metavar="SLUG", help="who delivers it")
+        by.add_argument(
+            "--route", metavar="NAME", help="the vendors of this route: the next one where one takes no work"
+        )
         add("--credential", metavar="NAME", help="login at the vendor; default: its only one, or 'default'")
         add_content_options(parser)
         add("--name", metavar="TEXT", help="of the campaign; default: the file's name")
@@ -159,9 +164,12 @@ def _accept(
 
     Raises CommandError, BadInput, TemplateError; then nothing is stored.
     """
-    vendor = _vendor(options["vendor"])
-    credential = _credential(vendor, options["credential"])
     sponsor = campaign_sponsor(options["sponsor"], new=options["new_sponsor"])
+    if options["route"] and options["credential"]:
+        raise CommandError("--credential goes with --vendor", returncode=2)
+    route = entries.named(sponsor, options["route"]) if options["route"] else None
+    credential = entries.first_for(route, sponsor) if route else _credential(options["vendor"], options["credential"])
+    vendor = credential.vendor
     entitlements.require(sponsor, credential)
     if sponsor.pk:  # the first sponsor's identity is made with it
         entitlements.choose(sponsor, vendor, options["identity"])
@@ -201,6 +209,7 @@ def _accept(
         topic=options["topic"],
         transactional=options["transactional"],
         pauses=pauses,
+        route=None if options["test_to"] else route,
         progress=add("Storing", len(recipients)),
     )
 
@@ -272,8 +281,9 @@ def _vendor(slug: str) -> Vendor:
     return vendor
 
 
-def _credential(vendor: Vendor, name: str | None) -> Credential:
-    """The credential of that name; without a name the vendor's only one, or the one called default."""
+def _credential(slug: str, name: str | None) -> Credential:
+    """The vendor's credential of that name; without a name its only one, or the one called default."""
+    vendor = _vendor(slug)
     logins = {credential.name: credential for credential in vendor.credentials.all()}
     if name is None and len(logins) == 1:
         return next(iter(logins.values()))

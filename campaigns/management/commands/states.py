@@ -34,6 +34,8 @@ LEAVES_BEGIN = [
     "[*] --> READY: create for a time, or to send now",
     "[*] --> DISPATCHED: a request of the API",
     "[*] --> ENQUEUED: a mailcaster cuts a child",
+    "[*] --> DISPATCHED: a child goes by another vendor of the route",
+    "[*] --> RECOVERING: beside it, what a lost sender left",
 ]
 PARENTS_BEGIN = ["[*] --> P_QUEUED: a large request of the API"]
 

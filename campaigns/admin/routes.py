@@ -1,0 +1,69 @@
+"""The page about routes: which vendors, in which order; and what each of them keeps from work now."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from campaigns.admin.campaigns import SponsorFilter
+from campaigns.admin.identities import OfTheirSponsors
+from campaigns.models import Route, RouteEntry
+from campaigns.models.campaigns import sponsors_of
+from campaigns.routes.entries import why_not
+from vendors.models import Credential
+
+
+class EntriesForm(forms.BaseInlineFormSet):
+    def clean(self) -> None:
+        """All of the route's channel, and never a sandbox beside a vendor that delivers."""
+        super().clean()
+        rows = [one.cleaned_data for one in self.forms if getattr(one, "cleaned_data", None)]
+        vendors = [row["credential"].vendor for row in rows if row.get("credential") and not row.get("DELETE")]
+        if not vendors:
+            raise forms.ValidationError("a route has one vendor at least")
+        if other := [vendor.slug for vendor in vendors if vendor.channel != self.instance.channel]:
+            raise forms.ValidationError(f"{', '.join(other)}: not of the channel {self.instance.channel}")
+        if len({vendor.sandbox for vendor in vendors}) > 1:
+            raise forms.ValidationError("sandboxes and vendors that deliver are never in one route")
+
+
+class Entries(admin.TabularInline):
+    model = RouteEntry
+    formset = EntriesForm
+    fields = ["position", "credential"]
+    extra = 2
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "credential":
+            kwargs["queryset"] = Credential.objects.select_related("vendor").defer("secret")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+
+@admin.register(Route)
+class RouteAdmin(OfTheirSponsors):
+    fields = ["sponsor", "name", "channel", "patience"]
+    list_display = ["name", "sponsor", "channel", "by", "takes_no_work", "patience"]
+    list_filter = [SponsorFilter, "channel"]
+    search_fields = ["name", "sponsor__name"]
+    inlines = [Entries]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).prefetch_related("entries__credential__vendor")
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_foreignkey(db_field, request, **kwargs)
+        if field and db_field.name == "sponsor":  # one for all is made by those who see all
+            field.required = sponsors_of(request.user) is not None
+        return field
+
+    @admin.display(description="by")
+    def by(self, route: Route) -> str:
+        return ", then ".join(str(entry.credential) for entry in route.entries.all()) or "-"
+
+    @admin.display(description="takes no work")
+    def takes_no_work(self, route: Route) -> str:
+        logins = {entry.credential_id: str(entry.credential) for entry in route.entries.all()}
+        closed = why_not(logins, route.patience)
+        return "; ".join(f"{logins[pk]}: {why}" for pk, why in closed.items() if why) or "-"

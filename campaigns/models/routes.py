@@ -1,0 +1,102 @@
+"""Routes: by which vendors a campaign may go, in order, and what went by another one than it began with.
+
+campaigns/routes/ decides by these rows.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
+from campaigns.models.jobs import Job
+from vendors.models import Credential, Vendor
+
+
+class Route(models.Model):
+    """An ordered list of credentials of one channel, for a sponsor; without one, for all sponsors.
+
+    A vendor that cannot be reached, or has asked to wait, is left for the next one after `patience` seconds.
+    """
+
+    SPONSOR = "sponsor"
+    sponsor = models.ForeignKey(
+        Sponsor, on_delete=models.PROTECT, null=True, blank=True, related_name="routes", db_index=False,
+        help_text="Who may use it; empty: all sponsors, each by the vendors that it may use",
+    )  # fmt: skip
+    name = models.SlugField(max_length=50, db_index=False, help_text="By which campaigns and programs name it")
+    channel = models.CharField(max_length=10, choices=Vendor.Channel.choices)
+    patience = models.PositiveIntegerField(
+        default=5,
+        validators=[MinValueValidator(1), MaxValueValidator(86_400)],
+        help_text="Seconds for which a vendor may be out of reach, or ask to wait, before the next one is taken",
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["sponsor", "name"], name="route_name", nulls_distinct=False)]
+
+    def __str__(self) -> str:
+        return f"{self.sponsor.name}/{self.name}" if self.sponsor else self.name
+
+    @property
+    def patience_span(self) -> timedelta:
+        return timedelta(seconds=self.patience)
+
+
+class RouteEntry(models.Model):
+    """One credential of a route. position: the first one that takes work is taken."""
+
+    SPONSOR = "route__sponsor"
+    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="entries", db_index=False)
+    position = models.PositiveSmallIntegerField(help_text="The order: the first one that takes work is taken")
+    credential = models.ForeignKey(Credential, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        ordering = ["route", "position"]
+        verbose_name_plural = "route entries"
+        constraints = [
+            models.UniqueConstraint(fields=["route", "position"], name="route_order"),
+            models.UniqueConstraint(fields=["route", "credential"], name="route_credential_once"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.credential)
+
+    def clean(self) -> None:
+        if self.credential_id and self.route_id and self.credential.vendor.channel != self.route.channel:
+            vendor: Any = self.credential.vendor
+            raise ValidationError({"credential": f"{vendor.slug} delivers {vendor.channel}, not {self.route.channel}"})
+
+
+class RouteMove(models.Model):
+    """Messages that were never called went from one credential to another: first_message .. + size - 1.
+
+    parent: the job as a whole; job: what sends them now; empty: the parent's rest, not cut yet. Written in the
+    transaction that moves them, and never changed.
+    """
+
+    SPONSOR = "campaign__sponsor"
+    campaign = models.ForeignKey(Campaign, on_delete=models.PROTECT, related_name="moves")
+    parent = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+", db_index=False)
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+", null=True, db_index=False)
+    first_message = models.BigIntegerField()
+    size = models.PositiveIntegerField()
+    came_from = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="+", db_index=False)
+    went_to = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="+", db_index=False)
+    at = models.DateTimeField(help_text="None of them was called before")
+    reason = models.CharField(max_length=255)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.size:,} from {self.came_from} to {self.went_to}"

@@ -1,0 +1,106 @@
+"""Which vendors of a route take work now, and which of them can carry a campaign; why not, as texts.
+
+A vendor takes no work while it or its credential is paused (also because it refuses the login), while a limit of it is
+0, when it could not be reached for longer than the route's patience, and when it has asked to wait for longer than
+that. A window that is used up is no reason: that is the speed which was agreed with it.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.models import F, Q
+
+from campaigns import entitlements
+from campaigns.content.parts import carried_by
+from campaigns.entitlements import NotEntitled
+from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
+from vendors.models import Credential, Mailcaster
+
+PROBE = 60  # seconds after its last closing for which a vendor that was not reached counts so; then it is tried again
+# Of a vendor v and its credential l.
+WHY = f"""CASE
+    WHEN v.paused THEN rtrim('its vendor is paused: ' || v.paused_reason, ': ')
+    WHEN l.paused THEN rtrim('it is paused: ' || l.paused_reason, ': ')
+    WHEN EXISTS (SELECT FROM vendors_ratelimit r WHERE r.vendor_id = v.id AND r.units = 0
+        AND coalesce(r.credential_id, l.id) = l.id) THEN 'its limit is 0'
+    WHEN l.unreached_since <= clock_timestamp() - %(patience)s * interval '1 second'
+        AND l.retry_after_until > clock_timestamp() - interval '{PROBE} seconds'
+        THEN 'not reached since ' || to_char(l.unreached_since AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
+    WHEN l.retry_after_until > clock_timestamp() + %(patience)s * interval '1 second'
+        THEN 'it asked to wait until ' || to_char(l.retry_after_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
+    ELSE '' END"""
+WHY_NOT = f"""
+SELECT l.id, {WHY} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id = ANY(%(ids)s)
+"""
+
+
+def why_not(credential_ids: Collection[int], patience: int) -> dict[int, str]:
+    """Why each of these credentials takes no work now; empty: it does. patience: seconds."""
+    with connection.cursor() as cursor:
+        cursor.execute(WHY_NOT, {"ids": list(credential_ids), "patience": patience})
+        return dict(cursor.fetchall())
+
+
+@dataclass(frozen=True, slots=True)
+class RouteState:
+    """An entry of a route for one campaign. why: why it gets nothing of it now; empty: it may."""
+
+    credential: Credential
+    why: str
+
+
+def states(campaign: Campaign) -> list[RouteState]:
+    """The entries of the campaign's route, in their order."""
+    route = campaign.route
+    if route is None:
+        return []
+    rows = list(route.entries.select_related("credential__vendor").defer("credential__secret"))
+    closed = why_not([row.credential_id for row in rows], route.patience)
+    return [RouteState(row.credential, closed[row.credential_id] or cannot(campaign, row)) for row in rows]
+
+
+def named(sponsor: Sponsor, name: str) -> Route:
+    """The sponsor's route of that name, else the one of that name for all. Raises NotEntitled."""
+    mine = Q(sponsor=None) | Q(sponsor=sponsor.pk) if sponsor.pk else Q(sponsor=None)
+    found = Route.objects.filter(mine, name=name).order_by(F("sponsor").asc(nulls_last=True)).first()
+    if found is None:
+        known = ", ".join(Route.objects.filter(mine).values_list("name", flat=True)) or "none"
+        raise NotEntitled(f"{sponsor.name} has no route {name!r}; there are: {known}")
+    return found
+
+
+def first_for(route: Route, sponsor: Sponsor) -> Credential:
+    """The first of its credentials that the sponsor may use, with which its campaigns begin. Raises NotEntitled."""
+    logins = [row.credential for row in route.entries.select_related("credential__vendor")]
+    for login in logins:
+        try:
+            entitlements.require(sponsor, login)
+        except NotEntitled:
+            continue
+        return login
+    names = ", ".join(map(str, logins)) or "it has none"
+    raise NotEntitled(f"{sponsor.name} may use no credential of the route {route.name}: {names}")
+
+
+def cannot(campaign: Campaign, entry: RouteEntry) -> str:
+    """Why the campaign may not, or cannot, go by this entry, whether it takes work or not; empty: it can."""
+    login, vendor = entry.credential, entry.credential.vendor
+    of = Q(credential=None) | Q(credential=login)
+    if campaign.sponsor_id and not Entitlement.objects.filter(of, sponsor=campaign.sponsor_id, vendor=vendor).exists():
+        return "its sponsor may not use it"
+    if vendor.sandbox != campaign.credential.vendor.sandbox:
+        return "one is a sandbox, the other delivers"
+    if vendor.channel != campaign.credential.vendor.channel:
+        return f"it delivers {vendor.channel}"
+    if campaign.identity is None and entitlements.needs_identity(vendor):
+        return "it needs a sender identity, and the campaign has none"
+    if campaign.identity is not None and not campaign.identity.enabled:
+        return "the campaign's sender identity is disabled"
+    if missing := campaign.needs - carried_by(vendor.adapter, vendor.settings):
+        return f"it carries no {' and no '.join(sorted(missing))}"
+    casters: Any = Mailcaster.objects.filter(vendor=vendor, enabled=True)
+    if not casters.exclude(kind=Mailcaster.Kind.SMALL_ONLY).exists():
+        return "no enabled mailcaster of it takes parts of a campaign"
+    return ""

@@ -1,0 +1,246 @@
+"""The one verb of routes: what was never called leaves a vendor that takes no work, for the next one of the route.
+
+A campaign with a route is always sent by a parent job, so whatever is not called yet is either the parent's rest, which
+nobody has cut, or in a child. The rest goes by one change of the parent's vendor. Of a child goes what lies between its
+called messages; those, the doubts among them and what a person sent again stay with the vendor that knows them.
+
+Nothing moves from a child that a mailcaster or a sender has. A child that is DISPATCHED or RECOVERING, and locked, has
+no sender that may claim: a claim asks for SENDING under the claimer's own fence, and each taking raises the fence. What
+its last sender had claimed is answered, or in doubt by now; what still is in a claim does not move. The fence is raised
+here, too, so that no notification of before takes what is left.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, Q
+
+from campaigns import failpoints
+from campaigns.lifecycle import S, hold_family, move
+from campaigns.models import Job, RouteMove
+from campaigns.routes.entries import WHY, RouteState, states, why_not
+from vendors import history
+from vendors.history import Actor
+from vendors.models import Credential
+
+ITSELF = "mailhub"
+MOST_PIECES = 200  # of one child at a time; the longest first, the others in the next round
+MOST_PARENTS = 100  # in one sweep
+UNCUT = (S.P_QUEUED, S.P_ASSIGNING)
+OPEN = (*UNCUT, S.P_ASSIGNED)
+FREE = (S.DISPATCHED, S.RECOVERING)  # children that nobody has
+
+DUE = f"""
+SELECT p.id FROM campaigns_job p JOIN campaigns_campaign c ON c.id = p.campaign_id AND c.routed
+    JOIN campaigns_route q ON q.id = c.route_id
+WHERE p.status IN ('P_QUEUED', 'P_ASSIGNING', 'P_ASSIGNED') AND p.paused_at IS NULL AND EXISTS (
+    SELECT FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id
+        JOIN vendors_vendor v ON v.id = l.vendor_id
+    WHERE (j.id = p.id AND p.status <> 'P_ASSIGNED' OR j.parent_id = p.id AND j.status IN ('DISPATCHED', 'RECOVERING'))
+        AND {WHY.replace("%(patience)s", "q.patience")} <> ''
+)
+ORDER BY p.id LIMIT %(most)s
+"""
+# A message was called if its call was allowed once: also one that a person or a retry sends again, and one whose call a
+# look-up has disproved. A run is what lies between two called ones; only runs in which a message waits are moved.
+RUNS = """
+WITH claimed AS (
+    SELECT DISTINCT unnest(messages) AS id FROM campaigns_claim WHERE job_id = %(job)s
+), slice AS (
+    SELECT m.id, m.dequeued_at IS NULL AS waits, m.sent_at IS NOT NULL OR m.resend_no > 0 OR m.disproved IS NOT NULL
+        OR m.id IN (SELECT id FROM claimed) AS called
+    FROM campaigns_message m WHERE m.id >= %(first)s AND m.id < %(end)s
+), numbered AS (
+    SELECT *, count(*) FILTER (WHERE called) OVER (ORDER BY id) AS before FROM slice
+)
+SELECT min(id), max(id) + 1 FROM numbered WHERE NOT called GROUP BY before HAVING bool_or(waits)
+ORDER BY count(*) DESC LIMIT %(most)s
+"""
+NO_CLAIM = "SELECT NOT EXISTS (SELECT FROM campaigns_claim WHERE job_id = %s)"
+RECOUNT = """
+UPDATE campaigns_job j SET (accepted, refused, in_doubt, expired, suppressed, delivered, bounced) = (
+    SELECT count(m.message_id), count(*) FILTER (WHERE m.error_code <> ALL(ARRAY['expired', 'suppressed'])),
+        count(m.in_doubt_at), count(*) FILTER (WHERE m.error_code = 'expired'),
+        count(*) FILTER (WHERE m.error_code = 'suppressed'),
+        count(*) FILTER (WHERE m.report = 'delivered'), count(*) FILTER (WHERE m.report = 'bounced')
+    FROM campaigns_message m WHERE m.id >= j.first_message AND m.id < j.first_message + j.size
+)
+WHERE j.id = ANY(%(jobs)s)
+"""
+DONE_WITH = """
+SELECT j.id FROM campaigns_job j WHERE j.id = ANY(%(jobs)s) AND NOT EXISTS (
+    SELECT FROM campaigns_message m
+    WHERE m.id >= j.first_message AND m.id < j.first_message + j.size AND m.dequeued_at IS NULL)
+"""
+
+COPIED = (
+    *("campaign_id", "sponsor_id", "vendor_id", "credential_id", "parent_id", "status", "revision", "suppressions"),
+    *("created_at", "dispatched_at"),
+)
+Slice = tuple[int, int]  # the first message, and one past the last
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """messages: how many moved; vendors: ids of those that have to be notified."""
+
+    messages: int = 0
+    vendors: frozenset[int] = frozenset()
+
+    def __add__(self, other: "Moved") -> "Moved":
+        return Moved(self.messages + other.messages, self.vendors | other.vendors)
+
+
+def reroute_due() -> Moved:
+    """Moves all that waits for vendors that take no work, and can go by another one."""
+    with connection.cursor() as cursor:
+        cursor.execute(DUE, {"most": MOST_PARENTS})
+        due = [parent for (parent,) in cursor.fetchall()]
+    return sum((reroute(parent) for parent in due), start=Moved())
+
+
+def reroute(parent_id: int) -> Moved:
+    """The same for one parent, in one transaction with its record. Of two at once the second finds nothing to move."""
+    with transaction.atomic():
+        hold_family(parent_id)
+        parent = Job.objects.filter(pk=parent_id, status__in=OPEN, paused_at=None, campaign__route__isnull=False)
+        found = parent.select_related("campaign__route", "campaign__identity", "campaign__credential__vendor").first()
+        moved = _Moving(found).run() if found else Moved()
+    if moved.messages:
+        failpoints.here("after_reroute")
+    return moved
+
+
+class _Moving:
+    """What moves of one parent whose family is locked, and what is written of it."""
+
+    def __init__(self, parent: Job) -> None:
+        self._parent = parent
+        free = Q(status__in=FREE, stopped_at=None)
+        self._children = list(Job.objects.filter(free, parent=parent.pk).order_by("pk"))
+        self._earlier = list(
+            RouteMove.objects.filter(campaign=parent.campaign_id).values_list("first_message", "size", "came_from")
+        )
+        self._moves: list[RouteMove] = []
+
+    def run(self) -> Moved:
+        parent = self._parent
+        route: Any = parent.campaign.route
+        closed = why_not({parent.credential_id, *(one.credential_id for one in self._children)}, route.patience)
+        if not any(closed.values()):
+            return Moved()
+        self._entries, self._at = states(parent.campaign), _clock()
+        if closed[parent.credential_id] and parent.status in UNCUT and parent.remaining:
+            self._move_rest(closed[parent.credential_id])
+        for child in self._children:
+            if closed[child.credential_id]:
+                self._move_from(child, closed[child.credential_id])
+        return self._record()
+
+    def _target(self, first: int, source: int) -> RouteState | None:
+        """The first entry that takes work and had these messages never before: so they go round once at most."""
+        had = {source, *(left for begin, size, left in self._earlier if begin <= first < begin + size)}
+        return next((one for one in self._entries if not one.why and one.credential.pk not in had), None)
+
+    def _move_rest(self, why: str) -> None:
+        """What nobody has cut yet."""
+        parent, first = self._parent, self._parent.end - self._parent.remaining
+        target = self._target(first, parent.credential_id)
+        if target is None:
+            return
+        self._write(None, first, parent.remaining, parent.credential_id, target.credential, why)
+        Job.objects.filter(pk=parent.pk).update(**_by(target.credential), not_before=None, waits_for="")
+        failpoints.here("mid_reroute")
+
+    def _move_from(self, child: Job, why: str) -> None:
+        """What of a child was never called."""
+        target = self._target(child.first_message, child.credential_id)
+        runs = _runs(child) if target else []
+        if target is None or not runs:
+            return
+        login = target.credential
+        freed: dict[str, Any] = {"fence": F("fence") + 1, "next_message": None, "not_before": None}
+        freed |= {"waits_for": "", "heartbeat_at": None, "mailcaster": None}
+        mine = Job.objects.filter(pk=child.pk)
+        if runs == [(child.first_message, child.end)]:
+            move(mine, "hand_on", **_by(login), **freed, started_at=None, refusals_from=None)
+            self._write(child.pk, child.first_message, child.size, child.credential_id, login, why)
+            return
+        kept, *further = _between(child, runs)
+        mine.update(first_message=kept[0], size=kept[1] - kept[0], **freed)
+        failpoints.here("mid_reroute")
+        apart = [_part(child, run, started_at=child.started_at) for run in further]
+        for run in runs:
+            gone = _part(child, run, **_by(login), status=S.DISPATCHED)
+            self._write(gone.pk, run[0], run[1] - run[0], child.credential_id, login, why)
+            apart.append(gone)
+        staying = [child.pk, *(one.pk for one in apart[: len(further)])]
+        with connection.cursor() as cursor:
+            cursor.execute(RECOUNT, {"jobs": [child.pk, *(one.pk for one in apart)]})
+            cursor.execute(DONE_WITH, {"jobs": staying})
+            ended = [job_id for (job_id,) in cursor.fetchall()]
+        move(Job.objects.filter(pk__in=ended), "part")
+
+    def _write(self, job: int | None, first: int, size: int, source: int, to: Credential, why: str) -> None:
+        row = RouteMove(
+            campaign_id=self._parent.campaign_id, parent=self._parent, job_id=job, first_message=first, size=size,
+            came_from_id=source, went_to=to, at=self._at, reason=why[:255],
+        )  # fmt: skip
+        self._moves.append(row)
+
+    def _record(self) -> Moved:
+        """Writes the moves, and one entry into the job's history for each pair of vendors."""
+        if not self._moves:
+            return Moved()
+        RouteMove.objects.bulk_create(self._moves)
+        sums: dict[tuple[int, Credential, str], int] = {}
+        for one in self._moves:
+            key = one.came_from_id, one.went_to, one.reason
+            sums[key] = sums.get(key, 0) + one.size
+        names = {login.pk: str(login) for login in Credential.objects.select_related("vendor").filter(
+            pk__in={source for source, _, _ in sums}).defer("secret")}  # fmt: skip
+        sentences = [
+            (self._parent.pk, f"{size:,} that were never called go by {to}, not by {names[source]}: {why}")
+            for (source, to, why), size in sums.items()
+        ]
+        history.record(Actor(ITSELF), Job, sentences)
+        return Moved(sum(sums.values()), frozenset(to.vendor_id for _, to, _ in sums))
+
+
+def _runs(child: Job) -> list[Slice]:
+    """What may move of a child. While a claim of a lost sender is open, the called ones stay in one piece."""
+    with connection.cursor() as cursor:
+        slice = {"job": child.pk, "first": child.first_message, "end": child.end, "most": MOST_PIECES}
+        cursor.execute(RUNS, slice)
+        runs = sorted((first, end) for first, end in cursor.fetchall())
+        cursor.execute(NO_CLAIM, [child.pk])
+        if cursor.fetchone()[0]:
+            return runs
+    return [run for run in runs if run[0] == child.first_message or run[1] == child.end]
+
+
+def _between(child: Job, runs: list[Slice]) -> list[Slice]:
+    """What of the child lies between these runs; it is not empty."""
+    edges = [child.first_message, *(edge for run in runs for edge in run), child.end]
+    return [(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True) if begin < end]
+
+
+def _part(child: Job, run: Slice, **facts: Any) -> Job:
+    """A new child beside this one, of some of its messages."""
+    copied = {name: getattr(child, name) for name in COPIED}
+    row = {**copied, "fence": child.fence + 1, "first_message": run[0], "size": run[1] - run[0], **facts}
+    return Job.objects.create(**row)
+
+
+def _by(login: Credential) -> dict[str, int]:
+    return {"vendor_id": login.vendor_id, "credential_id": login.pk}
+
+
+def _clock() -> datetime:
+    """Read after the locks: whatever was called before has an earlier time."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        at: datetime = cursor.fetchone()[0]
+    return at

@@ -1,0 +1,63 @@
+"""By which credential a message goes, and what of a campaign went by another one than it began with.
+
+It is its campaign's credential, or, where the campaign has a route, its job's.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Sum
+
+from campaigns.models import RouteMove
+
+# Of a message m and its campaign c, in SQL. What is not cut yet is its parent's.
+CREDENTIAL = """(CASE WHEN NOT c.routed THEN c.credential_id ELSE (
+    SELECT o.credential_id FROM campaigns_job o WHERE o.campaign_id = c.id
+        AND m.id >= o.first_message AND m.id < o.first_message + o.size
+    ORDER BY o.parent_id IS NULL LIMIT 1
+) END)"""
+# After a takeover of the store the rows may not know of a move: no vendor's look-up proves anything then.
+LOST_MOVE = "(c.routed AND m.error_sub_type = 'may have been called before the store was taken over')"
+VENDORS = f"""
+SELECT m.id, v.id, v.slug FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+JOIN vendors_credential l ON l.id = {CREDENTIAL} JOIN vendors_vendor v ON v.id = l.vendor_id
+WHERE m.id = ANY(%(messages)s)
+"""
+
+
+def vendors(message_ids: list[int]) -> dict[int, tuple[int, str]]:
+    """{message: (id, slug) of the vendor by which it goes}."""
+    with connection.cursor() as cursor:
+        cursor.execute(VENDORS, {"messages": message_ids})
+        rows: Any = cursor.fetchall()
+    return {message: (vendor, slug) for message, vendor, slug in rows}
+
+
+MOST = 100  # of the newest
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSum:
+    """Messages that went at once from one credential to another."""
+
+    at: datetime
+    came_from: str
+    went_to: str
+    messages: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S}: {self.messages:,} from {self.came_from} to {self.went_to}: {self.reason}"
+
+
+def moves(campaign_id: int) -> list[MoveSum]:
+    """The moves of a campaign, the newest first."""
+    pairs = ("came_from__vendor__slug", "came_from__name", "went_to__vendor__slug", "went_to__name")
+    rows = RouteMove.objects.filter(campaign=campaign_id).order_by("-at", *pairs)
+    sums = rows.values_list("at", *pairs, "reason").annotate(messages=Sum("size"))[:MOST]
+    return [
+        MoveSum(at, f"{source}/{name}", f"{to}/{its}", messages, reason)
+        for at, source, name, to, its, reason, messages in sums
+    ]

@@ -1,0 +1,160 @@
+"""Routes at their doors: the command, a campaign by command and by the API, the admin's pages."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+
+from campaigns.dispatch import dispatcher
+from campaigns.entitlements import NotEntitled
+from campaigns.models import Entitlement, Job, Route, RouteMove
+from campaigns.routes import entries, moving
+from tests import factories as make
+from tests.front.program import Program, api_vendor, forget, fresh, letter
+from vendors.models import Credential, Vendor
+
+__all__ = ["fresh"]
+pytestmark = pytest.mark.django_db
+
+
+def manage(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+def vendors(number: int = 2, **facts: Any) -> list[Vendor]:
+    found = [make.vendor(casters=["large-priority"], **facts) for _ in range(number)]
+    for one in found:
+        make.credential(one, "default")
+    return found
+
+
+def close(vendor: Vendor) -> None:
+    Vendor.objects.filter(pk=vendor.pk).update(paused=True, paused_reason="maintenance")
+
+
+def test_the_command_keeps_the_order_and_tells_what_takes_no_work() -> None:
+    one, other = vendors()
+    said = manage("route", "add", "mail", other.slug, f"{one.slug}/default", "--patience", "30")
+    assert said.strip() == f"mail: {other.slug}/default, then {one.slug}/default"
+    close(other)
+    facts = json.loads(manage("route", "list", "--json"))
+    assert facts["by"] == [f"{other.slug}/default", f"{one.slug}/default"] and facts["patience"] == 30
+    assert facts["closed"] == [f"{other.slug}/default: its vendor is paused: maintenance"]
+    manage("route", "set", "mail", one.slug)
+    assert json.loads(manage("route", "list", "--json"))["by"] == [f"{one.slug}/default"]
+    manage("route", "remove", "mail")
+    assert not Route.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [({"channel": "sms"}, "one channel"), ({"sandbox": True}, "sandboxes"), ({"slug": "same"}, "there is no vendor")],
+)
+def test_a_route_has_one_channel_and_never_a_sandbox_beside_what_delivers(change: dict[str, Any], why: str) -> None:
+    one, other = vendors()
+    Vendor.objects.filter(pk=other.pk).update(**change)
+    with pytest.raises(CommandError, match=why):
+        manage("route", "add", "mail", one.slug, other.slug)
+    assert not Route.objects.exists()
+
+
+def test_a_campaign_goes_by_the_first_that_its_sponsor_may_use_and_then_by_the_next(tmp_path: Path) -> None:
+    sponsor = make.sponsor("Velma")
+    barred, one, other = vendors(3)
+    Entitlement.objects.filter(vendor=barred).delete()
+    manage("route", "add", "mail", barred.slug, one.slug, other.slug)
+    (tmp_path / "people.csv").write_text("email\nann@sandbox.example\nben@sandbox.example\n")
+    (tmp_path / "body.txt").write_text("Dear you\n")
+    content = [str(tmp_path / "people.csv"), "--subject", "Hello", "--body", str(tmp_path / "body.txt"), "--json"]
+    order = ["send_campaign", *content, "--route", "mail", "--sponsor", "Velma"]
+    job = Job.objects.get(pk=json.loads(manage(*order, "--at", "now"))["job"])
+    assert (job.vendor, job.status, job.campaign.credential.vendor) == (one, "P_QUEUED", one)
+    close(one)
+    assert moving.reroute_due().vendors == {other.pk}
+    job.refresh_from_db()
+    assert (job.vendor, RouteMove.objects.get().size) == (other, 2)
+    with pytest.raises(CommandError, match="has no route 'sms'"):
+        manage(*order[:-4], "--route", "sms", "--sponsor", "Velma")
+    Entitlement.objects.filter(sponsor=sponsor).delete()
+    with pytest.raises(CommandError, match="may use no credential of the route mail"):
+        manage(*order)
+
+
+def test_a_route_of_a_sponsor_is_for_no_other_and_comes_before_the_one_for_all() -> None:
+    one, other = vendors()
+    mine, theirs = make.sponsor(), make.sponsor()
+    manage("route", "add", "mail", one.slug)
+    manage("route", "add", "mail", other.slug, "--sponsor", mine.name)
+    manage("route", "add", "own", other.slug, "--sponsor", mine.name)
+    found = {who: entries.first_for(entries.named(who, "mail"), who).vendor for who in (mine, theirs)}
+    assert found == {mine: other, theirs: one}
+    with pytest.raises(NotEntitled):
+        entries.named(theirs, "own")
+
+
+def test_a_program_names_a_route_and_its_session_tells_the_moves() -> None:
+    program, one, other = Program(), api_vendor(), api_vendor()
+    for vendor in (one, other):
+        make.caster(vendor, kind="large-priority")
+    make.entitle([program.sponsor], [one, other])
+    manage("route", "add", "mail", one.slug, other.slug)
+    order = letter(one) | {"route": "mail"}
+    assert program.send(order).status_code == 422  # a vendor and a route
+    del order["vendor"]
+    unknown = program.send(order | {"route": "none"})
+    assert unknown.json()["errors"][0]["pointer"] == "/route"
+    answer = program.send(order)
+    assert answer.status_code == 202, answer.content
+    job = Job.objects.get()
+    assert (job.status, job.vendor, job.campaign.routed) == ("READY", one, True)
+    dispatcher.dispatch_ready()
+    close(one)
+    moving.reroute_due()
+    session = program.client.get(answer.json()["links"]["self"]).json()
+    assert (session["route"], session["vendor"]) == ("mail", other.slug)
+    [move] = session["moves"]
+    assert move["messages"] == job.size and move["reason"] == "its vendor is paused: maintenance"
+    assert move["went_to"].startswith(f"{other.slug}/")
+    close(other)
+    forget()  # what the API knows of vendors is a second old
+    assert program.send(order).status_code == 503
+
+
+def test_the_pages_show_the_route_and_a_person_of_one_sponsor_makes_none_for_all(client: Client) -> None:
+    one, other = vendors()
+    sponsor = make.sponsor()
+    user = User.objects.create_user("vera", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(content_type__app_label="campaigns"))
+    user.user_permissions.remove(Permission.objects.get(codename="all_sponsors"))
+    sponsor.users.add(user)
+    client.force_login(user)
+    logins = list(Credential.objects.order_by("pk"))
+    form = {"name": "mail", "channel": "email", "patience": 5, "sponsor": "", "_save": "Save"}
+    form |= {"entries-TOTAL_FORMS": 2, "entries-INITIAL_FORMS": 0}
+    for number, login in enumerate(logins):
+        form |= {f"entries-{number}-position": number + 1, f"entries-{number}-credential": login.pk}
+    add = reverse("admin:campaigns_route_add")
+    assert "required" in client.post(add, form).content.decode() and not Route.objects.exists()
+    Vendor.objects.filter(pk=other.pk).update(channel="sms")
+    assert "not of the channel" in client.post(add, form | {"sponsor": sponsor.pk}).content.decode()
+    Vendor.objects.filter(pk=other.pk).update(channel="email")
+    assert client.post(add, form | {"sponsor": sponsor.pk}).status_code == 302
+    route = Route.objects.get()
+    parent = make.campaign_with_job(3, of=logins[0], by=sponsor, status="P_QUEUED")
+    type(parent.campaign).objects.update(route=route, routed=True)
+    close(one)
+    assert moving.reroute(parent.pk).messages == 3
+    listed = client.get(reverse("admin:campaigns_route_changelist")).content.decode()
+    assert "its vendor is paused: maintenance" in listed
+    page = client.get(reverse("admin:campaigns_job_change", args=[parent.pk])).content.decode()
+    assert f"3 from {logins[0]} to {logins[1]}" in page
+    story = client.get(reverse("admin:campaigns_job_history", args=[parent.pk])).content.decode()
+    assert "3 that were never called go by" in story
