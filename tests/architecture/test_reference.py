@@ -17,6 +17,7 @@ DESCRIBED = {
     "vendor": schema.About,
     "settings.NAME": schema.Setting,
     "request": schema.RequestKeys,
+    "request.recipients": schema.SharedFormKeys,
     "request.auth": schema.Auth,
     "answer": schema.AnswerKeys,
     "answer.rules": schema.Rule,
@@ -62,6 +63,8 @@ def default(field) -> str:
     value = field.get_default(call_default_factory=True)
     if value is None or value in ([], {}):
         return ""
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -7,6 +7,8 @@ by our reference; `next_answer` makes it misbehave once.
 from __future__ import annotations
 
 import base64
+import email
+import email.policy
 import json
 import re
 import threading
@@ -161,21 +163,30 @@ ADDRESS = {"address_line1": 64, "address_line2": 64, "address_city": 200, "name"
 ADDRESS |= {"address_state": 2, "address_country": 2}
 
 
-def _faults(letter: dict[str, Any]) -> list[str]:
-    """What is wrong with a letter to Lob, of the members that we use."""
+def _faults(letter: dict[str, Any], kind: str) -> list[str]:
+    """What is wrong with a letter or postcard to Lob, of the members that we use."""
     allowed: dict[str, Callable[[Any], object]] = {
         "description": lambda text: len(text) <= 255,
         "from": lambda name: re.fullmatch("adr_[a-zA-Z0-9]+", name),
         "to": _is_address,
-        "file": lambda html: html.startswith("<"),
-        "color": lambda flag: isinstance(flag, bool),
-        "double_sided": lambda flag: isinstance(flag, bool),
-        "address_placement": ("top_first_page", "insert_blank_page", "bottom_first_page").__contains__,
         "mail_type": ("usps_first_class", "usps_standard").__contains__,
         "use_type": ("marketing", "operational").__contains__,
         "metadata": lambda pairs: len(pairs) <= 20 and all(len(value) <= 500 for value in pairs.values()),
     }
-    missing = {"to", "from", "file", "color", "use_type"} - letter.keys()
+    of_letters: dict[str, Callable[[Any], object]] = {
+        "file": lambda html: html.startswith("<"),
+        "color": lambda flag: isinstance(flag, bool),
+        "double_sided": lambda flag: isinstance(flag, bool),
+        "address_placement": ("top_first_page", "insert_blank_page", "bottom_first_page").__contains__,
+    }
+    of_postcards: dict[str, Callable[[Any], object]] = {
+        "front": lambda front: re.match("tmpl_|https://|<", front),
+        "back": lambda back: re.match("tmpl_|https://|<", back),
+        "size": ("4x6", "6x9", "6x11").__contains__,
+    }
+    allowed |= of_letters if kind == "letter" else of_postcards
+    required = {"file", "color"} if kind == "letter" else {"front", "back"}
+    missing = (required | {"to", "from", "use_type"}) - letter.keys()
     return sorted(missing) + [name for name, value in letter.items() if not allowed.get(name, lambda _: False)(value)]
 
 
@@ -198,7 +209,7 @@ class Lob(VendorServer):
     def answer(self, called: Called) -> Answer:
         if called.login != (KEY, ""):
             return self.wrong(401, "unauthorized", "Your API key is not valid.")
-        if called.path != "/v1/letters":
+        if called.path not in ("/v1/letters", "/v1/postcards"):
             return self.wrong(404, "not_found", "There is no such thing")
         if called.method == "GET":
             return self._list(called)
@@ -207,12 +218,14 @@ class Lob(VendorServer):
             return Answer(200, self._by_key[key])
         assert called.headers["content-type"] == "application/json"
         content = json.loads(called.body)
-        if faults := _faults(content):
+        kind, prefix = ("letter", "ltr") if called.path == "/v1/letters" else ("postcard", "psc")
+        if faults := _faults(content, kind):
             return self.wrong(422, "invalid", "; ".join(faults))
         if content["to"].get("address_line1") == "1 Nowhere":
             return self.wrong(422, "failed_deliverability_strictness", "to address is undeliverable")
         at = "2026-11-01T00:00:00.000Z"
-        own = {"id": f"ltr_{len(self.letters):016x}", "object": "letter", "return_envelope": False, "url": "https://x"}
+        own = {"id": f"{prefix}_{len(self.letters):016x}", "object": kind, "url": "https://x"}
+        own |= {"return_envelope": False} if kind == "letter" else {}
         letter = content | own | {"date_created": at, "date_modified": at}
         letter |= {side: _address(content[side]) for side in ("to", "from")}
         self.letters.append(letter)
@@ -362,3 +375,77 @@ class PostGrid(VendorServer):
 
     def wrong(self, status: int, kind: str) -> Answer:
         return Answer(status, {"object": "error", "error": {"type": kind, "message": "No."}})
+
+
+MAILGUN_KEY, DOMAIN = "key-mailgun", "mail.example.com"
+
+
+@dataclass
+class MailgunMail:
+    """What one recipient gets."""
+
+    to: str
+    fields: dict[str, str]
+    files: list[tuple[str, str, str, bytes]]
+    """The field, file name, media type and content of each."""
+
+
+class Mailgun(VendorServer):
+    """POST /v3/DOMAIN/messages: one form for up to 1,000 recipients, whose variables are filled in; one id for all."""
+
+    members = frozenset({"from", "to", "cc", "bcc", "subject", "text", "html", "attachment", "inline"})
+    no_address = {"message": "'to' parameter is not a valid address. please check documentation"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mails: list[MailgunMail] = []
+
+    def answer(self, called: Called) -> Answer:
+        if called.login != ("api", MAILGUN_KEY):
+            return Answer(401, "Forbidden")
+        if (called.method, called.path) != ("POST", f"/v3/{DOMAIN}/messages"):
+            return Answer(404, {"message": "Domain not found: other.example.com"})
+        if len(called.body) > 25_000_000:
+            return Answer(413, {"message": "Request Entity Too Large"})
+        fields, files = _form_parts(called)
+        to = [value for name, value in fields if name == "to"]
+        once = dict(fields)
+        assert len(once) == len(fields) - max(len(to) - 1, 0), "a field that is no list twice"
+        unknown = {name for name in once if not re.match("[hov]:", name)} - self.members - {"recipient-variables"}
+        assert not unknown, unknown
+        assert 1 <= len(to) <= 1000
+        variables = json.loads(once.pop("recipient-variables", "{}"))
+        assert len(to) == 1 or variables.keys() == set(to), "all would see each other"
+        if not all(re.fullmatch(r"[^@\s]+@[a-z0-9-]+(\.[a-z0-9-]+)+", one) for one in to):
+            return Answer(400, self.no_address)
+        if "from" not in once:
+            return Answer(400, {"message": "from parameter is missing"})
+        if not (once.get("text") or once.get("html")):
+            return Answer(400, {"message": "Need at least one of 'text', 'html', 'amp-html' or 'template' parameters"})
+        for one in to:
+            own = variables.get(one, {})
+            filled = {
+                name: re.sub(r"%recipient\.([^%]+)%", lambda found, own=own: own.get(found[1], ""), value)
+                for name, value in once.items()
+                if name != "to"
+            }
+            self.books[filled["v:reference"]] += 1
+            self.mails.append(MailgunMail(one, filled, files))
+        return Answer(200, {"id": f"<2026.{len(self.calls)}@{DOMAIN}>", "message": "Queued. Thank you."})
+
+
+def _form_parts(called: Called) -> tuple[list[tuple[str, str]], list[tuple[str, str, str, bytes]]]:
+    """The fields and files of multipart/form-data, read by Python's parser of mails."""
+    head = f"Content-Type: {called.headers['content-type']}\r\n\r\n".encode()
+    whole = email.message_from_bytes(head + called.body, policy=email.policy.HTTP)
+    assert whole.get_content_type() == "multipart/form-data" and not whole.defects
+    fields: list[tuple[str, str]] = []
+    files: list[tuple[str, str, str, bytes]] = []
+    for part in whole.iter_parts():
+        name = part.get_param("name", header="content-disposition")
+        content = part.get_payload(decode=True)
+        if part.get_filename() is None:
+            fields.append((name, content.decode()))
+        else:
+            files.append((name, part.get_filename(), part.get_content_type(), content))
+    return fields, files

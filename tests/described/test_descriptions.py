@@ -54,7 +54,7 @@ def faults(source: str) -> dict[str, tuple[int, str]]:
 
 def test_each_shipped_description_is_right() -> None:
     names = reading.shipped()
-    assert names == ["lob", "postgrid", "postmark", "twilio", "vonage"]
+    assert names == ["lob", "lob-postcards", "mailgun", "postgrid", "postmark", "twilio", "vonage"]
     for name in names:
         assert read(reading.source_of(name)).keys.vendor.documents.startswith("https://")
 
@@ -354,6 +354,27 @@ def test_a_batch_is_one_call_and_each_letter_has_its_own_outcome() -> None:
 
     with Batches() as vendor:
         with_adapter({"description": source, "server": vendor.url}, {"token": "t"}, story)
+
+
+def test_mistakes_in_a_form_for_several_letters_are_told() -> None:
+    shared = """
+[request.recipients]
+to = "to"
+variables = "vars"
+variable = "%recipient%"
+own = ["to", "nothing"]
+"""
+    form = GOOD.replace("[request.auth]", 'body = "form"\nbatch = 3\ninline = "i"\n[request.auth]') + shared
+    assert {path: sentence[:20] for path, (_, sentence) in faults(form).items()} == {
+        "request.inline": "is for images beside",
+        "request.recipients.variable": "has not the right fo",
+        "request.recipients.own": "names nothing, which",
+        "request.recipients.to": "is written by mailhu",
+        "answer": "needs one_id = true:",
+    }
+    assert faults(GOOD + shared.replace("%recipient%", "%NAME%").replace('"to", "nothing"', "")).keys() == {
+        "request.recipients", "request.recipients.to",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("meaning", "status"), [("paused", 422), ("refused", 422), ("not sent", 402)])

@@ -1,4 +1,4 @@
-"""The shipped description of Lob, against a server that keeps to Lob's own document."""
+"""The shipped descriptions of Lob, against a server that keeps to Lob's own document."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 import lob_python
 import pytest
 from lob_python.api.letters_api import LettersApi
+from lob_python.api.postcards_api import PostcardsApi
 from lob_python.exceptions import ApiException
 from lob_python.model.address_editable import AddressEditable
 from lob_python.model.letter_editable import LetterEditable
 from lob_python.model.ltr_use_type import LtrUseType
+from lob_python.model.postcard_editable import PostcardEditable
+from lob_python.model.psc_use_type import PscUseType
 
 from tests.described.calling import send, with_adapter
 from tests.described.servers import KEY, Answer, Lob
@@ -132,4 +135,59 @@ def test_lobs_own_client_works_with_the_same_server() -> None:
             elsewhere = AddressEditable(**TO | {"address_state": "California"})
             with pytest.raises(ApiException) as refused:
                 LettersApi(client).create(LetterEditable(to=elsewhere, **fixed))
+            assert refused.value.status == 422
+
+
+CARD = {"description": "lob-postcards", "return_address": "adr_210a8d4b0b76d77b", "use_type": "marketing"}
+
+
+def test_a_postcard_has_its_letter_on_the_back() -> None:
+    with Lob() as vendor:
+        card = CARD | {"server": vendor.url, "front": "tmpl_c94e83ca2cd5121", "size": "6x9"}
+        plain = LETTER._replace(reference="0190-2", html=False)
+        assert send(card, SECRET, LETTER, plain) == [
+            Accepted("psc_0000000000000000"),
+            Refused("unsendable", "its body is not HTML"),
+        ]
+        assert json.loads(vendor.calls[0].body) == {
+            "description": "An offer",
+            "from": "adr_210a8d4b0b76d77b",
+            "front": "tmpl_c94e83ca2cd5121",
+            "back": LETTER.body,
+            "size": "6x9",
+            "mail_type": "usps_first_class",
+            "use_type": "marketing",
+            "to": TO,
+            "metadata": {"reference": "0190-1"},
+        }
+        assert (vendor.calls[0].path, vendor.calls[0].headers["idempotency-key"]) == ("/v1/postcards", "0190-1")
+        vendor.next_answer, vendor.accepts_before = Answer(500), False
+        assert isinstance(send(card, SECRET, LETTER)[0], InDoubt)
+    with pytest.raises(InvalidSettings, match="front has not the form"):
+        Described.validate(CARD | {"front": "<p>front</p>"})
+    with pytest.raises(InvalidSettings, match="front is missing"):
+        Described.validate(CARD)
+
+
+def test_a_postcard_is_looked_up_among_postcards() -> None:
+    async def story(adapter: Described) -> None:
+        vendor.next_answer, vendor.accepts_before = Answer(502), True
+        assert isinstance((await adapter.send([LETTER]))[0], InDoubt)
+        vendor.accepts_before = False
+        assert await adapter.look_up("0190-1") == Accepted("psc_0000000000000000")
+        assert vendor.calls[-1].path == "/v1/postcards" and vendor.books == {"0190-1": 1}
+
+    with Lob() as vendor:
+        with_adapter(CARD | {"server": vendor.url, "front": "https://art.example.com/front.pdf"}, SECRET, story)
+
+
+def test_lobs_own_client_sends_postcards_to_the_same_server() -> None:
+    with Lob() as vendor:
+        configuration = lob_python.Configuration(username=KEY, host=f"{vendor.url}/v1")
+        fixed = {"_from": "adr_210a8d4b0b76d77b", "back": "<html></html>", "use_type": PscUseType("marketing")}
+        with lob_python.ApiClient(configuration) as client:
+            sent = PostcardsApi(client).create(PostcardEditable(to=AddressEditable(**TO), front="tmpl_1", **fixed))
+            assert sent.id == vendor.letters[0]["id"] == "psc_0000000000000000"
+            with pytest.raises(ApiException) as refused:
+                PostcardsApi(client).create(PostcardEditable(to=AddressEditable(**TO), front="front.pdf", **fixed))
             assert refused.value.status == 422

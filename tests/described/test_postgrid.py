@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from tests.described.calling import send
 from tests.described.servers import POSTGRID_KEY, Answer, PostGrid
 from vendors.adapters.base import InvalidSettings, Letter
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
 
@@ -72,3 +77,50 @@ def test_what_is_wrong_with_a_letter_refuses_it_and_a_wrong_key_pauses() -> None
     assert (can.dedupe, can.lookup) == (False, "none")
     with pytest.raises(InvalidSettings, match="sender has not the form"):
         Described.validate({"description": "postgrid", "sender": "me"})
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+ORDER = {"id": "letter_1", "object": "letter", "metadata": {"reference": "0190-1"}}
+ORDER |= {"status": "completed", "updatedAt": "2026-11-01T10:00:00.000Z"}
+
+
+def webhook(key: str = "hush", at: float | None = None, form: str = "t={},v1={}", **more: Any) -> ReportRequest:
+    """As PostGrid's guide to verifying signatures has it: milliseconds, a point, the body."""
+    body = json.dumps({"id": "event_1", "type": "letter.updated", "data": ORDER | more}).encode()
+    stamp = str(int((at or time.time()) * 1000))
+    signature = hmac.new(key.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+    headers = {"postgrid-signature": form.format(stamp, signature)}
+    return ReportRequest("POST", "https://mail.example.com/api/v1/receipts/letters", headers, body)
+
+
+def read(request: ReportRequest, *keys: str) -> list[Reported]:
+    return list(Described.read_report(request, ReportSource({"description": "postgrid", "sender": "contact_7"}, keys)))
+
+
+def test_its_webhooks_are_signed_with_the_time_and_say_where_a_letter_is() -> None:
+    at = datetime(2026, 11, 1, 10, tzinfo=UTC)
+    for form in ("t={},v1={}", "t={}, v0=abc, v1={}"):
+        assert read(webhook(form=form), "new", "hush") == [Reported("0190-1", "delivered", at, "letter_1")]
+    assert [one.kind for one in read(webhook(status="cancelled"), "hush")] == ["failed"]
+    back = webhook(imbStatus="returned_to_sender")  # of a letter that is completed
+    assert [(one.kind, one.bounce) for one in read(back, "hush")] == [("bounced", "soft")]
+    assert [one.kind for one in read(webhook(imbStatus="out_for_delivery"), "hush")] == ["delivered"]
+    for status in ("ready", "printing", "processed_for_delivery"):
+        assert read(webhook(status=status), "hush") == []
+
+
+def test_nobody_else_reports_for_postgrid() -> None:
+    right = webhook()
+    named = right.headers["postgrid-signature"]
+    stamp, _, signature = named.removeprefix("t=").partition(",v1=")
+    wrong = ["", "t=,v1=", f"v1={signature}", f"t={stamp}", f"t={int(stamp) + 1},v1={signature}", f"t=x,v1={signature}"]
+    wrong += [f"t={stamp},v1={signature[:-1]}", f"t={stamp},v2={signature}", "," * 1000, "\ud83d", signature]
+    others = [ReportRequest("POST", right.url, {"postgrid-signature": one}, right.body) for one in wrong]
+    others += [webhook("other"), webhook(at=time.time() - 400)]
+    others.append(ReportRequest("POST", right.url, right.headers, right.body.replace(b"0190-1", b"0190-2")))
+    for request in others:
+        with pytest.raises(NotTheVendor):
+            read(request, "hush")
+    with pytest.raises(BadReport):
+        read(webhook(metadata={}, id=None), "hush")

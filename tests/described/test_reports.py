@@ -178,6 +178,29 @@ def test_other_proofs_and_several_events_in_one_report(scheme: str) -> None:
         Described.read_report(request, ReportSource({"description": source}, [key[:-1] + "x"]))
 
 
+@pytest.mark.parametrize("secrets", [(), ("",)])
+@pytest.mark.parametrize("scheme", ["hmac", "basic", "header", "standard-webhooks"])
+def test_a_vendor_without_a_secret_reports_nothing(scheme: str, secrets: tuple[str, ...]) -> None:
+    """Whatever proof is given: also that of an empty secret, which anybody can make."""
+    stamp = str(int(time.time()))
+    of_nothing = hmac.digest(b"", BODY, "sha256").hex()
+    webhook = base64.b64encode(hmac.digest(b"", f"m.{stamp}.".encode() + BODY, "sha256")).decode()
+    proofs = {
+        "hmac": {"x-token": of_nothing},
+        "basic": {"authorization": "Basic " + base64.b64encode(b"").decode()},
+        "header": {"x-token": ""},
+        "standard-webhooks": {
+            "webhook-id": "m",
+            "webhook-timestamp": stamp,
+            "webhook-signature": f"v1,{webhook}",
+        },
+    }
+    source = ReportSource({"description": GOOD + REPORTS.replace("SCHEME", scheme)}, secrets)
+    for headers in (proofs[scheme], {}):
+        with pytest.raises(NotTheVendor):
+            Described.read_report(ReportRequest("POST", "https://mail.example.com/r", headers, BODY), source)
+
+
 def test_a_key_that_cannot_sign_is_told_when_it_is_entered() -> None:
     for scheme, key in (("standard-webhooks", "user:pass"), ("standard-webhooks", ""), ("header", "")):
         with pytest.raises(ValueError, match=r"bytes|empty"):
@@ -200,10 +223,11 @@ def test_mistakes_in_what_is_said_of_reports_are_told() -> None:
 @pytest.mark.parametrize(
     ("body", "reference", "over", "missing"),
     [
-        ("json", "", "constant", "{body}"), ("json", "", "{url}", "{body}"), ("form", "", "{url}", "{body} or {form}"),
-        ("query", "", "{body}", "{url}"), ("json", "ref", "{body}", "{url}"), ("form", "ref", "{form}", "{url}"),
+        ("json", "", "constant", "{body} or {fields}"), ("json", "", "{url}", "{body} or {fields}"),
+        ("form", "", "{url}", "{body} or {form} or {fields}"), ("query", "", "{body}", "{url} or {fields}"),
+        ("json", "ref", "{body}", "{url}"), ("form", "ref", "{form}", "{url}"),
         ("json", "", "{body}", ""), ("json", "ref", "{url}{body}", ""), ("form", "", "{form}", ""),
-        ("form", "ref", "{url}{body}", ""), ("query", "ref", "{url}", ""),
+        ("form", "ref", "{url}{body}", ""), ("query", "ref", "{url}", ""), ("json", "", "{fields}", ""),
     ],
 )  # fmt: skip
 def test_what_is_read_of_a_report_is_signed(body: str, reference: str, over: str, missing: str) -> None:
@@ -214,8 +238,19 @@ def test_what_is_read_of_a_report_is_signed(body: str, reference: str, over: str
         return
     assert faults(GOOD + source) == {
         "reports.signature.over": (source.count("\n", 0, source.index("over =")) + GOOD.count("\n") + 1,
-                                   f"must hold {missing}, of which reports are read")
+                                   f"must hold {missing}, of which reports are read; if the vendor signs less, "
+                                   'say where it does: contract = "..."')
     }  # fmt: skip
+    read_entered(GOOD + source + 'contract = "https://pigeon.example/docs: nothing else is signed"\n')
+
+
+def test_mistakes_in_where_a_signature_is_are_told() -> None:
+    wrong = REPORTS.replace('"SCHEME"', '"hmac"\npath = "sig"\ntoken_path = "token"\ntimestamp_prefix = "t="')
+    assert faults(GOOD + wrong).keys() == {
+        "reports.signature", "reports.signature.token_path", "reports.signature.timestamp_prefix",
+    }  # fmt: skip
+    elsewhere = REPORTS.replace('"SCHEME"', '"basic"\npath = "sig"')
+    assert faults(GOOD + elsewhere).keys() == {"reports.signature.path"}
 
 
 @pytest.mark.parametrize("more", ['body = "query"\n', 'reference_query = "ref"\n'])

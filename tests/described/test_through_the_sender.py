@@ -10,8 +10,22 @@ import pytest
 from campaigns import delivery_reports
 from campaigns.models import Identity, Job, Message
 from tests import factories
-from tests.described.servers import ACCOUNT, KEY, SERVER_TOKEN, TOKEN, Answer, Called, Lob, Postmark, Twilio
+from tests.described.servers import (
+    ACCOUNT,
+    DOMAIN,
+    KEY,
+    MAILGUN_KEY,
+    SERVER_TOKEN,
+    TOKEN,
+    Answer,
+    Called,
+    Lob,
+    Mailgun,
+    Postmark,
+    Twilio,
+)
 from tests.described.test_descriptions import GOOD, Pigeon
+from tests.described.test_mailgun import webhook
 from tests.described.test_reports import BODY, REPORTS
 from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, taken
@@ -82,6 +96,32 @@ def test_a_job_over_postmark_is_called_in_batches() -> None:
         assert sums() == {"accepted": 1199, "refused": 1}
         assert sum(vendor.books.values()) == len(vendor.books) == 1199
         assert len(vendor.calls) < 20
+
+
+def test_a_job_over_mailgun_is_called_in_batches_and_each_letter_has_evidence_of_its_own() -> None:
+    to = [f"person{number}@example.com" for number in range(2200)]
+    with Mailgun() as vendor:
+        settings = {"description": "mailgun", "server": vendor.url, "domain": DOMAIN, "concurrency": "2"}
+        made = job("email", settings, {"api_key": MAILGUN_KEY}, to)
+        made.campaign.identity = Identity.objects.create(
+            sponsor=made.sponsor, name="main", from_name="Velma", from_address="velma@example.com"
+        )
+        made.campaign.save()
+        send_the_rest(made)
+        assert sums() == {"accepted": 2200}
+        assert vendor.books == {one.reference: 1 for one in Message.objects.all()}
+        assert len(vendor.calls) < 20
+        assert {mail.to for mail in vendor.mails} == set(to)
+    assert Message.objects.values("message_id").distinct().count() == 2200
+    one = Message.objects.get(recipient=to[7])
+    assert one.message_id is not None
+    event = {"event": "delivered", "user-variables": {"reference": one.reference}}
+    name = one.message_id.partition(" ")[0]
+    signed = webhook(event | {"message": {"headers": {"message-id": name}}})
+    reported = Described.read_report(signed, ReportSource({"description": "mailgun", "domain": DOMAIN}, ["hush"]))
+    assert [report.vendor_id for report in reported] == [one.message_id]
+    assert delivery_reports.take(made.vendor_id, reported, "mailgun").changed == 1
+    assert Message.objects.get(pk=one.pk).report == "delivered"
 
 
 def test_a_report_that_names_the_vendors_id_alone_finds_its_letter() -> None:

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote_plus, urlsplit
 
-import orjson
-
 from vendors.adapters import base as options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
 from vendors.adapters.http import url
 from vendors.adapters.http_client import Client, header
 from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.adapters.segments import segments
-from vendors.described import bodies, checks, reading, reports
+from vendors.described import batches, bodies, checks, reading, reports
 from vendors.described.answers import Meaning, looked_up
+from vendors.described.batches import BatchBody, JsonList
 from vendors.described.bodies import Pieces, constant_of, joined
 from vendors.described.json_bodies import json_body
 from vendors.described.placeholders import OF_LETTER, SENDERS
 from vendors.described.reading import Description
+from vendors.described.shared_forms import SharedForm
 from vendors.outcomes import TEXT_MAX, Accepted, CallError, NotSent, Outcome, Refused
 
 _CONTENT_TYPES = {"json": "application/json", "form": "application/x-www-form-urlencoded"}
@@ -59,6 +59,7 @@ class Described(Adapter):
         "server": Option(url, "", destination=True),
         "timeout": Option(options.seconds, None),
         "concurrency": Option(options.whole(1, 1000), None),
+        "batch": Option(options.whole(1, 1000), None),
         "ca_file": Option(options.certificates, "", destination=True),
     }
 
@@ -146,7 +147,7 @@ class Described(Adapter):
         self._timeout: float = known["timeout"] or keys.request.timeout
         self.deadline = self._timeout + WIND_UP
         self.concurrency = known["concurrency"] or keys.request.concurrency
-        self._batch = keys.request.batch
+        self._batch = min(keys.request.batch, known["batch"] or keys.request.batch)
         lookup = keys.lookup  # it goes over the connections of the calls
         self._lookup = lookup if lookup and checks.at_one_server(lookup.url, keys.request.url) else None
         self.capabilities = Capabilities(
@@ -175,10 +176,15 @@ class Described(Adapter):
         keys, values = self._of.keys.request, self._values
         content_type = _CONTENT_TYPES.get(keys.body, "")
         self.make_body: Make
-        if keys.body == "json":
+        self._writer: BatchBody | None = None
+        if keys.recipients:
+            self._writer = form = SharedForm(keys, keys.recipients, values)
+            content_type = form.content_type
+        elif keys.body == "json":
             self.make_body = json_body(keys.content, values)
+            self._writer = JsonList(self.make_body, keys.batch_in) if keys.batch > 1 else None
         elif keys.body == "multipart":
-            content_type, pieces = bodies.multipart_body(keys.content, keys.files, values)
+            content_type, pieces = bodies.multipart_body(keys.content, keys.files, keys.inline, values)
             self.make_body = joined(pieces)
         else:
             self.make_body = joined(bodies.form_body(keys.content, values))
@@ -196,9 +202,6 @@ class Described(Adapter):
             else:
                 self._fixed += _header(name, constant.decode("latin-1"))
         self._make_target = joined(self._target)
-        self._begin, self._end = b"[", b"]"
-        if keys.batch_in:
-            self._begin, self._end = b"{" + orjson.dumps(keys.batch_in) + b":[", b"]}"
 
     def _login(self) -> tuple[bytes, bytes]:
         """What the URL's query and the headers have of the secret."""
@@ -236,8 +239,8 @@ class Described(Adapter):
         if self._missing:
             reason = f"the credential has no secret {' and '.join(self._missing)}"
             return [NotSent(reason, scope="credential", pause=True)] * len(letters)
-        if self._batch > 1:
-            return await self._send_batch(letters)
+        if self._writer:
+            return await batches.send(self._writer, letters, self._call_batch)
         outcomes: list[Outcome] = []
         for letter in letters:
             try:
@@ -259,26 +262,12 @@ class Described(Adapter):
         headers = b"".join([header(name, make(letter)) for name, make in self._own])
         return head, headers, self.make_body(letter)
 
-    async def _send_batch(self, letters: Sequence[Letter]) -> list[Outcome]:
-        outcomes: list[Outcome | None] = []
-        made: list[bytes] = []
-        for letter in letters:
-            try:
-                made.append(self.make_body(letter))
-                outcomes.append(None)
-            except (ValueError, TypeError) as error:
-                outcomes.append(Refused("unsendable", str(error)[:TEXT_MAX]))
-        if made:
-            answered = iter(await self._call_batch(made))
-            outcomes = [next(answered) if outcome is None else outcome for outcome in outcomes]
-        return [outcome for outcome in outcomes if outcome is not None]
-
-    async def _call_batch(self, made: list[bytes]) -> list[Outcome]:
+    async def _call_batch(self, body: bytes, references: Sequence[str]) -> list[Outcome]:
         try:
-            answer = await self._client.call(self._head, b"", self._begin + b",".join(made) + self._end)
+            answer = await self._client.call(self._head, b"", body)
         except CallError as error:
-            return [self._meaning.of_error(error, time.time(), len(made))] * len(made)
-        return self._meaning.of_batch(answer, len(made), time.time())
+            return [self._meaning.of_error(error, time.time(), len(references))] * len(references)
+        return self._meaning.of_batch(answer, references, time.time())
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         lookup = self._lookup

@@ -137,6 +137,7 @@ class Meaning:
         self._code = steps(keys.code)
         self._sub_type = steps(keys.sub_type)
         self._batch_in = steps(keys.batch_in) if keys.batch_in else ()
+        self._one_id = keys.one_id
         self._retry_after = keys.retry_after.lower()
         self._retry_at = keys.retry_at.lower() if keys.retry_at else ""
         self._dedupe = dedupe
@@ -166,12 +167,15 @@ class Meaning:
             return Accepted(vendor_id) if vendor_id else InDoubt(f"http {answer.status} without an id")
         return self._judge(answer.status, answer, parsed(answer.body), now)
 
-    def of_batch(self, answer: Response, letters: int, now: float) -> list[Outcome]:
-        """Of the answer to several, with an entry for each, in their order."""
+    def of_batch(self, answer: Response, references: Sequence[str], now: float) -> list[Outcome]:
+        """Of the answer to several, with an entry for each, in their order, or with one id for all."""
+        letters = len(references)
         node = parsed(answer.body)
         entries = value_at(node, self._batch_in)
-        if not 200 <= answer.status < 300:
+        if self._one_id or not 200 <= answer.status < 300:
             outcome = self._judge(answer.status, answer, node, now)
+            if isinstance(outcome, Accepted) and self._one_id:
+                return [Accepted(of_one_id(outcome.vendor_id, reference)) for reference in references]
             return [self._of_whole(outcome, answer.status, node) if letters > 1 else outcome] * letters
         if not isinstance(entries, list) or len(entries) != letters:
             return [InDoubt(f"http {answer.status} without an entry for each letter")] * letters
@@ -246,6 +250,11 @@ class Meaning:
         except (KeyError, ValueError):
             return None
         return min(max(wait, 1.0), RETRY_MAX) if math.isfinite(wait) else None
+
+
+def of_one_id(vendor_id: str, reference: str) -> str:
+    """The name of a letter whose call has one id for all its letters: evidence is of one letter each."""
+    return f"{vendor_id.strip('<>')[: TEXT_MAX - 1 - len(reference)]} {reference}"
 
 
 def _with_wait(outcome: Outcome, wait: float | None) -> Outcome:

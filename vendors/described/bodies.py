@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from vendors.adapters.base import InvalidSettings, Letter
+from vendors.adapters.base import Attachment, InvalidSettings, Letter
 from vendors.described.placeholders import (
     ALPHABET,
     SENDERS,
@@ -153,30 +153,37 @@ def _typed(value: Any) -> str:
     return value if isinstance(value, str) else as_text(value)
 
 
-def multipart_body(content: Mapping[str, Any], files: str | None, values: FilledValues) -> tuple[str, Pieces]:
+def multipart_body(
+    content: Mapping[str, Any], files: str | None, inline: str | None, values: FilledValues
+) -> tuple[str, Pieces]:
     """Content type, and the pieces of multipart/form-data. The boundary cannot be guessed, so no letter holds it."""
     boundary = secrets.token_hex(16)
     begin = b"--" + boundary.encode() + b"\r\n"
     pieces: Pieces = []
     for name, value in content.items():
-        head = begin + b'Content-Disposition: form-data; name="' + _in_part(name) + b'"\r\n\r\n'
+        head = begin + b'Content-Disposition: form-data; name="' + in_part(name) + b'"\r\n\r\n'
         if (member := text_member(_typed(value), values, str.encode, head, b"\r\n")) is not None:
             pieces += member.pieces
     if files:
-        pieces.append(_file_parts(begin, _in_part(files)))
+        pieces.append(file_parts(begin, files, inline))
     return f"multipart/form-data; boundary={boundary}", [*pieces, b"--" + boundary.encode() + b"--\r\n"]
 
 
-def _in_part(name: str) -> bytes:
+def in_part(name: str) -> bytes:
     """As browsers write names and file names (WHATWG HTML, multipart/form-data)."""
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").encode()
 
 
-def _file_parts(begin: bytes, name: bytes) -> Callable[[Letter], bytes]:
+def file_parts(begin: bytes, files: str, inline: str | None) -> Callable[[Letter], bytes]:
+    """What makes the parts of a letter's files. inline: the field of images within the HTML, each by its cid."""
+
+    def named(one: Attachment) -> tuple[bytes, bytes]:
+        return (in_part(inline), in_part(one.cid)) if inline and one.cid else (in_part(files), in_part(one.name))
+
     def parts(letter: Letter) -> bytes:
         return b"".join(
             begin
-            + b'Content-Disposition: form-data; name="%b"; filename="%b"\r\n' % (name, _in_part(one.name))
+            + b'Content-Disposition: form-data; name="%b"; filename="%b"\r\n' % named(one)
             + b"Content-Type: %b\r\n\r\n" % _media_type(one.content_type)
             + one.content
             + b"\r\n"

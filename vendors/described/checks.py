@@ -22,7 +22,7 @@ from vendors.described.placeholders import (
 from vendors.described.positions import KeyFault, KeyPath
 from vendors.described.schema import OURS, DescriptionKeys, Setting, Signature
 
-SIGNED = frozenset({"url", "body", "form", "timestamp"})
+SIGNED = frozenset({"url", "body", "form", "fields", "timestamp", "token"})
 DEEPEST, MOST_MEMBERS = 10, 300  # of a body
 HEADERS_OF_OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "content-type", "accept-encoding"}
@@ -71,7 +71,7 @@ class DescriptionCheck:
         yield from self._batch()
         yield from answers.faults(keys)
         yield from self._promises()
-        yield from report_checks.faults(keys)
+        yield from report_checks.faults(keys.reports)
         for name in keys.secret:
             if name not in self._of_secret:
                 yield ("secret", name), "is used nowhere; a report's key is entered with vendor receipts"
@@ -130,12 +130,30 @@ class DescriptionCheck:
             for name, value in request.content.items():
                 if not isinstance(value, str | int | float | bool):
                     yield ("request", "content", name), f"must be a text: a {request.body} has no objects or lists"
+        yield from self._recipients()
+        if request.inline and not request.files:
+            yield ("request", "inline"), "is for images beside other files: name their field, files"
         if request.files and request.body != "multipart":
             yield ("request", "files"), 'belongs to a body multipart; in JSON write each = "{files}"'
         if request.files:
             self.used.add(Placeholder("", "files"))
         self._members = 0
         yield from self._node(("request", "content"), request.content, self._letters_names)
+
+    def _recipients(self) -> Iterator[KeyFault]:
+        request, path = self.keys.request, ("request", "recipients")
+        if (of := request.recipients) is None:
+            return
+        if request.body not in ("form", "multipart"):
+            yield path, "is of a body form or multipart; in JSON each letter of a batch has an entry of its own"
+        for name in of.own:
+            if name not in request.content:
+                yield (*path, "own"), f"names {name}, which is not in [request.content]"
+        for key in ("to", "variables"):
+            if getattr(of, key) in request.content:
+                yield (*path, key), "is written by mailhub, and is in [request.content], too"
+        if of.headers is not None:
+            self.used.add(Placeholder("", "headers"))
 
     @property
     def _letters_names(self) -> frozenset[str]:
@@ -211,8 +229,10 @@ class DescriptionCheck:
                 if value is not None:
                     yield (part, "batch_in"), "is for a batch above 1"
             return
-        if request.body != "json":
-            yield ("request", "batch"), "needs a body of JSON"
+        if request.body != "json" and not request.recipients:
+            yield ("request", "batch"), "needs a body of JSON, or [request.recipients]"
+        if request.recipients and not answer.one_id:
+            yield ("answer",), "needs one_id = true: a form that is one for all letters has one answer"
         for name, text in [("url", request.url), *request.headers.items()]:
             if any(not one.space or one.space == "params" for one in _safely(text)):
                 path = ("request", name) if name == "url" else ("request", "headers", name)

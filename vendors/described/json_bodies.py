@@ -12,7 +12,7 @@ from vendors.adapters.base import Letter
 from vendors.described.bodies import FilledValues, bound_getter, bound_parts
 from vendors.described.placeholders import ATTRIBUTES, Parts, Placeholder, split
 
-_MISSING: Any = object()
+MISSING: Any = object()
 """What is left out of its table or list."""
 
 
@@ -37,16 +37,16 @@ class _Attribute:
 
 
 def _json(node: Any, values: FilledValues) -> Any:
-    """A value, or a function of the letter that gives one or _MISSING."""
+    """A value, or a function of the letter that gives one or MISSING."""
     if isinstance(node, str):
         return _json_text(node, values)
     if isinstance(node, dict) and "each" in node:
         return _each(node, values)
     if isinstance(node, dict):
         made = {name: _json(value, values) for name, value in node.items()}
-        return _table({name: value for name, value in made.items() if value is not _MISSING})
+        return _table({name: value for name, value in made.items() if value is not MISSING})
     if isinstance(node, list):
-        return _list([value for one in node if (value := _json(one, values)) is not _MISSING])
+        return _list([value for one in node if (value := _json(one, values)) is not MISSING])
     return node
 
 
@@ -63,7 +63,7 @@ def _table(made: dict[str, Any]) -> Any:
         found: dict[str, Any] = base.copy()
         for name, of_letter in own:
             value = of_letter(letter)
-            if value is _MISSING:
+            if value is MISSING:
                 del found[name]
             else:
                 found[name] = value
@@ -76,11 +76,16 @@ def _list(made: list[Any]) -> Any:
     if not any(map(callable, made)):
         return made
     makers = [value if callable(value) else _constant(value) for value in made]
-    return lambda letter: [value for make in makers if (value := make(letter)) is not _MISSING]
+    return lambda letter: [value for make in makers if (value := make(letter)) is not MISSING]
 
 
 def _constant(value: Any) -> Callable[[Any], Any]:
     return lambda _: value
+
+
+def text_maker(value: Any, values: FilledValues) -> Any:
+    """What a member of a form is, or a function of the letter that gives it, not escaped; MISSING: it is left out."""
+    return _json_text(value, values) if isinstance(value, str) else value
 
 
 def _json_text(text: str, values: FilledValues) -> Any:
@@ -94,7 +99,7 @@ def _json_text(text: str, values: FilledValues) -> Any:
             return value
     bound = bound_parts(text, values)
     if any(isinstance(part, Placeholder) and part.space in values for part in bound):
-        return _MISSING
+        return MISSING
     if not any(isinstance(part, Placeholder) for part in bound):
         return "".join(map(str, bound))
     return _text_of(bound, values)
@@ -106,13 +111,13 @@ def _text_of(parts: Parts, values: FilledValues) -> Callable[[Any], Any]:
         if only.name in ATTRIBUTES and not only.space and not only.optional:
             return _Attribute(only.name)
         of_letter = bound_getter(only, values)
-        return (lambda letter: of_letter(letter) or _MISSING) if only.optional else of_letter
+        return (lambda letter: of_letter(letter) or MISSING) if only.optional else of_letter
     makers = [bound_getter(part, values) if isinstance(part, Placeholder) else _constant(part) for part in parts]
     needed = [bound_getter(part, values) for part in parts if isinstance(part, Placeholder) and part.optional]
 
     def text(letter: Any) -> Any:
         if needed and not all(one(letter) for one in needed):
-            return _MISSING
+            return MISSING
         return "".join([make(letter) for make in makers])
 
     return text
@@ -126,6 +131,6 @@ def _each(node: Mapping[str, Any], values: FilledValues) -> Callable[[Letter], A
 
     def listed(letter: Letter) -> Any:
         found = of_letter(letter)
-        return _MISSING if optional and not found else [make(one) for one in found]
+        return MISSING if optional and not found else [make(one) for one in found]
 
     return listed

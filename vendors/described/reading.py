@@ -37,6 +37,10 @@ STAND_INS: dict[Any, Any] = {
     "scheme": "header",
     "contract": "nothing yet",
     "reference": "reference",
+    "to": "to",
+    "variables": "variables",
+    "variable": "NAME",
+    "own": [],
 }
 
 

@@ -1,16 +1,17 @@
-"""What the shape of a description does not tell of `[reports]`: what belongs together, and is what is read signed."""
+"""What the shape of [reports] alone does not tell: above all that what is read was signed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from vendors.described.positions import KeyFault
-from vendors.described.schema import DescriptionKeys, ReportKeys
+from vendors.described.schema import ReportKeys, Signature
+
+_PATH = ("reports", "signature")
+_WHERE = {"timestamp": ("timestamp", "timestamp_path"), "token": ("token_path",)}
 
 
-def faults(of: DescriptionKeys) -> Iterator[KeyFault]:
-    """What is wrong with `[reports]`, if there is one."""
-    keys = of.reports
+def faults(keys: ReportKeys | None) -> Iterator[KeyFault]:
     if keys is None:
         return
     if not (keys.reference or keys.reference_query or keys.id):
@@ -19,23 +20,44 @@ def faults(of: DescriptionKeys) -> Iterator[KeyFault]:
         yield ("reports", "events"), "is for a body of JSON"
     if keys.codes and not keys.code:
         yield ("reports", "codes"), "needs code, the path of the vendor's code"
-    path, signature = ("reports", "signature"), keys.signature
-    if ("{timestamp}" in signature.over) != (signature.timestamp is not None):
-        yield (*path, "timestamp"), "names the header of {timestamp} in over: there are both or none"
+    yield from _signature(keys.signature)
     yield from _signed(keys)
-    if signature.scheme in ("hmac", "header") and not signature.header:
-        yield path, f"the key header is missing, which the scheme {signature.scheme} needs"
+
+
+def _signature(signature: Signature) -> Iterator[KeyFault]:
+    scheme = signature.scheme
+    for name, keys in _WHERE.items():
+        there = [key for key in keys if getattr(signature, key) is not None]
+        signed = "{" + name + "}" in signature.over or (bool(there) and "{fields}" in signature.over)
+        if signed != (len(there) == 1):
+            yield (*_PATH, (there or keys)[0]), f"says where {{{name}}} in over is: there are both or none"
+    if scheme == "hmac" and (signature.header is None) == (signature.path is None):
+        yield _PATH, "needs header, or path into the body, where the signature is: one of them"
+    if scheme == "header" and not signature.header:
+        yield _PATH, "the key header is missing, which the scheme header needs"
+    if signature.path and scheme != "hmac":
+        yield (*_PATH, "path"), f"does not belong to the scheme {scheme}"
+    if signature.timestamp_prefix and not (signature.timestamp and signature.prefix):
+        yield (*_PATH, "timestamp_prefix"), "needs timestamp, a header that is a list, and prefix"
 
 
 def _signed(keys: ReportKeys) -> Iterator[KeyFault]:
-    """What is read has to be signed."""
-    scheme, over = keys.signature.scheme, keys.signature.over
+    """What is read has to be signed, or the vendor says that it is not."""
+    signature = keys.signature
     of_url = keys.body == "query" or keys.reference_query is not None
-    if scheme == "standard-webhooks" and of_url:
-        yield ("reports", "signature", "scheme"), "signs the body alone; what the URL has would be anybody's"
-    if scheme != "hmac":
+    if signature.scheme == "standard-webhooks" and of_url:
+        yield (*_PATH, "scheme"), "signs the body alone; what the URL has would be anybody's"
+    if signature.scheme != "hmac" or signature.contract:
         return
-    wanted = {"query": (), "form": ("{body}", "{form}"), "json": ("{body}",)}[keys.body]
-    for one in [("{url}",)] * of_url + [wanted] * bool(wanted):
-        if not any(name in over for name in one):
-            yield ("reports", "signature", "over"), f"must hold {' or '.join(one)}, of which reports are read"
+    wanted = {
+        "query": ("{url}", "{fields}"),
+        "form": ("{body}", "{form}", "{fields}"),
+        "json": ("{body}", "{fields}") if keys.events is None else ("{body}",),
+    }[keys.body]
+    for one in [("{url}",)] * (keys.reference_query is not None) + [wanted]:
+        if not any(name in signature.over for name in one):
+            yield (
+                (*_PATH, "over"),
+                f"must hold {' or '.join(one)}, of which reports are read; if the vendor signs less, "
+                'say where it does: contract = "..."',
+            )

@@ -1,27 +1,22 @@
-"""Delivery reports of a described vendor: whether it made them, and what they say."""
+"""Delivery reports of a described vendor: what they say."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from vendors.adapters import reports
-from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
-from vendors.described import reading
-from vendors.described.answers import Steps, steps, value_at
-from vendors.described.placeholders import Placeholder, as_text, split
-from vendors.described.schema import ReportKeys, Signature
+from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
+from vendors.described import reading, signatures
+from vendors.described.answers import Steps, of_one_id, steps, value_at
+from vendors.described.placeholders import as_text
+from vendors.described.schema import ReportKeys
+from vendors.described.signatures import as_time
+from vendors.outcomes import is_about_us, says_unknown
 
-_PORTS = {"https": 443, "http": 80}
 _LONGEST = 255  # characters of an id, a code or a note
 _MOST_CODE = 20
 _MOST_FIELDS = 65_536  # bytes of a body that is no JSON, or in which nothing stands
@@ -30,18 +25,20 @@ _MOST_FIELDS = 65_536  # bytes of a body that is no JSON, or in which nothing st
 @lru_cache(maxsize=256)
 def reader_of(source: str) -> ReportReader | None:
     """What reads the reports of vendors with this description; None: it describes none."""
-    keys = reading.read(source).keys.reports
-    return ReportReader(keys) if keys else None
+    keys = reading.read(source).keys
+    return ReportReader(keys.reports, one_id=keys.answer.one_id) if keys.reports else None
 
 
 class ReportReader:
-    """Made once for a description."""
+    """Made once for a description. one_id: whether an id is that of a call, which may be one for several letters."""
 
-    def __init__(self, keys: ReportKeys) -> None:
+    def __init__(self, keys: ReportKeys, *, one_id: bool = False) -> None:
         self._keys = keys
+        self._one_id = one_id
+        self._kinds = [steps(path) for path in keys.kind]
         self._times = [steps(path) for path in keys.time]
         self._events = steps(keys.events) if keys.events else ()
-        paths = {"kind": keys.kind, "reference": keys.reference, "id": keys.id, "code": keys.code, "note": keys.note}
+        paths = {"reference": keys.reference, "id": keys.id, "code": keys.code, "note": keys.note}
         self._paths: dict[str, Steps] = {name: steps(path) for name, path in paths.items() if path}
 
     def check_key(self, key: str) -> None:
@@ -51,9 +48,10 @@ class ReportReader:
 
     def read(self, request: ReportRequest, source: ReportSource) -> list[Reported]:
         """Raises NotTheVendor, BadReport."""
-        if self._keys.body != "json" and len(request.body) > _MOST_FIELDS:
+        small = self._keys.body != "json" or self._keys.signature.path is not None
+        if small and len(request.body) > _MOST_FIELDS:
             raise NotTheVendor("nobody reports so much in this form")
-        _prove(self._keys.signature, request, source)
+        signatures.prove(self._keys, request, source)
         return list(self._reported(request))
 
     def _reported(self, request: ReportRequest) -> Iterator[Reported]:
@@ -67,13 +65,17 @@ class ReportReader:
             vendor_id = _text(value_at(event, self._paths.get("id", ("",))))
             if not reference and not vendor_id:
                 raise bad_report("missing", "An event names no letter.", index)
+            if self._one_id and reference and vendor_id:
+                vendor_id = of_one_id(vendor_id, reference)
+            note = _text(value_at(event, self._paths.get("note", ("",))))
+            kind = _careful(kind, note)
             at = self._time(event, index)
             yield Reported(
                 reference,
                 "bounced" if kind in _BOUNCES else kind,  # type: ignore[arg-type]
                 at or datetime.now(UTC),
                 vendor_id,
-                _text(value_at(event, self._paths.get("note", ("",)))),
+                note,
                 _BOUNCES.get(kind, "soft"),  # type: ignore[arg-type]
                 _text(value_at(event, self._paths.get("code", ("",))))[:_MOST_CODE],
                 timed=at is not None,
@@ -92,7 +94,8 @@ class ReportReader:
 
     def _kind(self, event: Any) -> str:
         """By the vendor's word for it; a code may say more of what did not arrive."""
-        kind = self._keys.kinds.get(as_text(value_at(event, self._paths["kind"])), "ignored")
+        found = (as_text(value_at(event, path)) for path in self._kinds)
+        kind = next((self._keys.kinds[one] for one in found if one in self._keys.kinds), "ignored")
         if kind in ("ignored", "delivered", "opened", "clicked") or "code" not in self._paths:
             return kind
         return self._keys.codes.get(as_text(value_at(event, self._paths["code"])), kind)
@@ -108,6 +111,13 @@ class ReportReader:
             raise bad_report("time", "The time of an event cannot be read.", index) from None
 
 
+def _careful(kind: str, note: str) -> str:
+    """No hard bounce, which suppresses its recipient, against the words of the receiver."""
+    if kind == "hard bounce" and is_about_us("", note):
+        return "blocked"
+    return "soft bounce" if kind == "hard bounce" and says_unknown(note) is False else kind
+
+
 _BOUNCES = {"hard bounce": "hard", "soft bounce": "soft", "blocked": "blocked"}
 
 
@@ -118,99 +128,9 @@ def _text(value: Any) -> str:
 def _moment(value: Any) -> datetime:
     """A time in ISO 8601, as in mails, or as a Unix time in seconds or milliseconds; without a zone it is in UTC."""
     try:
-        number = float(value)
+        number = as_time(value)
     except ValueError:
         text = str(value)
         found = parsedate_to_datetime(text) if "," in text[:5] else datetime.fromisoformat(text)
         return found if found.tzinfo else found.replace(tzinfo=UTC)
-    return datetime.fromtimestamp(_in_seconds(number), UTC)
-
-
-def _in_seconds(number: float) -> float:
-    """A Unix time in seconds; milliseconds are known by their size."""
-    if not math.isfinite(number):
-        raise ValueError("not a time")
-    return number / 1000 if abs(number) > 1e11 else number
-
-
-# --- whose it is ------------------------------------------------------------------------------------------------------
-
-
-def _prove(signature: Signature, request: ReportRequest, source: ReportSource) -> None:
-    """Raises NotTheVendor. Who sends no signature that could be one costs nothing more."""
-    if signature.scheme == "standard-webhooks":
-        reports.verify(_keys(signature, source), request.headers, request.body)
-        return
-    name = "authorization" if signature.scheme == "basic" else (signature.header or "").lower()
-    given = request.headers.get(name, "").encode("utf-8", "replace")
-    if signature.scheme == "hmac":
-        given = given.removeprefix(signature.prefix.encode())
-    if not given or (signature.scheme == "hmac" and len(given) != _length(signature)):
-        raise NotTheVendor("there is no signature")
-    keys = [key.encode() for key in _keys(signature, source)]
-    match signature.scheme:
-        case "basic":
-            expected = [b"Basic " + base64.b64encode(key) for key in keys]
-        case "header":
-            expected = keys
-        case _:
-            try:
-                expected = [_signed(signature, key, text) for text in _texts(signature, request) for key in keys]
-            except BadReport as error:
-                raise NotTheVendor("what is signed cannot be read") from error
-    if not any(hmac.compare_digest(given, one) for one in expected):
-        raise NotTheVendor("the signature is not this vendor's")
-
-
-def _length(signature: Signature) -> int:
-    """Of a header, without its prefix."""
-    size = hashlib.new(signature.algorithm).digest_size
-    return 2 * size if signature.encoding == "hex" else 4 * -(-size // 3)
-
-
-def _keys(signature: Signature, source: ReportSource) -> list[str]:
-    """The secrets of which one has signed: those that were entered for reports, or one of the logins'."""
-    if signature.key is None:
-        return [key for key in source.secrets if key]
-    [part] = split(signature.key)
-    assert isinstance(part, Placeholder)
-    return [key for login in source.credentials if (key := login.get(part.name, ""))]
-
-
-def _signed(signature: Signature, key: bytes, text: bytes) -> bytes:
-    digest = hmac.new(key, text, getattr(hashlib, signature.algorithm)).digest()
-    return base64.b64encode(digest) if signature.encoding == "base64" else digest.hex().encode()
-
-
-def _texts(signature: Signature, request: ReportRequest) -> list[bytes]:
-    """What may have been signed: vendors write the default port into the URL, or do not."""
-    parts = {"body": request.body, "timestamp": _timestamp(signature, request)}
-    if "{form}" in signature.over:
-        fields = sorted(set(request.form()))
-        parts["form"] = "".join(name + value for name, value in fields).encode()
-    urls = [request.url, _with_port(request.url)] if "{url}" in signature.over else [""]
-    return [
-        b"".join(one.encode() if isinstance(one, str) else of[one.name] for one in split(signature.over))
-        for of in ({**parts, "url": url.encode()} for url in dict.fromkeys(urls))
-    ]
-
-
-def _with_port(url: str) -> str:
-    place = urlsplit(url)
-    if place.port is not None or place.scheme not in _PORTS:
-        return url
-    return urlunsplit(place._replace(netloc=f"{place.netloc}:{_PORTS[place.scheme]}"))
-
-
-def _timestamp(signature: Signature, request: ReportRequest) -> bytes:
-    """The header with the time of signing, which must be near. Raises NotTheVendor."""
-    if signature.timestamp is None:
-        return b""
-    text = request.headers.get(signature.timestamp.lower(), "")
-    try:
-        apart = abs(_in_seconds(float(text)) - time.time())
-    except ValueError:
-        raise NotTheVendor("there is no time of signing") from None
-    if apart > signature.tolerance:
-        raise NotTheVendor("it was signed too long ago")
-    return text.encode()
+    return datetime.fromtimestamp(number, UTC)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 NAME = r"[a-z][a-z0-9_]{0,39}"
-OURS = frozenset({"description", "server", "timeout", "concurrency", "ca_file"})
+OURS = frozenset({"description", "server", "timeout", "concurrency", "batch", "ca_file"})
 """Settings that each described vendor has; a description names none of its own so."""
 MOST_STATUSES = 600
 
@@ -89,6 +89,16 @@ class Auth(Keys):
     value: Line | None = None
 
 
+class SharedFormKeys(Keys):
+    """[request.recipients]: of a form that is one for all letters of a call: where what each has of its own goes."""
+
+    to: Short
+    variables: Short
+    variable: Annotated[Short, StringConstraints(pattern="NAME")]
+    own: list[Short] = Field(max_length=100)
+    headers: Short | None = None
+
+
 class RequestKeys(Keys):
     """[request]: the call that hands a letter over, or several."""
 
@@ -103,6 +113,8 @@ class RequestKeys(Keys):
     headers: dict[Token, Line] = Field(default_factory=dict, max_length=30)
     content: dict[str, Any] = Field(default_factory=dict)
     files: Token | None = None
+    inline: Token | None = None
+    recipients: SharedFormKeys | None = None
 
 
 class Rule(Keys):
@@ -120,6 +132,7 @@ class AnswerKeys(Keys):
     id: AnswerPath | None = None
     id_header: Token | None = None
     batch_in: AnswerPath | None = None
+    one_id: bool = False
     code: AnswerPath = "code"
     sub_type: AnswerPath = "sub_type"
     retry_after: Token = "Retry-After"
@@ -168,12 +181,17 @@ class Signature(Keys):
 
     scheme: Literal["hmac", "basic", "header", "standard-webhooks"]
     header: Token | None = None
+    path: AnswerPath | None = None
     key: Line | None = None
     algorithm: Literal["sha1", "sha256", "sha512"] = "sha256"
     encoding: Literal["hex", "base64"] = "hex"
     prefix: Annotated[str, StringConstraints(max_length=20)] = ""
     over: Line = "{body}"
+    contract: Contract | None = None
     timestamp: Token | None = None
+    timestamp_path: AnswerPath | None = None
+    timestamp_prefix: Annotated[str, StringConstraints(min_length=1, max_length=20)] | None = None
+    token_path: AnswerPath | None = None
     tolerance: Annotated[float, Field(gt=0, le=86400, strict=False)] = 300.0
 
 
@@ -188,7 +206,7 @@ class ReportKeys(Keys):
 
     body: Literal["json", "form", "query"] = "json"
     events: AnswerPath | None = None
-    kind: AnswerPath
+    kind: Annotated[list[AnswerPath], BeforeValidator(_listed), Field(min_length=1, max_length=10)]
     kinds: dict[str, _Kind] = Field(min_length=1, max_length=200)
     codes: dict[str, _Kind] = Field(default_factory=dict, max_length=200)
     reference: AnswerPath | None = None

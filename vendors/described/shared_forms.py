@@ -1,0 +1,101 @@
+"""One form for all letters of a call: what each has of its own goes along as variables of its recipient.
+
+So do services whose batch is one mail to many: a field of the form says `%recipient.text%`, and beside it stands an
+object with the text of each. Letters that differ in anything else, as in their files, go in calls of their own.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+
+from vendors.adapters.base import Letter
+from vendors.described.bodies import FilledValues, file_parts, in_part
+from vendors.described.json_bodies import MISSING, text_maker
+from vendors.described.placeholders import as_text
+from vendors.described.schema import RequestKeys, SharedFormKeys
+
+
+@dataclass(frozen=True, slots=True)
+class FormLetter:
+    """What one letter has of a form. shared: names and values that all letters of a call must have alike.
+
+    own: the names of what it has of its own; variables: those with their values, as a member of an object of JSON.
+    """
+
+    letter: Letter
+    shared: tuple[tuple[str, str], ...]
+    own: tuple[str, ...]
+    variables: bytes
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        """Of letters that can go in one call it is the same."""
+        return self.shared, self.own, tuple(map(id, self.letter.attachments))
+
+
+class SharedForm:
+    """Made once for an adapter."""
+
+    def __init__(self, keys: RequestKeys, of: SharedFormKeys, values: FilledValues) -> None:
+        self._of = of
+        self._multipart = keys.body == "multipart"
+        makers = {name: text_maker(value, values) for name, value in keys.content.items()}
+        self._shared = {name: make for name, make in makers.items() if name not in of.own}
+        self._own = {name: make for name, make in makers.items() if name in of.own}
+        boundary = secrets.token_hex(16)
+        self.content_type = "application/x-www-form-urlencoded"
+        if self._multipart:
+            self.content_type = f"multipart/form-data; boundary={boundary}"
+        self._begin = f"--{boundary}\r\n".encode()
+        self._end = f"--{boundary}--\r\n".encode()
+        self._files: Callable[[Letter], bytes] | None = None
+        if keys.files:
+            self._files = file_parts(self._begin, keys.files, keys.inline)
+
+    def read(self, letter: Letter) -> FormLetter:
+        """Raises ValueError or TypeError if it cannot be sent."""
+        own = dict(_made(self._own, letter))
+        if self._of.headers is not None:
+            own |= {f"{self._of.headers}{name}": value for name, value in letter.headers}
+        variables = orjson.dumps({letter.recipient: own})[1:-1]
+        return FormLetter(letter, tuple(_made(self._shared, letter)), tuple(own), variables)
+
+    def calls(self, letters: Sequence[FormLetter]) -> list[list[int]]:
+        """Those that are alike go together, but no recipient twice."""
+        times: dict[tuple[Any, ...], int] = {}
+        found: dict[tuple[Any, ...], list[int]] = {}
+        for position, one in enumerate(letters):
+            alike = one.alike
+            whom = (alike, one.letter.recipient.lower())
+            times[whom] = times.get(whom, 0) + 1
+            found.setdefault((alike, times[whom]), []).append(position)
+        return list(found.values())
+
+    def body(self, letters: Sequence[FormLetter]) -> bytes:
+        """Of letters that are alike."""
+        first = letters[0]
+        fields = [*first.shared, *((name, self._of.variable.replace("NAME", name)) for name in first.own)]
+        fields += [(self._of.to, one.letter.recipient) for one in letters]
+        variables = b"{" + b",".join([one.variables for one in letters]) + b"}"
+        if not self._multipart:
+            return urlencode([*fields, (self._of.variables, variables)]).encode()
+        parts = [self._part(name, value.encode()) for name, value in fields]
+        parts.append(self._part(self._of.variables, variables))
+        parts += [self._files(first.letter)] if self._files else []
+        return b"".join([*parts, self._end])
+
+    def _part(self, name: str, value: bytes) -> bytes:
+        head = b'Content-Disposition: form-data; name="%b"\r\n\r\n' % in_part(name)
+        return b"".join([self._begin, head, value, b"\r\n"])
+
+
+def _made(makers: Mapping[str, Any], letter: Letter) -> Iterator[tuple[str, str]]:
+    for name, make in makers.items():
+        if (value := make(letter) if callable(make) else make) is not MISSING:
+            yield name, as_text(value)
