@@ -40,8 +40,10 @@ def imported_modules(source: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def imported() -> set[str]:
-    paths = [ROOT / "manage.py", *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]
+def imported(test_kit: bool = False) -> set[str]:
+    """The packages that the product imports; or those that vendors.testing does, which only tests import."""
+    files = [ROOT / "manage.py", *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]
+    paths = [path for path in files if path.is_relative_to(ROOT / "vendors/testing") is test_kit]
     modules = set().union(*(imported_modules(path.read_text()) for path in paths))
     known = importlib.metadata.packages_distributions()
     return {normal(known[one][0]) for one in modules if one not in sys.stdlib_module_names and one in known}
@@ -49,6 +51,11 @@ def imported() -> set[str]:
 
 def test_every_package_that_is_imported_is_named():
     assert imported() - named() - named("requirements-extras.in") == set()
+
+
+def test_the_test_kit_of_adapters_imports_what_the_tests_have():
+    assert "pytest" in imported(test_kit=True)
+    assert imported(test_kit=True) - named() - named("requirements-dev.in") == set()
 
 
 def test_every_package_that_is_named_is_imported_or_started():

@@ -16,7 +16,6 @@ from mailhub.management.commands.up import formation
 from tests import factories, private_postfix
 from tests.bounces.test_receiver import receiving
 from tests.campaigns.rows import accepted, logged, messages
-from tests.contracts.certificates import authority
 from tests.contracts.test_smtp import opened
 from tests.contracts.test_smtp import settings as relay_settings
 from tests.private_postfix import PrivatePostfix
@@ -24,6 +23,7 @@ from tests.waiting import wait_until
 from vendors.adapters.base import Letter
 from vendors.models import Vendor
 from vendors.outcomes import Accepted
+from vendors.testing.certificates import authority
 
 
 def identity(job: Job, **more: Any) -> Identity:

@@ -30,9 +30,9 @@ from campaigns.lifecycle import move
 from campaigns.models import Campaign, CampaignFile, Job, Message, StoredFile
 from tests import factories
 from tests.campaigns.test_rounds_of_mails import relay as serving
-from tests.contracts.wild_http import WildHttp
 from tests.ports import free_port
 from vendors.adapters.base import Letter
+from vendors.testing.http_server import MisbehavingHttp
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200)
@@ -335,7 +335,7 @@ def test_a_file_of_each_recipient_is_read_for_its_call_and_one_of_all_once(folde
 
 
 def test_a_repeat_for_a_doubt_is_word_for_word_the_letter_that_was_sent(folder: Path) -> None:
-    books = WildHttp()
+    books = MisbehavingHttp()
     with serving(books) as port:
         made = vendor()
         known = {"url": f"http://127.0.0.1:{port}/letters", "dedupe": True, "dedupe_ttl": 86_400}

@@ -23,9 +23,9 @@ from tests.campaigns.rows import family, logged, messages
 from tests.campaigns.rows import refused as bounce
 from tests.campaigns.test_rounds_of_mails import relay
 from tests.campaigns.test_suppression import breaches, ends, lifted, stored, suppress
-from tests.contracts.wild_smtp import WildSmtp, say
 from tests.faults.sending import login, sent, take_again, taken
 from tests.faults.test_42_settling import in_doubt as lost
+from vendors.testing.smtp_relay import MisbehavingSmtp, say
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -48,7 +48,8 @@ def suppressed() -> list[tuple[Any, ...]]:
 class TestFinalising:
     def test_a_relays_unknown_recipient_is_suppressed_for_the_sponsor_and_a_full_mailbox_is_not(self) -> None:
         says = {"rcpt": say("550 5.1.1 <x@example.org>: User unknown"), "dot": say("552 5.2.2 full")}
-        with relay(WildSmtp({"rcpt": says["rcpt"]})) as gone, relay(WildSmtp({"dot": says["dot"]})) as full:
+        unknown, over = (MisbehavingSmtp({phase: says[phase]}) for phase in ("rcpt", "dot"))
+        with relay(unknown) as gone, relay(over) as full:
             jobs = []
             for port in (gone, full):
                 known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org"}

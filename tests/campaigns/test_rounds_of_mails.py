@@ -10,15 +10,15 @@ import pytest
 
 from campaigns.models import Message
 from tests import factories
-from tests.contracts.wild_smtp import WildSmtp, lose
 from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, taken
+from vendors.testing.smtp_relay import MisbehavingSmtp, lose
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @contextmanager
-def relay(doing: WildSmtp) -> Iterator[int]:
+def relay(doing: MisbehavingSmtp) -> Iterator[int]:
     """A relay in a thread; its port."""
     loop, over, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
 
@@ -45,7 +45,7 @@ def relay(doing: WildSmtp) -> Iterator[int]:
 def test_a_relay_that_breaks_off_gets_no_mail_twice_and_only_lost_replies_are_in_doubt(pipelining: bool) -> None:
     names = ["wild" if n % 9 == 4 else f"good-{n}" for n in range(60)]
     to = [f"{name}+{n}@example.org" for n, name in enumerate(names)]
-    broken = WildSmtp({"dot": lose}, pipelining=pipelining)
+    broken = MisbehavingSmtp({"dot": lose}, pipelining=pipelining)
     with relay(broken) as port:
         known = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "us@example.org", "concurrency": 2}
         vendor = factories.vendor(adapter="smtp", settings={**known, "batch": 5})

@@ -13,12 +13,12 @@ import pytest
 from moto.server import ThreadedMotoServer
 from moto.ses.models import ses_backends
 
-from tests.contracts import wild_http
 from tests.contracts.services import KEY, AmazonSes
 from tests.contracts.test_anymail import HEADERS, LETTER, ORIGIN, Server, adapter_at, answering, called
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.base import Attachment, InvalidSettings, Letter
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.testing import http_server
 
 SES = AmazonSes()
 ACCOUNT = "123456789012"  # of moto
@@ -71,7 +71,7 @@ def test_moto_refuses_a_sender_that_it_does_not_know_and_nobody_is_refused_for_i
     assert "news@" not in outcome.reason, "addresses are in no log"
 
 
-def error(status: int, code: str, text: str, *lines: str) -> wild_http.Behaviour:
+def error(status: int, code: str, text: str, *lines: str) -> http_server.Behaviour:
     return answering(status, {"message": text}, f"x-amzn-ErrorType: {code}", *lines)
 
 
@@ -89,7 +89,7 @@ THROTTLED = [
 
 
 @pytest.mark.parametrize(("behaviour", "seconds"), THROTTLED)
-def test_who_is_too_fast_waits_whatever_the_status_is(behaviour: wild_http.Behaviour, seconds: float) -> None:
+def test_who_is_too_fast_waits_whatever_the_status_is(behaviour: http_server.Behaviour, seconds: float) -> None:
     outcome, got = called(SES, behaviour)
     assert waits(outcome) == seconds and isinstance(outcome, NotSent) and outcome.scope == "credential"
     assert len(got) == 1, "boto3 repeats nothing"
@@ -108,7 +108,7 @@ PAUSES = [
 
 
 @pytest.mark.parametrize("behaviour", PAUSES)
-def test_what_speaks_of_our_account_pauses_and_refuses_nobody(behaviour: wild_http.Behaviour) -> None:
+def test_what_speaks_of_our_account_pauses_and_refuses_nobody(behaviour: http_server.Behaviour) -> None:
     outcome, got = called(SES, behaviour)
     assert isinstance(outcome, NotSent) and outcome.pause and len(got) == 1
 
@@ -132,8 +132,8 @@ async def says_the_half(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 DOUBTS = [
-    wild_http.hang,
-    wild_http.reset_at_once,
+    http_server.hang,
+    http_server.reset_at_once,
     says_the_half,
     answering(200, {}),
     answering(200, {"MessageId": ["x"]}),
@@ -148,7 +148,7 @@ DOUBTS = [
 
 
 @pytest.mark.parametrize("behaviour", DOUBTS)
-def test_what_may_have_been_taken_is_a_doubt_and_is_called_once(behaviour: wild_http.Behaviour) -> None:
+def test_what_may_have_been_taken_is_a_doubt_and_is_called_once(behaviour: http_server.Behaviour) -> None:
     async def story() -> tuple[Outcome, int]:
         async with Server(SES, behaviour) as server, adapter_at(SES, server.port, timeout="0.5") as adapter:
             (outcome,) = await adapter.send([LETTER])
@@ -173,7 +173,7 @@ def test_nothing_of_the_machines_own_aws_configuration_is_used(monkeypatch: pyte
 
 def test_a_session_token_goes_along() -> None:
     async def story() -> dict[str, str]:
-        async with wild_http.WildHttp(answering(200, {"MessageId": "0102"})) as server:
+        async with http_server.MisbehavingHttp(answering(200, {"MessageId": "0102"})) as server:
             settings = {"service": "amazon_ses", "url": f"http://127.0.0.1:{server.port}", "more": SES.more}
             adapter = Anymail(settings, dict(SES.secret) | {"aws_session_token": "a-token"})
             await adapter.open()

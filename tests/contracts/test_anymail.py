@@ -10,15 +10,15 @@ from typing import Any, cast
 import pytest
 
 from campaigns.sending.call_pool import OURS
-from tests.contracts import wild_http
 from tests.contracts.services import KEY, SERVICES, Answer, Postmark, Service
-from tests.contracts.wild import closed_port
 from vendors.adapters import anymail
 from vendors.adapters.anymail import SERVICES as ALL
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.anymail_services import RequestsWriter
 from vendors.adapters.base import Attachment, InvalidSettings, Letter, Origin
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
+from vendors.testing import http_server
+from vendors.testing.servers import closed_port
 
 SES_SECRET = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "sesame"}
 ORIGIN = Origin("news@example.org", "Zoë, of Example", "Help <help@example.org>")
@@ -34,9 +34,9 @@ LETTER = Letter(
 each = pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
 
 
-def answering(status: int, content: Any, *lines: str) -> wild_http.Behaviour:
+def answering(status: int, content: Any, *lines: str) -> http_server.Behaviour:
     body = b"" if content is None else content if isinstance(content, bytes) else json.dumps(content).encode()
-    return wild_http.answer(status, body, *lines)
+    return http_server.answer(status, body, *lines)
 
 
 async def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,16 +44,16 @@ async def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
-class Server(wild_http.WildHttp):
+class Server(http_server.MisbehavingHttp):
     """The service: it takes what its documents allow, then answers, or misbehaves."""
 
-    def __init__(self, service: Service, behaviour: wild_http.Behaviour | None) -> None:
+    def __init__(self, service: Service, behaviour: http_server.Behaviour | None) -> None:
         super().__init__(None)
         self._service, self._misbehaves, self.got = service, behaviour, list[dict[str, Any]]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
-            line, headers, body = await wild_http._request(reader)
+            line, headers, body = await http_server.read_request(reader)
             facts, answer = self._service.take(line, headers, body)
             self.got.append(facts)
             await (self._misbehaves or answering(*answer))(reader, writer)
@@ -75,7 +75,7 @@ async def adapter_at(service: Service, port: int, **more: str) -> AsyncIterator[
 
 
 def called(
-    service: Service, behaviour: wild_http.Behaviour | None, letter: Letter = LETTER
+    service: Service, behaviour: http_server.Behaviour | None, letter: Letter = LETTER
 ) -> tuple[Outcome, list[Any]]:
     async def story() -> tuple[Outcome, list[Any]]:
         async with Server(service, behaviour) as server, adapter_at(service, server.port) as adapter:
@@ -100,12 +100,12 @@ def test_a_failure_after_the_mail_was_taken_is_a_doubt(service: Service, status:
     assert isinstance(called(service, answering(status, {"message": "Internal error"}))[0], InDoubt)
 
 
-GARBAGE = [cut, wild_http.reset_at_once, answering(200, b"<html>Hi</html>"), answering(200, [])]
+GARBAGE = [cut, http_server.reset_at_once, answering(200, b"<html>Hi</html>"), answering(200, [])]
 
 
 @each
 @pytest.mark.parametrize("behaviour", GARBAGE)
-def test_what_is_cut_off_or_makes_no_sense_is_a_doubt(service: Service, behaviour: wild_http.Behaviour) -> None:
+def test_what_is_cut_off_or_makes_no_sense_is_a_doubt(service: Service, behaviour: http_server.Behaviour) -> None:
     outcome, got = called(service, behaviour)
     assert isinstance(outcome, InDoubt) and len(got) == 1
 
@@ -160,7 +160,7 @@ def test_files_go_along(service: Service) -> None:
 
     class Keeping(Server):
         async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            _, _, body = await wild_http._request(reader)
+            _, _, body = await http_server.read_request(reader)
             taken.append(body)
             await cut(reader, writer)
 
@@ -265,9 +265,9 @@ def test_what_postmark_says_of_our_account_refuses_nobody_although_it_speaks_of_
     assert isinstance(outcome, NotSent) and outcome.pause
 
 
-def answered(name: str, secret: dict[str, str], behaviour: wild_http.Behaviour) -> Outcome:
+def answered(name: str, secret: dict[str, str], behaviour: http_server.Behaviour) -> Outcome:
     async def story() -> Outcome:
-        async with wild_http.WildHttp(behaviour) as server:
+        async with http_server.MisbehavingHttp(behaviour) as server:
             settings = {"service": name, "url": f"http://127.0.0.1:{server.port}", "timeout": 60, "reference": "tag"}
             adapter = Anymail(settings, secret)
             await adapter.open()
@@ -291,7 +291,7 @@ def answered(name: str, secret: dict[str, str], behaviour: wild_http.Behaviour) 
     ],
 )
 def test_an_answer_of_success_that_names_no_mail_is_a_doubt(
-    name: str, names: list[str], behaviour: wild_http.Behaviour
+    name: str, names: list[str], behaviour: http_server.Behaviour
 ) -> None:
     outcome = answered(name, dict.fromkeys(names, KEY), behaviour)
     assert isinstance(outcome, InDoubt)
@@ -316,7 +316,7 @@ def test_mails_with_larger_files_all_go_out_however_many_at_once() -> None:
     async def story() -> list[Outcome]:
         accepting = answering(200, {"id": "evidence"})
         resend = next(service for service in SERVICES if service.name == "resend")
-        async with wild_http.WildHttp(accepting) as server, adapter_at(resend, server.port) as adapter:
+        async with http_server.MisbehavingHttp(accepting) as server, adapter_at(resend, server.port) as adapter:
             found = await asyncio.gather(*(adapter.send([letter]) for letter in letters))
             assert sum(len(body) for *_, body in server.requests) > 8 * 6_000_000
             return [outcome for (outcome,) in found]
@@ -335,3 +335,19 @@ def test_a_request_that_waits_too_long_to_be_made_is_called_again_and_is_nothing
             assert isinstance(outcome, NotSent) and not outcome.pause and adapter.is_good(outcome) is None
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("service", ALL)
+def test_each_service_demands_the_secret_that_it_needs_and_no_more(service: str) -> None:
+    settings: dict[str, Any] = {"service": service, "reference": "tag", "url": "https://127.0.0.1:9"}
+    settings["more"] = {"scaleway": {"project_id": "p"}, "amazon_ses": {"region": "eu-west-1"}}.get(service, {})
+    wanted = Anymail.asks_secret(settings)
+    Anymail(settings, dict.fromkeys(wanted, KEY))
+    for name in wanted:
+        with pytest.raises(InvalidSettings, match=name):
+            Anymail(settings, {other: KEY for other in wanted if other != name})
+
+
+def test_a_key_that_a_service_gives_back_is_not_shown() -> None:
+    outcome, _ = called(Postmark(), answering(422, {"ErrorCode": 10, "Message": f"No server has the token {KEY}"}))
+    assert isinstance(outcome, NotSent) and KEY not in outcome.reason and "***" in outcome.reason

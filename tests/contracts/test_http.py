@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.wild import LOOPS, run
-from tests.contracts.wild_http import CASES, WildHttp, answer, raw
 from vendors.adapters import load, names
 from vendors.adapters.base import Adapter, InvalidSettings, Letter, Origin
 from vendors.adapters.http import Http
 from vendors.adapters.http_client import header
 from vendors.outcomes import Accepted, NotSent
+from vendors.testing.http_cases import VendorAnswer, http_cases
+from vendors.testing.http_server import MisbehavingHttp, answer, raw
+from vendors.testing.subject import LOOPS, run
 
 LETTER = Letter("ref-0", "zoë@example.org", "Grüße", "Dear Zoë,\nbye", {"page": 2})
 
@@ -25,7 +26,7 @@ def settings(port: int, **more: str) -> dict[str, Any]:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_letter_goes_out_as_json_with_its_reference_as_key_and_the_credentials_headers(loop: str) -> None:
     async def story() -> None:
-        async with WildHttp() as vendor:
+        async with MisbehavingHttp() as vendor:
             adapter = Http(settings(vendor.port), {"Authorization": "Bearer s3cret", "X-Team": "north"})
             await adapter.open()
             branded = LETTER._replace(origin=Origin("ann@example.com", "Ann", "help@example.com"))
@@ -54,9 +55,9 @@ def test_a_letter_goes_out_as_json_with_its_reference_as_key_and_the_credentials
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_redirect_leads_nowhere(loop: str) -> None:
     async def story() -> None:
-        async with WildHttp() as trap:
+        async with MisbehavingHttp() as trap:
             moved = answer(307, b"", f"Location: http://127.0.0.1:{trap.port}/v1/letters")
-            async with WildHttp(moved) as vendor:
+            async with MisbehavingHttp(moved) as vendor:
                 adapter = Http(settings(vendor.port), {})
                 await adapter.open()
                 [outcome] = await adapter.send([LETTER])
@@ -86,7 +87,7 @@ def test_a_look_up_finds_or_does_not_find_or_gets_no_answer(
     status: int, body: str, expected: Accepted | NotSent | None
 ) -> None:
     async def story() -> None:
-        async with WildHttp(answer(status, body)) as vendor:
+        async with MisbehavingHttp(answer(status, body)) as vendor:
             adapter = Http(settings(vendor.port, lookup="weak"), {})
             await adapter.open()
             assert await adapter.look_up("ref/0 ä") == expected
@@ -111,7 +112,7 @@ TOO_FAST = NotSent("http 429: too fast for the vendor", retry_after=7.0, scope="
 )
 def test_a_look_up_hears_who_asks_to_wait_even_where_the_answer_is_cut_off(behaviour: Any, expected: NotSent) -> None:
     async def story() -> None:
-        async with WildHttp(behaviour) as vendor:
+        async with MisbehavingHttp(behaviour) as vendor:
             adapter = Http(settings(vendor.port, lookup="strong"), {})
             await adapter.open()
             assert await adapter.look_up("ref-0") == expected
@@ -120,13 +121,14 @@ def test_a_look_up_hears_who_asks_to_wait_even_where_the_answer_is_cut_off(behav
     run("asyncio", story)
 
 
-def test_the_wild_table_is_told_apart_by_its_names() -> None:
-    assert len({case.name for case in CASES}) == len(CASES)
+def test_each_misbehaviour_has_a_name_of_its_own() -> None:
+    cases = list(http_cases(lambda vendor_id: VendorAnswer(200, {"id": vendor_id}), VendorAnswer(400), {}))
+    assert len({case.name for case in cases}) == len(cases) > 80
 
 
 def test_without_look_up_nobody_is_asked() -> None:
     async def story() -> None:
-        async with WildHttp() as vendor:
+        async with MisbehavingHttp() as vendor:
             adapter = Http(settings(vendor.port), {})
             await adapter.open()
             assert isinstance(await adapter.look_up("ref-0"), NotSent)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests import private_postfix
-from tests.contracts.certificates import authority
 from tests.contracts.test_smtp import opened, settings
-from tests.contracts.wild import LOOPS, run
 from tests.private_postfix import PrivatePostfix
 from tests.waiting import wait_until
 from vendors.adapters.base import Attachment, Letter
 from vendors.adapters.mime_parts import LINE_MAX
 from vendors.outcomes import Accepted, NotSent, Refused
+from vendors.testing.certificates import authority
+from vendors.testing.subject import LOOPS, run
 
 pytestmark = [
     pytest.mark.skipif(bool(private_postfix.why_not()), reason=private_postfix.why_not()),

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from aiosmtpd.smtp import SMTP
 
-from tests.contracts.certificates import authority, server_tls
-from tests.contracts.wild import LOOPS, PATIENCE, Wild, run
-from tests.contracts.wild_smtp import WildSmtp, hang, say
 from vendors.adapters.base import InvalidSettings, Letter
 from vendors.adapters.smtp import Smtp
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
+from vendors.testing.certificates import authority, server_tls
+from vendors.testing.servers import MisbehavingServer
+from vendors.testing.smtp_relay import MisbehavingSmtp, hang, say
+from vendors.testing.subject import LOOPS, run
 
+PATIENCE = 60.0
 EACH_LOOP = pytest.mark.parametrize("loop", LOOPS)
 TAKEN = [Accepted("EVIDENCE")]
 
@@ -47,7 +49,7 @@ async def opened(known: dict[str, Any], secret: dict[str, str] | None = None) ->
 @pytest.mark.parametrize("pipelining", [False, True])
 def test_a_refused_recipient_does_not_cost_the_connection(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        async with WildSmtp({"rcpt": say("550 5.1.1 no")}, pipelining=pipelining) as relay:
+        async with MisbehavingSmtp({"rcpt": say("550 5.1.1 no")}, pipelining=pipelining) as relay:
             async with opened(settings(relay.port)) as adapter:
                 assert await adapter.send([letter("bad-1")]) == [Refused("550", "5.1.1")]
                 assert await adapter.send([letter("bad-2")]) == [Refused("550", "5.1.1")]
@@ -64,7 +66,7 @@ def test_a_refused_recipient_does_not_cost_the_connection(loop: str, pipelining:
 @EACH_LOOP
 def test_the_relay_stores_the_mail_that_was_meant(loop: str) -> None:
     async def story() -> None:
-        async with WildSmtp() as relay, opened(settings(relay.port)) as adapter:
+        async with MisbehavingSmtp() as relay, opened(settings(relay.port)) as adapter:
             assert await adapter.send([letter("good-1")]) == TAKEN
             assert relay.mails[0].endswith(b"\r\n\r\nDear you,\r\n.\r\n..\r\nbye\r\n")
             assert "MAIL FROM:<us@example.org>" in relay.lines
@@ -77,7 +79,7 @@ def test_the_relay_stores_the_mail_that_was_meant(loop: str) -> None:
 @pytest.mark.parametrize("size", [65_000, 70_000, 5_000_000])
 def test_a_long_mail_arrives_whole(loop: str, size: int) -> None:
     async def story() -> None:
-        async with WildSmtp(limit=2**24) as relay, opened(settings(relay.port)) as adapter:
+        async with MisbehavingSmtp(limit=2**24) as relay, opened(settings(relay.port)) as adapter:
             body = ("~" * 99 + "\n") * (size // 100)
             assert await adapter.send([letter("good-1", body)]) == TAKEN
             assert relay.mails[0].count(b"~") == 99 * (size // 100)
@@ -85,7 +87,7 @@ def test_a_long_mail_arrives_whole(loop: str, size: int) -> None:
     run(loop, story)
 
 
-class Deaf(Wild):
+class Deaf(MisbehavingServer):
     """Says go on, and is gone before it has read the mail."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +116,7 @@ def test_a_connection_lost_within_a_long_mail_leaves_no_doubt(loop: str, tls: st
 @EACH_LOOP
 def test_a_connection_carries_no_more_mails_than_the_setting_says(loop: str) -> None:
     async def story() -> None:
-        async with WildSmtp() as relay, opened(settings(relay.port, mails=2)) as adapter:
+        async with MisbehavingSmtp() as relay, opened(settings(relay.port, mails=2)) as adapter:
             for number in range(5):
                 assert await adapter.send([letter(f"good-{number}")]) == TAKEN
             assert relay.connections == 3
@@ -125,7 +127,7 @@ def test_a_connection_carries_no_more_mails_than_the_setting_says(loop: str) -> 
 @EACH_LOOP
 def test_starttls_comes_before_login_and_mail(loop: str) -> None:
     async def story() -> None:
-        async with WildSmtp(upgrade=server_tls(), extensions=("STARTTLS", "AUTH LOGIN PLAIN")) as relay:
+        async with MisbehavingSmtp(upgrade=server_tls(), extensions=("STARTTLS", "AUTH LOGIN PLAIN")) as relay:
             known = settings(relay.port, tls="starttls", ca_file=str(authority()))
             async with opened(known, {"user": "us", "password": "s3cret"}) as adapter:
                 assert await adapter.send([letter("good-1")]) == TAKEN
@@ -140,7 +142,7 @@ def test_starttls_comes_before_login_and_mail(loop: str) -> None:
 @EACH_LOOP
 def test_a_relay_without_starttls_gets_neither_login_nor_mail(loop: str) -> None:
     async def story() -> None:
-        async with WildSmtp() as relay:
+        async with MisbehavingSmtp() as relay:
             known = settings(relay.port, tls="starttls", ca_file=str(authority()))
             async with opened(known, {"user": "us", "password": "s3cret"}) as adapter:
                 [outcome] = await adapter.send([letter("good-1")])
@@ -153,7 +155,7 @@ def test_a_relay_without_starttls_gets_neither_login_nor_mail(loop: str) -> None
 @EACH_LOOP
 def test_a_relay_that_slips_a_reply_in_before_tls_is_left(loop: str) -> None:
     async def story() -> None:
-        async with WildSmtp({"other": say("220 go", "250-slipped", "250 in")}) as relay:
+        async with MisbehavingSmtp({"other": say("220 go", "250-slipped", "250 in")}) as relay:
             async with opened(settings(relay.port, tls="starttls", ca_file=str(authority()))) as adapter:
                 [outcome] = await adapter.send([letter("good-1")])
             assert outcome == NotSent("the relay spoke before TLS began")
@@ -164,7 +166,7 @@ def test_a_relay_that_slips_a_reply_in_before_tls_is_left(loop: str) -> None:
 @EACH_LOOP
 def test_a_refused_login_pauses_and_refuses_nothing(loop: str) -> None:
     async def story() -> None:
-        async with WildSmtp({"auth": say("535 5.7.8 wrong")}) as relay:
+        async with MisbehavingSmtp({"auth": say("535 5.7.8 wrong")}) as relay:
             async with opened(settings(relay.port, plain_login=True), {"user": "us", "password": "s3cret"}) as adapter:
                 [outcome] = await adapter.send([letter("wild")])
             assert outcome == NotSent("smtp 535 at login: 5.7.8 wrong", scope="credential", pause=True)
@@ -179,7 +181,7 @@ NOT_ASCII = Letter("wild-utf8", "jörg@example.org", "Hello", "Dear you")
 @pytest.mark.parametrize("pipelining", [False, True])
 def test_an_address_with_other_letters_goes_where_the_relay_takes_it(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        relay = WildSmtp(pipelining=pipelining, extensions=("8BITMIME", "SMTPUTF8"))
+        relay = MisbehavingSmtp(pipelining=pipelining, extensions=("8BITMIME", "SMTPUTF8"))
         async with relay, opened(settings(relay.port, batch=3)) as adapter:
             assert await adapter.send([letter("good-1"), NOT_ASCII, letter("good-3")]) == TAKEN * 3
             assert [line for line in relay.lines if line.startswith(("MAIL", "RCPT"))] == [
@@ -196,7 +198,7 @@ def test_an_address_with_other_letters_goes_where_the_relay_takes_it(loop: str, 
 @pytest.mark.parametrize("pipelining", [False, True])
 def test_an_address_with_other_letters_is_refused_where_the_relay_does_not_take_it(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        relay = WildSmtp(pipelining=pipelining, extensions=("8BITMIME",))
+        relay = MisbehavingSmtp(pipelining=pipelining, extensions=("8BITMIME",))
         async with relay, opened(settings(relay.port, batch=3)) as adapter:
             for _ in range(2):  # over a new connection, and over a kept one
                 first, refused, last = await adapter.send([letter("good-1"), NOT_ASCII, letter("good-3")])
@@ -208,7 +210,7 @@ def test_an_address_with_other_letters_is_refused_where_the_relay_does_not_take_
     run(loop, story)
 
 
-async def found_out(relay: WildSmtp, **more: Any) -> list[Outcome]:
+async def found_out(relay: MisbehavingSmtp, **more: Any) -> list[Outcome]:
     """Mails are sent until the adapter knows that the relay loses commands; what came of the last round."""
     async with opened(settings(relay.port, connect_timeout="1", **more)) as adapter:
         for number in itertools.count():
@@ -226,7 +228,7 @@ def test_a_relay_that_loses_what_is_written_ahead_is_found_out_once(loop: str, b
     """It offers PIPELINING and reads one command of a packet."""
 
     async def story() -> None:
-        async with WildSmtp(pipelining=True, forgetful=True) as relay:
+        async with MisbehavingSmtp(pipelining=True, forgetful=True) as relay:
             lost = await found_out(relay, batch=batch)
             assert all(isinstance(outcome, NotSent) for outcome in lost) and not relay.taken
             for first in (0, batch):  # whoever comes next in this process knows it
@@ -243,7 +245,7 @@ def test_a_relay_that_loses_the_envelope_behind_a_mail_is_found_out_once(loop: s
     """It reads several commands of a packet, but drops what stands behind the end of a mail."""
 
     async def story() -> None:
-        async with WildSmtp(pipelining=True, forgetful="dot") as relay:
+        async with MisbehavingSmtp(pipelining=True, forgetful="dot") as relay:
             first, *others = await found_out(relay, batch=3)
             assert [first] == TAKEN and all(isinstance(outcome, NotSent) for outcome in others)
             async with opened(settings(relay.port, batch=3)) as adapter:
@@ -257,7 +259,7 @@ def test_a_relay_that_loses_the_envelope_behind_a_mail_is_found_out_once(loop: s
 @EACH_LOOP
 def test_a_relay_that_is_only_silent_is_not_taken_for_one_that_loses_commands(loop: str) -> None:
     async def story() -> None:
-        async with WildSmtp({"mail": hang}, pipelining=True) as relay:
+        async with MisbehavingSmtp({"mail": hang}, pipelining=True) as relay:
             async with opened(settings(relay.port)) as adapter:
                 assert await adapter.send([letter("good-1")]) == TAKEN
             async with opened(settings(relay.port, connect_timeout="0.3")) as adapter:

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from tests.contracts.test_smtp import TAKEN, letter, opened, settings
-from tests.contracts.wild import LOOPS, run
-from tests.contracts.wild_smtp import LATE, Act, WildSmtp, cut, hang, lose, say, waits
 from vendors.adapters.base import Origin
 from vendors.outcomes import InDoubt, NotSent, Refused
+from vendors.testing.smtp_cases import LATE, waits
+from vendors.testing.smtp_relay import Act, MisbehavingSmtp, cut, hang, lose, say
+from vendors.testing.subject import LOOPS, run
 
 pytestmark = [pytest.mark.parametrize("loop", LOOPS), pytest.mark.parametrize("pipelining", [False, True])]
 NEXT = NotSent("its round broke off before it", retry_after=0.0)
@@ -19,7 +20,7 @@ BUSY = waits("smtp 421 at dot: bye")
 
 def test_a_round_goes_over_one_connection_and_each_mail_arrives_once(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        async with WildSmtp(pipelining=pipelining) as relay, opened(settings(relay.port, batch=5)) as adapter:
+        async with MisbehavingSmtp(pipelining=pipelining) as relay, opened(settings(relay.port, batch=5)) as adapter:
             assert adapter.capabilities.batch_max == 5
             for first in (0, 5):
                 assert await adapter.send([letter(f"good-{first + n}") for n in range(5)]) == TAKEN * 5
@@ -37,7 +38,7 @@ def test_the_mails_of_several_identities_share_a_round_and_each_has_its_own_retu
     brands = [None, Origin("ann@one.example"), Origin("bob@two.example", return_path="bounces@three.example")]
 
     async def story() -> None:
-        async with WildSmtp(pipelining=pipelining) as relay, opened(settings(relay.port, batch=3)) as adapter:
+        async with MisbehavingSmtp(pipelining=pipelining) as relay, opened(settings(relay.port, batch=3)) as adapter:
             letters = [letter(f"good-{n}")._replace(origin=origin) for n, origin in enumerate(brands)]
             assert await adapter.send(letters) == TAKEN * 3 and relay.connections == 1
             return_paths = ["us@example.org", "ann@one.example", "bounces@three.example"]
@@ -50,7 +51,7 @@ def test_the_mails_of_several_identities_share_a_round_and_each_has_its_own_retu
 
 def test_a_relay_without_a_sender_of_its_own_takes_letters_with_an_origin_only(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        async with WildSmtp(pipelining=pipelining) as relay:
+        async with MisbehavingSmtp(pipelining=pipelining) as relay:
             async with opened(settings(relay.port, batch=2, sender="")) as adapter:
                 named = letter("good-1")._replace(origin=Origin("ann@one.example"))
                 nobody, sent = await adapter.send([letter("good-0"), named])
@@ -65,7 +66,7 @@ def test_a_relay_without_a_sender_of_its_own_takes_letters_with_an_origin_only(l
 
 def test_what_cannot_be_sent_or_is_refused_costs_its_neighbours_nothing(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        async with WildSmtp({"rcpt": say("550 5.1.1 no")}, pipelining=pipelining) as relay:
+        async with MisbehavingSmtp({"rcpt": say("550 5.1.1 no")}, pipelining=pipelining) as relay:
             async with opened(settings(relay.port, batch=6)) as adapter:
                 names = ["good-1", "bad-2", "bad-3", "good-4", "good\n5", "good-6"]
                 outcomes = await adapter.send([letter(name) for name in names])
@@ -79,7 +80,7 @@ def test_what_cannot_be_sent_or_is_refused_costs_its_neighbours_nothing(loop: st
 
 def test_a_mail_that_is_refused_at_its_end_costs_its_neighbours_nothing(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        async with WildSmtp({"dot": say("552 5.3.4 too big")}, pipelining=pipelining) as relay:
+        async with MisbehavingSmtp({"dot": say("552 5.3.4 too big")}, pipelining=pipelining) as relay:
             async with opened(settings(relay.port, batch=3)) as adapter:
                 outcomes = await adapter.send([letter(name) for name in ("good-1", "big-2", "good-3")])
             assert outcomes == [*TAKEN, Refused("552", "5.3.4"), *TAKEN] and relay.connections == 1
@@ -90,7 +91,7 @@ def test_a_mail_that_is_refused_at_its_end_costs_its_neighbours_nothing(loop: st
 @pytest.mark.parametrize("act", [lose, cut], ids=["an end", "a reset"])
 def test_only_the_mail_whose_reply_is_lost_is_in_doubt(loop: str, pipelining: bool, act: Act) -> None:
     async def story() -> None:
-        relay = WildSmtp({"dot": act}, pipelining=pipelining)
+        relay = MisbehavingSmtp({"dot": act}, pipelining=pipelining)
         async with relay, opened(settings(relay.port, batch=4)) as adapter:
             outcomes = await adapter.send([letter(name) for name in ("good-1", "wild", "good-3", "good-4")])
             assert outcomes[0] == TAKEN[0] and isinstance(outcomes[1], InDoubt) and outcomes[2:] == [NEXT, NEXT]
@@ -102,7 +103,7 @@ def test_only_the_mail_whose_reply_is_lost_is_in_doubt(loop: str, pipelining: bo
 
 def test_a_reply_that_never_comes_ends_the_round_and_leaves_one_in_doubt(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        relay = WildSmtp({"dot": hang}, pipelining=pipelining)
+        relay = MisbehavingSmtp({"dot": hang}, pipelining=pipelining)
         async with relay, opened(settings(relay.port, batch=4, **LATE)) as adapter:
             outcomes = await adapter.send([letter(name) for name in ("wild", "good-2", "good-3")])
             assert isinstance(outcomes[0], InDoubt) and outcomes[1:] == [NEXT, NEXT]
@@ -123,7 +124,7 @@ def test_no_mail_of_a_round_begins_too_late_although_its_go_ahead_is_here_alread
         writer.write(f"250 2.0.0 Ok: queued as EVIDENCE\r\n{ahead}".encode())
 
     async def story() -> None:
-        relay = WildSmtp({"dot": slow}, pipelining=pipelining)
+        relay = MisbehavingSmtp({"dot": slow}, pipelining=pipelining)
         async with relay, opened(settings(relay.port, batch=3, connect_timeout="2")) as adapter:
             outcomes = await adapter.send([letter(name) for name in ("wild", "good-2", "good-3")])
             assert outcomes == [*TAKEN, NEXT, NEXT] and dict(relay.taken) == {"wild": 1}
@@ -134,7 +135,7 @@ def test_no_mail_of_a_round_begins_too_late_although_its_go_ahead_is_here_alread
 
 def test_a_relay_that_asks_everybody_to_wait_gets_no_further_mail_of_the_round(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        async with WildSmtp({"dot": say("421 bye", close=True)}, pipelining=pipelining) as relay:
+        async with MisbehavingSmtp({"dot": say("421 bye", close=True)}, pipelining=pipelining) as relay:
             async with opened(settings(relay.port, batch=4)) as adapter:
                 outcomes = await adapter.send([letter(name) for name in ("good-1", "wild", "good-3", "good-4")])
             assert outcomes == [*TAKEN, BUSY, NEXT, NEXT]
@@ -145,7 +146,10 @@ def test_a_relay_that_asks_everybody_to_wait_gets_no_further_mail_of_the_round(l
 
 def test_a_round_that_is_longer_than_a_connection_may_be_goes_on_over_the_next(loop: str, pipelining: bool) -> None:
     async def story() -> None:
-        async with WildSmtp(pipelining=pipelining) as relay, opened(settings(relay.port, batch=5, mails=2)) as adapter:
+        async with (
+            MisbehavingSmtp(pipelining=pipelining) as relay,
+            opened(settings(relay.port, batch=5, mails=2)) as adapter,
+        ):
             assert await adapter.send([letter(f"good-{n}") for n in range(5)]) == TAKEN * 5
             assert relay.connections == 3 and sum(relay.taken.values()) == 5
 

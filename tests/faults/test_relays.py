@@ -10,13 +10,13 @@ from campaigns import sending
 from campaigns.finishing import finalizer
 from campaigns.models import Campaign, Job, Message
 from tests import factories, private_postfix
-from tests.contracts.certificates import authority
 from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, take_again, taken
 from tests.private_postfix import PrivatePostfix
 from tests.waiting import wait_until
 from vendors import health
 from vendors.models import Credential, Vendor
+from vendors.testing.certificates import authority
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -16,17 +16,17 @@ from campaigns.models import Identity, Job
 from campaigns.tasks import notify_vendors
 from tests import factories
 from tests.campaigns.rows import messages
-from tests.contracts import wild_http
 from tests.contracts.services import SERVICES, Service
 from tests.contracts.test_anymail import PATHS, answering, cut
 from tests.programs import sweeping, wait_until, worker
 from vendors import configuration
+from vendors.testing import http_server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 RECIPIENTS = [f"{who}@example.com" for who in ("ann", "nobody", "lost", "bob")]
 
 
-class Shop(wild_http.WildHttp):
+class Shop(http_server.MisbehavingHttp):
     """The service: it refuses nobody@, and loses its answer to lost@."""
 
     def __init__(self, service: Service) -> None:
@@ -35,7 +35,7 @@ class Shop(wild_http.WildHttp):
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
-            facts, answer = self._service.take(*await wild_http._request(reader))
+            facts, answer = self._service.take(*await http_server.read_request(reader))
             self.references[facts["to"]] = facts["reference"]
             behaviour = {"nobody@example.com": answering(*self._service.refused), "lost@example.com": cut}
             await behaviour.get(facts["to"], answering(*answer))(reader, writer)

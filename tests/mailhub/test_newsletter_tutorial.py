@@ -18,9 +18,9 @@ from django.core.management import CommandError, call_command
 from django.db.models import QuerySet
 
 from campaigns.models import Job, Message
-from tests.contracts.certificates import authority, server_tls
 from tests.dns_server import DnsServer, dns_server
 from tests.programs import sweeping, worker
+from vendors.testing.certificates import authority, server_tls
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,6 @@ from django.test import Client
 
 from campaigns import sending
 from tests import factories
-from tests.contracts.certificates import authority
 from tests.faults.sending import taken
 from tests.sandbox import Sandbox
 from tests.vendors.test_admin import form
@@ -19,6 +18,7 @@ from vendors import adapters, configuration, history
 from vendors.adapters.base import Adapter, Option, text
 from vendors.adapters.http import Http
 from vendors.models import Credential, Vendor
+from vendors.testing.certificates import authority
 
 pytestmark = pytest.mark.django_db
 HERE = "http://127.0.0.1:1/letters"

@@ -7,6 +7,7 @@ answered is known as exactly as of any other vendor (docs/decisions/0024-anymail
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from vendors.adapters.anymail_services import (
     NO_REPORTS,
     SERVICES,
     UNWRITABLE,
+    WANTED,
     RequestsWriter,
     ServiceRequest,
     Unwritable,
@@ -89,6 +91,7 @@ class Anymail(Adapter):
         check_secret(known["service"], secret)
         self._writer: Writer = WRITERS.get(known["service"], RequestsWriter)(known, secret)
         self._url = self._writer.url
+        self._hidden = [value.encode() for value in secret.values() if len(value) > 5]
         parts = urlsplit(self._url)
         if parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
             raise InvalidSettings([f"a secret goes over https alone: http is for this machine, not {self._url}"])
@@ -101,6 +104,10 @@ class Anymail(Adapter):
         self.concurrency = known["concurrency"]
         dedupe = known["dedupe"]
         self.capabilities = Capabilities(dedupe=dedupe, dedupe_ttl=known["dedupe_ttl"] if dedupe else None)
+
+    @classmethod
+    def asks_secret(cls, settings: Mapping[str, Any]) -> Sequence[str]:
+        return WANTED.get(str(settings.get("service")), ("api_key",))
 
     @classmethod
     def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,6 +198,8 @@ class Anymail(Adapter):
 
     def _classify(self, answer: Response, written: ServiceRequest, message: Any) -> Outcome:
         status, headers = answer.status, answer.headers
+        if status >= 300:  # its texts are shown, and some services give a wrong key back
+            answer = answer._replace(body=functools.reduce(_without, self._hidden, answer.body))
         if 200 <= status < 300 or status == 422:
             found = self._of_recipient(answer, written, message)
             if found is not None:
@@ -228,6 +237,10 @@ class _Unsendable(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
         self.outcome = outcome
+
+
+def _without(body: bytes, value: bytes) -> bytes:
+    return body.replace(value, b"***")
 
 
 def _text(value: Any) -> str:

@@ -37,6 +37,15 @@ SECRETS = ("api_key", "api_token", "secret_key", "server_token")
 """What a credential may hold, as django-anymail names it."""
 SES_SECRETS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 """The same of Amazon SES, as boto3 names it; a token belongs to a key that expires."""
+WANTED = {
+    "amazon_ses": SES_SECRETS[:2],
+    "mailersend": ("api_token",),
+    "mailjet": ("api_key", "secret_key"),
+    "mailtrap": ("api_token",),
+    "postmark": ("server_token",),
+    "scaleway": ("secret_key",),
+}
+"""What a credential must hold; of the other services api_key."""
 MORE = {
     "amazon_ses": ("region", "configuration_set_name"),
     "mailgun": ("sender_domain",),

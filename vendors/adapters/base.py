@@ -1,10 +1,7 @@
-"""The contract of an adapter, and the parsers of its settings. tests/contracts/ tests every adapter against it."""
+"""The contract of an adapter, which vendors/testing tests."""
 
 from __future__ import annotations
 
-import ipaddress
-import math
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,120 +9,20 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from vendors.adapters.dkim import DkimKey
+from vendors.adapters.options import (  # noqa: F401  adapters import them from here
+    InvalidSettings,
+    Option,
+    certificates,
+    choice,
+    clean,
+    flag,
+    is_this_machine,
+    seconds,
+    text,
+    whole,
+)
 from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
-
-
-class InvalidSettings(ValueError):
-    """Settings that cannot be used; `errors` holds one sentence for each fault."""
-
-    def __init__(self, errors: list[str]) -> None:
-        super().__init__("; ".join(errors))
-        self.errors = errors
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting. parse: takes text or its own result, and raises ValueError with a text to follow the setting's name.
-
-    destination: whether it says where the secret goes, or how it is protected on the way.
-    """
-
-    parse: Callable[[Any], Any]
-    default: Any = None
-    required: bool = False
-    destination: bool = False
-
-
-def clean(options: Mapping[str, Option], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option parsed or its default. Raises InvalidSettings."""
-    errors = [
-        f"{name} is not a setting; the settings are {', '.join(options)}" for name in settings if name not in options
-    ]
-    cleaned: dict[str, Any] = {}
-    for name, option in options.items():
-        value = settings.get(name, option.default)
-        try:
-            cleaned[name] = value if value == option.default else option.parse(value)
-        except ValueError as error:
-            errors.append(f"{name} {error}")
-        if option.required and value is None:
-            errors.append(f"{name} is missing")
-    if errors:
-        raise InvalidSettings(errors)
-    return cleaned
-
-
-def is_this_machine(host: str) -> bool:
-    """Whether this host is the machine itself."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def text(value: Any) -> str:
-    """Any non-empty text on one line."""
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError("must be a text on one line")
-    return value.strip()
-
-
-def certificates(value: Any) -> str:
-    """The path of a PEM file with the authorities that may sign the vendor's certificate."""
-    path = text(value)
-    try:
-        ssl.create_default_context(cafile=path)
-    except OSError as error:  # also if it holds no certificate
-        raise ValueError(f"must be a file with certificates (PEM): {error.strerror or error}") from None
-    return path
-
-
-def seconds(value: Any) -> float:
-    """A positive, finite number of seconds."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError("must be a number of seconds above 0")
-    return number
-
-
-def whole(least: int, most: int) -> Callable[[Any], int]:
-    """A whole number between `least` and `most`."""
-
-    def parse(value: Any) -> int:
-        digits = str(value).strip()
-        if not (digits.isascii() and digits.isdigit() and least <= int(digits[:12]) <= most):
-            raise ValueError(f"must be a whole number from {least} to {most}")
-        return int(digits)
-
-    return parse
-
-
-def flag(value: Any) -> bool:
-    """True or false, also as yes/no, on/off, 1/0."""
-    word = str(value).strip().lower()
-    if word in ("true", "yes", "on", "1"):
-        return True
-    if word in ("false", "no", "off", "0"):
-        return False
-    raise ValueError("must be true or false")
-
-
-def choice(*allowed: str, **meanings: str) -> Callable[[Any], str]:
-    """One of `allowed`, or a key of `meanings`, which maps other spellings to them."""
-
-    def parse(value: Any) -> str:
-        word = str(value).strip().lower()
-        word = meanings.get(word, word)
-        if word not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}")
-        return word
-
-    return parse
-
 
 PARTS = ("text", "headers", "attachments")
 """What a letter may have beside subject and body, if its adapter carries it; see Letter."""
@@ -223,6 +120,9 @@ class Adapter(ABC):
     needs_origin: ClassVar[bool] = False
     """Whether it writes the mail itself, so that a letter needs an origin."""
 
+    needs_secret: ClassVar[Sequence[str]] = ()
+    """The names in a credential's secret without which no call can be made."""
+
     capabilities: Capabilities
     concurrency: int
     """Calls that may run at once, each of at most `capabilities.batch_max` letters."""
@@ -251,6 +151,11 @@ class Adapter(ABC):
     def asks_origin(cls, settings: Mapping[str, Any]) -> bool:
         """Whether letters need an origin, by these settings; asked as `carries` is. Raises ValueError."""
         return cls.needs_origin
+
+    @classmethod
+    def asks_secret(cls, settings: Mapping[str, Any]) -> Sequence[str]:
+        """Which names a credential's secret must have, by these settings. Raises ValueError."""
+        return cls.needs_secret
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
@@ -317,3 +222,10 @@ class Adapter(ABC):
         `capabilities.lookup` says what "not found" proves.
         """
         return NotSent("this vendor offers no look-up")
+
+
+def lacking(kind: type[Adapter], settings: Mapping[str, Any], secret: Mapping[str, str]) -> list[str]:
+    """What a credential's secret must have and does not, as a sentence, or nothing. Raises ValueError."""
+    wanted = kind.asks_secret(settings)
+    missing = [name for name in wanted if not secret.get(name)]
+    return [f"the secret must have {' and '.join(wanted)}; there is no {' and no '.join(missing)}"] if missing else []

@@ -95,6 +95,10 @@ class Described(Adapter):
         return any(not one.space and not one.optional and one.name in asking for one in of.used)
 
     @classmethod
+    def asks_secret(cls, settings: Mapping[str, Any]) -> Sequence[str]:
+        return tuple(_stored(settings).keys.secret)
+
+    @classmethod
     def _options(cls, settings: Mapping[str, Any], parse: Callable[[Any], str]) -> dict[str, Option]:
         """The adapter's, with `parse` for the description, and the description's own. Raises InvalidDescription."""
         try:

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 def authority() -> Path:
     """The certificate, with its key in the same file, which lives as long as the process."""
     key = ec.generate_private_key(ec.SECP256R1())
-    made = _builder("wild vendor", "127.0.0.1", days=2).issuer_name(_name("wild vendor")).public_key(key.public_key())
+    made = _builder("vendor", "127.0.0.1", days=2).issuer_name(_name("vendor")).public_key(key.public_key())
     return _stored(key, made.add_extension(x509.BasicConstraints(ca=True, path_length=0), True), key)
 
 
@@ -28,7 +28,7 @@ def _of_authority(host: str, days: int) -> Path:
     signs = serialization.load_pem_private_key(authority().read_bytes(), None)
     assert isinstance(signs, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
-    made = _builder("leaf", host, days=days).issuer_name(_name("wild vendor")).public_key(key.public_key())
+    made = _builder("leaf", host, days=days).issuer_name(_name("vendor")).public_key(key.public_key())
     return _stored(key, made, signs)
 
 
@@ -67,7 +67,7 @@ folder: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def server_tls(host: str = "127.0.0.1", days: int = 2) -> ssl.SSLContext:
-    """What the wild vendor shows: of that host, valid for so many days more."""
+    """What the misbehaving vendor shows: of that host, valid for so many days more."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority() if (host, days) == ("127.0.0.1", 2) else _of_authority(host, days))
     return context

@@ -1,4 +1,4 @@
-"""A vendor that misbehaves: what every wild server here shares, and one row of the table of misbehaviours."""
+"""Servers that misbehave, on a free port of this machine: what all of them share."""
 
 from __future__ import annotations
 
@@ -9,41 +9,11 @@ import ssl
 import struct
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self
-
-import uvloop
-
-from vendors.outcomes import Outcome
-
-PATIENCE = 60.0
-"""Seconds that a test waits for something that must happen; a slow machine is no reason to fail."""
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+from typing import Self
 
 
-@dataclass(frozen=True)
-class Case:
-    """One misbehaviour and what the call must come to: an outcome in full, or one of some types.
-
-    `limits`: settings that the case needs; they end the call soon only where the deadline is what ends it. `fresh`:
-    happens on a new connection only.
-    """
-
-    name: str
-    behaviour: Any
-    expected: Outcome | tuple[type, ...]
-    limits: Mapping[str, str] = field(default_factory=dict)
-    fresh: bool = False
-
-    def matches(self, outcome: Outcome) -> bool:
-        if isinstance(self.expected, tuple):
-            return isinstance(outcome, self.expected)
-        return outcome == self.expected
-
-
-class Wild(ABC):
-    """A server on a free loopback port in the test's own loop; counts what it took, by reference."""
+class MisbehavingServer(ABC):
+    """A server in the test's own loop; counts what it took, by reference."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, limit: int = 2**16) -> None:
         self.taken: Counter[str] = Counter()
@@ -92,7 +62,7 @@ class Wild(ABC):
         """Speaks on one connection until it ends."""
 
 
-class Silent(Wild):
+class SilentServer(MisbehavingServer):
     """Never says a word, not even for a TLS handshake."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,9 +86,3 @@ def closed_port() -> int:
 
 
 _held: list[socket.socket] = []
-
-
-def run(loop: str, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a story to its end on the named kind of loop."""
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(story())

@@ -1,0 +1,50 @@
+"""The pytest plugin: after a run it says where an adapter's test file keeps less than the whole contract.
+
+A project names it in its conftest.py: `pytest_plugins = ["vendors.testing.plugin"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from vendors.testing.contract import AdapterContract, HttpContract, SmtpContract
+from vendors.testing.subject import Subject
+
+KITS = (AdapterContract, HttpContract, SmtpContract)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    found = config.stash.get(FOUND, {})
+    for kind, number in found.items():
+        left_out = list(exceptions(kind))
+        terminalreporter.section(f"contract of {kind.adapter.__name__}")
+        terminalreporter.write_line(f"{number} tests; " + ("; ".join(left_out) or "nothing is left out"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    found: dict[type[Subject], int] = {}
+    for item in session.items:
+        kind = getattr(item, "cls", None)
+        if kind is not None and issubclass(kind, Subject):
+            found[kind] = found.get(kind, 0) + 1
+    session.config.stash[FOUND] = found
+
+
+FOUND: pytest.StashKey[dict[type[Subject], int]] = pytest.StashKey()
+
+
+def exceptions(kind: type[Subject]) -> Iterator[str]:
+    """What a test file has changed of the contract, in words."""
+    for name, expected in kind.differs.items():
+        yield f"{name}: its contract says {expected}"
+    if not kind.reuses_connections:
+        yield "it makes a connection for each call"
+    if not kind.trust:
+        yield "it trusts the system's authorities only"
+    for name in (name for name in dir(kind) if name.startswith("test_")):
+        kits = [getattr(one, name) for one in KITS if hasattr(one, name)]
+        if kits and getattr(kind, name) not in kits:
+            yield f"{name} is replaced"
