@@ -16,7 +16,7 @@ from django.urls import path
 from django.utils.functional import cached_property
 
 from vendors import adapters, configuration, health, history
-from vendors.adapters.base import InvalidSettings
+from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.described import reading
 from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
 from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
@@ -67,6 +67,8 @@ class VendorForm(forms.ModelForm):
                 cleaned["settings"] = {key: typed[key] for key in cleaned["settings"]}
             except InvalidSettings as error:
                 self.add_error("settings", error.errors)
+            except LookupError as error:
+                self.add_error("adapter", str(error))
         return cleaned
 
 
@@ -99,9 +101,12 @@ class CredentialForm(forms.ModelForm):
         vendor = self.instance.vendor if self.instance.pk else cleaned.get("vendor")
         if vendor and "secret" in cleaned:
             try:
-                adapters.load(vendor.adapter)(vendor.settings, cleaned["secret"])
-            except InvalidSettings as error:
-                self.add_error("secret", error.errors)
+                adapters.load(vendor.adapter).for_credential(vendor.settings, cleaned["secret"])
+            except NoSecret as error:
+                if cleaned["secret"] or not cleaned.get("paused"):  # until it is entered no call may start
+                    self.add_error("secret", [*error.errors, "Without its secret a credential can only be paused."])
+            except (InvalidSettings, LookupError) as error:
+                self.add_error("secret", getattr(error, "errors", [str(error)]))
         return cleaned
 
 

@@ -148,7 +148,7 @@ def load(lease: Lease) -> LeasedJob:
     campaign, content = _campaign(campaign_id, written, settings.PUBLIC_URL)
     vendor, key = _login(vendor_id, credential_id, used)
     name, its_settings, secret = orjson.loads(key)  # of its own: no adapter changes another one's
-    adapter = adapters.load(name)(its_settings, secret)
+    adapter = adapters.load(name).for_credential(its_settings, secret)
     parted = campaign.text or campaign.headers or campaign.has_files
     if parted and (missing := campaign.needs - adapter.carries(vendor.settings)):
         raise LookupError(f"{vendor.slug} carries no {' and no '.join(sorted(missing))} any more")

@@ -81,9 +81,9 @@ async def _credential(
     login: Credential, secret: bytes | None, keys: LinkKeys | None, return_keys: dict[Purpose, bytes]
 ) -> int:
     vendor: Any = login.vendor
+    adapter = adapters.load(vendor.adapter).for_credential(vendor.settings, cast(Any, login.secret))
     rows = await connect()
     redis = redis_clients.connect_async(settings.REDIS_URL)
-    adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
     calls = SingleCalls(adapter, vendor.pk, login.pk, AsyncThrottle(redis), rows)
     contents = SharedRows(1)  # opened for the first letter with a file
     try:

@@ -1,11 +1,95 @@
-"""Finds adapters by name: the built-in ones, and those that installed packages offer as entry points."""
+"""Adapters: the names that packages of others may use, and how an adapter is found by its name.
+
+What `__all__` names is public: it keeps its name and its meaning within a major version, and what goes is deprecated in
+the version before. Anything else may change with every version. Adapters are found by name: the built-in ones, and
+those that installed packages offer as entry points.
+"""
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from vendors.adapters.base import Adapter
+from vendors.adapters.base import (
+    PARTS,
+    WIND_UP,
+    Adapter,
+    Attachment,
+    Capabilities,
+    Letter,
+    Origin,
+    one_unit,
+)
+from vendors.adapters.http import url
+from vendors.adapters.http_client import Client, Response, header
+from vendors.adapters.options import (
+    InvalidSettings,
+    Option,
+    certificates,
+    check_protected,
+    choice,
+    flag,
+    seconds,
+    text,
+    whole,
+)
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource
+from vendors.adapters.segments import segments
+from vendors.outcomes import (
+    Accepted,
+    CallError,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Refused,
+    classify_error,
+    classify_http,
+    classify_smtp,
+    parse_retry_after,
+    sane,
+)
+
+__all__ = [
+    "PARTS",
+    "WIND_UP",
+    "Accepted",
+    "Adapter",
+    "Attachment",
+    "BadReport",
+    "CallError",
+    "Capabilities",
+    "Client",
+    "InDoubt",
+    "InvalidSettings",
+    "Letter",
+    "NotSent",
+    "NotTheVendor",
+    "Option",
+    "Origin",
+    "Outcome",
+    "Refused",
+    "ReportRequest",
+    "ReportSource",
+    "Reported",
+    "Response",
+    "certificates",
+    "check_protected",
+    "choice",
+    "classify_error",
+    "classify_http",
+    "classify_smtp",
+    "flag",
+    "header",
+    "one_unit",
+    "parse_retry_after",
+    "sane",
+    "seconds",
+    "segments",
+    "text",
+    "url",
+    "whole",
+]
 
 GROUP = "mailhub.adapters"
 _BUILT_IN = {
@@ -15,6 +99,10 @@ _BUILT_IN = {
     "sandbox": "vendors.adapters.http:Http",  # the sandbox vendor is called like any other
     "smtp": "vendors.adapters.smtp:Smtp",
 }
+
+
+class UnknownAdapter(LookupError):
+    """This process does not know the adapter, or cannot load it; another one, or a later one, may."""
 
 
 def _found() -> dict[str, EntryPoint]:
@@ -28,16 +116,29 @@ def names() -> list[str]:
     return sorted(_found())
 
 
+def is_built_in(name: str) -> bool:
+    return name in _BUILT_IN
+
+
 @cache
 def load(name: str) -> type[Adapter]:
-    """The adapter class of that name. Raises LookupError with the known names.
+    """The adapter class of that name. Raises UnknownAdapter, a LookupError, with the known names.
 
-    Cached: searching all installed packages took a sixth of the time of a job with one message.
+    Cached: searching all installed packages took a sixth of the time of a job with one message. What is not found may
+    be installed a moment later; it is searched anew.
     """
     point = _found().get(name)
     if point is None:
-        raise LookupError(f"there is no adapter {name!r}; there are {', '.join(names())}")
-    adapter = point.load()
+        importlib.invalidate_caches()
+        point = _found().get(name)
+    if point is None:
+        raise UnknownAdapter(
+            f"there is no adapter {name!r} here, or this process needs a restart; there are {', '.join(names())}"
+        )
+    try:
+        adapter = point.load()
+    except Exception as error:  # whatever a package does when it is imported
+        raise UnknownAdapter(f"the adapter {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(adapter, type) and issubclass(adapter, Adapter)):
-        raise LookupError(f"{point.value} is not an adapter")
+        raise UnknownAdapter(f"the adapter {name!r} cannot be loaded: {point.value} is not an adapter")
     return adapter

@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from vendors.adapters.dkim import DkimKey
 from vendors.adapters.options import (  # noqa: F401  adapters import them from here
     InvalidSettings,
+    NoSecret,
     Option,
     certificates,
     choice,
@@ -158,6 +159,14 @@ class Adapter(ABC):
         return cls.needs_secret
 
     @classmethod
+    def for_credential(cls, settings: Mapping[str, Any], secret: Mapping[str, str]) -> Self:
+        """The adapter with a credential's secret. Raises InvalidSettings, also where it lacks what calls need."""
+        wanted = cls.asks_secret(settings)
+        if missing := [name for name in wanted if not secret.get(name)]:
+            raise NoSecret([f"the secret must have {' and '.join(wanted)}; there is no {' and no '.join(missing)}"])
+        return cls(settings, secret)
+
+    @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
         """Which of PARTS a letter may have, by these settings.
 
@@ -222,10 +231,3 @@ class Adapter(ABC):
         `capabilities.lookup` says what "not found" proves.
         """
         return NotSent("this vendor offers no look-up")
-
-
-def lacking(kind: type[Adapter], settings: Mapping[str, Any], secret: Mapping[str, str]) -> list[str]:
-    """What a credential's secret must have and does not, as a sentence, or nothing. Raises ValueError."""
-    wanted = kind.asks_secret(settings)
-    missing = [name for name in wanted if not secret.get(name)]
-    return [f"the secret must have {' and '.join(wanted)}; there is no {' and no '.join(missing)}"] if missing else []

@@ -24,6 +24,7 @@ from vendors.adapters.base import (
     one_unit,
 )
 from vendors.adapters.http_client import Client, header
+from vendors.adapters.options import check_protected
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource
 from vendors.adapters.segments import segments
 from vendors.outcomes import (
@@ -134,10 +135,7 @@ class Http(Adapter):
         known = self.validate(settings)
         self._url: str = known["url"]
         parts = urlsplit(self._url)
-        if secret and parts.scheme == "http" and not options.is_this_machine(parts.hostname or ""):
-            raise InvalidSettings(
-                [f"a secret goes over https alone: http is for a sandbox on this machine, not {self._url}"]
-            )
+        check_protected(self._url, secret)
         self._ca_file: str = known["ca_file"]
         self._safe: tuple[int, ...] = known["safe_statuses"]
         self._target = parts.path or "/"

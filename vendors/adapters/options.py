@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 
 class InvalidSettings(ValueError):
@@ -16,6 +17,10 @@ class InvalidSettings(ValueError):
     def __init__(self, errors: list[str]) -> None:
         super().__init__("; ".join(errors))
         self.errors = errors
+
+
+class NoSecret(InvalidSettings):
+    """The secret lacks what the adapter demands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,13 @@ def is_this_machine(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def check_protected(url: str, secret: Mapping[str, str]) -> None:
+    """Check that a secret goes over https alone: http is for a server on this machine. Raises InvalidSettings."""
+    parts = urlsplit(url)
+    if secret and parts.scheme == "http" and not is_this_machine(parts.hostname or ""):
+        raise InvalidSettings([f"a secret goes over https alone: http is for a sandbox on this machine, not {url}"])
 
 
 def text(value: Any) -> str:

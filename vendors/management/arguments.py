@@ -11,11 +11,13 @@ from django.core.management.base import CommandError
 from django.db.models import Model
 
 from vendors import adapters
-from vendors.adapters.base import InvalidSettings
+from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.configuration import LimitSpec
 from vendors.models import LONGEST_WINDOW, Credential, Vendor
 
 MOST_SECRET = 10_000  # characters
+NO_SECRET = "it waits for its secret"  # noqa: S105  a sentence
+"""How the reason of a pause begins that ends when the secret is entered."""
 
 
 def pairs(typed: Iterable[str]) -> dict[str, str]:
@@ -81,10 +83,38 @@ def secret(of: Vendor, typed: Iterable[str], file: str | None) -> dict[str, str]
     """The secret from HEADER=VALUE ... and a JSON file, checked by the vendor's adapter. No error shows a value."""
     found = (_read(file) if file else {}) | pairs(typed)
     try:
-        adapters.load(of.adapter)(of.settings, found)
+        adapters.load(of.adapter).for_credential(of.settings, found)
+    except LookupError as error:
+        raise CommandError(str(error)) from None
     except InvalidSettings as error:
         raise CommandError("\n".join(error.errors)) from None
     return found
+
+
+def check_secret(of: Vendor, row: Credential) -> None:
+    """Check that a credential that is to be used has the secret that its adapter demands."""
+    stored: Any = row.secret
+    try:
+        adapters.load(of.adapter).for_credential(of.settings, stored)
+    except NoSecret as error:
+        raise CommandError(
+            f"{row} stays paused: {error}. Enter it: manage.py credential set {of.slug} {row.name} ..."
+        ) from None
+    except (LookupError, InvalidSettings):  # what else is wrong is said where it is used
+        return
+
+
+def first_secret(of: Vendor, file: str | None) -> dict[str, Any]:
+    """The fields of a new vendor's first credential: its secret, or a pause until it is entered, if it is demanded."""
+    if file:
+        return {"secret": secret(of, [], file)}
+    try:
+        adapters.load(of.adapter).for_credential(of.settings, {})
+    except NoSecret as error:
+        return {"paused": True, "paused_reason": f"{NO_SECRET}: {error}"[:255]}
+    except InvalidSettings:  # of an empty secret; the settings themselves were checked
+        return {}
+    return {}
 
 
 def _read(file: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vendors.adapters.base import PARTS, InvalidSettings, lacking
+from vendors.adapters.base import PARTS, InvalidSettings
 from vendors.adapters.reports import BadReport, NotTheVendor, ReportRequest, ReportSource
 from vendors.outcomes import NotSent
 from vendors.testing.servers import closed_port
@@ -57,26 +57,8 @@ class DeclarationContract(Subject):
         assert set(wanted) <= set(self.secret), "asks_secret() names what the test's secret does not have"
         for name in wanted:
             less = {key: value for key, value in self.secret.items() if key != name}
-            assert name in "; ".join(lacking(self.adapter, settings, less))
-
-    def test_no_call_is_made_without_the_secret_that_it_demands(self, loop: str) -> None:
-        async def story() -> None:
-            async with self.server() as server:
-                settings = self.full_settings(server.port)
-                if not self.adapter.asks_secret(settings):
-                    return
-                try:
-                    adapter = self.adapter(settings, {})
-                except InvalidSettings:
-                    return
-                await adapter.open()
-                try:
-                    outcome = await self.sends(adapter, self.letter("good-1"))
-                finally:
-                    await adapter.close()
-                assert isinstance(outcome, NotSent) and outcome.pause and not server.taken, outcome
-
-        run(loop, story)
+            with pytest.raises(InvalidSettings, match=name):
+                self.adapter.for_credential(settings, less)
 
     def test_no_secret_is_shown(self, loop: str, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG)

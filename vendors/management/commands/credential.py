@@ -71,7 +71,10 @@ class Command(BaseCommand):
         secret = arguments.secret(of, options["secret"], options["secret_file"])
         with transaction.atomic():
             Credential.objects.filter(pk=row.pk).update(secret=secret)
-            facts.changed(row, "secret replaced")
+            waited = Credential.objects.filter(pk=row.pk, paused=True, paused_reason__startswith=arguments.NO_SECRET)
+            resumed = waited.update(paused=False, paused_reason="")
+            facts.changed(row, "secret replaced; resumed" if resumed else "secret replaced")
+        row.refresh_from_db()
         self._tell(row, "its secret is replaced" + ("; it is still paused" if row.paused else ""), options)
 
     def do_list(self, vendor: str | None, **options: Any) -> None:
@@ -88,7 +91,9 @@ class Command(BaseCommand):
         self._tell(row, state, options)
 
     def do_resume(self, vendor: str, name: str, **options: Any) -> None:
-        row = arguments.credential(arguments.vendor(vendor), name)
+        of = arguments.vendor(vendor)
+        row = arguments.credential(of, name)
+        arguments.check_secret(of, row)
         with facts.kept(row, credential_facts):
             Credential.objects.filter(pk=row.pk).update(paused=False, paused_reason="")
         self._tell(row, "resumed" if row.paused else "was not paused", options)

@@ -39,6 +39,7 @@ class Command(BaseCommand):
         add.add_argument("--adapter", required=True, choices=adapters.names())
         add.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="values")
         add.add_argument("--limit", nargs="+", action="extend", metavar="N/SECONDS", dest="limits")
+        add.add_argument("--secret-file", metavar="JSON", help="the secret of the credential default")
         _own(add)
         add.add_argument("--sandbox", action="store_true", help="delivers to nobody: test keys may use it")
         add.add_argument("--no-casters", action="store_true", help="they are added with the command mailcaster")
@@ -89,7 +90,7 @@ class Command(BaseCommand):
         try:
             with transaction.atomic():
                 row.save()
-                Credential.objects.create(vendor=row)
+                login = Credential.objects.create(vendor=row, **arguments.first_secret(row, options["secret_file"]))
                 configuration.replace_rate_limits(row, None, limits)
                 if not options["no_casters"]:
                     configuration.create_default_casters(row)
@@ -98,6 +99,10 @@ class Command(BaseCommand):
             self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
             return
         summary = f"{slug}: added, with the credential default and {row.mailcasters.count()} casters"
+        if not adapters.is_built_in(row.adapter):
+            summary += f"\nprocesses that were started before the adapter {row.adapter} was installed need a restart"
+        if login.paused:
+            summary += f"\n{login} is paused: {login.paused_reason}"
         self._tell(row, "\n".join([summary, *map(configuration.describe_rate_limit, limits)]), options)
 
     def do_list(self, **options: Any) -> None:

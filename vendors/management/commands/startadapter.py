@@ -1,0 +1,40 @@
+"""`manage.py startadapter`: the beginning of a package with an adapter, as `startapp` is that of an app."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError
+from django.core.management.templates import TemplateCommand
+
+from vendors import adapters
+
+TEMPLATE = Path(__file__).parents[1] / "adapter_template"
+
+
+class Command(TemplateCommand):
+    help = (
+        "Makes a project for an adapter of your own: the class, a test by mailhub's contract, its entry point. "
+        "Exit codes: 0 made, 1 the name or the folder cannot be used, 2 usage."
+    )
+    requires_system_checks = ()
+    rewrite_template_suffixes = ((".py-tpl", ".py"), (".toml-tpl", ".toml"))
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", help="of the adapter and its module: small letters, digits and underscores")
+        parser.add_argument("directory", nargs="?", help="made where it is missing; the name, if it is not given")
+
+    def handle(self, name: str, directory: str | None = None, **options: Any) -> None:  # type: ignore[override]
+        if name != name.lower():
+            raise CommandError(f"{name} has capitals: the class gets them, the adapter has small letters")
+        if name in adapters.names():
+            raise CommandError(f"there is an adapter {name} already")
+        target = Path(directory or name).expanduser().absolute()
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"{target}: {error.strerror}") from None
+        made = options | {"template": str(TEMPLATE), "extensions": ["py,toml,md"], "files": []}
+        super().handle("adapter", name, str(target), **made, mailhub=str(settings.BASE_DIR))
+        self.stdout.write(f"{target}: {name}.py, its test and a README are there. Test it: python -m pytest {target}")
