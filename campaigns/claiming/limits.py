@@ -18,11 +18,22 @@ class Need:
     least: int
 
 
+BACKOFF_FIRST, BACKOFF_MOST = 0.5, 30.0  # seconds that a credential is closed whose vendor cannot be reached
+RECOVERED = 120.0  # seconds without such a failure after which the next one is a first one again
+
 CLOSE = """
-UPDATE vendors_credential SET
-    retry_after_until = greatest(retry_after_until, clock_timestamp() + %(wait)s * interval '1 second'),
-    unreached_since = CASE WHEN %(unreached)s THEN coalesce(unreached_since, clock_timestamp()) END
+UPDATE vendors_credential SET unreached_since = NULL,
+    retry_after_until = greatest(retry_after_until, clock_timestamp() + %(wait)s * interval '1 second')
 WHERE id = %(credential)s
+"""
+_LONGER = f"""greatest(%(least)s, CASE
+    WHEN unreached_since IS NULL OR retry_after_until <= clock_timestamp() - interval '{RECOVERED} seconds'
+    THEN {BACKOFF_FIRST} ELSE greatest({BACKOFF_FIRST}, least({BACKOFF_MOST}, 2 * backoff)) END)"""
+# Many calls fail together: only the first of them closes it.
+BACK_OFF = f"""
+UPDATE vendors_credential SET unreached_since = coalesce(unreached_since, clock_timestamp()), backoff = {_LONGER},
+    retry_after_until = clock_timestamp() + ({_LONGER}) * interval '1 second'
+WHERE id = %(credential)s AND coalesce(retry_after_until <= clock_timestamp(), true)
 """
 REACHED = """
 UPDATE vendors_credential SET unreached_since = NULL WHERE id = %(credential)s AND unreached_since < %(at)s
@@ -40,11 +51,19 @@ PAUSE = (
 )
 
 
-async def close(
-    connection: AsyncConnection[Any], credential_id: int, seconds: float, *, unreached: bool = False
-) -> None:
-    """Closes the credential for so many seconds, as its vendor asked (Retry-After); unreached: it said nothing."""
-    await connection.execute(CLOSE, {"credential": credential_id, "wait": seconds, "unreached": unreached})
+async def close(connection: AsyncConnection[Any], credential_id: int, seconds: float) -> None:
+    """Closes the credential for so many seconds, as its vendor asked (Retry-After)."""
+    await connection.execute(CLOSE, {"credential": credential_id, "wait": seconds})
+
+
+async def back_off(connection: AsyncConnection[Any], credential_id: int, least: float = 0.0) -> None:
+    """Closes a credential whose vendor cannot be reached: twice as long as the last time, up to BACKOFF_MOST.
+
+    It begins anew with BACKOFF_FIRST when the vendor has been `reached` since. least: not for less, in seconds. The
+    length is in the row: all streams and processes follow it, also those that begin later. One that is closed already
+    stays closed for as long as it was.
+    """
+    await connection.execute(BACK_OFF, {"credential": credential_id, "least": least})
 
 
 async def reached(connection: AsyncConnection[Any], credential_id: int, at: datetime) -> None:

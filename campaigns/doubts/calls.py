@@ -15,7 +15,7 @@ from campaigns.claiming.rebuild import rebuild_lost
 from vendors.adapters.base import Adapter
 from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
 from vendors.limits.values import Grant, Lost, Never, Scope, Wait
-from vendors.outcomes import RETRY_DEFAULT, InDoubt, NotSent, Outcome
+from vendors.outcomes import InDoubt, NotSent, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +121,10 @@ class SingleCalls:
             await limits.pause(self._rows, self._credential_id, answer.reason)
             self.over = answer.reason
         elif isinstance(answer, NotSent) and answer.scope == "credential":
-            seconds = RETRY_DEFAULT if answer.retry_after is None else answer.retry_after
-            unreached = answer.retry_after is None
-            await limits.close(self._rows, self._credential_id, seconds, unreached=unreached)
+            if answer.retry_after is None:
+                await limits.back_off(self._rows, self._credential_id)
+            else:
+                await limits.close(self._rows, self._credential_id, answer.retry_after)
             self.over = answer.reason
         else:
             self._unanswered += 1

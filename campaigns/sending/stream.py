@@ -79,7 +79,6 @@ class Stream:
         self._permits = Permits(throttle, self._claims)
         self._pool = CallPool(job, self._write, connections.attachments)
         self._closes: datetime | None = None
-        self._backoff = 0.0
         self._health_noted = self._beaten = time.monotonic()
 
     async def run(self) -> StreamEnd:
@@ -177,9 +176,8 @@ class Stream:
             await self._pool.wait(min(0.2, self._context.closed_for))
         elif self._pool.free < max(1, self._pool.size // 4):
             await self._pool.wait(0.02 if self._pool.free else 0.2)
-        if self._pool.free and not self._context.closed_for and not self._pool.refusal:
-            return await self._claim()
-        return None
+        ready = self._pool.free and not self._context.closed_for and not self._pool.refusal
+        return await self._claim() if ready else None
 
     async def _live(self) -> None:
         """Takes note of what has been read, and renews the lease."""
@@ -188,11 +186,14 @@ class Stream:
         if now - self._health_noted > FIND_OUT:
             self._health_noted = now
             await self._tell_health()
-        if self._context.reached_at(self._pool.answered_at):
-            await limits.reached(self._claims, self._job.credential_id, self._context.now)
+        await self._tell_reached()
         if now - self._beaten > settings.HEARTBEAT_SECONDS:
             self._beaten = now
             await claims.heartbeat(self._claims, self._job.lease)
+
+    async def _tell_reached(self) -> None:
+        if self._context.reached_at(self._pool.answered_at):
+            await limits.reached(self._claims, self._job.credential_id, self._context.now)
 
     async def _tell_health(self) -> None:
         """Reports good and bad answers for the vendor's health; if that store is away, mail goes on."""
@@ -231,15 +232,14 @@ class Stream:
             await limits.pause(self._claims, self._job.credential_id, refusal.reason)
             self._context = await self._followed.read()
             return StreamEnd(reason=f"paused: {refusal.reason}", paused=True)
-        self._backoff = 0.5 if self._pool.good else min(60.0, max(0.5, 2 * self._backoff))
-        self._pool.good = 0
-        if self._context.given_up:
-            self._backoff = max(self._backoff, 2 * PATIENCE)
-        seconds = self._backoff if (unreached := refusal.retry_after is None) else refusal.retry_after
-        await limits.close(self._claims, self._job.credential_id, seconds, unreached=unreached)
+        if refusal.retry_after is None:
+            await self._tell_reached()
+            await limits.back_off(self._claims, self._job.credential_id, 2 * PATIENCE * self._context.given_up)
+        else:
+            await limits.close(self._claims, self._job.credential_id, refusal.retry_after)
         self._context = await self._followed.read()
-        why = f"waits for the vendor: {refusal.reason}"
-        return StreamEnd(until=self._context.retry_after_until, reason=why) if seconds > PATIENCE else None
+        until, why = self._context.retry_after_until, f"waits for the vendor: {refusal.reason}"
+        return StreamEnd(until=until, reason=why) if self._context.closed_for > PATIENCE else None
 
     async def _claim(self) -> StreamEnd | None:
         """Claims as many as there are permits and free connections for; or waits a little; or returns an end."""
