@@ -100,11 +100,13 @@ class ToClaim(NamedTuple):
 # pause has committed nothing is claimed any more. Then the vendor's: a rebuild of the window under a new generation, an
 # edit of the limits, or a new suppression, waits for the claims before it and is seen by all after it (count(*) reads
 # the whole of `holder`, so that all jobs are locked by then). The time is read after these locks, and no call is
-# allowed once the campaign has closed.
+# allowed once the campaign has closed. Of several jobs none waits for longer than LOCKED_MOST for another one's lock:
+# CLAIM_TOGETHER fails then, and each is asked for by itself. For the vendor's row all wait, as long as it takes.
 #
 # The messages are read as they were when the statement began, and one that waited then may be accepted now by a report
 # or a late answer: nothing is claimed of a job of which anything was learned during the wait for the locks, nor while
 # answers of its earlier sender are to be merged.
+LOCKED = "(SELECT count(*) FROM holder) > 0"
 CLAIM = f"""
 WITH holder AS (
     SELECT a.*, j.learned FROM json_to_recordset(%(asked)s::json) AS a(number int, job bigint, fence int, cursor bigint,
@@ -115,7 +117,7 @@ WITH holder AS (
     SELECT v.suppressions FROM vendors_vendor v JOIN vendors_credential c ON c.id = %(credential)s
     WHERE v.id = %(vendor)s AND v.generation = %(generation)s AND v.limits_version = %(limits_version)s AND NOT v.paused
         AND NOT c.paused AND (c.retry_after_until IS NULL OR c.retry_after_until <= clock_timestamp())
-        AND (SELECT count(*) FROM holder) > 0
+        AND {LOCKED}
         AND EXISTS ({guard.KNOWN} AND s.adoptions = %(adoptions)s)
     FOR SHARE OF v
 ), moment AS (
@@ -149,6 +151,13 @@ WITH holder AS (
 )
 SELECT number, claim, at, suppressions, letters FROM picked
 """
+LOCKED_MOST = "1s"
+CLAIM_TOGETHER = CLAIM.replace(
+    "WHERE j.fence", f"WHERE (SELECT set_config('lock_timeout', '{LOCKED_MOST}', true)) IS NOT NULL AND j.fence"
+).replace(
+    LOCKED,
+    "(SELECT set_config('lock_timeout', '0', true) FROM (SELECT count(*) FROM holder) h WHERE count > 0) IS NOT NULL",
+)
 
 
 class Claimed(NamedTuple):
@@ -171,7 +180,8 @@ async def claim(
     params: as CLAIM names them, but for `asked`.
     """
     found = [Claimed([])] * len(asked)
-    rows = await connection.execute(CLAIM, {"grant": None, **params, "asked": _json(asked)})
+    statement = CLAIM if len(asked) == 1 else CLAIM_TOGETHER
+    rows = await connection.execute(statement, {"grant": None, **params, "asked": _json(asked)})
     for number, claim_id, at, suppressions, letters in await rows.fetchall():
         if letters is None:
             found[number] = Claimed([], nothing_waits=not asked[number].units)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from psycopg import DataError, OperationalError
 
 from campaigns import lifecycle
-from campaigns.claiming import contexts
+from campaigns.claiming import claims, contexts
 from campaigns.claiming.claims import ByCount
 from campaigns.claiming.contexts import SendContext
 from campaigns.claiming.joint import MOST, Answer, JointClaims, NotGranted, Permitted, WantedClaim
@@ -27,7 +27,7 @@ from campaigns.models import Claim, Job, Message
 from campaigns.operators import actions, pausing
 from campaigns.sending import sender
 from tests import factories
-from tests.campaigns.test_claims_and_answers import answered
+from tests.campaigns.test_claims_and_answers import answered, locked
 from tests.campaigns.test_locks import somebody_waits
 from tests.faults.sending import meanwhile, nobody_claims
 from tests.faults.test_29_lost_replies import through
@@ -374,6 +374,43 @@ def test_a_statement_that_was_cancelled_is_repeated_for_each_and_its_permits_are
             cancel_the_claim()
         assert numbers(claiming.result()) == [5, 5]
     assert list(Usage.objects.values_list("units", flat=True)) == [5, 5] and in_use(two[0]) == 10
+
+
+def test_a_job_that_somebody_has_locked_holds_up_no_other_one_of_its_round() -> None:
+    """Not even in the rounds that follow, as long as it is locked; its own stream waits for it."""
+    held, *free = three = jobs(3)
+
+    async def story(streams: Streams, release: Callable[[], None]) -> None:
+        await streams.see(*three)
+        waiting, *others = [asyncio.create_task(streams.claim(job, most=2)) for job in three]
+        async with asyncio.timeout(DEADLINE / 4):
+            assert numbers(await asyncio.gather(*others)) == [2, 2]
+            again = (streams.claim(job, cursor=job.first_message + 2) for job in free)
+            assert numbers(await asyncio.gather(*again)) == [3, 3]
+        assert not waiting.done()
+        await asyncio.to_thread(release)
+        assert numbers([await waiting]) == [2]
+
+    with locked(Job.objects.filter(pk=held.pk)) as release:
+        run(lambda streams: story(streams, release))
+    assert sorted(Usage.objects.values_list("units", flat=True)) == [2, 2, 2, 6]
+    assert in_use(held) == 12, "the permits of the round that was given up are free again"
+
+
+def test_all_wait_for_the_vendors_row_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "CLAIM_TOGETHER", claims.CLAIM_TOGETHER.replace(claims.LOCKED_MOST, "1ms"))
+    two = jobs(2)
+
+    async def story(streams: Streams, on_its_way: OnItsWay) -> list[Answer]:
+        await streams.see(*two)
+        asked = [asyncio.create_task(streams.claim(job)) for job in two]
+        async with on_its_way:
+            done, _ = await asyncio.wait(asked, timeout=0.2)  # longer than for a job's row
+            assert not done
+        return await asyncio.gather(*asked)
+
+    assert numbers(with_a_claim_on_its_way(two[0], story)) == [5, 5]
+    assert Usage.objects.get().units == 10, "it was one statement"
 
 
 @pytest.mark.parametrize("callback", ["most", "allowed"])
