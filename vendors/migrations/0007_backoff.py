@@ -8,11 +8,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="credential",
             name="backoff",
-            field=models.FloatField(
-                db_default=0.0,
-                default=0.0,
-                editable=False,
-                help_text="Seconds that it was closed last because nobody answered.",
-            ),
+            field=models.FloatField(db_default=0.0, default=0.0, editable=False),
         ),
     ]

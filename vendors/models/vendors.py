@@ -164,12 +164,8 @@ class Credential(models.Model):
     unreached_since = models.DateTimeField(
         null=True, editable=False, help_text="Since then no call has reached the vendor."
     )
-    backoff = models.FloatField(
-        default=0.0,
-        db_default=0.0,
-        editable=False,
-        help_text="Seconds that it was closed last because nobody answered.",
-    )
+    # Seconds that it was closed last because nobody answered.
+    backoff = models.FloatField(default=0.0, db_default=0.0, editable=False)
     rate_limited_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="The window has no place before then."
     )
