@@ -7,7 +7,7 @@ A bounce of one sending does not undo the delivery of another.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -66,12 +66,13 @@ def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source
     strange: set[tuple[UUID, int]] = set()
     early = 0
     with transaction.atomic():
-        ours = [_ours(vendor_id, batch, strange) for batch in batches(known)]
+        accepted: set[int] = set()
+        ours = [_ours(vendor_id, batch, strange, accepted) for batch in batches(known)]
         # Of all batches at once: jobs are locked in the order of their ids.
         if any(ours):
             lifecycle.hold_around({one.id for batch in ours for one in batch})
         for batch in ours:
-            changed_now, early_now = _store(batch)
+            changed_now, early_now = _store(batch, accepted)
             changes += changed_now
             early += early_now
         stored = message_events.append(heard, source)
@@ -187,23 +188,28 @@ WHERE c.kind IS DISTINCT FROM c.was ORDER BY c.id
 REVISED = "UPDATE campaigns_session SET shard = NULL WHERE id = ANY(%(ids)s)"
 
 
-def _ours(vendor_id: int, reports: Sequence[Report], strange: set[tuple[UUID, int]]) -> list[Report]:
+def _ours(
+    vendor_id: int, reports: Sequence[Report], strange: set[tuple[UUID, int]], accepted: set[int]
+) -> list[Report]:
     """The reports that may change something. Those that name no letter of the vendor are added to `strange`.
 
-    What is evidence alone tells nothing of an accepted letter: its job's sender and others need not wait for it.
+    Messages that are accepted, which nothing ever changes, are added to `accepted`. What is evidence alone tells
+    nothing of them: their jobs' senders and others need not wait for it.
     """
     with connection.cursor() as cursor:
         cursor.execute(KNOWN, {"ids": [one.id for one in reports], "vendor": vendor_id})
         known = {id: facts for id, *facts in cursor.fetchall()}
     ours = [one for one in reports if _matches(known.get(one.id), one)]
     strange.update((one.uuid, one.resend_no) for one in reports if not _matches(known.get(one.id), one))
+    accepted.update(one.id for one in ours if known[one.id][2])
     return [one for one in ours if one.kind or not known[one.id][2]]
 
 
-def _store(reports: Sequence[Report]) -> tuple[list[ReportChange], int]:
+def _store(reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[ReportChange], int]:
     """Stores reports in the caller's transaction, which holds their jobs; returns what has changed, and early ones.
 
-    At most one report for each message; the caller stores several one after the other.
+    At most one report for each message; the caller stores several one after the other. accepted: messages of which no
+    evidence is needed.
     """
     if not reports:
         return [], 0
@@ -211,13 +217,12 @@ def _store(reports: Sequence[Report]) -> tuple[list[ReportChange], int]:
         [(one.id, one.resend_no, one.refusal, one.note) for one in reports if one.refusal]
     )
     with connection.cursor() as cursor:
-        cursor.execute(EVIDENCE, _columns([one for one in reports if not one.refusal]))
-        accepted = cursor.fetchall()
-        if accepted:
-            found, evidence = zip(*accepted, strict=True)
-            cursor.execute(
-                ground_truth.ACCEPT, {"ids": list(found), "codes": list(evidence), "notes": [None] * len(found)}
-            )
+        if doubted := [one for one in reports if not one.refusal and one.id not in accepted]:
+            cursor.execute(EVIDENCE, _columns(doubted))
+            if proved := cursor.fetchall():
+                found, evidence = zip(*proved, strict=True)
+                told = {"ids": list(found), "codes": list(evidence), "notes": [None] * len(found)}
+                cursor.execute(ground_truth.ACCEPT, told)
         cursor.execute(REPORT, _columns(reports))
         rows = cursor.fetchall()
         revised = [row[6] for row in rows if row[6] and row[7]]

@@ -9,12 +9,12 @@
 
 import base64
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import ProgrammingError, connection, transaction
+from django.db import ProgrammingError, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Least
 
@@ -136,21 +136,6 @@ def reporting_vendor(slug: str, at: datetime) -> ReportingVendor | None:
     logins: Any = Credential.objects.filter(vendor=row).order_by("pk")
     source = ReportSource(row.settings, [key.secret["key"] for key in keys], [login.secret for login in logins])
     return ReportingVendor(row.pk, row.slug, row.adapter, source)
-
-
-COUNT_REPORTS = """
-INSERT INTO vendors_reportcount AS was (vendor_id, day, what, reports)
-SELECT a.vendor, (now() AT TIME ZONE 'UTC')::date, a.what, a.reports
-FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS a(vendor, what, reports) ORDER BY 1, 3
-ON CONFLICT (vendor_id, day, what) DO UPDATE SET reports = was.reports + EXCLUDED.reports
-"""
-
-
-def count_reports(counted: Mapping[tuple[int, str], int]) -> None:
-    """Add to the counts of today; keys: a vendor's id, and what its reports were (ReportCount)."""
-    vendors, whats = zip(*counted, strict=True)
-    with connection.cursor() as cursor:
-        cursor.execute(COUNT_REPORTS, [list(vendors), list(whats), list(counted.values())])
 
 
 def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> None:

@@ -14,6 +14,7 @@ from django.db import connection
 
 from campaigns.content import templates
 from campaigns.content.headers import Headers
+from campaigns.content.parts import carried
 from campaigns.models import Campaign
 from campaigns.models.identities import NumberPool
 from campaigns.return_paths import ReturnPaths, of_identity
@@ -150,7 +151,7 @@ def load(lease: Lease) -> LeasedJob:
     name, its_settings, secret = orjson.loads(key)  # of its own: no adapter changes another one's
     adapter = adapters.load(name).for_credential(its_settings, secret)
     parted = campaign.text or campaign.headers or campaign.has_files
-    if parted and (missing := campaign.needs - adapter.carries(vendor.settings)):
+    if parted and (missing := campaign.needs - carried(type(adapter), vendor.settings)):
         raise LookupError(f"{vendor.slug} carries no {' and no '.join(sorted(missing))} any more")
     if links_missing(campaign, content, range(first, end)):
         raise NoLinks("PUBLIC_URL is not set, and its letters show the link to unsubscribe")

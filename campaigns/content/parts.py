@@ -12,10 +12,17 @@ from campaigns.content.headers import SHOWS, check_value, compiled
 from campaigns.content.templates import TemplateError
 from vendors import adapters
 from vendors.adapters import mime
+from vendors.adapters.base import Adapter
 
 IMAGE = re.compile(r"""["'(=]\s*cid:([^"')\s>{]+)""", re.IGNORECASE)
 MOST_HEADERS = 20
-PARTS = {"text": "a text beside the HTML", "headers": "further headers", "attachments": "files"}
+IMAGES = "images"
+PARTS = {
+    "text": "a text beside the HTML",
+    "headers": "further headers",
+    "attachments": "files",
+    IMAGES: "images within the HTML",
+}
 # Who it is from, to whom it goes and how it came are not for a campaign to say, nor what mailhub signs and links.
 RESERVED = mime.OURS | {
     *("sender", "reply-to", "cc", "bcc", "return-path", "received", "delivered-to", "authentication-results"),
@@ -25,11 +32,21 @@ RESERVED_BEGINNINGS = ("content-", "resent-", "arc-", "x-mailhub-")
 
 
 def carried_by(adapter: str, settings: Any) -> frozenset[str]:
-    """Which of vendors.adapters.base.PARTS a vendor with this adapter and these settings carries."""
+    """Which of PARTS a vendor with this adapter and these settings carries."""
     try:
-        return adapters.load(adapter).carries(settings)
+        return carried(adapters.load(adapter), settings)
     except (LookupError, ImportError, ValueError):
         return frozenset()  # what else it says is told where its adapter is used
+
+
+def carried(adapter: type[Adapter], settings: Any) -> frozenset[str]:
+    """The same. Raises ValueError."""
+    found = adapter.carries(settings)
+    return found | {IMAGES} if "attachments" in found and adapter.shows_images(settings) else found
+
+
+def shows_images(body: str, html: bool) -> bool:
+    return html and IMAGE.search(body) is not None
 
 
 def check_carried(needs: Iterable[str], carried: frozenset[str], vendor: str) -> None:

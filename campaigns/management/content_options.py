@@ -10,7 +10,16 @@ from django.core.management import CommandError
 
 from campaigns.content import mjml, templates
 from campaigns.content.headers import header_templates, with_beside
-from campaigns.content.parts import carried_by, check_carried, header_faults, image_faults, parse_header, text_beside
+from campaigns.content.parts import (
+    IMAGES,
+    carried_by,
+    check_carried,
+    header_faults,
+    image_faults,
+    parse_header,
+    shows_images,
+    text_beside,
+)
 from campaigns.content.templates import Content
 from campaigns.intake import BadInput, RowError, Table
 from campaigns.intake.csv_reader import field_name
@@ -81,7 +90,7 @@ def _beside(
     if faults:
         raise BadInput([RowError(0, text) for text in faults])
     carried = carried_by(vendor.adapter, vendor.settings)
-    needs = {"text": given, "headers": headers, "attachments": files}
+    needs = {"text": given, "headers": headers, "attachments": files, IMAGES: files and shows_images(body, html)}
     check_carried([name for name, part in needs.items() if part], carried, vendor.slug)
     return text_beside(body, html, given, carried)
 

@@ -13,6 +13,7 @@ from django.db import models
 from django.db.models import Index, Q, QuerySet
 from django.utils import timezone
 
+from campaigns.content import parts
 from campaigns.content.headers import Headers, HeaderTemplates, header_templates
 from campaigns.content.templates import Budget
 from campaigns.phone_numbers import known_region
@@ -195,6 +196,7 @@ class Campaign(models.Model):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What an adapter must carry for this campaign (vendors.adapters.base.Adapter.carries)."""
-        parts = {"text": self.text, "headers": self.headers, "attachments": self.has_files}
-        return frozenset(name for name, part in parts.items() if part)
+        """What of campaigns.content.parts.PARTS a vendor must carry for this campaign."""
+        needed = {"text": self.text, "headers": self.headers, "attachments": self.has_files}
+        needed[parts.IMAGES] = self.has_files and parts.shows_images(self.body, self.html)
+        return frozenset(name for name, part in needed.items() if part)

@@ -132,6 +132,8 @@ def emit(session: Session, messages: Sequence[dict[str, Any]]) -> list[int]:
 def report(changes: Sequence[ReportChange]) -> list[int]:
     """Stores the calls for delivery reports in the transaction that stores them; returns the ids of new ones."""
     named = {change.session for change in changes if change.session}
+    if not named:
+        return []
     sessions = Session.objects.select_related("job").defer("answer", "fingerprint").in_bulk(named)
     sponsors = {session.sponsor_id for session in sessions.values()}
     hooks: dict[tuple[int, bool], list[Webhook]] = defaultdict(list)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from campaigns.content.parts import check_carried, header_faults, image_faults, text_beside
+from campaigns.content.parts import IMAGES, check_carried, header_faults, image_faults, shows_images, text_beside
 from campaigns.content.templates import Budget, TemplateError
 from campaigns.intake import BadInput, uploads
 from campaigns.intake.files import CampaignFiles, NewFile
@@ -111,6 +111,7 @@ def _needs(asked: SendRequest, beside: BesideBody) -> Iterator[tuple[str, object
     yield "text", asked.text.strip()
     yield "headers", beside.headers
     yield "attachments", beside.files
+    yield IMAGES, beside.files and shows_images(asked.body, asked.html)
 
 
 def carried_by_all(vendors: Sequence[VendorSnapshot]) -> frozenset[str]:

@@ -6,16 +6,15 @@ together. Nobody needs an API key: who cannot prove to be the vendor is answered
 
 import asyncio
 import logging
-import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Router, Status
@@ -29,14 +28,13 @@ from vendors import adapters, configuration, webhook_http
 from vendors.adapters.base import Adapter
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ToConfirm
 from vendors.configuration import ReportingVendor
+from vendors.report_counts import ReportCounts
 
 log = logging.getLogger(__name__)
 router = Router()
 
 FRESH = 0.8  # seconds for which a vendor's secrets are remembered: a change holds within a second
 MOST_STRANGE = 1_000  # names of no vendor that are remembered
-LOG_EVERY = 60.0  # seconds between two lines in the log of one vendor
-COUNT_EVERY = 1.0  # seconds between two storings of counts
 AT_ONCE = 500  # requests that are stored together
 PROBLEMS = dict.fromkeys((400, 401, 413, 422, 503), ProblemOut)
 SIGNED = [
@@ -170,50 +168,6 @@ class KnownVendors:
 known_vendors = KnownVendors()
 
 
-class ReportCounts:
-    """Counts reports and stores the sums, once a second at most: who sends nonsense makes us write no more often.
-
-    What comes within that second is stored with the next report.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: Counter[tuple[int, str]] = Counter()
-        self._stored_at = float("-inf")
-        self._logged_at: dict[tuple[int, str], float] = {}
-
-    def add(self, vendor_id: int, what: str, number: int) -> None:
-        """what: taken, unknown, forged or unreadable."""
-        if not number:
-            return
-        with self._lock:
-            self._waiting[vendor_id, what] += number
-            if time.monotonic() - self._stored_at < COUNT_EVERY:
-                return
-            counted, self._waiting, self._stored_at = self._waiting, Counter(), time.monotonic()
-        try:
-            configuration.count_reports(counted)
-        except (DatabaseError, InterfaceError) as error:
-            with self._lock:
-                self._waiting += counted
-            log.warning("reports could not be counted: %s", error)
-
-    def may_log(self, vendor_id: int, what: str) -> bool:
-        """Whether the log may have a line about this again."""
-        with self._lock:
-            now = time.monotonic()
-            if now - self._logged_at.get((vendor_id, what), float("-inf")) < LOG_EVERY:
-                return False
-            self._logged_at[vendor_id, what] = now
-            return True
-
-    def forget(self) -> None:
-        with self._lock:
-            self._waiting.clear()
-            self._logged_at.clear()
-            self._stored_at = float("-inf")
-
-
 counts = ReportCounts()
 
 
@@ -249,4 +203,5 @@ def _store_of_one(posted: Sequence[_Posted]) -> Sequence[ReportsStored | Excepti
         return [_store_of_one([one])[0] for one in posted]  # what is wrong with one report harms no other
 
 
-together: Batcher[_Posted, ReportsStored] = Batcher(_store, most=AT_ONCE)
+# One batch at a time: two would wait for each other's locks, as most reports of a moment are of one job.
+together: Batcher[_Posted, ReportsStored] = Batcher(_store, most=AT_ONCE, rounds=1)

@@ -26,7 +26,7 @@ MOST_KNOWN = 10_000  # sponsors
 class VendorSnapshot:
     """A vendor with the credential that the API uses. paused: the reason, if no work is accepted.
 
-    carries: what its letters may have beside subject and body (vendors.adapters.base.PARTS).
+    carries: what its letters may have beside subject and body (campaigns.content.parts.PARTS).
     """
 
     id: int

@@ -24,7 +24,7 @@ from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
 from mailhub import worker_queues
 from mailhub.operations.charts import WindowUsage, limits_of, meters
-from vendors import health
+from vendors import health, report_counts
 from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
 from waiter.models import ParkedTask
@@ -63,7 +63,7 @@ class VendorRow:
     """A vendor's row on the page. waiting: messages of the viewer's sponsors; ends: about when the queue will be sent.
 
     apart: messages that wait for something else than the window; stopped: credentials that are not used, and why;
-    trouble: the text of the vendor's last bad answer.
+    trouble: the text of the vendor's last bad answer; reports: how many it has sent today, by what they were.
     """
 
     vendor: Vendor
@@ -81,6 +81,12 @@ class VendorRow:
     good: int = 0
     bad: int = 0
     today: dict[str, int] = field(default_factory=dict)
+    reports: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def refused_reports(self) -> str:
+        """A sentence, or empty."""
+        return report_counts.refused(self.reports) if self.reports else ""
 
     @property
     def ratio(self) -> str:
@@ -183,13 +189,19 @@ def ends(end: Eta, queued: int, now: datetime) -> str:
 def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorRow]:
     vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
     seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors)
-    return [_vendor(vendor, seen[vendor.pk], today[vendor.pk], now, sponsors is None) for vendor in vendors]
+    rows = [_vendor(vendor, seen[vendor.pk], today[vendor.pk], now, sponsors is None) for vendor in vendors]
+    reports = report_counts.of_today(list(seen))
+    for row in rows:
+        row.reports = reports[row.vendor.pk]
+    return rows
 
 
 def of_vendor(vendor: Vendor) -> VendorRow:
     """The row of one vendor, with the mail of all sponsors."""
     now = timezone.now()
-    return _vendor(vendor, queues.of_vendors([vendor.pk], now)[vendor.pk], {}, now)
+    row = _vendor(vendor, queues.of_vendors([vendor.pk], now)[vendor.pk], {}, now)
+    row.reports = report_counts.of_today([vendor.pk])[vendor.pk]
+    return row
 
 
 def _vendor(

@@ -27,11 +27,12 @@ from campaigns.connections import SharedRows
 from campaigns.doubts import reconciler
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
-from campaigns.models import Campaign, CampaignFile, Job, Message, StoredFile
+from campaigns.models import Campaign, CampaignFile, Identity, Job, Message, StoredFile
 from tests import factories
 from tests.campaigns.test_rounds_of_mails import relay as serving
 from tests.ports import free_port
 from vendors.adapters.base import Letter
+from vendors.models import Credential
 from vendors.testing.http_server import MisbehavingHttp
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -314,6 +315,32 @@ def test_a_vendor_that_cannot_carry_it_is_told_before_anything_is_stored(folder:
     assert sending.send(job.pk, 1).left
     job.refresh_from_db()
     assert "relay carries no attachments any more" in job.waits_for
+
+
+def test_images_are_told_before_anything_is_stored_where_a_service_shows_none(folder: Path) -> None:
+    made = vendor()
+    made.adapter, made.settings = "anymail", {"service": "brevo"}
+    made.save()
+    image = ["--image", str(folder / "logo.png")]
+    assert "the vendor relay does not carry images within the HTML" in refused(folder, *image)
+    made.settings["service"] = "resend"
+    made.save()
+    Identity.objects.create(
+        sponsor=factories.sponsor("Velma"), name="main", from_address="us@example.org", default=True
+    )
+    assert send(folder, *image).campaign.needs == {"text", "attachments", "images"}
+    made.settings["service"] = "brevo"
+    made.save()
+    login = Credential.objects.get(vendor=made)
+    login.secret = {"api_key": "k"}
+    login.save()
+    job = Job.objects.latest("id")
+    move(Job.objects.filter(pk=job.pk), "enqueue", fence=1, heartbeat_at=timezone.now())
+    assert sending.send(job.pk, 1).left
+    job.refresh_from_db()
+    assert "relay carries no images any more" in job.waits_for
+    (folder / "news.html").write_text("<p>Hello")
+    assert send(folder, "--attach", str(folder / "terms.pdf")).campaign.needs == {"text", "attachments"}
 
 
 def test_a_file_of_each_recipient_is_read_for_its_call_and_one_of_all_once(folder: Path) -> None:

@@ -121,6 +121,13 @@ def test_a_vendor_that_cannot_carry_it_is_named_and_of_a_channel_one_that_can_is
     assert (answer.status_code, answer.json()["vendor"]) == (202, able.slug)
 
 
+def test_images_are_refused_at_once_where_a_service_shows_none() -> None:
+    bare = api_vendor(slug="a-bare", channel="email", adapter="anymail", settings={"service": "postal"})
+    answer = Program().send(news(bare))
+    assert "a-bare does not carry images within the HTML" in answer.json()["detail"]
+    assert list(pointers(answer)) == ["/vendor"] and not Campaign.objects.exists()
+
+
 def test_html_over_several_vendors_has_a_text_only_if_all_carry_it() -> None:
     for slug in ("a-able", "b-able"):
         relay(slug=slug)

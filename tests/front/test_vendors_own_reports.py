@@ -2,14 +2,17 @@
 
 import hashlib
 import hmac
+import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.test import Client
+from django.utils import timezone
 
 from campaigns import delivery_reports
 from campaigns.models import Job, Message, MessageEvent, Suppression
@@ -18,7 +21,7 @@ from mailhub.monitoring import metrics
 from tests.campaigns.rows import accepted, in_doubt, logged, messages
 from tests.front.program import api_vendor, fresh, problem
 from tests.front.vendor import receipt, reporting
-from vendors import adapters
+from vendors import adapters, report_counts
 from vendors.adapters.http import Http
 from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
 from vendors.models import Credential, ReportCount, ReportKey
@@ -149,10 +152,16 @@ def test_an_open_proves_that_the_vendor_has_the_letter() -> None:
     assert Message.objects.get(pk=job.first_message).message_id == "SM1"
 
 
+def said(*command: str) -> str:
+    out = io.StringIO()
+    call_command(*command, stdout=out)
+    return out.getvalue()
+
+
 def test_reports_are_counted_by_what_they_were_and_told_of(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, admin_client: Client
 ) -> None:
-    monkeypatch.setattr(receipts, "COUNT_EVERY", 0.0)
+    monkeypatch.setattr(report_counts, "COUNT_EVERY", 0.0)
     vendor, _, (name,) = sent()
     for _ in range(3):
         problem(tell(vendor, "guessed", ref=name, event="delivered"), "not-the-vendor", 401)
@@ -164,6 +173,16 @@ def test_reports_are_counted_by_what_they_were_and_told_of(
     assert found == {"forged": 3, "unreadable": 1, "unknown": 1, "taken": 1}
     assert caplog.text.count("it has no proof of being the vendor's") == 1, "once a minute"
     assert caplog.text.count("cannot be read: There is no event.") == 1
+    refused = "reports refused today: 3 without the vendor's proof, 1 that cannot be read"
+    assert refused in " ".join(said("status").split())
+    assert refused in admin_client.get("/admin/").content.decode().replace("&#x27;", "'")
+    counted = {"taken": 1, "unknown": 1, "forged": 3, "unreadable": 1}
+    rows = {one["vendor"]: one for one in map(json.loads, said("status", "--json").splitlines())}
+    assert rows[vendor.slug]["reports_today"] == counted
+    assert "reports today: 1 taken, 1 unknown, 3 forged, 1 unreadable" in said("vendor", "status", vendor.slug)
+    assert json.loads(said("vendor", "status", vendor.slug, "--json"))["reports_today"] == counted
+    ReportCount.objects.update(day=timezone.now().astimezone(UTC).date() - timedelta(days=1))
+    assert "refused today" not in said("status")
     assert f'mailhub_reports_total{{vendor="{vendor.slug}",what="forged"}} 3.0' in metrics.text().decode()
 
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from vendors.adapters import anymail_answers, anymail_mails, anymail_reports
 from vendors.adapters import base as options
 from vendors.adapters.anymail_services import (
+    NO_IMAGES,
     NO_METADATA,
     NO_REPORTS,
     SERVICES,
@@ -121,6 +122,10 @@ class Anymail(Adapter):
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
         return frozenset(PARTS)
+
+    @classmethod
+    def shows_images(cls, settings: Mapping[str, Any]) -> bool:
+        return settings.get("service") not in NO_IMAGES
 
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:

@@ -56,6 +56,7 @@ MORE = {
 }
 """What `more` may have for a service. Nothing else: django-anymail has settings that name code, or leave parts out."""
 UNWRITABLE = "no request could be made with this secret and these settings"
+NO_IMAGES = ("brevo", "postal", "scaleway")  # within the HTML
 NO_METADATA = ("mailersend", "postal")
 NO_REPORTS = ("scaleway",)  # none that django-anymail reads
 _MORE_VALUE = re.compile(r"[A-Za-z0-9._-]{1,100}")

@@ -168,11 +168,13 @@ class Adapter(ABC):
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        """Which of PARTS a letter may have, by these settings.
-
-        Asked without a secret, when a campaign is accepted: one that needs more is refused. Raises ValueError.
-        """
+        """Which of PARTS a letter may have, asked without a secret: more is refused at intake. Raises ValueError."""
         return frozenset()
+
+    @classmethod
+    def shows_images(cls, settings: Mapping[str, Any]) -> bool:
+        """Whether an attachment may be an image within the HTML, if attachments are carried; asked as `carries` is."""
+        return True
 
     @classmethod
     def sends_reports(cls, settings: Mapping[str, Any]) -> bool:

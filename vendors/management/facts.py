@@ -84,7 +84,7 @@ def vendor_facts(row: Vendor) -> dict[str, Any]:
     }
 
 
-def status_facts(row: Vendor, status: HealthStatus) -> dict[str, Any]:
+def status_facts(row: Vendor, status: HealthStatus, reports: Mapping[str, int]) -> dict[str, Any]:
     return {
         "slug": row.slug,
         "paused": _paused(row),
@@ -97,6 +97,7 @@ def status_facts(row: Vendor, status: HealthStatus) -> dict[str, Any]:
         "min_ratio": row.min_ratio,
         "health_ttl": row.health_ttl,
         "retry_after": row.retry_after,
+        "reports_today": reports,
     }
 
 

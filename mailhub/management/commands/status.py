@@ -89,6 +89,7 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         wide = (row.ratio, line) if more else ()
         ends = Text("\n".join([row.ends, *row.apart]))
         problems = [*row.stopped, *([f"last error: {row.trouble}"] if row.trouble else [])]
+        problems += filter(None, [row.refused_reports])
         state.append("".join(f"\n{problem}" for problem in problems), style="default")
         table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
@@ -145,5 +146,6 @@ def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:
         "state": row.accepting,
         "good": row.good,
         "bad": row.bad,
+        "reports_today": row.reports,
         **{f"{name}_today": row.today.get(name, 0) for name in dashboard.TODAY},
     }

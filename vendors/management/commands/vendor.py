@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from vendors import adapters, configuration, health
+from vendors import adapters, configuration, health, report_counts
 from vendors import history as records
 from vendors.management import arguments, describing
 from vendors.management import facts as history
@@ -179,8 +179,10 @@ class Command(BaseCommand):
             raise CommandError(f"the status store cannot be reached: {error}") from error
         paused = f", paused: {row.paused_reason}" if row.paused else ""
         terms = f"{row.min_ratio:.0%} of at least {row.min_requests} answers in {row.health_ttl} s must be good"
-        facts = status_facts(row, status)
-        tell(self.stdout, f"{slug}: {status}{paused}; {terms}; retry after {row.retry_after} s", facts, options["json"])
+        reports = report_counts.of_today([row.pk])[row.pk]
+        told = ", ".join(f"{number:,} {what}" for what, number in reports.items())
+        note = f"{slug}: {status}{paused}; {terms}; retry after {row.retry_after} s; reports today: {told}"
+        tell(self.stdout, note, status_facts(row, status, reports), options["json"])
 
     def do_reset(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)
