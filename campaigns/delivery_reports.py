@@ -221,8 +221,8 @@ def _store(reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[R
             cursor.execute(EVIDENCE, _columns(doubted))
             if proved := cursor.fetchall():
                 found, evidence = zip(*proved, strict=True)
-                told = {"ids": list(found), "codes": list(evidence), "notes": [None] * len(found)}
-                cursor.execute(ground_truth.ACCEPT, told)
+                answers = {"ids": list(found), "codes": list(evidence), "notes": [None] * len(found)}
+                cursor.execute(ground_truth.ACCEPT, answers)
         cursor.execute(REPORT, _columns(reports))
         rows = cursor.fetchall()
         revised = [row[6] for row in rows if row[6] and row[7]]

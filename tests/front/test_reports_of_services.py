@@ -147,6 +147,22 @@ def test_what_a_stranger_posts_is_not_the_vendors_whatever_it_is(name: str, body
             anymail_reports.read(name, request, ["user:password"])
 
 
+@pytest.mark.parametrize("name", sorted(set(ANYMAIL) - set(anymail_reports.SIGNED) - {"resend", "scaleway"}))
+def test_of_who_has_not_the_login_nothing_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(anymail_reports, "_as_django", lambda request: read.append(request.url))
+    guesses = ["", "user:password", "Basic", "Basic user:password", "Bearer dXNlcjpwYXNzd29yZA==", "Basic dXNlcjpw"]
+    for guess in [*guesses, "Basic \ud800", "Basic \u00e9"]:
+        request = ReportRequest("POST", f"{BASE}/x", {"authorization": guess}, b"[" * 5_000_000)
+        with pytest.raises(NotTheVendor):
+            anymail_reports.read(name, request, ["user:password", "other:one"])
+    assert read == []
+    request = ReportRequest("POST", f"{BASE}/x", {"authorization": "basic dXNlcjpwYXNzd29yZA=="}, b"{}")
+    with pytest.raises(NotTheVendor):  # what is read here is nothing
+        anymail_reports.read(name, request, ["other:one", "user:password"])
+    assert len(read) == 1, "by the secret that it has"
+
+
 def test_a_report_needs_no_file_of_the_workers_and_scaleway_sends_none() -> None:
     service = next(one for one in SERVICES if one.name == "postmark")
     body = service.packed("delivered", "ref-0")

@@ -27,7 +27,7 @@ SHAPES = ("accepted", "refused", "in doubt")
 Row = dict[str, Any]
 
 
-def world() -> tuple[list[Reporter], list[list[Job]]]:
+def two_vendors() -> tuple[list[Reporter], list[list[Job]]]:
     """Two vendors, and of each the jobs of two sponsors."""
     reporters, jobs = [], []
     for by_id in (False, True):
@@ -95,7 +95,7 @@ def said(event: Row, jobs: list[list[Job]]) -> Row:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_report_touches_letters_of_the_vendor_whose_key_it_has(posted: int, key: str, events: list[Row]) -> None:
     with transaction.atomic():
-        reporters, jobs = world()
+        reporters, jobs = two_vendors()
         of_others, own = rows(jobs[1 - posted]), rows(jobs[posted])
         body = json.dumps({"receipts": [said(one, jobs) for one in events]})
         reporter = reporters[posted]
@@ -115,7 +115,7 @@ def test_a_report_touches_letters_of_the_vendor_whose_key_it_has(posted: int, ke
 def test_the_same_reports_do_change_letters_of_their_own_vendor() -> None:
     """So the one above could fail."""
     for posted in (0, 1):
-        reporters, jobs = world()
+        reporters, jobs = two_vendors()
         event = {"vendor": posted, "sponsor": 1, "letter": 0, "other": 0, "kind": "complained", "minute": 0}
         name = "id" if posted else "reference"
         answer = reporters[posted].post([said(event | {"name": name, "bounce": "soft"}, jobs)])

@@ -141,7 +141,6 @@ class Adapter(ABC):
     @classmethod
     def destination(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that say where the secret goes; if one changes it is deleted (vendors/configuration.py).
-
         If an adapter marks no option as destination, all of them count. Raises InvalidSettings.
         """
         known = cls.validate(settings)

@@ -180,8 +180,8 @@ class Command(BaseCommand):
         paused = f", paused: {row.paused_reason}" if row.paused else ""
         terms = f"{row.min_ratio:.0%} of at least {row.min_requests} answers in {row.health_ttl} s must be good"
         reports = report_counts.of_today([row.pk])[row.pk]
-        told = ", ".join(f"{number:,} {what}" for what, number in reports.items())
-        note = f"{slug}: {status}{paused}; {terms}; retry after {row.retry_after} s; reports today: {told}"
+        counted = ", ".join(f"{number:,} {what}" for what, number in reports.items())
+        note = f"{slug}: {status}{paused}; {terms}; retry after {row.retry_after} s; reports today: {counted}"
         tell(self.stdout, note, status_facts(row, status, reports), options["json"])
 
     def do_reset(self, slug: str, **options: Any) -> None:
