@@ -39,14 +39,25 @@ before AS (
     FROM answer JOIN campaigns_message m USING (id)
 ),
 """
+# What the vendor charges for, by the day of the call: the leaf knows for whom and over which credential it was made. Of
+# messages that no call of ours is known of, the units are not known either: one each.
+CHARGED = """
+INSERT INTO campaigns_costentry (day, sponsor_id, vendor_id, credential_id, messages, units)
+SELECT (w.sent_at AT TIME ZONE 'UTC')::date, j.sponsor_id, j.vendor_id, j.credential_id, count(*),
+    sum(coalesce(w.units, 1))
+FROM {accepted} w CROSS JOIN LATERAL (
+    SELECT o.* FROM campaigns_job o WHERE o.campaign_id = w.campaign_id
+        AND w.id >= o.first_message AND w.id < o.first_message + o.size ORDER BY o.parent_id NULLS LAST LIMIT 1
+) j {where} GROUP BY 1, 2, 3, 4
+"""
 # If a message was waiting or is in a call, the time of its call is unknown: its sent_at is equal to its delivered_at.
 ACCEPT = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = now(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
         sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
-    RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, m.resend_no
-), identified AS (
+    RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, m.resend_no, m.sent_at, m.units
+), charged AS ({CHARGED.format(accepted="written", where="")}), identified AS (
     INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
     SELECT v.id, w.message_id, w.id, w.uuid, w.resend_no
     FROM written w JOIN campaigns_campaign c ON c.id = w.campaign_id
@@ -73,10 +84,11 @@ async def accept(connection: AsyncConnection[Any], found: Sequence[tuple[int, st
 
 
 LATE = """
-SELECT b.id, a.message, a.kind, a.code FROM campaigns_answerbatch b JOIN campaigns_job j ON j.id = b.job_id,
-    unnest(b.messages, string_to_array(b.kinds, NULL), b.codes) AS a(message, kind, code)
+SELECT b.id, a.message, a.kind, a.code, a.units FROM campaigns_answerbatch b JOIN campaigns_job j ON j.id = b.job_id,
+    unnest(b.messages, string_to_array(b.kinds, NULL), b.codes, b.units) AS a(message, kind, code, units)
 WHERE b.job_id = ANY(%(jobs)s) AND j.status = 'LOGGED'
 """
+LATE_UNITS = "UPDATE campaigns_message SET units = %s WHERE id = %s AND message_id IS NULL"
 
 
 def accept_late(job_ids: Sequence[int]) -> None:
@@ -84,10 +96,12 @@ def accept_late(job_ids: Sequence[int]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(LATE, {"jobs": list(job_ids)})
         late = cursor.fetchall()
-    found = {message: code for _, message, kind, code in late if kind == ACCEPTED}
+    found = {message: code for _, message, kind, code, _ in late if kind == ACCEPTED}
+    dear = [(units, message) for _, message, kind, _, units in late if kind == ACCEPTED and units not in (None, 1)]
     with transaction.atomic(), connection.cursor() as cursor:
         hold_around(found)
         if found:
+            cursor.executemany(LATE_UNITS, dear)
             answers = {"ids": list(found), "codes": list(found.values()), "notes": [None] * len(found)}
             cursor.execute(ACCEPT, answers)
         AnswerBatch.objects.filter(pk__in={batch for batch, *_ in late}, job__status=Status.LOGGED).delete()
@@ -137,3 +151,9 @@ async def suppress(connection: AsyncConnection[Any], message_id: int, reason: st
 async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any]]) -> None:
     ids, codes, notes = (list(column) for column in zip(*rows, strict=True))
     await holding(connection, statement, {"ids": ids, "codes": codes, "notes": notes}, messages=ids)
+
+
+def charge(ids: Sequence[int]) -> None:
+    """Enters what the vendor charges for messages that have just been settled as sent; once for each message."""
+    with connection.cursor() as cursor:
+        cursor.execute(CHARGED.format(accepted="campaigns_message", where="WHERE w.id = ANY(%s)"), [list(ids)])

@@ -28,6 +28,7 @@ WRITE = """
         message_id = CASE WHEN a.kind = 'a' THEN a.code END,
         error_code = CASE a.kind WHEN 'r' THEN a.code WHEN 's' THEN 'suppressed' END,
         error_sub_type = CASE WHEN a.kind IN ('r', 'd', 's') THEN a.note END,
+        units = nullif(a.units, 1),
         put_off_at = CASE WHEN a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
         call_after = CASE WHEN a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait, least(3600,
             (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
@@ -48,7 +49,7 @@ WITH job AS (
     UPDATE campaigns_message m SET {WRITE}
     FROM answer a WHERE m.id = ANY(ARRAY[a.id]) AND a.present AND m.dequeued_at IS NULL
         AND (a.kind <> 'n' OR a.wait > 0)
-    RETURNING a.job_id, a.at, a.kind, a.units, false AS late, false AS doubted, NULL AS error_code
+    RETURNING a.job_id, a.at, a.kind, a.units, m.sent_at, false AS late, false AS doubted, NULL AS error_code
 ), unwritten AS (
     SELECT count(*) FILTER (WHERE present AND (kind <> 'n' OR wait > 0)) - (SELECT count(*) FROM called) AS number
     FROM answer
@@ -62,7 +63,7 @@ WITH job AS (
 ), late AS (
     UPDATE campaigns_message m SET {WRITE}
     FROM strange a WHERE m.id = ANY(ARRAY[a.id])
-    RETURNING a.job_id, a.at, a.kind, a.units, true AS late, a.doubted, a.error_code
+    RETURNING a.job_id, a.at, a.kind, a.units, m.sent_at, true AS late, a.doubted, a.error_code
 ), sums AS (
     SELECT job_id, date_trunc('minute', at) AS minute, count(*) FILTER (WHERE kind = 'a') AS accepted,
         count(*) FILTER (WHERE kind = 'r') AS refused,
@@ -94,6 +95,11 @@ WITH job AS (
     ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET accepted = was.accepted + excluded.accepted,
         refused = was.refused + excluded.refused, in_doubt = was.in_doubt + excluded.in_doubt,
         units = was.units + excluded.units
+), charged AS (  -- a message is accepted once: by the answer that gives it its message_id
+    INSERT INTO campaigns_costentry (day, sponsor_id, vendor_id, credential_id, messages, units)
+    SELECT (a.sent_at AT TIME ZONE 'UTC')::date, j.sponsor_id, j.vendor_id, j.credential_id, count(*), sum(a.units)
+    FROM (SELECT * FROM called UNION ALL SELECT * FROM late) a JOIN job j ON j.id = a.job_id
+    WHERE a.kind = 'a' GROUP BY 1, 2, 3, 4
 ), identified AS (  -- for vendors whose reports name nothing but their own id (vendor_ids)
     INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
     SELECT j.vendor_id, a.code, m.id, m.uuid, m.resend_no

@@ -106,8 +106,8 @@ MUTANTS = (
     ),
     Mutant(
         "what a letter costs is ignored",
-        "campaigns/sending/stream.py",
-        (("ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)", "ByCount()"),),
+        "campaigns/claiming/pricing.py",
+        (("else ByCost(job, cache)", "else ByCount()"),),
         "tests/faults/test_42_cost.py",
     ),
     Mutant(

@@ -15,11 +15,11 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.functional import cached_property
 
-from vendors import adapters, configuration, health, history
+from vendors import adapters, configuration, health, history, prices
 from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.described import reading
 from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
-from vendors.models import Credential, Mailcaster, RateLimit, Usage, Vendor
+from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
 UPLOAD = "description"  # a field of the form alone
@@ -246,6 +246,33 @@ class MailcasterAdmin(OwnLookups):
     list_display = ["name", "vendor", "kind", "min_size", "max_size", "percentage", "enabled"]
     list_filter = ["vendor", "kind", "enabled"]
     list_select_related = ["vendor"]
+
+
+class PriceForm(forms.ModelForm):
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if not self.errors and "vendor" in cleaned:
+            try:
+                prices.check(Price(**cleaned))
+            except prices.NotAPrice as error:
+                raise forms.ValidationError(f"Not added: {error}.") from None
+        return cleaned
+
+
+@admin.register(Price)
+class PriceAdmin(ReadOnly):
+    """What has begun is never changed, so prices are only added; a correction is a new one with its reason."""
+
+    form = PriceForm
+    list_display = ["vendor", "credential", "since", "per_unit", "per_message", "currency", "reason", "entered_by"]
+    list_filter = ["vendor", "currency"]
+    list_select_related = ["vendor", "credential__vendor"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_add_permission(self, request)
+
+    def save_model(self, request: HttpRequest, obj: Price, form: Any, change: bool) -> None:
+        prices.add(obj, history.Actor(request.user.get_username(), request.user.pk))
 
 
 @admin.register(RateLimit)

@@ -1,5 +1,5 @@
-"""The admin's pages about sponsors, campaigns, jobs, messages and suppressions: look-ups, progress, decisions."""
+"""The admin's pages about sponsors, campaigns, jobs, messages, suppressions, costs: look-ups, progress, decisions."""
 
-from campaigns.admin import campaigns, identities, jobs, messages, routes, suppressions
+from campaigns.admin import campaigns, costs, identities, jobs, messages, routes, suppressions
 
-__all__ = ["campaigns", "identities", "jobs", "messages", "routes", "suppressions"]
+__all__ = ["campaigns", "costs", "identities", "jobs", "messages", "routes", "suppressions"]

@@ -9,14 +9,17 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from campaigns import labels, progress
+from campaigns import estimates, labels, progress
 from campaigns.admin.base import CreatedFilter, Scoped
+from campaigns.content.templates import TemplateError
 from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import pausing
+from vendors.adapters.base import InvalidSettings
 from vendors.history import Actor
 from vendors.listing import OwnLookups
 
@@ -72,7 +75,7 @@ class CampaignAdmin(Scoped):
     list_select_related = ["sponsor", "credential__vendor", "identity__sponsor", "topic__sponsor"]
     list_per_page = 50
     search_fields = ["name", "sponsor__name"]
-    readonly_fields = ["state", "files_carried", "look"]
+    readonly_fields = ["state", "cost", "files_carried", "look"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Of a campaign its LIMITS may be changed, also while it is sent."""
@@ -107,6 +110,17 @@ class CampaignAdmin(Scoped):
         known = hasattr(campaign, "sums")
         sums = campaign.sums if known else progress.of_campaigns([campaign.pk])[campaign.pk]
         return labels.of_sum(sums) + labels.reported(sums)
+
+    @admin.display(description="cost")
+    def cost(self, campaign: Campaign) -> str:
+        """What it has cost; before its first call what it will."""
+        sums = progress.of_campaigns([campaign.pk])[campaign.pk]
+        if sums.units or not sums.open:
+            return f"{sums.units:,} units so far" if sums.open else f"{sums.units:,} units"
+        try:
+            return estimates.of_campaign(campaign).sentence(timezone.now())
+        except (InvalidSettings, LookupError, TemplateError) as error:
+            return f"unknown: {error}"
 
     @admin.display(description="files")
     def files_carried(self, campaign: Campaign) -> str:

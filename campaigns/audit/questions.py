@@ -6,6 +6,7 @@ from campaigns.lifecycle import DONE, RUNNING
 from campaigns.routes import whose
 
 RECENT = f"j.id IN (SELECT j.id FROM campaigns_job j WHERE {FRESH})"  # of a parent j
+TODAY = "date_trunc('day', now(), 'UTC')"
 P1 = [
     Question(
         "P1",
@@ -167,6 +168,31 @@ P3 = [
             GROUP BY 1, 2
         ) s ON (s.vendor_id, s.sponsor_id) = (n.vendor_id, n.sponsor)
         WHERE coalesce(s.accepted, 0) < n.accepted""",
+    ),
+    Question(
+        "P3",
+        "the accounts of what vendors charge are the messages that were accepted",
+        f"""SELECT format('sponsor %%s, credential %%s: %%s of %%s', sponsor_id, credential_id, coalesce(e.messages, 0),
+            coalesce(j.accepted, 0)) FROM (
+            SELECT sponsor_id, credential_id, sum(accepted) AS accepted FROM campaigns_job j
+            WHERE {LEAF} AND accepted > 0 GROUP BY 1, 2
+        ) j FULL JOIN (
+            SELECT sponsor_id, credential_id, sum(messages) AS messages FROM campaigns_costentry GROUP BY 1, 2
+        ) e USING (sponsor_id, credential_id) WHERE coalesce(e.messages, 0) <> coalesce(j.accepted, 0)""",
+    ),
+    Question(
+        "P3",
+        "the accounts of today have the units of all messages that were called today and accepted",
+        # They may have more: of messages that were called today for a doubt in a job that had ended long before.
+        f"""SELECT format('sponsor %%s, credential %%s: %%s units of %%s', s.sponsor_id, s.credential_id,
+            coalesce(e.units, 0), s.units) FROM (
+            SELECT j.sponsor_id, j.credential_id, sum(coalesce(m.units, 1)) AS units
+            FROM campaigns_job j JOIN campaigns_message m ON {SLICE}
+            WHERE {LEAF} AND {FRESH} AND m.message_id IS NOT NULL AND m.sent_at >= {TODAY} GROUP BY 1, 2
+        ) s LEFT JOIN (
+            SELECT sponsor_id, credential_id, sum(units) AS units FROM campaigns_costentry
+            WHERE day = ({TODAY} AT TIME ZONE 'UTC')::date GROUP BY 1, 2
+        ) e USING (sponsor_id, credential_id) WHERE coalesce(e.units, 0) < s.units""",
     ),
     Question(
         "P3",

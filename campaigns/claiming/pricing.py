@@ -4,11 +4,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from psycopg import OperationalError
+
+from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming import claims
-from campaigns.claiming.claims import Claimed, PermittedCall
+from campaigns.claiming.claims import ByCount, Claimed, Claimer, PermittedCall
 from campaigns.claiming.letters import ClaimedMessage, LeasedJob, letters_in_turn
 from campaigns.claiming.limits import Need
-from vendors.adapters.base import Letter
+from vendors.adapters.base import Letter, one_unit
 from vendors.limits.values import Scope
 from vendors.outcomes import Refused
 
@@ -23,14 +26,20 @@ class Priced(NamedTuple):
     units: int
 
 
+def claimer(job: LeasedJob, cache: AttachmentCache) -> Claimer:
+    """As the job's vendor counts; cache: of the files that letters are priced with."""
+    return ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job, cache)
+
+
 class ByCost:
     """Makes and prices letters before it asks for permits.
 
     They are called in order: cheap letters do not overtake a dear one that has to wait.
     """
 
-    def __init__(self, job: LeasedJob) -> None:
+    def __init__(self, job: LeasedJob, cache: AttachmentCache | None = None) -> None:
         self._job, self._cost = job, job.adapter.capabilities.cost
+        self._files = LetterFiles(job.campaign, cache) if cache and job.campaign.has_files else None
         self._ahead: deque[Priced] = deque()
         self._cursor = job.first
 
@@ -44,7 +53,10 @@ class ByCost:
         if len(self._ahead) < most:
             after = self._ahead[-1].message.id + 1 if self._ahead else cursor
             found = await claims.ahead(connection, after, self._job.end, most - len(self._ahead))
-            self._ahead.extend(map(self._price, found, await letters_in_turn(self._job, found)))
+            for message, letter in zip(found, await letters_in_turn(self._job, found), strict=True):
+                self._ahead.append(
+                    self._price(message, letter, letter if self._files is None else await self._whole(letter))
+                )
 
     def need(self, most: int) -> Need:
         self._next = [_within(priced, self._smallest) for priced in list(self._ahead)[:most]]
@@ -65,8 +77,21 @@ class ByCost:
             calls.append(PermittedCall(message, claimed.claim, uses, latest, letter))
         return calls
 
-    def _price(self, message: ClaimedMessage, letter: Letter | Refused) -> Priced:
-        return Priced(message, letter, max(1, self._cost(letter)) if isinstance(letter, Letter) else 0)
+    async def _whole(self, letter: Letter | Refused) -> Letter | Refused:
+        """The letter with its files, as it is priced; it waits without them, because they may be large.
+
+        Raises OperationalError if they cannot be read now.
+        """
+        assert self._files is not None
+        [whole] = await self._files.enclose([letter])
+        if isinstance(whole, Letter | Refused):
+            return whole
+        raise OperationalError(getattr(whole, "reason", "its files cannot be read"))
+
+    def _price(self, message: ClaimedMessage, letter: Letter | Refused, whole: Letter | Refused) -> Priced:
+        if not isinstance(whole, Letter):
+            return Priced(message, whole, 0)
+        return Priced(message, letter, max(1, self._cost(whole)))
 
 
 def _within(priced: Priced, smallest: int | None) -> Priced:

@@ -164,7 +164,8 @@ REPEAT = CALL.format(
     SELECT j.* FROM campaigns_message m JOIN campaigns_job j ON {AROUND} WHERE m.id = %(id)s
 ), """,
     ours=f"""UPDATE campaigns_message m SET
-        sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at - interval '1 microsecond' END
+        sent_at = CASE WHEN %(proved)s THEN clock_timestamp() ELSE m.sent_at - interval '1 microsecond' END,
+        units = nullif(%(units)s, 1)
     WHERE clock_timestamp() < coalesce(%(closes)s::timestamptz, 'infinity')
         AND CASE WHEN %(proved)s THEN m.disproved = m.sent_at
             ELSE m.sent_at > clock_timestamp() - %(young)s * interval '1 second' END

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Now
 
-from campaigns import decisions, lifecycle
+from campaigns import decisions, ground_truth, lifecycle
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.lifecycle import PARENTS, Status
 from campaigns.models import Job, Message, Resolution
@@ -188,6 +188,7 @@ def _settle(ids: Sequence[int], decision: str, reason: str, by: str) -> None:
         rows.update(
             message_id=f"person:{by}"[:255], delivered_at=Now(), in_doubt_at=None, settle_at=None, error_sub_type=None
         )
+        ground_truth.charge(ids)
     elif decision == Resolution.Decision.FAILED:
         rows.update(
             error_code="person", error_sub_type=reason[:255], delivered_at=Now(), in_doubt_at=None, settle_at=None

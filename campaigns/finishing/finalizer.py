@@ -97,7 +97,7 @@ WITH lost AS (
     WHERE c.job_id = %(job)s AND c.fence = %(fence)s
 ), doubted AS (
     UPDATE campaigns_message m SET dequeued_at = l.at, sent_at = l.at, in_doubt_at = clock_timestamp(),
-        settle_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call'
+        settle_at = clock_timestamp(), error_sub_type = 'the sender was lost in the call', units = nullif(l.units, 1)
     FROM lost l WHERE m.id = ANY(ARRAY[l.id]) AND m.dequeued_at IS NULL
     RETURNING coalesce(l.units, 1) AS units
 )

@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from campaigns.claiming import rebuild
+from campaigns.costs import accounts
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.failover import queries as failover_queries
 from campaigns.finishing import finalizer
@@ -50,6 +51,7 @@ def sweep(lease: timedelta) -> Swept:
     rerouted = moving.reroute_due()
     if rerouted.messages:
         log.warning("%s messages go by other vendors of their routes", rerouted.messages)
+    accounts.sum_up()
     if why is None:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the ledger as it is
     waiting = _vendors_waiting() | rerouted.vendors

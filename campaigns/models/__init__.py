@@ -3,9 +3,8 @@
 campaigns: sponsors, their topics, campaigns, whose rows a user may see. identities: sender identities, entitlements.
 files: what letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions,
 which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the
-last audit. routes: by which vendors campaigns may go.
-suppressions: whom nobody writes to again; keys. message_events: bounces, complaints, letters by the
-vendor's own id.
+last audit, what vendors charge for. routes: by which vendors campaigns may go. suppressions: whom nobody writes to
+again; keys. message_events: bounces, complaints, letters by the vendor's own id.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
@@ -14,7 +13,7 @@ from campaigns.models.files import CampaignFile, StoredFile, UploadedFile
 from campaigns.models.identities import Entitlement, Identity
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
 from campaigns.models.message_events import BOUNCES, InboundCount, MessageEvent, VendorMessageId, WaitingReport
-from campaigns.models.operations import Audited, DispatchRun, Resolution, Store
+from campaigns.models.operations import Audited, CostEntry, DispatchRun, Resolution, Store
 from campaigns.models.routes import Route, RouteEntry, RouteMove
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
 
@@ -26,6 +25,7 @@ __all__ = [
     "Campaign",
     "CampaignFile",
     "Claim",
+    "CostEntry",
     "DispatchRun",
     "Entitlement",
     "Identity",

@@ -112,6 +112,7 @@ class Message(models.Model):
     report_at = models.DateTimeField(null=True)
     report_no = models.PositiveSmallIntegerField(null=True)
     report_note = models.CharField(max_length=255, null=True)
+    units = models.IntegerField(null=True, help_text="What its last call cost; empty: one")
 
     objects = OfSponsors.as_manager()
 

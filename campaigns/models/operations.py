@@ -1,12 +1,16 @@
-"""Rows about operation: nights, decisions about doubts, the last audit, and which PostgreSQL wrote the rows."""
+"""Rows about operation: nights, decisions about doubts, the last audit, what vendors charge for.
+
+And which PostgreSQL wrote the rows.
+"""
 
 from django.db import models
+from django.db.models import Index, Q, UniqueConstraint
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from campaigns.models.campaigns import OfSponsors
+from campaigns.models.campaigns import OfSponsors, Sponsor
 from campaigns.models.jobs import Message
-from vendors.models import Vendor
+from vendors.models import Credential, Vendor
 
 
 class DispatchRun(models.Model):
@@ -87,3 +91,42 @@ class Store(models.Model):
 
     def __str__(self) -> str:
         return f"{self.system}, timeline {self.timeline}"
+
+
+class CostEntry(models.Model):
+    """Messages that vendors have accepted, with their units, by the day of the call (UTC).
+
+    Whatever stores acceptances appends a row for all of them in the same transaction (campaigns/merging.py,
+    campaigns/ground_truth.py); the sweep adds the rows of a day up (`summed`). So accounts are sums of rows, at any
+    moment. Nothing else changes them.
+    """
+
+    SPONSOR = "sponsor"
+    day = models.DateField()
+    sponsor = models.ForeignKey(
+        Sponsor, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
+    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
+    credential = models.ForeignKey(
+        Credential, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
+    messages = models.PositiveBigIntegerField()
+    units = models.PositiveBigIntegerField()
+    summed = models.BooleanField(db_default=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        verbose_name = "cost"
+        indexes = [
+            Index(fields=["day"], name="cost_day"),
+            Index(fields=["id"], condition=Q(summed=False), name="cost_to_sum"),
+        ]
+        constraints = [
+            UniqueConstraint(
+                fields=["day", "sponsor", "vendor", "credential"], condition=Q(summed=True), name="cost_summed_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.messages} messages on {self.day}"

@@ -17,12 +17,11 @@ from psycopg import Error as RowsError
 
 from campaigns import sending_hours
 from campaigns.claiming import claims, limits
-from campaigns.claiming.claims import ByCount, Claimer
 from campaigns.claiming.contexts import FIND_OUT, Followed
 from campaigns.claiming.joint import JointClaims, Permitted, WantedClaim
 from campaigns.claiming.letters import LeasedJob
 from campaigns.claiming.limits import PATIENCE, Permits
-from campaigns.claiming.pricing import ByCost
+from campaigns.claiming.pricing import claimer
 from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
 from campaigns.failover import guard
@@ -31,7 +30,6 @@ from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
 from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder
 from vendors import health
-from vendors.adapters.base import one_unit
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import Lost, Never, Paused, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
@@ -74,7 +72,7 @@ class Stream:
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
         self._joint, self._served = joint, time.monotonic()
-        self._claimer: Claimer = ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job)
+        self._claimer = claimer(job, connections.attachments)
         self._hold = job.adapter.deadline + SLACK
         self._permits = Permits(throttle, self._claims)
         self._pool = CallPool(job, self._write, connections.attachments)

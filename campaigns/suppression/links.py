@@ -54,7 +54,7 @@ class Subscription:
 class LetterLinks:
     """Makes the links of a campaign's letters. listed: they are in header lines, too.
 
-    cipher: None makes links for a preview, which unsubscribe nobody.
+    cipher: None makes links for a preview, which unsubscribe nobody. sample: stands for the token of those.
     """
 
     base: str
@@ -64,6 +64,7 @@ class LetterLinks:
     channel: str = ""
     cipher: AESSIV | None = None
     secret: bytes = b""
+    sample: str = PREVIEW
 
     def url(self, message_id: int, recipient: str) -> str:
         """The link of one letter."""
@@ -79,7 +80,7 @@ class LetterLinks:
 
     def _token(self, message_id: int, recipient: str) -> str:
         if self.cipher is None:
-            return PREVIEW
+            return self.sample
         found = digest(self.secret, self.channel, recipient)
         plain = PLAIN.pack(message_id, found, self.sponsor_id, self.topic_id, NUMBERS[self.channel])
         return base64.urlsafe_b64encode(self.cipher.encrypt(plain, None)).rstrip(b"=").decode("ascii")

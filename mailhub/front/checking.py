@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from campaigns import entitlements, previews
+from campaigns import entitlements, estimates, previews
 from campaigns.content import mjml, templates
 from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
@@ -24,10 +24,10 @@ from mailhub.front import recipients as recipients_of
 from mailhub.front.keys import Caller
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.rate_limits import RenderBudget, over_budget
-from mailhub.front.schemas import SendRequest
+from mailhub.front.schemas import EstimateOut, SendRequest
 from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
-from vendors.models import Vendor
+from vendors.models import Credential, Vendor
 
 MOST_ERRORS = 50
 SHORT = 20_000  # characters; longer templates are not cached
@@ -74,6 +74,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         recipients=recipients,
         left_out=recipients_of.first_of_each(more),
         preview=shown,
+        cost=None if key else _cost(asked, beside, content, vendors[0], recipients, budget),
         references=references if any(references) else None,
         metadata=asked.metadata,
         send_at=send_at if send_at and send_at > timezone.now() else None,
@@ -144,6 +145,28 @@ def _preview(
         return [previews.facts(one) for one in shown]
     except OverBudget as why:
         raise over_budget(why, "/preview") from why
+
+
+def _cost(
+    asked: SendRequest,
+    beside: contents.BesideBody,
+    content: Content,
+    vendor: VendorSnapshot,
+    recipients: Pairs,
+    budget: Budget,
+) -> dict[str, Any] | None:
+    """What a dry run says of it; None: no credential, bad settings, or no steps left."""
+    login = Credential.objects.select_related("vendor").filter(pk=vendor.credential_id or 0).first()
+    if login is None:
+        return None
+    campaign = Campaign(html=asked.html, headers=list(beside.headers), transactional=asked.transactional)
+    links = links_of(campaign, vendor.channel, vendor.carries, None)
+    try:
+        found = estimates.of_recipients(login, campaign, content, links, recipients, len(recipients), budget)
+    except OverBudget:
+        return None
+    facts = found.facts() if found else {}
+    return {name: facts[name] for name in EstimateOut.model_fields} if found else None
 
 
 def _to_oneself(address: str, recipients: Pairs, normal: AddressReader, content: Content, budget: Budget) -> Pairs:

@@ -4,6 +4,7 @@ A vendor's queue is read at most once a second, and so seldom that reading takes
 process has accepted since the last read is added.
 """
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -47,12 +48,17 @@ class Forecasts:
         if read:
             read.taken += messages
 
-    def of(self, vendor: VendorSnapshot, messages: int, send_at: datetime | None) -> Forecast:
-        """The forecast for a batch behind all that waits now. For a batch in the future the queue is assumed empty."""
+    def of(self, vendor: VendorSnapshot, messages: int, send_at: datetime | None, units: int | None = None) -> Forecast:
+        """The forecast for a batch behind all that waits now. For a batch in the future the queue is assumed empty.
+
+        units: what the batch costs; None: as much for each message as the vendor's last ones.
+        """
         read, now = self._queue(vendor), datetime.now(UTC)
+        if units is not None:
+            messages = math.ceil(units / read.queue.each)
         if send_at and not read.queue.halted:
-            units = read.queue.units
-            first, last = (forecast(units(n), vendor.limits, (), 0.0) for n in (1, messages))
+            costs = (read.queue.units(n) for n in (1, messages))
+            first, last = (forecast(cost, vendor.limits, (), 0.0) for cost in costs)
             return _forecast(_after(send_at, first), _after(send_at, last), f"{_limits(vendor)}, from then on")
         ahead = read.queue.queued + read.taken
         ends = [eta.of_batch(read.queue, vendor.credential_id, read.taken, n, now) for n in (1, messages)]

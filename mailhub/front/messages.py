@@ -72,7 +72,8 @@ def _counted(caller: Caller, step: Callable[..., StepResult], *given: Any) -> St
 def _dry_run(order: SendOrder) -> HttpResponse:
     rate_limits.check(order.caller.key_id, order.caller.requests_per_minute)
     vendor = order.vendors[0]
-    return HttpResponse(order.answer(None, vendor, forecasts.of(vendor, order.size, order.send_at)), JSON, 200)
+    units = order.cost["units"] if order.cost else None
+    return HttpResponse(order.answer(None, vendor, forecasts.of(vendor, order.size, order.send_at, units)), JSON, 200)
 
 
 def _read(request: HttpRequest) -> tuple[SendRequest, str, bytes]:

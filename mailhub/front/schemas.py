@@ -122,6 +122,14 @@ class ForecastOut(BaseModel):
     basis: str
 
 
+class EstimateOut(BaseModel):
+    messages: int
+    units: int = Field(description="By the vendor's count, as segments of an SMS")
+    exact: bool = Field(description="False: estimated from those letters for which the budget was enough")
+    currency: str | None = Field(description="ISO 4217; null if there is no price")
+    amount: str | None = Field(description="Exact, at today's price, as a decimal number in a text")
+
+
 class Links(BaseModel):
     self: str
     messages: str
@@ -140,6 +148,9 @@ class AcceptedOut(BaseModel):
     vendor: str
     mode: Literal["live", "test"]
     forecast: ForecastOut
+    cost: EstimateOut | None = Field(
+        description="Of a dry run: what it costs at most; else, and if it is not known, null"
+    )
     links: Links | None
 
 
@@ -297,19 +308,3 @@ class WebhookSecretOut(WebhookOut):
 
 class WebhooksOut(BaseModel):
     data: list[WebhookOut]
-
-
-class CallOut(BaseModel):
-    id: str = Field(description="The event's, which the receiver sees as webhook-id")
-    type: str
-    tries: int
-    next_at: datetime | None = Field(description="Of the next try")
-    taken_at: datetime | None
-    http_status: int | None = Field(description="Of the last try")
-    told: str | None = Field(description="The result of the last try, as text")
-    created_at: datetime
-
-
-class CallsOut(BaseModel):
-    data: list[CallOut]
-    links: PageLinks

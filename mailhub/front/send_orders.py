@@ -41,6 +41,7 @@ class SendOrder:
     recipients: Sequence[tuple[str, dict[str, Any]]]
     left_out: Sequence[dict[str, str]]
     preview: Sequence[dict[str, Any]]
+    cost: dict[str, Any] | None
     references: Sequence[str | None] | None
     metadata: dict[str, str]
     send_at: datetime | None
@@ -70,6 +71,7 @@ class SendOrder:
             "vendor": vendor.slug,
             "mode": self.mode,
             "forecast": forecast,
+            "cost": self.cost,
             "links": session and links(session),
         }
         return orjson.dumps(facts).decode()

@@ -2,12 +2,14 @@
 
 import json
 import re
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 from ninja.responses import NinjaJSONEncoder
+from pydantic import BaseModel, Field
 
 from campaigns import tasks
 from campaigns.models import Webhook, WebhookCall
@@ -17,8 +19,7 @@ from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.request_bodies import Created
 from mailhub.front.schemas import (
-    CallOut,
-    CallsOut,
+    PageLinks,
     ProblemOut,
     WebhookIn,
     WebhookOut,
@@ -34,6 +35,22 @@ HERE = "/api/v1/webhooks"
 NAME = re.compile(r"whk_(\d{1,18})", re.ASCII)
 EVENT = re.compile(r"evt_([0-9a-f]{32})")
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
+
+
+class CallOut(BaseModel):
+    id: str = Field(description="The event's, which the receiver sees as webhook-id")
+    type: str
+    tries: int
+    next_at: datetime | None = Field(description="Of the next try")
+    taken_at: datetime | None
+    http_status: int | None = Field(description="Of the last try")
+    told: str | None = Field(description="The result of the last try, as text")
+    created_at: datetime
+
+
+class CallsOut(BaseModel):
+    data: list[CallOut]
+    links: PageLinks
 
 
 @router.get("/webhooks", auth=Key("ops"), response={200: WebhooksOut, **PROBLEMS}, summary="All webhooks")

@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management import call_command
+from django.db import connection
 from django.utils import timezone
 
 from campaigns import audit
 from campaigns.lifecycle import Status
-from campaigns.models import Job, Message
+from campaigns.models import CostEntry, Job, Message
 from tests import factories
 
 
@@ -57,7 +58,30 @@ def recount(job: Job) -> Job:
     job.delivered, job.bounced = (rows.filter(report=kind).count() for kind in ("delivered", "bounced"))
     job.in_doubt = rows.filter(in_doubt_at__isnull=False).count()
     job.save()
+    charged()
     return job
+
+
+CHARGED = """
+INSERT INTO campaigns_costentry (day, sponsor_id, vendor_id, credential_id, messages, units)
+SELECT coalesce((m.sent_at AT TIME ZONE 'UTC')::date, '2020-01-01'), j.sponsor_id, j.vendor_id, j.credential_id,
+    CASE WHEN m.sent_at IS NULL THEN greatest(0, j.accepted - sum(count(m.id)) OVER (PARTITION BY j.id))
+        ELSE count(*) END,
+    coalesce(sum(coalesce(m.units, 1)) FILTER (WHERE m.id IS NOT NULL), 0)
+FROM campaigns_job j CROSS JOIN LATERAL (
+    SELECT m.id, m.sent_at, m.units FROM campaigns_message m
+    WHERE m.id >= j.first_message AND m.id < j.first_message + j.size AND m.message_id IS NOT NULL
+    UNION ALL SELECT NULL, NULL, NULL
+) m WHERE NOT left(j.status, 2) = 'P_' GROUP BY j.id, 1, m.sent_at IS NULL
+"""
+
+
+def charged() -> None:
+    """Writes the accounts for all rows, also of jobs whose counters say more than their messages."""
+    CostEntry.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute(CHARGED)
+        cursor.execute("DELETE FROM campaigns_costentry WHERE messages = 0")
 
 
 def family(*, parent: str, remaining: int, children: list[str], each: int = 10) -> tuple[Job, list[Job]]:

@@ -18,10 +18,20 @@ from campaigns import sending as sender
 from campaigns.audit.questions import QUESTIONS
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import move
-from campaigns.models import AnswerBatch, Campaign, DispatchRun, Job, Message, Resolution, RouteMove, Store
+from campaigns.models import (
+    AnswerBatch,
+    Campaign,
+    CostEntry,
+    DispatchRun,
+    Job,
+    Message,
+    Resolution,
+    RouteMove,
+    Store,
+)
 from campaigns.operators import actions
 from tests import factories
-from tests.campaigns.rows import accepted, family, in_doubt, logged, recount, refused
+from tests.campaigns.rows import accepted, charged, family, in_doubt, logged, recount, refused
 from tests.sandbox import Sandbox
 from vendors.models import Minute, RateLimit, Usage, Vendor
 
@@ -63,10 +73,11 @@ def test_sound_rows_have_no_breach_in_any_state() -> None:
     family(parent="P_ASSIGNING", remaining=3, children=["SENDING", "DISPATCHED"], each=2)
     family(parent="P_ASSIGNED", remaining=0, children=["SENDING", "DISPATCHED"], each=2)
     called(login.vendor, 2, 3, 61.5, 62.5, 63.5)
-    Job.objects.filter(status="SENT").update(heartbeat_at=timezone.now())
+    Job.objects.filter(status="SENT").update(heartbeat_at=timezone.now(), accepted=2)
     for job in Job.objects.filter(status="SENT"):
         for id in range(job.first_message, job.end):
             Message.objects.filter(id=id).update(dequeued_at=timezone.now(), **accepted(f"v-{id}"))
+    charged()
     assert broken() == {}
 
 
@@ -165,6 +176,19 @@ def forget_an_acceptance() -> str:
     Message.objects.filter(id=job.first_message).update(message_id=None, error_code="bounce")
     recount(job)
     return f"vendor {job.vendor_id}: 1 accepted of 2"
+
+
+def lose_an_entry() -> str:
+    job = logged(1, [accepted() | {"sent_at": timezone.now() - timedelta(days=3)}])
+    CostEntry.objects.all().delete()
+    return f"sponsor {job.sponsor_id}, credential {job.credential_id}: 0 of 1"
+
+
+def enter_too_few_units() -> str:
+    job = logged(1, [accepted() | {"sent_at": timezone.now(), "units": 3}])
+    called(job.vendor, 0, units=3)
+    CostEntry.objects.update(units=2)
+    return f"sponsor {job.sponsor_id}, credential {job.credential_id}: 2 units of 3"
 
 
 def report_what_never_was() -> str:
@@ -313,6 +337,8 @@ PLANTS: dict[str, Callable[[], str]] = {
     "what went to another vendor is in jobs of that vendor": lose_the_way,
     "what is accepted has evidence": claim_a_person_said_so,
     "what was recorded as accepted still is": forget_an_acceptance,
+    "the accounts of what vendors charge are the messages that were accepted": lose_an_entry,
+    "the accounts of today have the units of all messages that were called today and accepted": enter_too_few_units,
     "what is reported as delivered or bounced is accepted, by a sending that there was": report_what_never_was,
     "the database still refuses rows that contradict themselves": drop_a_rule,
     "no window holds more calls than its limit": send_too_fast,
@@ -338,6 +364,8 @@ def test_each_question_has_its_planted_breach() -> None:
 @pytest.mark.parametrize("question", PLANTS)
 def test_a_planted_breach_is_found_and_named(question: str) -> None:
     example = PLANTS[question]()
+    if "accounts" not in question:
+        charged()  # of rows that no sender has written
     found = broken()
     assert set(found) == {question}, found
     assert found[question][0].startswith(example)
@@ -441,7 +469,19 @@ def test_beats_audit_writes_each_breach_into_the_log(caplog: pytest.LogCaptureFi
 def test_a_message_that_was_counted_late_is_seen_on_the_row() -> None:
     job = logged(1, [accepted()])
     Job.objects.filter(pk=job.pk).update(accepted=F("accepted") - 1)
-    assert broken() == {"the counters of a logged job are those of its messages": (f"job {job.pk}",)}
+    assert broken() == {
+        "the counters of a logged job are those of its messages": (f"job {job.pk}",),
+        "the accounts of what vendors charge are the messages that were accepted": (
+            f"sponsor {job.sponsor_id}, credential {job.credential_id}: 1 of 0",
+        ),
+    }
+
+
+def test_what_is_entered_twice_is_found() -> None:
+    logged(1, [accepted()])
+    assert broken() == {}
+    CostEntry.objects.update(messages=2)
+    assert len(broken()) == 1
 
 
 @pytest.mark.django_db(transaction=True)

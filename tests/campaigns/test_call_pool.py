@@ -9,9 +9,12 @@ import uvloop
 from django.utils import timezone
 
 from campaigns import ground_truth
+from campaigns.attachments import AttachmentCache
 from campaigns.claiming import letters
 from campaigns.claiming.claims import ClaimedMessage, OpenClaim, PermittedCall
 from campaigns.claiming.pricing import ByCost
+from campaigns.connections import SharedRows
+from campaigns.models import CampaignFile, Message, StoredFile
 from campaigns.sending.call_pool import CALL_SIZE, CallPool
 from tests import calling
 from tests.faults.sending import login, taken
@@ -127,3 +130,33 @@ def test_a_letter_that_was_priced_and_is_found_to_be_accepted_keeps_no_other_fro
         return found
 
     assert calling.by_sender(one_after_the_other) == [[], [job.first_message + 1]]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_letter_is_priced_with_its_files_and_waits_without_them(gone: bool) -> None:
+    job = taken(1, login("http://127.0.0.1:9"))
+    type(job.vendor).objects.filter(pk=job.vendor_id).update(
+        adapter="smtp", settings={"host": "127.0.0.1", "tls": "none", "unit_kb": 10}
+    )
+    StoredFile.objects.create(sha256=b"x" * 32, size=30_000, content=b"x" * 30_000, asked_at=timezone.now())
+    carried = {"name": "report.pdf", "content_type": "application/pdf", "to_all": not gone}
+    CampaignFile.objects.create(campaign=job.campaign, file_id=b"x" * 32, **carried)
+    fields = {"has_files": True, "file_fields": ["file"] if gone else []}
+    type(job.campaign).objects.filter(pk=job.campaign_id).update(**fields)
+    Message.objects.filter(pk=job.first_message).update(params={"file": "another.pdf"})
+    loaded = letters.load(calling.started(job))
+
+    async def look(rows: Any) -> list[Any]:
+        cache = SharedRows(1)
+        by_cost = ByCost(loaded, AttachmentCache(cache))
+        await by_cost.look_ahead(rows, Scope(job.vendor_id, job.credential_id, 0), job.first_message, 1)
+        await cache.close(float("inf"))
+        need = by_cost.need(1)
+        return [need.want, next(iter(by_cost._ahead)).letter]
+
+    want, letter = calling.by_sender(look)
+    if gone:
+        assert want == 0 and letter.code == "unsendable"
+    else:
+        assert want == 5 and letter.attachments == (), "40,000 bytes in base64 and the texts begin the fifth ten"

@@ -186,12 +186,12 @@ def test_a_list_that_is_read_as_cp1252_is_told_and_another_encoding_can_be_named
         (["--hours", "08:00-25:00"], "must look like 08:00-20:00"),
         (["--hours", "08:00-08:00"], "are no hours"),
         (["--hours", "08:00-20:00", "--time-zone", "Atlantis"], "'Atlantis' is not a time zone"),
-        (["--credential", "other"], "no credential 'other' at amazing-mail"),
+        (["--credential", "other"], "amazing-mail has no credential 'other'; it has: default"),
         (["--subject", " "], "needs a --subject"),
         (["--subject", "{{ nme }}"], "row 1: the template needs 'nme'; the columns are email, name"),
         (["--subject", "{{ name.__class__ }}"], "is not for templates"),
         (["--body", "missing.txt"], "cannot read missing.txt"),
-        (["--vendor", "nobody"], "no vendor 'nobody'; known: amazing-mail"),
+        (["--vendor", "nobody"], "no vendor 'nobody'; there are: amazing-mail"),
         (["--name", "x" * 201], "1 to 200 characters"),
     ],
 )
@@ -212,7 +212,7 @@ def test_of_several_credentials_one_must_be_named_or_be_the_default(vendor: Vend
     named = json.loads(send(files, "--json", "--credential", "second"))
     assert Job.objects.get(pk=named["job"]).credential == second
     vendor.credentials.filter(name="default").update(name="first")
-    with pytest.raises(CommandError, match="name one with --credential; known: first, second"):
+    with pytest.raises(CommandError, match="name one with --credential: first, second"):
         send(files)
 
 

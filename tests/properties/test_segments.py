@@ -28,6 +28,12 @@ CODES |= {character: [0x1B, code] for code, character in EXTENSION.items()}
 
 gsm = st.text(st.sampled_from(sorted(CODES)), max_size=700)
 dear = st.text(st.sampled_from("a€{"), min_size=150, max_size=330)
+edges = st.builds(  # about as long as a whole number of segments
+    lambda before, wide, behind: before + wide * (behind - len(before)),
+    st.text(st.sampled_from("aж"), max_size=3),
+    st.sampled_from("€😀"),
+    st.sampled_from([67, 68, 134, 135, 153, 154, 229, 230]),
+)
 anything = st.text(st.sampled_from("aж😀é€"), max_size=300) | st.text(max_size=300)
 
 
@@ -50,10 +56,10 @@ def fewest(lengths: list[int], capacity: int) -> int:
     return best[-1]
 
 
-@given(gsm | dear | anything)
-@example("€" * 80)
-@example("a" * 152 + "€" + "a" * 100)
-@example("ж" * 66 + "😀" + "ж" * 10)
+@given(gsm | dear | edges | anything)
+@example("€" * 153)  # 306 septets, but 152 is the most that a segment can hold of them
+@example("a" * 152 + "€" + "a" * 152)
+@example("ж" * 66 + "😀" * 34)
 def test_a_text_takes_the_fewest_segments_that_cut_no_character(text: str) -> None:
     lengths, alone, each = pieces(text)
     assert segments(text) == (1 if sum(lengths) <= alone else fewest(lengths, each))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from vendors.adapters.segments import segments
+from vendors.adapters.base import Attachment, Letter, one_unit
+from vendors.adapters.segments import by_size, segments
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,23 @@ from vendors.adapters.segments import segments
 )
 def test_a_text_takes_as_many_segments_as_the_standard_says(text: str, count: int) -> None:
     assert segments(text) == count
+
+
+@pytest.mark.parametrize(
+    ("body", "file", "units"),
+    [
+        ("", b"", 1),
+        ("a" * 2000, b"", 1),
+        ("a" * 2001, b"", 2),
+        ("ж" * 1001, b"", 2),
+        ("a" * 2000, b"x", 2),
+        ("", b"x" * 1501, 2),
+    ],
+)
+def test_a_size_class_counts_texts_and_files_and_every_one_begun(body: str, file: bytes, units: int) -> None:
+    files = (Attachment("a", "text/plain", file),) if file else ()
+    assert by_size(2)(Letter("1-0", "ann@example.org", "", body, attachments=files)) == units
+
+
+def test_without_a_size_each_mail_costs_one() -> None:
+    assert by_size(0) is one_unit

@@ -35,6 +35,7 @@ from vendors.adapters.base import PARTS, WIND_UP, Adapter, Capabilities, Invalid
 from vendors.adapters.http import statuses, url
 from vendors.adapters.http_client import Client, Response, header
 from vendors.adapters.reports import Reported, ReportRequest, ReportSource
+from vendors.adapters.segments import by_size
 from vendors.outcomes import (
     Accepted,
     CallError,
@@ -84,6 +85,7 @@ class Anymail(Adapter):
         "dedupe_ttl": Option(options.seconds, 86400.0),
         "receipts": Option(options.flag, True),
         "safe_statuses": Option(statuses, ()),
+        "unit_kb": Option(options.whole(0, 1_000_000), 0),
         "ca_file": Option(options.certificates, "", destination=True),
     }
 
@@ -104,7 +106,8 @@ class Anymail(Adapter):
         self.deadline = BUILD_SECONDS + self._timeout + WIND_UP
         self.concurrency = known["concurrency"]
         dedupe = known["dedupe"]
-        self.capabilities = Capabilities(dedupe=dedupe, dedupe_ttl=known["dedupe_ttl"] if dedupe else None)
+        ttl, cost = known["dedupe_ttl"] if dedupe else None, by_size(known["unit_kb"])
+        self.capabilities = Capabilities(dedupe=dedupe, dedupe_ttl=ttl, cost=cost)
 
     @classmethod
     def asks_secret(cls, settings: Mapping[str, Any]) -> Sequence[str]:

@@ -5,11 +5,16 @@ extension table (an escape, then the character). Any other text is sent in UCS-2
 one beyond the basic plane (a pair of surrogates). A message has 140 bytes, which are 160 septets or 70 UTF-16 units;
 each segment of a longer one begins with six bytes that say which it is, and has 153 or 67. Neither an escape and its
 character nor a pair of surrogates is cut in two, so that a segment may be a unit short.
+
+`by_size` is for vendors of e-mail that charge by the size of a mail.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
+
+from vendors.adapters.base import Letter, one_unit
 
 BASIC = frozenset(
     "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?"
@@ -61,3 +66,18 @@ def _filled(widths: list[int], each: int) -> int:
             count, left = count + 1, each
         left -= width
     return count
+
+
+def by_size(kilobytes: int) -> Callable[[Letter], int]:
+    """A cost of one unit for every so many kilobytes (of 1,000 bytes) begun; 0: one for each letter.
+
+    What counts is what a letter says, in UTF-8, and its files in base64; not what is written around them on the way.
+    """
+
+    def units(letter: Letter) -> int:
+        texts = (letter.subject, letter.body, letter.text, *(part for pair in letter.headers for part in pair))
+        size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        size += sum(4 * -(-len(one.content) // 3) for one in letter.attachments)
+        return max(1, -(-size // (1000 * kilobytes)))
+
+    return units if kilobytes else one_unit

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from vendors.adapters import base as options
 from vendors.adapters import mime
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
+from vendors.adapters.segments import by_size
 from vendors.adapters.smtp_conversation import Conversation, Envelope, Rejected
 from vendors.adapters.transport import Pool, connect
 from vendors.outcomes import CallError, NotSent, Outcome, Refused, classify_error
@@ -80,6 +81,7 @@ class Smtp(Adapter):
         "batch": Option(options.whole(1, 100), 1),
         "mails": Option(options.whole(1, 1_000_000), 100),
         "recipient_codes": Option(smtp_codes, ()),
+        "unit_kb": Option(options.whole(0, 1_000_000), 0),
         "connect_timeout": Option(options.seconds, 60.0),
         "timeout": Option(options.seconds, 600.0),
         "ca_file": Option(options.certificates, "", destination=True),
@@ -101,7 +103,7 @@ class Smtp(Adapter):
         self._timeout: float = self._known["timeout"]
         self.deadline = self._connect_timeout + self._timeout + WIND_UP
         self.concurrency = self._known["concurrency"]
-        self.capabilities = Capabilities(batch_max=self._known["batch"])
+        self.capabilities = Capabilities(batch_max=self._known["batch"], cost=by_size(self._known["unit_kb"]))
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:

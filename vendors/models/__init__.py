@@ -1,8 +1,10 @@
 """The tables of vendors.
 
-vendors: vendors, credentials, limits, mailcasters, keys of reports, the ledger of calls, minutes.
+vendors: vendors, credentials, limits, mailcasters, keys of reports, the ledger of calls, minutes. prices: what they
+charge.
 """
 
+from vendors.models.prices import Price
 from vendors.models.vendors import (
     LONGEST_WINDOW,
     Credential,
@@ -27,6 +29,7 @@ __all__ = [
     "EncryptedJSONField",
     "Mailcaster",
     "Minute",
+    "Price",
     "RateLimit",
     "ReportCount",
     "ReportKey",

@@ -5,10 +5,8 @@ import shutil
 import sys
 import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterable
 from contextlib import nullcontext
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +19,7 @@ from campaigns.content import templates
 from campaigns.content.parts import carried_by
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
+from campaigns.estimates import NOT_KNOWN, Estimate, of_recipients
 from campaigns.intake import At, Hours
 from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_hours, parse_moment
 from campaigns.intake.text_encoding import WESTERN
@@ -33,9 +32,9 @@ from campaigns.routes import entries
 from campaigns.sending_hours import describe_opening, opens_at
 from campaigns.suppression.links import links_of
 from vendors.adapters.base import Letter
+from vendors.management import arguments
 from vendors.models import Credential, Vendor
 
-KNOWN_SHOWN = 20
 LONG = 1_000_000  # bytes of a list that is worth a bar
 HELP = """\
 Checks every row of FILE, then stores campaign, messages and job together, or nothing at all.
@@ -104,6 +103,7 @@ class Command(BaseCommand):
             about = f"pause when more recipients {what}; default: the installation's limit, 0: never"
             add(f"--{rule}-limit", type=float, metavar="PERCENT", help=about)
         add("--preview", type=int, default=0, metavar="N", help="print the letters of the first rows; store nothing")
+        add("--check", action="store_true", help="only check, and say units, cost and end; store nothing")
         add("--test-to", metavar="ADDRESS", help="send only the first row's letter, now, to this address of your own")
         add("--wait", action="store_true", help="wait until the job is finished or stopped")
         add("--json", action="store_true", help="one object: job, campaign, recipients, left_out, suppressed, status")
@@ -121,8 +121,8 @@ class Command(BaseCommand):
                     job = _accept(spool, options, add, left_out)
         except (intake.BadInput, templates.TemplateError, NotEntitled) as error:
             raise CommandError(f"nothing was stored\n{error}") from error
-        if isinstance(job, list):
-            self._show(job, options["json"])
+        if isinstance(job, tuple):
+            self._show(job, options)
             return
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
@@ -130,11 +130,15 @@ class Command(BaseCommand):
             job.refresh_from_db()
         self._tell(job, options, len(left_out or ()))
 
-    def _show(self, letters: list[Letter], as_json: bool) -> None:
-        if as_json:
-            self.stdout.write(json.dumps([previews.facts(letter) for letter in letters]))
+    def _show(self, looked: "Looked", options: dict[str, Any]) -> None:
+        letters, estimate = looked
+        if not options["json"]:
+            parts = [*map(previews.as_text, letters), estimate.sentence(timezone.now()) if estimate else NOT_KNOWN]
+            self.stdout.write(f"\n\n{'=' * 72}\n\n".join(parts))
+        elif options["check"]:
+            self.stdout.write(json.dumps(estimate and estimate.facts()))
         else:
-            self.stdout.write(f"\n\n{'=' * 72}\n\n".join(map(previews.as_text, letters)))
+            self.stdout.write(json.dumps([previews.facts(letter) for letter in letters]))
 
     def _tell(self, job: Job, options: dict[str, Any], left_out: int) -> None:
         if not options["json"]:
@@ -157,10 +161,13 @@ class Command(BaseCommand):
             raise SystemExit(code)
 
 
+Looked = tuple[list[Letter], Estimate | None]  # some letters of a campaign that is not stored, and what it would cost
+
+
 def _accept(
     file: BinaryIO, options: dict[str, Any], add: following.AddBar, left_out: intake.LeftOut | None
-) -> Job | list[Letter]:
-    """Checks and stores the campaign, or only makes the letters of a preview.
+) -> Job | Looked:
+    """Checks and stores the campaign, or only looks at it.
 
     Raises CommandError, BadInput, TemplateError; then nothing is stored.
     """
@@ -180,11 +187,13 @@ def _accept(
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
     region = region_of(sponsor, vendor.channel, options["region"])
     recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out, region)
-    if options["preview"]:
+    if options["preview"] or options["check"]:
         campaign = Campaign(html=content.html, headers=content.headers, topic=topic)
         campaign.transactional = options["transactional"]
         links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
-        return previews.letters(campaign, content.compiled, links, recipients, options["preview"])
+        letters = previews.letters(campaign, content.compiled, links, recipients, options["preview"])
+        total = len(recipients)
+        return letters, of_recipients(credential, campaign, content.compiled, links, recipients, total)
     files = content.files
     if options["test_to"]:
         normal = intake.AddressReader(vendor.channel, region)
@@ -274,23 +283,16 @@ def _times(options: dict[str, Any], vendor: Vendor) -> tuple[At, Hours | None, d
     return at, hours, deadline
 
 
-def _vendor(slug: str) -> Vendor:
-    vendor = Vendor.objects.filter(slug=slug).first()
-    if vendor is None:
-        raise CommandError(f"there is no vendor {slug!r}; {_known(Vendor.objects.values_list('slug', flat=True))}")
-    return vendor
-
-
 def _credential(slug: str, name: str | None) -> Credential:
     """The vendor's credential of that name; without a name its only one, or the one called default."""
-    vendor = _vendor(slug)
+    vendor = arguments.vendor(slug)
+    if name:
+        return arguments.credential(vendor, name)
     logins = {credential.name: credential for credential in vendor.credentials.all()}
-    if name is None and len(logins) == 1:
-        return next(iter(logins.values()))
-    found = logins.get(name or "default")
+    found = next(iter(logins.values())) if len(logins) == 1 else logins.get("default")
     if found is None:
-        what = f"no credential {name!r} at" if name else "more than one credential, or none, at"
-        raise CommandError(f"there is {what} {vendor.slug}; name one with --credential; {_known(logins)}")
+        known = ", ".join(logins) or "it has none yet"
+        raise CommandError(f"{slug} has more than one credential, or none; name one with --credential: {known}")
     return found
 
 
@@ -299,11 +301,6 @@ def _about_links(campaign: Campaign) -> str:
     if not bulk or settings.PUBLIC_URL:
         return ""
     return "Its mails have no link with which to unsubscribe, as large providers ask: PUBLIC_URL is not set"
-
-
-def _known(names: Iterable[str]) -> str:
-    some = list(islice(names, KNOWN_SHOWN))
-    return f"known: {', '.join(some)}" if some else "none is known yet"
 
 
 def _sentence(job: Job) -> str:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from vendors import adapters, configuration, health, report_counts
 from vendors import history as records
-from vendors.management import arguments, describing
+from vendors.management import arguments, describing, pricing
 from vendors.management import facts as history
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
@@ -27,7 +27,7 @@ SHOWN = ("slug", "name", "channel", "adapter", "limits", "casters", "dispatch_at
 
 class Command(BaseCommand):
     help = (
-        "Vendors: add, list, show, set, limit, pause, resume, status, reset, receipts, describe, remove. "
+        "Vendors: add, list, show, set, limit, price, pause, resume, status, reset, receipts, describe, remove. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
@@ -60,6 +60,7 @@ class Command(BaseCommand):
         limit.add_argument("limits", nargs="*", metavar="N/SECONDS")
         limit.add_argument("--credential", metavar="NAME", help="of this credential alone")
         limit.add_argument("--clear", action="store_true", help="no limit any more")
+        pricing.add_arguments(verbs.add_parser("price", help="what it charges, from a day on; or show the prices"))
         status = verbs.add_parser(
             "status", help="whether work of API clients is accepted, and why not; or change the rules for it"
         )
@@ -225,6 +226,9 @@ class Command(BaseCommand):
 
     def do_describe(self, **options: Any) -> None:
         describing.describe(self.stdout, options)
+
+    def do_price(self, slug: str, **options: Any) -> None:
+        pricing.price(self.stdout, slug, options)
 
     def do_remove(self, slug: str, **options: Any) -> None:
         row = arguments.vendor(slug)

@@ -1,0 +1,66 @@
+"""The page of costs: what vendors charge, by month, sponsor and vendor, of the viewer's sponsors; also as CSV."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+
+from campaigns.admin.base import Scoped
+from campaigns.costs import accounts
+from campaigns.costs.accounts import MonthCost
+from campaigns.models import CostEntry, Sponsor
+from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
+from vendors import prices
+from vendors.models import Vendor
+
+MOST_CHOICES = 500
+
+
+@admin.register(CostEntry)
+class CostAdmin(Scoped):
+    """The accounts in place of a list of their entries; nobody changes them."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        asked = {name: request.GET.get(name, "")[:100] for name in ("from", "to", "sponsor", "vendor")}
+        found = self._found(request, asked)
+        if "csv" in request.GET:
+            headers = {"Content-Disposition": 'attachment; filename="costs.csv"'}
+            answer = HttpResponse("\ufeff", content_type="text/csv; charset=utf-8", headers=headers)
+            accounts.write_csv(found, answer)  # type: ignore[arg-type]  # it is written like a file
+            return answer
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Costs",
+            "rows": found,
+            "totals": [prices.amount(value, currency) for currency, value in accounts.totals(found).items()],
+            "unpriced": sum(one.messages for one in found if one.amount is None),
+            "asked": asked,
+            "sponsors": Sponsor.objects.of_sponsors(sponsors_of(request.user))[:MOST_CHOICES],
+            "vendors": Vendor.objects.values_list("slug", flat=True).order_by("slug")[:MOST_CHOICES],
+            "query": request.GET.urlencode(),
+        }
+        return TemplateResponse(request, "admin/campaigns/costs.html", context)
+
+    def _found(self, request: HttpRequest, asked: dict[str, str]) -> list[MonthCost]:
+        """Of the viewer's sponsors; a month that is none leads to the default, with a message."""
+        mine = sponsor_ids_of(request.user)
+        sponsor = asked["sponsor"]
+        if sponsor.isdecimal():
+            chosen = int(sponsor[:18])
+            mine = [chosen] if mine is None or chosen in mine else []
+        vendors = [asked["vendor"]] if asked["vendor"] else None
+        first, last = accounts.last_year()
+        try:
+            first = accounts.parse_month(asked["from"]) if asked["from"] else first
+            last = accounts.parse_month(asked["to"]) if asked["to"] else last
+            return accounts.of_months(first, last, mine, vendors)
+        except ValueError as error:
+            messages.error(request, str(error))
+            return accounts.of_months(*accounts.last_year(), mine, vendors)

@@ -1,0 +1,1 @@
+"""What sending costs: accounts of what was accepted, and estimates of what is to be sent."""

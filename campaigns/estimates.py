@@ -1,0 +1,160 @@
+"""What a campaign will cost before it is sent: its units, the amount at today's price, and when its calls will end.
+
+The units are exact if the vendor counts messages, or if each letter was made; of a long list only every so many-th is
+made, and the estimate says so. Whoever is suppressed until then costs nothing, so it is what a campaign costs at most.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from itertools import islice
+from typing import Any, cast
+
+from django.utils import timezone
+
+from campaigns.claiming.letters import ClaimedMessage, letter_of
+from campaigns.content.templates import Budget, Content, OverBudget
+from campaigns.forecast import eta, queues
+from campaigns.forecast.eta import Eta
+from campaigns.models import Campaign, Message
+from campaigns.suppression.links import SIZE, LetterLinks, content_of, link_keys, links_of
+from vendors import adapters, prices
+from vendors.adapters.base import InvalidSettings, Letter, one_unit
+from vendors.models import Credential
+
+MOST_MADE = 1_000  # letters that are made for an estimate
+SECONDS = 5.0  # that making them, and reading the list, may take
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What sending so many messages costs. units: exact if `made` is None, else estimated from so many letters.
+
+    amount: at today's price; None: there is none. end: of its calls behind all that waits now.
+    """
+
+    messages: int
+    units: int
+    made: int | None
+    currency: str
+    amount: Decimal | None
+    end: Eta
+
+    @property
+    def exact(self) -> bool:
+        return self.made is None
+
+    def sentence(self, now: datetime) -> str:
+        """2,000 messages take about 3,150 units (estimated from 1,000 letters) and cost 23.63 EUR; ends 21:20 (3 h)."""
+        about = "" if self.exact else "about "
+        how = "" if self.exact else f" (estimated from {self.made:,} letters)"
+        cost = "no price is known"
+        if self.amount is not None:
+            cost = f"{about}{prices.amount(self.amount, self.currency)} at today's price"
+        end = "they go as fast as the vendor answers"
+        if self.end.obstacle:
+            end = f"no end: {self.end.obstacle.reason}"
+        elif self.end.ends_at:
+            end = f"the last call, were it sent now, would be {eta.about(self.end.ends_at, now)}"
+        return f"{self.messages:,} messages: {about}{self.units:,} units{how}; {cost}; {end}"
+
+    def facts(self) -> dict[str, Any]:
+        """As objects for programs."""
+        amount = None if self.amount is None else prices.digits(self.amount, self.currency)
+        return {
+            "messages": self.messages,
+            "units": self.units,
+            "exact": self.exact,
+            "currency": self.currency or None,
+            "amount": amount,
+            "ends_at": self.end.ends_at.isoformat(timespec="seconds") if self.end.ends_at else None,
+        }
+
+
+Listed = Iterable[tuple[str, Mapping[str, Any]]]
+
+
+NOT_KNOWN = "what it costs is not known: the vendor's settings or its secret are not complete"
+
+
+def of_recipients(
+    login: Credential,
+    campaign: Campaign,
+    content: Content,
+    links: LetterLinks | None,
+    recipients: Listed,
+    total: int,
+    budget: Budget | None = None,
+) -> Estimate | None:
+    """Of a campaign that need not be stored; None: with its settings and secret the vendor cannot be used.
+
+    total: how many recipients there are. Raises OverBudget if the budget is not enough for a single letter; if it ends
+    later, those that were made count.
+    """
+    if links:
+        links = replace(links, sample="x" * SIZE)  # as long as those that are sent
+    chosen = islice(recipients, 0, None, _step(total))
+    letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in chosen)
+    try:
+        return _estimate(login, campaign, content, links, letters, total, budget)
+    except (InvalidSettings, LookupError):
+        return None
+
+
+def of_campaign(campaign: Campaign) -> Estimate:
+    """Of a stored campaign, as if nothing of it was sent yet. Raises TemplateError, and what an adapter raises."""
+    login: Any = Credential.objects.select_related("vendor").get(pk=campaign.credential_id)
+    carries = adapters.load(login.vendor.adapter).carries(login.vendor.settings)
+    links = links_of(campaign, login.vendor.channel, carries, link_keys())
+    ids = range(campaign.first_message, campaign.first_message + campaign.size, _step(campaign.size))
+    rows = Message.objects.filter(pk__in=list(ids)).order_by("pk").values_list("pk", "recipient", "params")
+    letters = (ClaimedMessage(pk, "estimate", recipient, params) for pk, recipient, params in rows.iterator())
+    return _estimate(login, campaign, content_of(campaign), links, letters, campaign.size, None)
+
+
+def _step(total: int) -> int:
+    return max(1, -(-total // MOST_MADE))
+
+
+def _estimate(
+    login: Any,
+    campaign: Campaign,
+    content: Content,
+    links: LetterLinks | None,
+    messages: Iterable[ClaimedMessage],
+    total: int,
+    budget: Budget | None,
+) -> Estimate:
+    vendor = login.vendor
+    cost = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret)).capabilities.cost
+    units, made = total, total
+    origin = campaign.identity.origin if campaign.identity_id and campaign.identity else None
+    if cost is not one_unit:
+        costs: list[int] = []
+        latest = time.monotonic() + SECONDS
+        for message in messages:
+            try:
+                letter = letter_of(campaign, content, message, budget, origin, links)
+            except OverBudget:
+                if not costs:
+                    raise
+                break
+            costs.append(max(1, cost(letter)) if isinstance(letter, Letter) else 0)  # one that is refused costs nothing
+            if time.monotonic() > latest:
+                break
+        made = len(costs)
+        units = sum(costs) if made >= total else -(-total * sum(costs) // max(1, made))
+    price = prices.held(vendor.pk, login.pk, prices.today())
+    amount = units * price.per_unit + total * price.per_message if price else None
+    currency = price.currency if price else ""
+    return Estimate(total, units, None if made >= total else made, currency, amount, _end(login, units))
+
+
+def _end(login: Any, units: int) -> Eta:
+    """When the calls end that cost so much, behind all that waits at the vendor now."""
+    now = timezone.now()
+    queue = queues.of_vendors([login.vendor_id], now)[login.vendor_id]
+    return eta.of_batch(queue, login.pk, 0, math.ceil(units / queue.each), now)

@@ -1,0 +1,87 @@
+"""`manage.py costs`: what vendors charge, by month, sponsor and vendor."""
+
+import sys
+from argparse import ArgumentParser
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from campaigns.costs import accounts
+from campaigns.costs.accounts import MonthCost
+from campaigns.models import Sponsor
+from vendors import prices
+from vendors.management import arguments
+from vendors.management.output import write_rows
+
+SHOWN = ("month", "sponsor", "vendor", "messages", "units", "money")
+
+
+class Command(BaseCommand):
+    help = (
+        "What vendors charge for the messages that they have accepted, by the month of the call (UTC), by sponsor and "
+        "vendor, with amounts by the prices of `vendor price`. Exit codes: 0 done, 1 unknown name, bad value, or the "
+        "file cannot be written, 2 usage."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--month", metavar="YYYY-MM", help="only this one; default: the last twelve")
+        parser.add_argument("--sponsor", metavar="NAME")
+        parser.add_argument("--vendor", metavar="SLUG")
+        parser.add_argument("--csv", metavar="FILE", help="write them to this new file; - is the output")
+        parser.add_argument("--json", action="store_true", help="one object a line")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        first, last = _months(options["month"])
+        sponsors = [_sponsor(options["sponsor"]).pk] if options["sponsor"] else None
+        vendors = [arguments.vendor(options["vendor"]).slug] if options["vendor"] else None
+        found = accounts.of_months(first, last, sponsors, vendors)
+        if options["csv"]:
+            self._write(found, options["csv"])
+            return
+        write_rows(self.stdout, map(_row, found), options["json"], SHOWN)
+        if not options["json"] and len(found) > 1:
+            self.stdout.write(_totals(found))
+
+    def _write(self, found: list[MonthCost], name: str) -> None:
+        if name == "-":
+            accounts.write_csv(found, sys.stdout)
+            return
+        try:
+            with Path(name).open("x", encoding="utf-8-sig", newline="") as file:  # spreadsheets know UTF-8 by its mark
+                accounts.write_csv(found, file)
+        except FileExistsError:
+            raise CommandError(f"{name} is there already: name a new file") from None
+        except OSError as error:
+            raise CommandError(f"cannot write {name}: {error.strerror}") from error
+        self.stdout.write(f"{name}: {len(found):,} rows")
+
+
+def _months(text: str | None) -> tuple[date, date]:
+    if text is None:
+        return accounts.last_year()
+    try:
+        month = accounts.parse_month(text)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    return month, month
+
+
+def _sponsor(name: str) -> Sponsor:
+    found = Sponsor.objects.filter(name=name).first()
+    if found is None:
+        raise CommandError(f"there is no sponsor {name!r}")
+    return found
+
+
+def _row(account: MonthCost) -> dict[str, Any]:
+    return {**accounts.facts(account), "money": account.money}
+
+
+def _totals(found: list[MonthCost]) -> str:
+    sums = ", ".join(prices.amount(value, currency) for currency, value in accounts.totals(found).items())
+    unpriced = sum(one.messages for one in found if one.amount is None)
+    more = f"; without a price: {unpriced:,} messages" if unpriced else ""
+    return f"together: {sums or 'no amount'}{more}"

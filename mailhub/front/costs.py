@@ -1,0 +1,67 @@
+"""GET /costs: what vendors charge for the messages of the key's sponsor, by month and vendor."""
+
+from datetime import date
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from campaigns.costs import accounts
+from mailhub.front.keys import Caller, Key
+from mailhub.front.problems import invalid
+from mailhub.front.schemas import ProblemOut
+
+router = Router(tags=["costs"])
+PROBLEMS = dict.fromkeys((401, 403, 422, 429, 503), ProblemOut)
+
+
+class CostOut(BaseModel):
+    month: str = Field(description="Of the calls, in UTC: 2026-11")
+    vendor: str
+    messages: int = Field(description="Those that the vendor has accepted")
+    units: int = Field(description="By the vendor's count, as segments of an SMS")
+    currency: str | None = Field(description="ISO 4217; null if there is no price")
+    amount: str | None = Field(description="Exact, as a decimal number in a text; null if there is no price")
+
+
+class CostsOut(BaseModel):
+    data: list[CostOut]
+
+
+FORM = r"^(\d{4}-\d{2})?$"
+
+
+@router.get(
+    "/costs",
+    auth=Key("read"),
+    response={200: CostsOut, **PROBLEMS},
+    summary="What vendors charge for your messages",
+)
+def list_costs(
+    request: HttpRequest,
+    first: str = Query(
+        "", alias="from", pattern=FORM, description="The first month, like 2026-01; default: a year ago"
+    ),
+    last: str = Query("", alias="to", pattern=FORM, description="The last month; default: this one"),
+    vendor: str = Query("", max_length=50, description="Only this one, by its slug"),
+) -> dict[str, Any]:
+    """By month, vendor and currency, the newest first. A test key sees none: nothing is charged for its messages."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    begin, end = accounts.last_year()
+    begin, end = _month("from", first, begin), _month("to", last, end)
+    if caller.test:
+        return {"data": []}
+    try:
+        found = accounts.of_months(begin, end, [caller.sponsor_id], [vendor] if vendor else None)
+    except ValueError as why:
+        raise invalid([{"parameter": "from", "code": "months", "detail": str(why)}]) from why
+    members = CostOut.model_fields
+    return {"data": [{name: value for name, value in accounts.facts(one).items() if name in members} for one in found]}
+
+
+def _month(name: str, text: str, default: date) -> date:
+    try:
+        return accounts.parse_month(text) if text else default
+    except ValueError as why:
+        raise invalid([{"parameter": name, "code": "month", "detail": str(why)}]) from why

@@ -1,0 +1,116 @@
+"""What a campaign costs is said before it is sent: exact where all letters were made, else named as an estimate."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from campaigns import estimates
+from campaigns.content import templates
+from campaigns.models import Campaign, Job, Message
+from campaigns.suppression.links import SIZE, links_of
+from tests import factories
+from tests.campaigns.test_intake_command import files, nothing_is_stored, send, vendor
+from vendors import prices
+from vendors.history import Actor
+from vendors.models import Credential, Price, Vendor
+
+__all__ = ["files", "vendor"]
+pytestmark = pytest.mark.django_db
+SMS = {"url": "http://127.0.0.1:9/letters", "unit": "segment"}
+
+
+def priced(of: Vendor, per_unit: str) -> None:
+    prices.add(Price(vendor=of, per_unit=Decimal(per_unit), since=prices.today(), currency="EUR"), Actor("ann"))
+
+
+def login(**fields: Any) -> Credential:
+    return factories.credential(factories.vendor(channel="sms", settings=SMS, **fields))
+
+
+def estimated(of: Credential, body: str, fields: list[dict[str, Any]], links: Any = None) -> estimates.Estimate:
+    content = templates.compile("", body, False, given={"unsubscribe_url": "x"} if links else {})
+    recipients = [(f"+4915112{number:06}", one) for number, one in enumerate(fields)]
+    found = estimates.of_recipients(of, Campaign(), content, links, recipients, len(recipients))
+    assert found
+    return found
+
+
+def test_a_short_list_is_exact_letter_by_letter() -> None:
+    of = login(limits=[(10, 60)])
+    priced(of.vendor, "0.0075")
+    found = estimated(of, "{{ text }}", [{"text": "a" * length} for length in (1, 160, 161, 306, 307)])
+    assert (found.messages, found.units, found.exact, found.amount) == (5, 9, True, 9 * Decimal("0.0075"))
+    assert found.facts()["amount"] == "0.0675" and "estimated" not in found.sentence(found.end.ends_at)
+
+
+def test_a_long_list_is_estimated_from_every_so_many_th_letter_and_says_so(monkeypatch: Any) -> None:
+    monkeypatch.setattr(estimates, "MOST_MADE", 10)
+    of = login()
+    fields = [{"text": "a" * (1 if number < 80 else 200)} for number in range(100)]
+    found = estimated(of, "{{ text }}", fields)
+    assert (found.units, found.made, found.exact) == (120, 10, False), "the dear ones are at the end of the list"
+    assert "about 120 units (estimated from 10 letters)" in found.sentence(estimates.timezone.now())
+
+
+def test_what_takes_too_long_is_estimated_from_what_was_made(monkeypatch: Any) -> None:
+    monkeypatch.setattr(estimates, "SECONDS", -1.0)
+    found = estimated(login(), "{{ text }}", [{"text": "a" * 161}] * 7)
+    assert (found.units, found.made) == (14, 1)
+
+
+def test_a_vendor_that_counts_messages_needs_no_letter() -> None:
+    of = factories.credential(factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}))
+    found = estimates.of_recipients(of, Campaign(), templates.compile("", "x", False), None, iter(()), 1_000_000)
+    assert (found.units, found.exact) == (1_000_000, True) and found.amount is None
+
+
+def test_more_units_end_later_than_as_many_messages() -> None:
+    of = login(limits=[(10, 60)])
+    factories.at_work(of.vendor)
+    cheap, dear = (estimated(of, "x" * length, [{}] * 20) for length in (10, 500))
+    assert dear.units == 4 * cheap.units
+    assert (dear.end.ends_at - cheap.end.ends_at).total_seconds() == pytest.approx(6 * 60, abs=5)
+
+
+def test_a_link_counts_with_the_length_that_it_will_have(settings: Any) -> None:
+    settings.PUBLIC_URL = "https://mail.example.org"
+    campaign = Campaign(transactional=False)
+    links = links_of(campaign, "sms", frozenset(), None)
+    url = len("https://mail.example.org/unsubscribe/") + SIZE
+    body = "a" * (160 - url) + "{{ unsubscribe_url }}"
+    assert estimated(login(), body, [{}], links).units == 1
+    assert estimated(login(), "a" + body, [{}], links).units == 2
+
+
+class TestDoors:
+    def test_the_command_says_it_and_stores_nothing(self, vendor: Vendor, files: Path) -> None:
+        factories.sponsor("Velma")
+        priced(vendor, "0.25")
+        assert "not known" in send(files, "--check") and send(files, "--check", "--json") == "null\n"
+        Vendor.objects.update(settings={"url": "http://127.0.0.1:9/letters"})
+        said = send(files, "--check")
+        assert said.startswith("2 messages: 2 units; 0.50 EUR at today's price; ") and nothing_is_stored()
+        facts = json.loads(send(files, "--check", "--json"))
+        assert (facts["messages"], facts["units"], facts["exact"], facts["amount"]) == (2, 2, True, "0.50")
+        assert "0.50 EUR" in send(files, "--preview", "1") and nothing_is_stored()
+
+    def test_a_stored_campaign_is_estimated_on_its_page_until_it_is_sent(self) -> None:
+        of = login()
+        priced(of.vendor, "2")
+        job: Job = factories.campaign_with_job(3, of=of)
+        Campaign.objects.filter(pk=job.campaign_id).update(body="{{ text }}")
+        Message.objects.filter(campaign=job.campaign_id).update(params={"text": "b" * 161})
+        client = Client()
+        client.force_login(User.objects.create(username="admin", is_staff=True, is_superuser=True))
+        page = f"/admin/campaigns/campaign/{job.campaign_id}/change/"
+        assert "3 messages: 6 units; 12.00 EUR at today" in client.get(page).content.decode()
+        Job.objects.filter(pk=job.pk).update(units=2, accepted=1)
+        assert "2 units so far" in client.get(page).content.decode()
+        Job.objects.filter(pk=job.pk).update(units=0, accepted=0)
+        Campaign.objects.filter(pk=job.campaign_id).update(body="{{ text")
+        assert "unknown: " in client.get(page).content.decode()

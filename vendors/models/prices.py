@@ -1,0 +1,65 @@
+"""What vendors charge: rows with the day from which they hold."""
+
+from decimal import Decimal
+
+from babel.numbers import is_currency
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from vendors.models.vendors import Credential, Vendor
+
+DIGITS, PLACES = 20, 10  # of an amount: a ten thousandth of a cent per message is a price
+
+
+def known_currency(code: str) -> None:
+    if not (code.isascii() and code.isupper() and is_currency(code)):
+        raise ValidationError(f"{code!r} is not a currency of ISO 4217; for example EUR")
+
+
+class Price(models.Model):
+    """What a vendor charges for an accepted message, from a day on (UTC): added, never changed (vendors/prices.py).
+
+    Of the prices that have begun the latest holds, of those of one day the one that was entered last; a credential's
+    own before the vendor's. per_unit: times the units of the message (`Capabilities.cost`).
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="prices", db_index=False)
+    credential = models.ForeignKey(
+        Credential,
+        on_delete=models.CASCADE,
+        related_name="prices",
+        null=True,
+        blank=True,
+        db_index=False,
+        help_text="Empty: the price holds for all credentials of the vendor that have none of their own.",
+    )
+    since = models.DateField(help_text="The first day (UTC) on which it holds")
+    currency = models.CharField(max_length=3, validators=[known_currency], help_text="ISO 4217, as EUR")
+    per_unit = models.DecimalField(
+        max_digits=DIGITS,
+        decimal_places=PLACES,
+        validators=[MinValueValidator(Decimal(0))],
+        help_text="For each unit: a segment of an SMS, a page, a message where the adapter counts messages",
+    )
+    per_message = models.DecimalField(
+        max_digits=DIGITS,
+        decimal_places=PLACES,
+        default=Decimal(0),
+        validators=[MinValueValidator(Decimal(0))],
+        help_text="In addition for each message",
+    )
+    reason = models.CharField(max_length=255, blank=True, help_text="Needed if it corrects days that are over")
+    entered_by = models.CharField(max_length=150, editable=False)
+    entered_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ["vendor", "credential", "-since", "-id"]
+        indexes = [models.Index(fields=["vendor", "since"], name="price_since")]
+        constraints = [models.CheckConstraint(condition=Q(per_unit__gte=0, per_message__gte=0), name="price_positive")]
+
+    def __str__(self) -> str:
+        more = f" + {self.per_message.normalize():f} a message" if self.per_message else ""
+        return f"{self.per_unit.normalize():f}{more} {self.currency} from {self.since}"
