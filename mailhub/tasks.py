@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.core.management import call_command
 
-from campaigns import message_events
+from campaigns import inbound, message_events
 
 
 @shared_task(name="mailhub.tasks.clear_sessions")
@@ -14,5 +14,6 @@ def clear_sessions() -> None:
 
 @shared_task(name="mailhub.tasks.delete_events")
 def delete_events() -> None:
-    """Deletes bounces and complaints that are older than EVENT_DAYS."""
+    """Deletes bounces, complaints and what recipients wrote that are older than EVENT_DAYS."""
     message_events.delete_old()
+    inbound.delete_old()

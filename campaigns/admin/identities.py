@@ -1,4 +1,4 @@
-"""The pages about sender identities, topics and entitlements. A stored key is never shown."""
+"""The pages about sender identities, what is written to them, topics and entitlements. A stored key is never shown."""
 
 from typing import Any
 
@@ -7,12 +7,14 @@ from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from campaigns import entitlements
+from campaigns import entitlements, labels
+from campaigns.admin.base import Scoped
 from campaigns.admin.campaigns import SponsorFilter
-from campaigns.models import Entitlement, Identity, Sponsor, Topic
+from campaigns.models import Entitlement, Identity, InboundMessage, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
 from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged, WriteOnly
+from vendors.listing import CappedPaginator
 from vendors.models import Credential
 
 
@@ -46,6 +48,7 @@ class IdentityForm(forms.ModelForm):
         model = Identity
         fields = [
             *("sponsor", "name", "channel", "sender_id", "numbers"),
+            *("stop_texts", "start_texts", "help_texts", "help_answer"),
             *("from_name", "from_address", "reply_to", "return_path", "verp", "default", "enabled"),
             *("dkim_domain", "dkim_selector", "secret"),
         ]
@@ -119,3 +122,36 @@ class EntitlementAdmin(OfTheirSponsors):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         granted, _ = entitlements.grant(obj.sponsor, obj.vendor, obj.credential)
         obj.pk = granted.pk
+
+
+@admin.register(InboundMessage)
+class InboundMessageAdmin(Scoped):
+    """Who may not see recipients sees neither their numbers nor what they wrote."""
+
+    telling = ("sender", "text")
+    list_display = ["id", "whose", "number", "to", "command", "text", "answer", "written_at"]
+    list_filter = ["command", SponsorFilter, "vendor"]
+    list_select_related = ["sponsor", "vendor", "answer"]
+    list_per_page = 100
+    paginator = CappedPaginator
+    ordering = ["-id"]
+    sortable_by = ()
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """Users who may not see recipients see the first sign of a number."""
+        seen = labels.sees_recipients(request.user)
+
+        @admin.display(description="from")
+        def number(row: InboundMessage) -> str:
+            return labels.recipient(row.sender, seen)
+
+        return [number if name == "number" else name for name in super().get_list_display(request)]
+
+    @admin.display(description="from")
+    def number(self, row: InboundMessage) -> str:
+        return labels.recipient(row.sender, seen=False)
+
+    @admin.display(description="sponsor")
+    def whose(self, row: InboundMessage) -> str:
+        """A number of no identity is nobody's alone."""
+        return str(row.sponsor) if row.sponsor else "of no identity"

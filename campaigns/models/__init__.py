@@ -4,7 +4,7 @@ campaigns: sponsors, their topics, campaigns, whose rows a user may see. identit
 files: what letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions,
 which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the
 last audit, what vendors charge for. routes: by which vendors campaigns may go. suppressions: whom nobody writes to
-again; keys. message_events: bounces, complaints, letters by the vendor's own id.
+again; keys. message_events: bounces, complaints, letters by the vendor's own id, what recipients write to us.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
@@ -12,7 +12,14 @@ from campaigns.models.campaigns import Campaign, Sponsor, Topic
 from campaigns.models.files import CampaignFile, StoredFile, UploadedFile
 from campaigns.models.identities import Entitlement, Identity
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
-from campaigns.models.message_events import BOUNCES, InboundCount, MessageEvent, VendorMessageId, WaitingReport
+from campaigns.models.message_events import (
+    BOUNCES,
+    InboundCount,
+    InboundMessage,
+    MessageEvent,
+    VendorMessageId,
+    WaitingReport,
+)
 from campaigns.models.operations import Audited, CostEntry, DispatchRun, Resolution, Store
 from campaigns.models.routes import Route, RouteEntry, RouteMove
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
@@ -30,6 +37,7 @@ __all__ = [
     "Entitlement",
     "Identity",
     "InboundCount",
+    "InboundMessage",
     "Job",
     "Message",
     "MessageEvent",

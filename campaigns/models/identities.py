@@ -30,6 +30,7 @@ LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-
 
 
 MOST_NUMBERS = 100  # of a pool; which of them a recipient sees costs a little for each
+MOST_TEXTS = 50  # further words for each of STOP, START and HELP
 SENDER_ID = re.compile(r"(?!\+?[0-9 ]+$)\S(?:.{0,9}\S)?")
 
 
@@ -51,6 +52,12 @@ class NumberPool:
             if (value := with_recipient.digest()) > highest:
                 highest, found = value, origin
         return found
+
+
+def _texts(like: str) -> Any:
+    about = f"Of SMS: further words that ask {like}, in any language"
+    word = models.CharField(max_length=40)
+    return ArrayField(word, size=MOST_TEXTS, default=list, blank=True, db_default=[], help_text=about)
 
 
 class Identity(models.Model):
@@ -85,6 +92,12 @@ class Identity(models.Model):
         blank=True,
         db_default=[],
         help_text="Of SMS: each recipient always sees the same of these numbers",
+    )
+    stop_texts = _texts("as STOP does")
+    start_texts = _texts("as START does")
+    help_texts = _texts("as HELP does")
+    help_answer = models.CharField(
+        "answer to HELP", max_length=480, blank=True, default="", db_default="", help_text="Of SMS; empty: none is sent"
     )
     default = models.BooleanField(default=False, help_text="Of campaigns and requests of its channel that name none")
     enabled = models.BooleanField(default=True)
@@ -157,6 +170,8 @@ class Identity(models.Model):
             faults["sender_id"] = "an SMS goes out as a sender id, or from numbers: give one of the two"
         elif self.sender_id and not _is_sender_id(self.sender_id):
             faults["sender_id"] = "1 to 11 characters of the alphabet of SMS, not digits alone, no blank at its ends"
+        if "{%" in self.help_answer:
+            faults["help_answer"] = "is sent as it is: no {%"
         if len(self.numbers) > MOST_NUMBERS:
             return faults | {"numbers": f"at most {MOST_NUMBERS}"}
         try:
@@ -170,8 +185,8 @@ class Identity(models.Model):
         return faults
 
     def _mail_faults(self, faults: dict[str, str]) -> dict[str, str]:
-        if self.sender_id or self.numbers:
-            faults["sender_id" if self.sender_id else "numbers"] = "is for SMS"
+        of_sms = ("sender_id", "numbers", "stop_texts", "start_texts", "help_texts", "help_answer")
+        faults |= {name: "is for SMS" for name in of_sms if getattr(self, name)}
         if not self.from_address:
             faults["from_address"] = "an e-mail needs one"
         parts = {

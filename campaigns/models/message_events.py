@@ -1,10 +1,14 @@
-"""What is heard of messages after their calls, how many mails brought it, and which letter a vendor's own id names."""
+"""What is heard of messages after their calls, how many mails brought it, and which letter a vendor's own id names.
+
+Also what recipients write to the numbers of sender identities.
+"""
 
 from django.db import models
 from django.db.models import Index, Q, UniqueConstraint
 from django.db.models.functions import Now
 
-from campaigns.models.campaigns import Campaign, OfSponsors
+from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
+from campaigns.models.identities import Identity
 from campaigns.models.jobs import Message
 from vendors.models import Vendor
 
@@ -124,3 +128,46 @@ class WaitingReport(models.Model):
 
     def __str__(self) -> str:
         return f"a report of {self.name}"
+
+
+class InboundMessage(models.Model):
+    """An SMS that somebody wrote to one of our numbers: stored once, however often its vendor hands it on.
+
+    sponsor, identity: whose the number is; empty: of none that may use the vendor. name: the vendor's id of it. sender,
+    to: in E.164. written_at: as the vendor says, else when it was stored. command: what its words ask for, which is
+    done when it is stored. answer: the campaign that answers HELP.
+    """
+
+    class Command(models.TextChoices):
+        STOP = "stop", "STOP"
+        START = "start", "START"
+        HELP = "help", "HELP"
+        NONE = "", "none"
+
+    SPONSOR = "sponsor"
+    vendor = models.ForeignKey(Vendor, on_delete=models.PROTECT, related_name="+", db_index=False)
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    identity = models.ForeignKey(Identity, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
+    name = models.CharField(max_length=255)
+    sender = models.CharField(max_length=255)
+    to = models.CharField(max_length=255)
+    text = models.TextField()
+    command = models.CharField(max_length=5, choices=Command.choices, blank=True)
+    answer = models.ForeignKey(
+        "Campaign", on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False
+    )
+    written_at = models.DateTimeField(db_default=Now())
+    stored_at = models.DateTimeField(db_default=Now())
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [UniqueConstraint(fields=["vendor", "name"], name="inbound_message_once")]
+        indexes = [
+            Index(fields=["sponsor", "id"], name="inbound_message_sponsor"),
+            Index(fields=["sender", "written_at"], name="inbound_message_sender"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.command or 'message'} to {self.to}"

@@ -6,7 +6,7 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
-from mailhub.front import costs, files, messages, problems, receipts, sessions, suppressions, vendors, webhooks
+from mailhub.front import costs, files, inbound, messages, problems, receipts, sessions, suppressions, vendors, webhooks
 from mailhub.front.schemas import LimitsIn, SendRequest, WebhookIn
 from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
 from vendors.adapters.reports import ReceiptsIn
@@ -53,5 +53,5 @@ api = Api(
     openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
 problems.install(api)
-for part in (messages, files, sessions, suppressions, vendors, receipts, webhooks, costs):
+for part in (messages, files, sessions, suppressions, vendors, receipts, inbound, webhooks, costs):
     api.add_router("", part.router)

@@ -8,9 +8,9 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -26,11 +26,12 @@ from mailhub.front.problems import Problem, invalid, located, unavailable
 from mailhub.front.schemas import ProblemOut, ReceiptsOut
 from vendors import adapters, configuration, webhook_http
 from vendors.adapters.base import Adapter
-from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ToConfirm
+from vendors.adapters.reports import BadReport, InboundText, NotTheVendor, Reported, ReportRequest, ToConfirm
 from vendors.configuration import ReportingVendor
 from vendors.report_counts import ReportCounts
 
 log = logging.getLogger(__name__)
+Proved = TypeVar("Proved")  # what is read of a request with a proof
 router = Router()
 
 FRESH = 0.8  # seconds for which a vendor's secrets are remembered: a change holds within a second
@@ -79,15 +80,30 @@ def _take(request: HttpRequest, slug: str) -> Any:
 
 
 def _reported(request: HttpRequest, slug: str) -> tuple[ReportingVendor, type[Adapter], Sequence[Reported]]:
+    def read(adapter: type[Adapter], vendor: ReportingVendor) -> Sequence[Reported]:
+        if not adapter.sends_reports(vendor.source.settings):
+            raise NotTheVendor
+        return _read(adapter, _as_it_came(request), vendor)
+
+    return read_proved(slug, read)
+
+
+def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequence[InboundText]]:
+    """What a vendor hands on that somebody wrote to us, by the same proof."""
+    vendor, _, messages = read_proved(slug, lambda adapter, of: adapter.read_inbound(_as_it_came(request), of.source))
+    return vendor, messages
+
+
+def read_proved(
+    slug: str, read: Callable[[type[Adapter], ReportingVendor], Proved]
+) -> tuple[ReportingVendor, type[Adapter], Proved]:
     """Raises the same Problem for a missing proof and for an unknown vendor."""
     vendor = known_vendors.find(slug)
     try:
         if vendor is None:
             raise NotTheVendor
         adapter = adapters.load(vendor.adapter)
-        if not adapter.sends_reports(vendor.source.settings):
-            raise NotTheVendor
-        return vendor, adapter, _read(adapter, _as_it_came(request), vendor)
+        return vendor, adapter, read(adapter, vendor)
     except NotTheVendor:
         if vendor is not None:
             counts.add(vendor.id, "forged", 1)

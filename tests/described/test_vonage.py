@@ -15,7 +15,7 @@ import pytest
 from tests.described.calling import send
 from tests.described.servers import API_KEY, API_SECRET, Answer, Vonage
 from vendors.adapters.base import Letter, Origin
-from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource
+from vendors.adapters.reports import BadReport, InboundText, NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
@@ -132,6 +132,18 @@ def test_its_receipts_are_signed_over_all_their_fields(status: str, code: str, k
         [report] = read(receipt(status=status, err_code=code, upper=upper), "new", "hush")
         expected = Reported("0190-1", kind, at, "0B00000127FDBC63", "", bounce, code)  # type: ignore[arg-type]
         assert report == expected
+
+
+def test_what_recipients_write_is_signed_as_its_receipts() -> None:
+    more = {"msisdn": "447700900123", "to": "447700900001", "text": "Stop & go", "messageId": "0C", "type": "text"}
+    source = ReportSource({"description": "vonage", "api_key": API_KEY, "from": "Velma"}, ["hush"])
+    at = datetime(2026, 11, 1, 10, tzinfo=UTC)
+    expected = [InboundText("0C", "447700900123", "447700900001", "Stop & go", at)]
+    assert list(Described.read_inbound(receipt(**more), source)) == expected
+    with pytest.raises(NotTheVendor):
+        Described.read_inbound(receipt("other", **more), source)
+    binary = {name: value for name, value in more.items() if name != "text"}
+    assert Described.read_inbound(receipt(**binary), source)[0].text == ""
 
 
 def test_what_vonage_has_only_passed_on_is_no_report() -> None:

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from campaigns.admin.base import Scoped
-from campaigns.models import Identity, Message, Resolution, Sponsor, Suppression
+from campaigns.models import Identity, InboundMessage, Message, Resolution, Sponsor, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from mailhub import installation
@@ -50,7 +50,10 @@ def marked() -> dict[type[Model], Any]:
     row = Message.objects.get(pk=job.first_message)
     settled = Resolution.objects.create(message=row, decision="sent", reason="seen", evidence=f"<{MARK}@a.example>")
     lists.add(None, "email", [NewSuppression(f"{MARK}@a.example", "by_hand")])
-    return {Message: row, Resolution: settled, Credential: login, Suppression: Suppression.objects.get()}
+    fields = {"name": "1", "sender": f"{MARK}@a.example", "to": "+1", "text": MARK}
+    written = InboundMessage.objects.create(vendor=login.vendor, **fields)
+    rows = {Message: row, Resolution: settled, Credential: login, Suppression: Suppression.objects.get()}
+    return {**rows, InboundMessage: written}
 
 
 def masked(model: type[Model]) -> Iterator[Field]:

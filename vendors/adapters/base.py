@@ -22,7 +22,7 @@ from vendors.adapters.options import (  # noqa: F401  adapters import them from 
     text,
     whole,
 )
-from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
+from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.outcomes import Accepted, NotSent, Outcome, Refused
 
 PARTS = ("text", "headers", "attachments")
@@ -195,6 +195,11 @@ class Adapter(ABC):
     def read_report(cls, request: ReportRequest, source: ReportSource) -> Sequence[Reported]:
         """Check that the vendor made this request, then parse it; calls nobody. Raises NotTheVendor, BadReport."""
         raise NotTheVendor("this vendor sends no reports")
+
+    @classmethod
+    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> Sequence[InboundText]:
+        """The same for an SMS that somebody has written to us."""
+        raise NotTheVendor("this vendor hands on no messages")
 
     @abstractmethod
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:

@@ -53,6 +53,21 @@ class Reported:
     timed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class InboundText:
+    """An SMS that somebody has written to one of our numbers. vendor_id: the vendor's own id of it.
+
+    sender: the number of whoever wrote it; to: ours; both as the vendor writes them, with or without +. at: when it was
+    written, if the vendor says it.
+    """
+
+    vendor_id: str
+    sender: str
+    to: str
+    text: str
+    at: datetime | None = None
+
+
 class NotTheVendor(Exception):
     """The report has no valid signature of the vendor."""
 

@@ -12,7 +12,7 @@ from vendors.adapters import base as options
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
 from vendors.adapters.http import url
 from vendors.adapters.http_client import Client, header
-from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource
+from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.adapters.segments import segments
 from vendors.described import batches, bodies, checks, reading, reports
 from vendors.described.answers import Meaning, looked_up
@@ -134,6 +134,10 @@ class Described(Adapter):
         if reader is None:
             raise NotTheVendor("this vendor sends no reports")
         return reader.read(request, source)
+
+    @classmethod
+    def read_inbound(cls, request: ReportRequest, source: ReportSource) -> list[InboundText]:
+        return reports.read_inbound(_source(source.settings.get("description")), request, source)
 
     def __init__(self, settings: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         known = options.clean(self._options(settings, _source), settings)

@@ -71,7 +71,7 @@ class DescriptionCheck:
         yield from self._batch()
         yield from answers.faults(keys)
         yield from self._promises()
-        yield from report_checks.faults(keys.reports)
+        yield from report_checks.faults(keys)
         for name in keys.secret:
             if name not in self._of_secret:
                 yield ("secret", name), "is used nowhere; a report's key is entered with vendor receipts"

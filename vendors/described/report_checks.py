@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vendors.described.positions import KeyFault
-from vendors.described.schema import ReportKeys, Signature
+from vendors.described.schema import DescriptionKeys, ReportKeys, Signature
 
 _PATH = ("reports", "signature")
 _WHERE = {"timestamp": ("timestamp", "timestamp_path"), "token": ("token_path",)}
 
 
-def faults(keys: ReportKeys | None) -> Iterator[KeyFault]:
+def faults(of: DescriptionKeys) -> Iterator[KeyFault]:
+    """What is wrong with `[reports]`, if there is one."""
+    keys = of.reports
+    if of.inbound and not keys:
+        yield ("inbound",), "needs [reports], whose signature proves it"
     if keys is None:
         return
     if not (keys.reference or keys.reference_query or keys.id):

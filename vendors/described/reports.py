@@ -9,16 +9,17 @@ from functools import lru_cache
 from typing import Any
 
 from vendors.adapters import reports
-from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
+from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
 from vendors.described import reading, signatures
 from vendors.described.answers import Steps, of_one_id, steps, value_at
 from vendors.described.placeholders import as_text
-from vendors.described.schema import ReportKeys
+from vendors.described.schema import InboundKeys, ReportKeys
 from vendors.described.signatures import as_time
 from vendors.outcomes import is_about_us, says_unknown
 
 _LONGEST = 255  # characters of an id, a code or a note
 _MOST_CODE = 20
+_LONGEST_SMS = 1600
 _MOST_FIELDS = 65_536  # bytes of a body that is no JSON, or in which nothing stands
 
 
@@ -48,11 +49,26 @@ class ReportReader:
 
     def read(self, request: ReportRequest, source: ReportSource) -> list[Reported]:
         """Raises NotTheVendor, BadReport."""
+        self._check(request, source)
+        return list(self._reported(request))
+
+    def _check(self, request: ReportRequest, source: ReportSource) -> None:
         small = self._keys.body != "json" or self._keys.signature.path is not None
         if small and len(request.body) > _MOST_FIELDS:
             raise NotTheVendor("nobody reports so much in this form")
         signatures.prove(self._keys, request, source)
-        return list(self._reported(request))
+
+    def inbound(self, keys: InboundKeys, request: ReportRequest, source: ReportSource) -> Iterator[InboundText]:
+        """Raises NotTheVendor, BadReport."""
+        self._check(request, source)
+        paths = [steps(path) for path in (keys.id, keys.sender, keys.to, keys.text)]
+        times = [steps(path) for path in keys.time]
+        for index, entry in enumerate(self._entries(request, dict(request.query()))):
+            id, sender, to, text = (value_at(entry, path) for path in paths)
+            if not (_text(id) and _text(sender) and _text(to)):
+                raise bad_report("missing", "A message has no id, or no numbers.", index)
+            at = _time(entry, times, index)
+            yield InboundText(_text(id), _text(sender), _text(to), as_text(text)[:_LONGEST_SMS], at)
 
     def _reported(self, request: ReportRequest) -> Iterator[Reported]:
         query = dict(request.query())
@@ -69,7 +85,7 @@ class ReportReader:
                 vendor_id = of_one_id(vendor_id, reference)
             note = _text(value_at(event, self._paths.get("note", ("",))))
             kind = _careful(kind, note)
-            at = self._time(event, index)
+            at = _time(event, self._times, index)
             yield Reported(
                 reference,
                 "bounced" if kind in _BOUNCES else kind,  # type: ignore[arg-type]
@@ -100,15 +116,24 @@ class ReportReader:
             return kind
         return self._keys.codes.get(as_text(value_at(event, self._paths["code"])), kind)
 
-    def _time(self, event: Any, index: int) -> datetime | None:
-        """When it happened, if the vendor says it."""
-        found = next((at for path in self._times if (at := value_at(event, path)) not in (None, "")), None)
-        if found is None:
-            return None
-        try:
-            return _moment(found)
-        except (ValueError, TypeError, OverflowError, OSError):
-            raise bad_report("time", "The time of an event cannot be read.", index) from None
+
+def read_inbound(source: str, request: ReportRequest, of: ReportSource) -> list[InboundText]:
+    """What somebody wrote to us, from the vendor with this description. Raises NotTheVendor, BadReport."""
+    keys, reader = reading.read(source).keys.inbound, reader_of(source)
+    if keys is None or reader is None:
+        raise NotTheVendor("this vendor hands on no messages")
+    return list(reader.inbound(keys, request, of))
+
+
+def _time(event: Any, paths: Sequence[Steps], index: int) -> datetime | None:
+    """When it happened, if the vendor says it."""
+    found = next((at for path in paths if (at := value_at(event, path)) not in (None, "")), None)
+    if found is None:
+        return None
+    try:
+        return _moment(found)
+    except (ValueError, TypeError, OverflowError, OSError):
+        raise bad_report("time", "The time of an event cannot be read.", index) from None
 
 
 def _careful(kind: str, note: str) -> str:

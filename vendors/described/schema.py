@@ -218,6 +218,16 @@ class ReportKeys(Keys):
     signature: Signature
 
 
+class InboundKeys(Keys):
+    """[inbound]: where an SMS that somebody wrote to us has its parts; body and signature are those of [reports]."""
+
+    id: AnswerPath
+    sender: AnswerPath = Field(alias="from")
+    to: AnswerPath
+    text: AnswerPath
+    time: Annotated[list[AnswerPath], BeforeValidator(_listed), Field(max_length=10)] = []
+
+
 class DescriptionKeys(Keys):
     """A whole file."""
 
@@ -231,3 +241,4 @@ class DescriptionKeys(Keys):
     sms: Sms | None = None
     cost: Cost = Cost()
     reports: ReportKeys | None = None
+    inbound: InboundKeys | None = None

@@ -18,7 +18,8 @@ from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 
 SHOWN = ("sponsor", "name", "channel", "from", "reply_to", "return_path", "verp", "dkim", "default", "enabled")
-FIELDS = ("reply_to", "return_path")
+FIELDS = ("reply_to", "return_path", "help_answer")
+ASKING = ("stop", "start", "help")
 
 
 class Command(BaseCommand):
@@ -55,6 +56,10 @@ class Command(BaseCommand):
                 metavar="NUMBER",
                 help="of SMS: a number; may be repeated: a recipient always sees the same one; set replaces them all",
             )
+            for asking in ASKING:
+                about = f"of SMS: a further word that asks as {asking.upper()} does; may be repeated; set replaces them"
+                one.add_argument(f"--{asking}-word", action="append", metavar="WORD", help=about)
+            one.add_argument("--help-answer", metavar="TEXT", help="of SMS: the answer to HELP; empty: none")
             one.add_argument("--reply-to", metavar="ADDRESS", help="where answers go; also Name <address>")
             one.add_argument("--return-path", metavar="ADDRESS", help="where bounces go; default: From's address")
             one.add_argument(
@@ -185,6 +190,7 @@ def _typed(options: dict[str, Any], of: Sponsor) -> dict[str, Any]:
     wanted |= {field: options[field].strip() for field in FIELDS if options[field] is not None}
     if options["sender_id"] is not None:
         wanted |= {"sender_id": options["sender_id"], "numbers": []}
+    wanted |= {f"{one}_texts": options[f"{one}_word"] for one in ASKING if options[f"{one}_word"] is not None}
     if options["number"] is not None:
         try:
             numbers = [e164(one, of.phone_region) for one in options["number"]]

@@ -1,0 +1,238 @@
+"""What people write to our numbers: STOP suppresses, START lifts that, HELP is answered; the rest is kept to be read.
+
+A message and what it asks for are one transaction, and the vendor is answered after that. So a STOP that was taken has
+suppressed, one that was not comes again, and one that comes twice does nothing the second time, also if its sender has
+written START in the meantime. One sender's messages are taken one at a time. Of STOP and START the one that was written
+later holds, in whatever order they come; of two of the same time STOP does.
+"""
+
+import logging
+import unicodedata
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from campaigns import intake
+from campaigns.dispatch import dispatcher
+from campaigns.entitlements import NotEntitled, require
+from campaigns.intake import BadInput
+from campaigns.models import Entitlement, Identity, InboundMessage, Suppression
+from campaigns.phone_numbers import e164
+from campaigns.suppression import lists
+from campaigns.suppression.lists import NewSuppression
+from vendors.adapters.reports import InboundText
+from vendors.models import Credential, Vendor
+
+log = logging.getLogger(__name__)
+Command = InboundMessage.Command
+
+ASKING = {
+    Command.STOP: frozenset(["stop", "stopall", "stop all", "stopp", "arret", "end", "quit", "cancel", "revoke"])
+    | {"unsubscribe", "optout", "opt out", "opt-out"},
+    Command.START: frozenset(["start", "unstop"]),
+    Command.HELP: frozenset(["help", "info"]),
+}
+AGAIN = timedelta(hours=1)  # for which a number gets no second answer to HELP: two machines would answer each other
+LONGEST = 255
+MOST = 500  # messages of one request: each is a transaction
+
+
+def take(vendor_id: int, messages: Sequence[InboundText]) -> int:
+    """Stores what is new of these, and does what it asks for; returns how many were new. Raises the database's errors.
+
+    Before the vendor is answered.
+    """
+    vendor = Vendor.objects.get(pk=vendor_id)
+    new = 0
+    for one in messages:  # a transaction each: two that hold each other's rows would wait for each other
+        with transaction.atomic():
+            stored = _store(vendor, one)
+            job = _obey(vendor, stored) if stored else None
+        new += stored is not None
+        if job:  # the sweep does it if this process dies here
+            dispatcher.dispatch_ready([job])
+            dispatcher.notify_vendors([vendor_id])
+    return new
+
+
+ONE_SENDER = "SELECT pg_advisory_xact_lock(hashtextextended('campaigns.inbound ' || %s, 0))"
+STORE = """
+INSERT INTO campaigns_inboundmessage (vendor_id, sponsor_id, identity_id, name, sender, "to", text, command, written_at)
+VALUES (%(vendor)s, %(sponsor)s, %(identity)s, %(name)s, %(sender)s, %(to)s, %(text)s, %(command)s,
+    least(%(at)s::timestamptz, clock_timestamp()))
+ON CONFLICT DO NOTHING RETURNING id
+"""
+
+
+def _store(vendor: Vendor, one: InboundText) -> InboundMessage | None:
+    sender, to = _number(one.sender), _number(one.to)
+    identity = _owner(to)
+    if identity and not Entitlement.objects.filter(sponsor=identity.sponsor_id, vendor=vendor).exists():
+        identity = None  # nobody reads what comes over a vendor that he may not use
+    row = {
+        "vendor": vendor.pk,
+        "sponsor": identity.sponsor_id if identity else None,
+        "identity": identity.pk if identity else None,
+        "name": _stored(one.vendor_id)[:LONGEST],
+        "sender": sender,
+        "to": to,
+        "text": _stored(one.text),
+        "command": command_of(one.text, identity).value,
+        "at": one.at,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(ONE_SENDER, [sender])
+        cursor.execute(STORE, row)
+        found = cursor.fetchone()
+    return InboundMessage.objects.select_related("identity__sponsor").get(pk=found[0]) if found else None
+
+
+def _owner(number: str) -> Identity | None:
+    return Identity.objects.filter(channel=Vendor.Channel.SMS, numbers__contains=[number]).first()
+
+
+def command_of(text: str, identity: Identity | None) -> Command:
+    """What the text asks for: one of the words and nothing else, in capitals or not, with any signs around it."""
+    asked = _plain(text)
+    for command, texts in ASKING.items():
+        own = getattr(identity, f"{command.value}_texts") if identity else ()
+        if asked and (asked in texts or asked in map(_plain, own)):
+            return command
+    return Command.NONE
+
+
+def _plain(text: str) -> str:
+    """Small letters without accents, one blank between words, no signs or emojis at the ends."""
+    letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
+    kept = [one for one in letters if unicodedata.category(one) not in ("Mn", "Cf")]
+    while kept and not kept[-1].isalnum():
+        kept.pop()
+    first = next((at for at, one in enumerate(kept) if one.isalnum()), 0)
+    return " ".join("".join(kept[first:]).split())
+
+
+def _obey(vendor: Vendor, row: InboundMessage) -> int | None:
+    """Does what the message asks for. Returns the job of an answer."""
+    match row.command:
+        case Command.STOP:
+            new = NewSuppression(row.sender, Suppression.Reason.STOP.value, _source(vendor, row), row.written_at)
+            for sponsor in _sponsors(vendor, row):
+                if not _written(row, sponsor, Command.START, Q(written_at__gt=row.written_at)):
+                    lists.add(sponsor, Vendor.Channel.SMS, [new])
+        case Command.START:
+            held = [id for sponsor in _sponsors(vendor, row) for id in _stopped(vendor, row, sponsor)]
+            lists.lift(held)
+        case Command.HELP:
+            return _answer(vendor, row)
+    return None
+
+
+def _source(vendor: Vendor, row: InboundMessage) -> str:
+    return f"inbound, {vendor.slug}: {row.to}"
+
+
+def _sponsors(vendor: Vendor, row: InboundMessage) -> list[int]:
+    """Whose messages the sender has had. A number of no identity may be that of any sponsor of the vendor.
+
+    STOP holds for a number's sponsor also if he may not use the vendor any more.
+    """
+    if row.sponsor_id:
+        return [row.sponsor_id]
+    found = set(Entitlement.objects.filter(vendor=vendor).values_list("sponsor", flat=True))
+    if row.command == Command.STOP and (owner := _owner(row.to)):
+        found.add(owner.sponsor_id)
+    return sorted(found)
+
+
+def _written(row: InboundMessage, sponsor_id: int, command: Command, when: Q) -> bool:
+    """Whether the sender has asked the sponsor for that then."""
+    to = Q(sponsor=sponsor_id) | Q(sponsor=None, vendor=row.vendor_id)
+    return InboundMessage.objects.filter(to, when, sender=row.sender, command=command).exists()
+
+
+def _stopped(vendor: Vendor, row: InboundMessage, sponsor_id: int) -> list[int]:
+    """The suppressions that START lifts: those of STOP, older than it; to a number of nobody, those by that number."""
+    if _written(row, sponsor_id, Command.STOP, Q(written_at__gte=row.written_at)):
+        return []
+    of = lists.of_addresses(Vendor.Channel.SMS, [row.sender], sponsor_id)
+    found = Suppression.objects.filter(pk__in=of, reason=Suppression.Reason.STOP, since__lte=row.written_at)
+    if row.sponsor_id is None:
+        found = found.filter(source=_source(vendor, row))
+    return list(found.values_list("pk", flat=True))
+
+
+def _answer(vendor: Vendor, row: InboundMessage) -> int | None:
+    """Accepts the answer to HELP as a campaign of one recipient; returns its job. None: there is nothing to answer."""
+    identity = row.identity
+    if identity is None or not (identity.help_answer and identity.enabled):
+        return None
+    before = InboundMessage.objects.filter(sender=row.sender, identity=identity, answer__isnull=False)
+    if before.filter(stored_at__gt=timezone.now() - AGAIN).exists():
+        return None
+    try:
+        with transaction.atomic():
+            credential = _credential(identity, vendor)
+            job = intake.accept(
+                sponsor=identity.sponsor,
+                credential=credential,
+                name=f"HELP {row.pk}",
+                subject="",
+                body="{% raw %}" + identity.help_answer + "{% endraw %}",
+                html=False,
+                recipients=[(row.sender, {})],
+                at="now",
+                identity=identity.name,
+                transactional=identity.sponsor.may_be_transactional,
+            )
+    except (NotEntitled, BadInput) as error:
+        log.warning("HELP to %s is not answered: %s", identity, str(error)[:300])
+        return None
+    InboundMessage.objects.filter(pk=row.pk).update(answer=job.campaign_id)
+    return job.pk
+
+
+def _credential(identity: Identity, vendor: Vendor) -> Credential:
+    """The vendor's credential that the sponsor may use: the only one, or the one called default. Raises NotEntitled."""
+    for credential in vendor.credentials.select_related("vendor").order_by("-name"):
+        if credential.name == "default" or vendor.credentials.count() == 1:
+            require(identity.sponsor, credential)
+            return credential
+    raise NotEntitled(f"{vendor.slug} has no credential called default")
+
+
+def _number(text: str) -> str:
+    """In E.164, with or without its +; what is no number, as a short code, as it is."""
+    for spelling in (text, f"+{text}"):
+        try:
+            return e164(spelling)
+        except ValueError:
+            continue
+    return _stored(text)[:LONGEST]
+
+
+def _stored(text: str) -> str:
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+# By their ids, which rise with the time at which they were stored.
+DELETE = """
+DELETE FROM campaigns_inboundmessage WHERE stored_at < clock_timestamp() - %(kept)s AND id IN (
+    SELECT id FROM campaigns_inboundmessage ORDER BY id LIMIT %(most)s)
+"""
+
+
+def delete_old(at_once: int = 10_000) -> int:
+    """Deletes messages that were stored before EVENT_DAYS, so many in a statement; returns how many."""
+    params: dict[str, Any] = {"kept": settings.EVENTS_KEPT, "most": at_once}
+    number, some = 0, -1
+    with connection.cursor() as cursor:
+        while some:
+            cursor.execute(DELETE, params)
+            some = cursor.rowcount
+            number += some
+    return number

@@ -1,0 +1,50 @@
+"""`manage.py inbound`: what recipients have written to our numbers."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from campaigns.management.sponsors import named_sponsor
+from campaigns.models import InboundMessage
+from vendors.management.output import write_rows
+
+SHOWN = ("id", "sponsor", "identity", "vendor", "from", "to", "does", "text", "answer", "at")
+
+
+class Command(BaseCommand):
+    help = (
+        "Lists the SMS that recipients have written to our numbers, the latest first, and what their words did: stop, "
+        "start, help. Exit codes: 0 listed, 1 unknown name, 2 usage."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--sponsor", metavar="NAME", help="to the numbers of this sponsor")
+        commands = [one for one in InboundMessage.Command.values if one]
+        parser.add_argument("--does", choices=commands, help="those alone whose words did that")
+        parser.add_argument("--limit", type=int, default=50, metavar="N", help="the latest N; default: 50")
+        parser.add_argument("--json", action="store_true", help="one object a line")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        rows = InboundMessage.objects.select_related("sponsor", "identity", "vendor").defer("identity__secret")
+        if options["sponsor"]:
+            rows = rows.filter(sponsor=named_sponsor(options["sponsor"]))
+        if options["does"]:
+            rows = rows.filter(command=options["does"])
+        write_rows(self.stdout, map(_facts, rows.order_by("-pk")[: max(1, options["limit"])]), options["json"], SHOWN)
+
+
+def _facts(row: InboundMessage) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "sponsor": row.sponsor.name if row.sponsor else None,
+        "identity": row.identity.name if row.identity else None,
+        "vendor": row.vendor.slug,
+        "from": row.sender,
+        "to": row.to,
+        "does": row.command,
+        "text": row.text,
+        "answer": row.answer_id,
+        "at": row.written_at,
+    }

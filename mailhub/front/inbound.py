@@ -1,0 +1,97 @@
+"""What recipients write to our numbers: /inbound/{vendor} takes it from the vendor, GET /inbound lists it.
+
+The vendor proves itself as for its delivery reports (receipts.py), and is answered with an empty 204 once a STOP has
+suppressed: some vendors would send the words of an answer on to the recipient.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel, Field
+
+from campaigns import inbound
+from campaigns.labels import recipient
+from campaigns.models import InboundMessage
+from mailhub.front import receipts
+from mailhub.front.keys import Caller, Key
+from mailhub.front.problems import Problem, invalid
+from mailhub.front.schemas import PageLinks, ProblemOut
+
+router = Router(tags=["inbound"])
+HERE = "/api/v1/inbound"
+PROBLEMS = dict.fromkeys((400, 401, 403, 413, 422, 429, 503), ProblemOut)
+
+
+class InboundOut(BaseModel):
+    """An SMS that somebody has written to a number of yours."""
+
+    id: str
+    sender: str = Field(description="Masked: its first sign alone")
+    to: str = Field(description="Your number")
+    identity: str | None
+    text: str
+    command: str = Field(description="stop, start or help, which was done when it came; empty: none of them")
+    answered: bool = Field(description="HELP was answered")
+    at: datetime
+
+
+class InboundsOut(BaseModel):
+    data: list[InboundOut]
+    links: PageLinks
+
+
+@router.post("/inbound/{vendor}", response={204: None, **PROBLEMS}, include_in_schema=False)
+def take_inbound(request: HttpRequest, vendor: str) -> Status[None]:
+    return _take(request, vendor)
+
+
+@router.get("/inbound/{vendor}", response={204: None, **PROBLEMS}, include_in_schema=False)
+def take_inbound_by_query(request: HttpRequest, vendor: str) -> Status[None]:
+    return _take(request, vendor)
+
+
+def _take(request: HttpRequest, slug: str) -> Status[None]:
+    of, messages = receipts.read_inbound(request, slug)
+    if len(messages) > inbound.MOST:
+        raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {inbound.MOST:,} messages."}])
+    inbound.take(of.id, messages)
+    receipts.counts.add(of.id, "taken", len(messages))
+    return Status(204, None)
+
+
+@router.get(
+    "/inbound",
+    auth=Key("read"),
+    response={200: InboundsOut, **PROBLEMS},
+    summary="What recipients have written to your numbers, page by page",
+)
+def list_inbound(
+    request: HttpRequest,
+    limit: int = Query(100, ge=1, le=1000),
+    cursor: str = Query("", pattern=r"^(inb_\d{1,18})?$", description="From the link to the next page"),
+) -> dict[str, Any]:
+    """The latest first, for as many days as the installation keeps events."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    if caller.test:
+        raise Problem("forbidden", "What recipients write is of live mail, so a test key sees none of it.")
+    rows = InboundMessage.objects.filter(sponsor=caller.sponsor_id).select_related("identity").defer("identity__secret")
+    rows = rows.order_by("-pk")
+    page = list((rows.filter(pk__lt=int(cursor[4:])) if cursor else rows)[: limit + 1])
+    here = f"{HERE}?limit={limit}"
+    more = f"{here}&cursor=inb_{page[limit - 1].pk}" if len(page) > limit else None
+    return {"data": [_facts(row) for row in page[:limit]], "links": {"self": here, "next": more}}
+
+
+def _facts(row: InboundMessage) -> dict[str, Any]:
+    return {
+        "id": f"inb_{row.pk}",
+        "sender": recipient(row.sender, seen=False),
+        "to": row.to,
+        "identity": row.identity.name if row.identity else None,
+        "text": row.text,
+        "command": row.command,
+        "answered": row.answer_id is not None,
+        "at": row.written_at,
+    }
