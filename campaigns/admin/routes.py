@@ -32,7 +32,7 @@ class EntriesForm(forms.BaseInlineFormSet):
 class Entries(admin.TabularInline):
     model = RouteEntry
     formset = EntriesForm
-    fields = ["position", "credential"]
+    fields = ["position", "credential", "weight"]
     extra = 2
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -60,7 +60,7 @@ class RouteAdmin(OfTheirSponsors):
 
     @admin.display(description="by")
     def by(self, route: Route) -> str:
-        return ", then ".join(str(entry.credential) for entry in route.entries.all()) or "-"
+        return ", then ".join(str(entry) for entry in route.entries.all()) or "-"
 
     @admin.display(description="takes no work")
     def takes_no_work(self, route: Route) -> str:

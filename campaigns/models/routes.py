@@ -51,12 +51,21 @@ class Route(models.Model):
 
 
 class RouteEntry(models.Model):
-    """One credential of a route. position: the first one that takes work is taken."""
+    """One credential of a route. position: the first one that takes work is taken.
+
+    weight: campaigns begin with the entries that have one, each with as many of them as its weight is of their sum.
+    """
 
     SPONSOR = "route__sponsor"
     route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="entries", db_index=False)
     position = models.PositiveSmallIntegerField(help_text="The order: the first one that takes work is taken")
     credential = models.ForeignKey(Credential, on_delete=models.CASCADE, related_name="+")
+    weight = models.PositiveSmallIntegerField(
+        default=0,
+        db_default=0,
+        validators=[MaxValueValidator(1000)],
+        help_text="Its share of new campaigns, among those that have one; 0 of all: they begin with the first",
+    )
 
     class Meta:
         ordering = ["route", "position"]
@@ -67,7 +76,7 @@ class RouteEntry(models.Model):
         ]
 
     def __str__(self) -> str:
-        return str(self.credential)
+        return f"{self.credential}={self.weight}" if self.weight else str(self.credential)
 
     def clean(self) -> None:
         if self.credential_id and self.route_id and self.credential.vendor.channel != self.route.channel:

@@ -5,9 +5,10 @@ A vendor takes no work while it or its credential is paused (also because it ref
 that. A window that is used up is no reason: that is the speed which was agreed with it.
 """
 
-from collections.abc import Collection
+import random
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import connection
 from django.db.models import F, Q
@@ -18,6 +19,7 @@ from campaigns.entitlements import NotEntitled
 from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
 from vendors.models import Credential, Mailcaster
 
+Offered = TypeVar("Offered")
 PROBE = 60  # seconds after its last closing for which a vendor that was not reached counts so; then it is tried again
 # Of a vendor v and its credential l.
 WHY = f"""CASE
@@ -72,16 +74,32 @@ def named(sponsor: Sponsor, name: str) -> Route:
 
 
 def first_for(route: Route, sponsor: Sponsor) -> Credential:
-    """The first of its credentials that the sponsor may use, with which its campaigns begin. Raises NotEntitled."""
-    logins = [row.credential for row in route.entries.select_related("credential__vendor")]
-    for login in logins:
-        try:
-            entitlements.require(sponsor, login)
-        except NotEntitled:
-            continue
-        return login
-    names = ", ".join(map(str, logins)) or "it has none"
-    raise NotEntitled(f"{sponsor.name} may use no credential of the route {route.name}: {names}")
+    """One of its credentials that the sponsor may use, with which a campaign begins. Raises NotEntitled."""
+    rows = list(route.entries.select_related("credential__vendor"))
+    mine = [row for row in rows if _may(sponsor, row.credential)]
+    if not mine:
+        names = ", ".join(str(row.credential) for row in rows) or "it has none"
+        raise NotEntitled(f"{sponsor.name} may use no credential of the route {route.name}: {names}")
+    return share_out([(row.credential, row.weight) for row in mine], random.random())[0]
+
+
+def share_out(weighted: Sequence[tuple[Offered, int]], drawn: float) -> list[Offered]:
+    """In this order, but first the one that is drawn among those with a weight, if any has one. 0 <= drawn < 1."""
+    found = [one for one, _ in weighted]
+    place = drawn * sum(weight for _, weight in weighted)
+    for n, (_, weight) in enumerate(weighted):
+        if place < weight:
+            return [found.pop(n), *found]
+        place -= weight
+    return found
+
+
+def _may(sponsor: Sponsor, login: Credential) -> bool:
+    try:
+        entitlements.require(sponsor, login)
+    except NotEntitled:
+        return False
+    return True
 
 
 def cannot(campaign: Campaign, entry: RouteEntry) -> str:

@@ -1,5 +1,6 @@
 """Validates a request to send: returns a SendOrder, or raises a Problem with all errors and their pointers."""
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +18,7 @@ from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
 from campaigns.intake.uploads import Owner
 from campaigns.models import Campaign, Sponsor
+from campaigns.routes import entries
 from campaigns.suppression.links import given as given_to
 from campaigns.suppression.links import links_of
 from mailhub.front import contents
@@ -187,7 +189,8 @@ def _vendors(asked: SendRequest, caller: Caller) -> list[VendorSnapshot]:
         raise invalid([error("/vendor", "vendor", "give a vendor, a channel or a route, one of them")])
     if asked.route is not None:
         offered = vendor_cache.offered_to(caller.sponsor_id).routes.get(asked.route)
-        by = [vendor for vendor in offered.vendors if vendor.sandbox or not caller.test] if offered else []
+        usable = [one for one in offered.vendors if one[0].sandbox or not caller.test] if offered else []
+        by = entries.share_out(usable, random.random())
         if not by:
             raise invalid([error("/route", "route", f"there is no route {asked.route!r} for you")])
         return by

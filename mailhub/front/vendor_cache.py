@@ -45,10 +45,10 @@ class VendorSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OfferedRoute:
-    """A route of a sponsor, or one for all. vendors: in its order, each with the credential that the route names."""
+    """A route of a sponsor, or one for all. vendors: in its order, each with its credential; and their weights."""
 
     id: int
-    vendors: tuple[VendorSnapshot, ...]
+    vendors: tuple[tuple[VendorSnapshot, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,16 @@ def _routes(sponsor_id: int, vendors: list[Vendor], allowed: entitlements.Allowe
     rows = Route.objects.filter(Q(sponsor=None) | Q(sponsor=sponsor_id)).prefetch_related("entries__credential")
     found: dict[str, OfferedRoute] = {}
     for row in rows.order_by(F("sponsor").asc(nulls_first=True)):
-        logins = [entry.credential for entry in row.entries.all()]
-        mine = [one for one in logins if one.vendor_id in known and one.vendor_id in allowed]
-        mine = [one for one in mine if (only := allowed[one.vendor_id]) is None or one.pk in only]
+        mine = [one for one in row.entries.all() if one.credential.vendor_id in known]
+        mine = [one for one in mine if _allows(allowed, one.credential)]
         if mine:
-            found[row.name] = OfferedRoute(row.pk, tuple(_snapshot(known[one.vendor_id], {one.pk}) for one in mine))
+            shown = ((_snapshot(known[one.credential.vendor_id], {one.credential_id}), one.weight) for one in mine)
+            found[row.name] = OfferedRoute(row.pk, tuple(shown))
     return found
+
+
+def _allows(allowed: entitlements.Allowed, login: Credential) -> bool:
+    return login.vendor_id in allowed and ((only := allowed[login.vendor_id]) is None or login.pk in only)
 
 
 def _snapshot(vendor: Vendor, allowed: Collection[int] | None) -> VendorSnapshot:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
+from hypothesis import given
+from hypothesis import strategies as st
 
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
@@ -100,6 +103,49 @@ def test_a_route_of_a_sponsor_is_for_no_other_and_comes_before_the_one_for_all()
         entries.named(theirs, "own")
 
 
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=8).filter(any))
+def test_each_entry_with_a_weight_begins_its_share_of_campaigns(weights: list[int]) -> None:
+    weighted, total = list(enumerate(weights)), sum(weights)
+    first = Counter[int]()
+    for n in range(total):
+        order = entries.share_out(weighted, (n + 0.5) / total)
+        assert sorted(order) == list(range(len(weights))) and order[1:] == sorted(order[1:])
+        first[order[0]] += 1
+    assert [first[n] for n in range(len(weights))] == weights
+
+
+def test_campaigns_begin_with_vendors_by_weight_and_the_others_are_in_reserve() -> None:
+    reserve, one, other = vendors(3)
+    manage("route", "add", "mail", reserve.slug, f"{one.slug}=1", f"{other.slug}/default=3")
+    shown = [f"{reserve.slug}/default", f"{one.slug}/default=1", f"{other.slug}/default=3"]
+    assert json.loads(manage("route", "list", "--json"))["by"] == shown
+    sponsor = make.sponsor()
+    make.entitle([sponsor], [reserve, one, other])
+    route = entries.named(sponsor, "mail")
+    assert {entries.first_for(route, sponsor).vendor for _ in range(200)} == {one, other}
+    Entitlement.objects.exclude(vendor=reserve).delete()
+    assert entries.first_for(route, sponsor).vendor == reserve
+    for weight in ("0", "-1", "1001", "x", "²"):
+        with pytest.raises(CommandError, match="a weight is a number from 1 to 1000"):
+            manage("route", "set", "mail", f"{one.slug}={weight}")
+
+
+def test_requests_begin_with_vendors_by_weight() -> None:
+    program, one, other = Program(), api_vendor(), api_vendor()
+    for vendor in (one, other):
+        make.caster(vendor, kind="large-priority")
+    make.entitle([program.sponsor], [one, other])
+    manage("route", "add", "mail", one.slug, f"{other.slug}=1000")
+    order = letter(one) | {"route": "mail"}
+    del order["vendor"]
+    assert program.send(order).status_code == 202
+    assert Job.objects.get().vendor == other
+    close(other)
+    forget()
+    assert program.send(order).status_code == 202, "what is in reserve takes it"
+    assert set(Job.objects.values_list("vendor", flat=True)) == {one.pk, other.pk}
+
+
 def test_a_program_names_a_route_and_its_session_tells_the_moves() -> None:
     program, one, other = Program(), api_vendor(), api_vendor()
     for vendor in (one, other):
@@ -141,6 +187,7 @@ def test_the_pages_show_the_route_and_a_person_of_one_sponsor_makes_none_for_all
     form |= {"entries-TOTAL_FORMS": 2, "entries-INITIAL_FORMS": 0}
     for number, login in enumerate(logins):
         form |= {f"entries-{number}-position": number + 1, f"entries-{number}-credential": login.pk}
+        form[f"entries-{number}-weight"] = 0
     add = reverse("admin:campaigns_route_add")
     assert "required" in client.post(add, form).content.decode() and not Route.objects.exists()
     Vendor.objects.filter(pk=other.pk).update(channel="sms")

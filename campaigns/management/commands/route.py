@@ -15,13 +15,14 @@ from vendors.models import Credential
 
 SHOWN = ("name", "sponsor", "channel", "by", "patience", "closed")
 MOST = 20  # entries
+MOST_WEIGHT = 1000
 
 
 class Command(BaseCommand):
     help = (
-        "Routes: add, list, set, remove. A campaign with a route begins with its first credential; while a vendor "
-        "takes no work, what was never called goes by the next one. Exit codes: 0 done (or so already), 1 unknown "
-        "name or bad value, 2 usage."
+        "Routes: add, list, set, remove. A campaign with a route begins with its first credential, or by weight; while "
+        "a vendor takes no work, what was never called goes by the next one. Exit codes: 0 done (or so already), "
+        "1 unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
 
@@ -37,7 +38,7 @@ class Command(BaseCommand):
             one = verbs.add_parser(verb, help=about)
             one.add_argument("name")
             if verb != "remove":
-                what = "in order: VENDOR, or VENDOR/CREDENTIAL"
+                what = "in order: VENDOR or VENDOR/CREDENTIAL; with =WEIGHT it has that share of new campaigns"
                 one.add_argument("by", nargs="+" if verb == "add" else "*", metavar="VENDOR", help=what)
                 seconds = "for which a vendor may be out of reach, or ask to wait, before the next one is taken"
                 one.add_argument("--patience", type=int, metavar="SECONDS", help=f"{seconds}; default: 5")
@@ -49,14 +50,14 @@ class Command(BaseCommand):
         getattr(self, f"do_{options['verb']}")(**options)
 
     def do_add(self, name: str, by: list[str], patience: int | None, **options: Any) -> None:
-        logins = _logins(by)
-        row = Route(name=name, channel=logins[0].vendor.channel, sponsor=_whose(options["sponsor"]))
+        entries = _entries(by)
+        row = Route(name=name, channel=entries[0].credential.vendor.channel, sponsor=_whose(options["sponsor"]))
         row.patience = row.patience if patience is None else patience
         arguments.check(row)
         try:
             with transaction.atomic():
                 row.save()
-                _enter(row, logins)
+                _enter(row, entries)
                 facts.added(row)
         except IntegrityError:
             raise CommandError(f"{row} is already there: route set changes it") from None
@@ -74,7 +75,7 @@ class Command(BaseCommand):
                 arguments.check(row)
                 row.save(update_fields=["patience"])
             if by:
-                _enter(row, _logins(by))
+                _enter(row, _entries(by))
         self._tell(row, options)
 
     def do_remove(self, name: str, **options: Any) -> None:
@@ -108,11 +109,13 @@ def _named(name: str, sponsor: str | None) -> Route:
     return found
 
 
-def _logins(typed: list[str]) -> list[Credential]:
-    """The credentials that VENDOR or VENDOR/CREDENTIAL name, all of one channel and none twice."""
+def _entries(typed: list[str]) -> list[RouteEntry]:
+    """What VENDOR or VENDOR/CREDENTIAL, with =WEIGHT or without, name: all of one channel and none twice."""
     if len(typed) > MOST:
         raise CommandError(f"a route has at most {MOST} vendors")
-    found = [_login(*word.partition("/")[::2]) for word in typed]
+    named = [word.partition("=")[::2] for word in typed]
+    found = [_login(*by.partition("/")[::2]) for by, _ in named]
+    weights = [_weight(weight) for _, weight in named]
     channels = sorted({login.vendor.channel for login in found})
     if len(channels) > 1:
         raise CommandError(f"a route has one channel, not {' and '.join(channels)}")
@@ -120,7 +123,14 @@ def _logins(typed: list[str]) -> list[Credential]:
         raise CommandError("sandboxes and vendors that deliver are never in one route")
     if len({login.pk for login in found}) < len(found):
         raise CommandError("each credential can be in it once")
-    return found
+    weighted = enumerate(zip(found, weights, strict=True), start=1)
+    return [RouteEntry(position=at, credential=login, weight=weight) for at, (login, weight) in weighted]
+
+
+def _weight(typed: str) -> int:
+    if typed and not (typed.isascii() and typed.isdigit() and 1 <= int(typed) <= MOST_WEIGHT):
+        raise CommandError(f"a weight is a number from 1 to {MOST_WEIGHT}, not {typed!r}")
+    return int(typed or 0)
 
 
 def _login(slug: str, name: str) -> Credential:
@@ -129,23 +139,25 @@ def _login(slug: str, name: str) -> Credential:
     return logins[0] if not name and len(logins) == 1 else arguments.credential(of, name or "default")
 
 
-def _enter(row: Route, logins: list[Credential]) -> None:
+def _enter(row: Route, entries: list[RouteEntry]) -> None:
     """These are its entries now."""
-    if logins[0].vendor.channel != row.channel:
+    if entries[0].credential.vendor.channel != row.channel:
         raise CommandError(f"{row} is for {row.channel}")
     row.entries.all().delete()
-    entries = [RouteEntry(route=row, position=at, credential=login) for at, login in enumerate(logins, start=1)]
+    for entry in entries:
+        entry.route = row
     RouteEntry.objects.bulk_create(entries)
 
 
 def route_facts(row: Route) -> dict[str, Any]:
-    logins = [entry.credential for entry in row.entries.all()]
+    entries = row.entries.all()
+    logins = [entry.credential for entry in entries]
     closed = why_not([login.pk for login in logins], row.patience)
     return {
         "name": row.name,
         "sponsor": row.sponsor.name if row.sponsor else None,
         "channel": row.channel,
-        "by": [str(login) for login in logins],
+        "by": [str(entry) for entry in entries],
         "patience": row.patience,
         "closed": [f"{login}: {closed[login.pk]}" for login in logins if closed[login.pk]],
     }
