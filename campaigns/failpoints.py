@@ -23,6 +23,7 @@ NAMES = (
     "after_due", "before_repeat", "after_repeat", "before_settle", "after_settle",
 )  # fmt: skip
 OF_ROUTES = ("mid_reroute", "after_reroute")  # on the way of a vendor that takes no work
+OF_FETCHED = ("after_fetched",)  # of reports in files
 
 
 def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
@@ -31,7 +32,7 @@ def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
     for point in filter(None, points.split(",")):
         name, _, rest = point.partition(":")
         nth, _, how = rest.partition(":")
-        if name not in (*NAMES, *OF_ROUTES):
+        if name not in (*NAMES, *OF_ROUTES, *OF_FETCHED):
             raise ValueError(f"no failpoint is called {name!r}")
         armed[name] = int(nth or 1), signal.Signals[f"SIG{how or 'KILL'}"]
     return armed

@@ -1,6 +1,7 @@
 """Writes into the ground truth what is learned of messages otherwise than by their sender: acceptances, refusals."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.db import connection, transaction
@@ -11,6 +12,7 @@ from campaigns.merging import ACCEPTED, OWN_ENDS
 from campaigns.models import AnswerBatch
 from campaigns.routes import whose
 
+AWAITED = timedelta(hours=1)  # what is asked about later than that is no cause for alarm: the vendor will report
 GIVE_UP = 86_400.0  # seconds after its call from which only an operator can settle a doubt
 
 # Updates the counters of the leaf and of its parent (a parent that is not finished yet will be summed up anew).

@@ -24,14 +24,15 @@ WRITE = """
         sent_at = CASE WHEN a.kind NOT IN ('n', 's') THEN coalesce(m.sent_at, a.called_at) END,
         delivered_at = CASE WHEN a.kind IN ('a', 'r') THEN a.at END,
         in_doubt_at = CASE WHEN a.kind = 'd' THEN coalesce(m.in_doubt_at, a.at) END,
-        settle_at = CASE WHEN a.kind = 'd' THEN coalesce(m.settle_at, a.at) END,
+        settle_at = CASE WHEN a.kind = 'd'
+            THEN coalesce(m.settle_at, a.at + interval '1 second' * coalesce(a.wait, 0)) END,
         message_id = CASE WHEN a.kind = 'a' THEN a.code END,
         error_code = CASE a.kind WHEN 'r' THEN a.code WHEN 's' THEN 'suppressed' END,
         error_sub_type = CASE WHEN a.kind IN ('r', 'd', 's') THEN a.note END,
         units = nullif(a.units, 1),
-        put_off_at = CASE WHEN a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
-        call_after = CASE WHEN a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait, least(3600,
-            (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
+        put_off_at = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
+        call_after = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait,
+            least(3600, (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
 MERGE = f"""
 WITH job AS (
     SELECT * FROM campaigns_job WHERE id = ANY(%(jobs)s) AND status <> 'LOGGED'

@@ -93,6 +93,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
 WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # threads for Django in each web process
 # Steps (campaigns/content/cost.py) that a sponsor's templates may take a minute: about ten seconds of a processor.
 RENDER_STEPS = int(environment.number("RENDER_STEPS", 40_000_000, most=1e12))
+# Below it are the folders of vendors that take print files from a folder of this machine.
+PRINT_FOLDER = environment.text("PRINT_FOLDER", str(MAILHUB_HOME / "print"))
 METRICS_TOKEN = environment.text("METRICS_TOKEN")  # without one /metrics answers nobody
 BODY_SECONDS = environment.number("BODY_SECONDS", 10)  # for a body to arrive; a large one at a minimal rate
 

@@ -69,11 +69,13 @@ class NotSent:
 class InDoubt:
     """The vendor may have the message: its answer was lost, or proves nothing.
 
-    pause: as in NotSent; the next call would end in doubt, too.
+    pause: as in NotSent; the next call would end in doubt, too. wait: seconds within which the vendor, which has it,
+    reports whether it takes it; until then nobody is asked or alarmed.
     """
 
     reason: str
     pause: bool = False
+    wait: float = 0.0
 
 
 Outcome = Accepted | Refused | NotSent | InDoubt
@@ -235,8 +237,7 @@ _TEXT_ABOUT_US = re.compile(
     re.IGNORECASE,
 )
 
-
-# A mailbox that there is not: by its code (RFC 3463, RFC 7505), or by its text where no code says anything.
+# A mailbox that there is not: by its code (RFC 3463, 7505), or by its text where no code says anything.
 _UNKNOWN_CODES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"})
 _UNKNOWN_TEXT = re.compile(
     r"\b(user|recipient|mailbox|account|address|addressee) (is )?(unknown|not found|does(n't| not) exist)\b"

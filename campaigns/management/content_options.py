@@ -1,7 +1,7 @@
 """The options of send_campaign that say what its letters consist of."""
 
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management import CommandError
 
 from campaigns.content import mjml, templates
+from campaigns.content.addresses import address_rules, with_addresses
 from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.parts import (
     IMAGES,
@@ -26,6 +27,7 @@ from campaigns.intake.csv_reader import field_name
 from campaigns.intake.files import CampaignFiles, NewFile, source
 from campaigns.suppression.links import given as given_to
 from vendors.models import Vendor
+from vendors.printing import sheets
 
 
 def add_content_options(parser: ArgumentParser) -> None:
@@ -40,6 +42,11 @@ def add_content_options(parser: ArgumentParser) -> None:
     add("--image", action="append", metavar="FILE", help="an image that the HTML shows as cid:NAME; may be repeated")
     add("--files", metavar="FOLDER_OR_ZIP", help="where the files of --file-column are")
     add("--file-column", action="append", metavar="COLUMN", help="names each recipient's own file; may be repeated")
+    add("--preview", type=int, default=0, metavar="N", help="print the letters of the first rows; store nothing")
+    add("--check", action="store_true", help="only check, and say units, cost and end; store nothing")
+    about = "write these letters, or the first, as printed, and count their pages; store nothing"
+    add("--preview-pdf", metavar="FILE", help=about)
+    add("--window", choices=sorted(sheets.WINDOWS), help="of the envelope, instead of the vendor's, in that PDF")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,8 @@ class CampaignContent:
             raise BadInput([RowError(1, text)])
 
 
-def read_content(options: dict[str, Any], vendor: Vendor) -> CampaignContent:
-    """Raises CommandError, BadInput, TemplateError."""
+def read_content(options: dict[str, Any], vendor: Vendor, others: Iterable[Vendor] = ()) -> CampaignContent:
+    """others: by which it may go, too. Raises CommandError, BadInput, TemplateError."""
     subject, body, html = options["subject"], _template(options["body"]), options["html"]
     if vendor.channel == Vendor.Channel.EMAIL and not subject.strip():
         raise CommandError("an e-mail needs a --subject")
@@ -78,6 +85,8 @@ def read_content(options: dict[str, Any], vendor: Vendor) -> CampaignContent:
     compiled = templates.compile(subject, body, html, text=text, given=given_to(options["transactional"]))
     own = files.faults if files and files.fields else None
     compiled = with_beside(compiled, header_templates(headers), own)
+    if vendor.channel == Vendor.Channel.PRINT:
+        compiled = with_addresses(compiled, [address_rules(one.adapter, one.settings) for one in (vendor, *others)])
     return CampaignContent(subject, body, html, text, headers, files, compiled)
 
 

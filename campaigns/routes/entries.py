@@ -17,7 +17,7 @@ from campaigns import entitlements
 from campaigns.content.parts import carried_by
 from campaigns.entitlements import NotEntitled
 from campaigns.models import Campaign, Entitlement, Route, RouteEntry, Sponsor
-from vendors.models import Credential, Mailcaster
+from vendors.models import Credential, Mailcaster, Vendor
 
 Offered = TypeVar("Offered")
 PROBE = 60  # seconds after its last closing for which a vendor that was not reached counts so; then it is tried again
@@ -100,6 +100,11 @@ def _may(sponsor: Sponsor, login: Credential) -> bool:
     except NotEntitled:
         return False
     return True
+
+
+def vendors(route: Route) -> list[Vendor]:
+    """Those by which its campaigns may go."""
+    return [row.credential.vendor for row in route.entries.select_related("credential__vendor")]
 
 
 def cannot(campaign: Campaign, entry: RouteEntry) -> str:

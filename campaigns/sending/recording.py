@@ -95,13 +95,15 @@ def _batches(answers: JobResults) -> Iterator[dict[str, Any]]:
 
 
 def _columns(outcome: Outcome | SuppressedRecipient) -> tuple[str | None, str | None, float | None]:
-    """(code, note, seconds for which the vendor puts off this message) of an outcome."""
+    """(code, note, seconds for which the vendor puts off this message, or its answer) of an outcome."""
     match outcome:
         case Accepted(vendor_id):
             return _stored(vendor_id), None, None
         case Refused(code, sub_type):
             return _stored(f"vendor: {code}" if code in OWN_ENDS else code), _stored(sub_type) or None, None
-        case InDoubt(reason) | SuppressedRecipient(reason):
+        case InDoubt(reason, wait=wait):
+            return None, _stored(reason), wait or None
+        case SuppressedRecipient(reason):
             return None, _stored(reason), None
         case NotSent(puts_off=True, retry_after=wait):
             return None, None, min(wait or 0.0, RETRY_MAX)

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from campaigns import entitlements, estimates, previews
 from campaigns.content import mjml, templates
+from campaigns.content.addresses import with_addresses
 from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.entitlements import NotEntitled
@@ -47,6 +48,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     content, text = _content(asked, vendors, budget)
     if beside.files or beside.headers:
         content = _with_beside(content, beside, budget)
+    content = with_addresses(content, (vendor.address for vendor in vendors))
     errors = [*_texts(asked), *_times(asked)]
     normal = recipients_of.reader(asked, vendors[0].channel, caller.sponsor_id)
     good, more = recipients_of.check(asked.recipients, normal, content, budget)

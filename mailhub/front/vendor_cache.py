@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from django.db.models import F, Q
 
 from campaigns import entitlements
+from campaigns.content.addresses import address_rules
 from campaigns.content.parts import carried_by
 from campaigns.models import Identity, Route, Sponsor
+from vendors.adapters.addresses import AddressRules
 from vendors.health import HealthPolicy
 from vendors.limits.values import Limit
 from vendors.models import Credential, Vendor
@@ -26,7 +28,8 @@ MOST_KNOWN = 10_000  # sponsors
 class VendorSnapshot:
     """A vendor with the credential that the API uses. paused: the reason, if no work is accepted.
 
-    carries: what its letters may have beside subject and body (campaigns.content.parts.PARTS).
+    carries: what its letters may have beside subject and body (campaigns.content.parts.PARTS). address: what it demands
+    of addresses.
     """
 
     id: int
@@ -41,6 +44,7 @@ class VendorSnapshot:
     paused: str | None
     carries: frozenset[str] = frozenset()
     needs_identity: bool = False
+    address: AddressRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,7 @@ def _snapshot(vendor: Vendor, allowed: Collection[int] | None) -> VendorSnapshot
         credential_id=login.pk if login else None,
         paused=_paused(vendor, login),
         carries=carried_by(vendor.adapter, vendor.settings),
+        address=address_rules(vendor.adapter, vendor.settings),
         needs_identity=entitlements.needs_identity(vendor),
     )
 

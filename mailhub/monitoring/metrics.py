@@ -16,7 +16,7 @@ from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from campaigns import audit
+from campaigns import audit, ground_truth
 from campaigns.failover import guard
 from campaigns.forecast import obstacles, queues, streams
 from campaigns.forecast.queues import VendorQueue
@@ -32,8 +32,12 @@ OTHERS = "(others)"  # no slug
 MOST = 10_000
 
 _Windows = tuple[int, str, list[tuple[int, float]]]  # a vendor, its slug, and its limits: units, seconds
+AWAITED = f"settle_at > now() + interval '{ground_truth.AWAITED.total_seconds()} seconds'"
 COUNTED = f"""
-SELECT 'doubts', count(*) FROM (SELECT FROM campaigns_message WHERE in_doubt_at IS NOT NULL LIMIT {MOST}) one
+SELECT 'doubts', count(*) FROM (SELECT FROM campaigns_message WHERE in_doubt_at IS NOT NULL
+    AND NOT coalesce({AWAITED}, false) LIMIT {MOST}) one
+UNION ALL SELECT 'awaited', count(*) FROM (
+    SELECT FROM campaigns_message WHERE in_doubt_at IS NOT NULL AND {AWAITED} LIMIT {MOST}) one
 UNION ALL SELECT 'pending', count(*) FROM (
     SELECT FROM campaigns_webhookcall WHERE next_at IS NOT NULL AND tries = 0 LIMIT {MOST}) one
 UNION ALL SELECT 'retrying', count(*) FROM (
@@ -234,6 +238,8 @@ def _counted() -> Iterator[Metric]:
         found = defaultdict(int, cursor.fetchall())
     about = f"Messages in doubt; {MOST:,} are {MOST:,} or more."
     yield GaugeMetricFamily("mailhub_messages_in_doubt", about, found["doubts"])
+    about = f"Messages of which the vendor has yet to report whether it takes them; {MOST:,} are {MOST:,} or more."
+    yield GaugeMetricFamily("mailhub_messages_to_be_acknowledged", about, found["awaited"])
     yield GaugeMetricFamily("mailhub_campaigns_paused", "Campaigns that somebody has to resume.", found["paused"])
     about = f"Calls to webhooks that wait for their first try, or for another one; {MOST:,} are {MOST:,} or more."
     tried = {state: float(found[state]) for state in ("pending", "retrying")}

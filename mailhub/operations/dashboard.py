@@ -20,6 +20,7 @@ from campaigns.forecast import eta, obstacles, queues, streams
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import Sponsors, VendorQueue
 from campaigns.forecast.streams import VendorStreams
+from campaigns.ground_truth import AWAITED
 from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
 from mailhub import worker_queues
@@ -166,6 +167,7 @@ def read(sponsors: Sponsors = None) -> Dashboard:
     total = {name: sum(counts[name] for counts in today.values()) for name in TODAY}
     found = streams.of_vendors() if sponsors is None else []
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
+    doubts = doubts.exclude(settle_at__gt=now + AWAITED)
     return Dashboard(
         at=now,
         vendors=vendors,

@@ -95,6 +95,7 @@ GROUP = "mailhub.adapters"
 _BUILT_IN = {
     "described": "vendors.described.adapter:Described",
     "anymail": "vendors.adapters.anymail:Anymail",
+    "print_file": "vendors.printing.adapter:PrintFile",
     "http": "vendors.adapters.http:Http",
     "sandbox": "vendors.adapters.http:Http",  # the sandbox vendor is called like any other
     "smtp": "vendors.adapters.smtp:Smtp",

@@ -23,7 +23,7 @@ from vendors.adapters.options import (  # noqa: F401  adapters import them from 
     whole,
 )
 from vendors.adapters.reports import InboundText, NotTheVendor, Reported, ReportRequest, ReportSource
-from vendors.outcomes import Accepted, NotSent, Outcome, Refused
+from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 
 PARTS = ("text", "headers", "attachments")
 """What a letter may have beside subject and body, if its adapter carries it; see Letter."""
@@ -229,7 +229,7 @@ class Adapter(ABC):
         """
         if isinstance(outcome, NotSent) and outcome.retry_after is not None and not outcome.pause:
             return None
-        return isinstance(outcome, Accepted | Refused)
+        return isinstance(outcome, Accepted | Refused) or (isinstance(outcome, InDoubt) and outcome.wait > 0)
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         """Look a reference up: Accepted, None if it is not found, or NotSent if the question was not answered.

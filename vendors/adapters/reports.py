@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -66,6 +67,35 @@ class InboundText:
     to: str
     text: str
     at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedReports:
+    """Reports of one source at the vendor, such as a file. strange: sentences about what says nothing, the first of it;
+    left_out: how much that is. settled: to be awaited when all of it is stored for good.
+    """
+
+    name: str
+    reported: Sequence[Reported]
+    settled: Callable[[], Awaitable[None]]
+    strange: Sequence[str] = ()
+    left_out: int = 0
+
+
+class FetchesReports(ABC):
+    """An adapter whose vendor keeps reports until they are fetched."""
+
+    @classmethod
+    def fetches_reports(cls, settings: Mapping[str, Any]) -> bool:
+        """Whether there are such, by these settings. Raises ValueError."""
+        return True
+
+    @abstractmethod
+    def fetch_reports(self) -> AsyncIterator[FetchedReports]:
+        """What waits at the vendor, as much as fits in a minute or so; each may be given again until it is settled.
+
+        Raises OSError with a sentence.
+        """
 
 
 class NotTheVendor(Exception):

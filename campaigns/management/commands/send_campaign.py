@@ -16,22 +16,18 @@ from django.utils import timezone
 
 from campaigns import entitlements, intake, previews
 from campaigns.content import templates
-from campaigns.content.parts import carried_by
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
-from campaigns.estimates import NOT_KNOWN, Estimate, of_recipients
 from campaigns.intake import At, Hours
 from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_hours, parse_moment
 from campaigns.intake.text_encoding import WESTERN
 from campaigns.lifecycle import Status
-from campaigns.management import following
+from campaigns.management import following, previewing
 from campaigns.management.content_options import CampaignContent, add_content_options, read_content
 from campaigns.management.sponsors import campaign_sponsor, region_of
 from campaigns.models import Campaign, Job
 from campaigns.routes import entries
 from campaigns.sending_hours import describe_opening, opens_at
-from campaigns.suppression.links import links_of
-from vendors.adapters.base import Letter
 from vendors.management import arguments
 from vendors.models import Credential, Vendor
 
@@ -102,8 +98,6 @@ class Command(BaseCommand):
         for rule, what in (("bounce", "fail or bounce"), ("complaint", "complain")):
             about = f"pause when more recipients {what}; default: the installation's limit, 0: never"
             add(f"--{rule}-limit", type=float, metavar="PERCENT", help=about)
-        add("--preview", type=int, default=0, metavar="N", help="print the letters of the first rows; store nothing")
-        add("--check", action="store_true", help="only check, and say units, cost and end; store nothing")
         add("--test-to", metavar="ADDRESS", help="send only the first row's letter, now, to this address of your own")
         add("--wait", action="store_true", help="wait until the job is finished or stopped")
         add("--json", action="store_true", help="one object: job, campaign, recipients, left_out, suppressed, status")
@@ -111,8 +105,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["time_zone"] and not options["hours"]:
             raise CommandError("--time-zone goes with --hours", returncode=2)
-        if not 0 <= options["preview"] <= previews.MOST:
-            raise CommandError(f"--preview shows 1 to {previews.MOST} letters", returncode=2)
+        if options["preview"] or options["preview_pdf"] or options["window"]:
+            options["preview"] = previewing.number(options)
         left_out = intake.LeftOut() if options["skip_bad_rows"] else None
         try:
             with tempfile.TemporaryFile() as spool:
@@ -122,23 +116,13 @@ class Command(BaseCommand):
         except (intake.BadInput, templates.TemplateError, NotEntitled) as error:
             raise CommandError(f"nothing was stored\n{error}") from error
         if isinstance(job, tuple):
-            self._show(job, options)
+            previewing.show(*job, options, self.stdout)
             return
         if job.status == Status.READY:
             dispatcher.dispatch_ready([job.pk])
             dispatcher.notify_vendors([job.vendor_id])
             job.refresh_from_db()
         self._tell(job, options, len(left_out or ()))
-
-    def _show(self, looked: "Looked", options: dict[str, Any]) -> None:
-        letters, estimate = looked
-        if not options["json"]:
-            parts = [*map(previews.as_text, letters), estimate.sentence(timezone.now()) if estimate else NOT_KNOWN]
-            self.stdout.write(f"\n\n{'=' * 72}\n\n".join(parts))
-        elif options["check"]:
-            self.stdout.write(json.dumps(estimate and estimate.facts()))
-        else:
-            self.stdout.write(json.dumps([previews.facts(letter) for letter in letters]))
 
     def _tell(self, job: Job, options: dict[str, Any], left_out: int) -> None:
         if not options["json"]:
@@ -161,12 +145,9 @@ class Command(BaseCommand):
             raise SystemExit(code)
 
 
-Looked = tuple[list[Letter], Estimate | None]  # some letters of a campaign that is not stored, and what it would cost
-
-
 def _accept(
     file: BinaryIO, options: dict[str, Any], add: following.AddBar, left_out: intake.LeftOut | None
-) -> Job | Looked:
+) -> Job | previewing.Looked:
     """Checks and stores the campaign, or only looks at it.
 
     Raises CommandError, BadInput, TemplateError; then nothing is stored.
@@ -181,7 +162,7 @@ def _accept(
     if sponsor.pk:  # the first sponsor's identity is made with it
         entitlements.choose(sponsor, vendor, options["identity"])
     topic = entitlements.about(sponsor, options["topic"], options["transactional"])
-    content = read_content(options, vendor)
+    content = read_content(options, vendor, entries.vendors(route) if route else ())
     at, hours, deadline = _times(options, vendor)
     pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
@@ -190,10 +171,7 @@ def _accept(
     if options["preview"] or options["check"]:
         campaign = Campaign(html=content.html, headers=content.headers, topic=topic)
         campaign.transactional = options["transactional"]
-        links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
-        letters = previews.letters(campaign, content.compiled, links, recipients, options["preview"])
-        total = len(recipients)
-        return letters, of_recipients(credential, campaign, content.compiled, links, recipients, total)
+        return previewing.look(content, credential, campaign, recipients, options)
     files = content.files
     if options["test_to"]:
         normal = intake.AddressReader(vendor.channel, region)

@@ -1,0 +1,82 @@
+"""What `send_campaign` shows of a campaign before it is stored: letters as text, as JSON and on paper, and the cost."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError, OutputWrapper
+from django.utils import timezone
+
+from campaigns import previews
+from campaigns.content.parts import carried_by
+from campaigns.estimates import NOT_KNOWN, Estimate, of_recipients
+from campaigns.intake import Recipients
+from campaigns.intake.files import CampaignFiles
+from campaigns.management.content_options import CampaignContent
+from campaigns.models import Campaign
+from campaigns.suppression.links import links_of
+from vendors.adapters.base import Attachment, Letter
+from vendors.models import Credential, Vendor
+from vendors.printing import previews as printed
+
+Looked = tuple[list[Letter], Estimate | None]  # some letters of a campaign that is not stored, and what it would cost
+
+
+def number(options: dict[str, Any]) -> int:
+    """How many letters are shown; 0: the campaign is stored. Raises CommandError."""
+    if not 0 <= options["preview"] <= previews.MOST:
+        raise CommandError(f"--preview shows 1 to {previews.MOST} letters", returncode=2)
+    if options["window"] and not options["preview_pdf"]:
+        raise CommandError("--window goes with --preview-pdf", returncode=2)
+    if options["preview_pdf"] and Path(options["preview_pdf"]).exists():
+        raise CommandError(f"{options['preview_pdf']} is there already: name a new file")
+    return options["preview"] or (1 if options["preview_pdf"] else 0)
+
+
+def look(
+    content: CampaignContent,
+    credential: Credential,
+    campaign: Campaign,
+    recipients: Recipients,
+    options: dict[str, Any],
+) -> Looked:
+    """At a campaign that is not stored; its letters also as PDF if that is asked for. Raises CommandError."""
+    vendor = credential.vendor
+    links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
+    made = previews.letters(campaign, content.compiled, links, recipients, options["preview"])
+    if options["preview_pdf"]:
+        sys.stderr.write(f"{_write_pdf(made, content.files, vendor, options)}\n")
+    return made, of_recipients(credential, campaign, content.compiled, links, recipients, len(recipients))
+
+
+def show(made: Sequence[Letter], estimate: Estimate | None, options: dict[str, Any], out: OutputWrapper) -> None:
+    """For programs or for people; not the letters that are in a PDF."""
+    cost = estimate.sentence(timezone.now()) if estimate else NOT_KNOWN
+    shown = [] if options["preview_pdf"] else made
+    if not options["json"]:
+        out.write(f"\n\n{'=' * 72}\n\n".join([*map(previews.as_text, shown), cost]))
+    elif options["check"]:
+        out.write(json.dumps(estimate and estimate.facts()))
+    else:
+        out.write(json.dumps([previews.facts(letter) for letter in made]))
+
+
+def _write_pdf(made: Sequence[Letter], files: CampaignFiles | None, vendor: Vendor, options: dict[str, Any]) -> str:
+    """Writes the letters as they will be printed, with their images; says how many pages they have.
+
+    Raises CommandError.
+    """
+    images = tuple(
+        Attachment(one.name, one.kind, one.read(), one.cid) for one in (files.to_all if files else ()) if one.cid
+    )
+    shown = [letter._replace(attachments=images) for letter in made]
+    try:
+        preview = printed.made(shown, vendor.adapter, vendor.settings, {"window": options["window"] or ""})
+        Path(options["preview_pdf"]).write_bytes(preview.pdf)
+    except (ValueError, LookupError) as error:
+        raise CommandError(f"no PDF: {error}") from None
+    except OSError as error:
+        raise CommandError(f"cannot write {options['preview_pdf']}: {error.strerror}") from None
+    return f"{options['preview_pdf']}: {preview.sentence}"

@@ -1,0 +1,124 @@
+"""Postal addresses from the columns of a list, and what a vendor demands of them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ALPHABETS = ("any", "latin1", "ascii")
+_COLUMN = re.compile(r"\w{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRules:
+    """lines: of an address, each of the columns in it; empty: the recipient's own lines are the address.
+
+    required: columns that must not be empty; one_of: columns of which one must not be; longest: how many characters a
+    column may have. most_lines, width: how many lines, and characters in one; 0: any number. country: a column that
+    holds one of `countries`; empty: none does.
+    """
+
+    lines: tuple[tuple[str, ...], ...] = ()
+    required: frozenset[str] = frozenset()
+    most_lines: int = 0
+    width: int = 0
+    alphabet: str = "any"
+    country: str = ""
+    countries: frozenset[str] = frozenset()
+    one_of: tuple[str, ...] = ()
+    longest: tuple[tuple[str, int], ...] = ()
+    by_vendor: bool = False
+    """The vendor makes the address of columns itself."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those that a list must have."""
+        own = {self.country} if self.country else set()
+        return frozenset(column for line in self.lines for column in line) | self.required | own
+
+    def of(self, recipient: str, fields: Mapping[str, Any]) -> list[str]:
+        """The lines of one recipient's address; those in which nothing stands are left out."""
+        if not self.lines:
+            return lines_of(recipient)
+        found = (" ".join(filter(None, (_text(fields.get(name)) for name in line))) for line in self.lines)
+        return [line for line in found if line]
+
+    def faults(self, recipient: str, fields: Mapping[str, Any]) -> Iterator[str]:
+        """What the vendor would not take, as sentences."""
+        for name in sorted(self.required):
+            if not _text(fields.get(name)):
+                yield f"{name!r} is empty, and the address needs it"
+        if self.one_of and not any(_text(fields.get(name)) for name in self.one_of):
+            yield f"{' and '.join(map(repr, self.one_of))} are empty, and the address needs one of them"
+        for name, most in self.longest:
+            if (length := len(_text(fields.get(name)))) > most:
+                yield f"{name!r} has {length} characters, and the vendor prints {most}"
+        if self.country and _text(fields.get(self.country)).upper() not in self.countries:
+            among = ", ".join(sorted(self.countries))
+            yield f"{self.country!r} is {_short(_text(fields.get(self.country)))}; the vendor delivers to {among}"
+        if not self.by_vendor:
+            yield from self._faults_of_lines(self.of(recipient, fields))
+
+    def _faults_of_lines(self, found: Sequence[str]) -> Iterator[str]:
+        if not found:
+            yield "there is no address"
+        if self.most_lines and len(found) > self.most_lines:
+            yield f"the address has {len(found)} lines, and the vendor prints {self.most_lines}"
+        for line in found:
+            if self.width and len(line) > self.width:
+                yield f"the address's line {_short(line)} has {len(line)} characters, more than {self.width}"
+            if strange := self._strange(line):
+                yield f"the address's line {_short(line)} has {strange!r}, which the vendor cannot print"
+
+    def _strange(self, line: str) -> str:
+        """A character that is not printed, or not in the vendor's alphabet."""
+        for one in line:
+            if not one.isprintable():
+                return one
+            try:
+                one.encode("utf-8" if self.alphabet == "any" else self.alphabet)
+            except UnicodeEncodeError:
+                return one
+        return ""
+
+
+class PrintsAddresses(ABC):
+    """An adapter that prints addresses from the columns of a list."""
+
+    @classmethod
+    @abstractmethod
+    def address_rules(cls, settings: Mapping[str, Any]) -> AddressRules | None:
+        """What an address must be, by these settings; None: anything. Raises ValueError."""
+
+
+def lines_of(recipient: str) -> list[str]:
+    """Of an address that is the recipient itself."""
+    return [line for line in (_text(one) for one in recipient.splitlines()) if line]
+
+
+def lines(value: Any) -> tuple[tuple[str, ...], ...]:
+    """An option: columns, those of a line separated by blanks, lines by semicolons."""
+    parts = value.split(";") if isinstance(value, str) else value
+    found = tuple(tuple(one.split() if isinstance(one, str) else one) for one in parts)
+    if not all(found) or not all(_COLUMN.fullmatch(name) for line in found for name in line):
+        raise ValueError("must be columns of the list, such as 'name; street; postcode city'")
+    return found
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """An option: words, separated by blanks or commas."""
+    found = tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(value)
+    if not found or not all(_COLUMN.fullmatch(name) for name in found):
+        raise ValueError("must be words, separated by blanks")
+    return found
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

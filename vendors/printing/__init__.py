@@ -1,0 +1,1 @@
+"""Letters on paper: HTML becomes PDF, and batches of them become files for a vendor that prints them."""

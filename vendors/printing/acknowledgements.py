@@ -1,0 +1,170 @@
+"""Acknowledgement files: a CSV in which a vendor says what became of letters.
+
+Columns, in any order and beside others: reference and status; and id, code and reason, if the vendor has them. A row
+that says nothing is told of and harms no other, and so it is with a file.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple, get_args
+
+from vendors.adapters.reports import FetchedReports, Reported, ReportedKind
+from vendors.printing.places import Place, PlacedFile, PlaceError
+
+STATUSES = ("accepted", "refused", "delivered", "failed")
+assert set(STATUSES) <= set(get_args(ReportedKind))
+MOST_STRANGE = 5  # rows that are told of one by one
+MOST_FILES = 50  # that are read at once
+PART, MOST = 4 << 20, 256 << 20  # bytes of a file that are read at a time, and that are read of it at all
+LONGEST_HEAD = 10_000  # bytes of the names of columns
+TOO_LARGE = f"it is larger than {MOST:,} bytes: what follows is not read"
+OLD = 600.0  # seconds after which a file without an end of its last line is not written any more
+READ = ".read"  # ends the name of a file that was read
+csv.field_size_limit(100_000)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+class AcknowledgementFile(NamedTuple):
+    """What a file says, or a part of it. strange: sentences about rows that say nothing, the first of them; left_out:
+    how many rows; rows: how many there are.
+    """
+
+    reported: list[Reported]
+    strange: list[str]
+    left_out: int
+    rows: int
+    whole: bool
+    """Whether its last line has an end."""
+
+
+def read(content: bytes, now: datetime, row: int = 2) -> AcknowledgementFile:
+    """now: when it was read, as its rows have no time. row: the number of the first behind the names of the columns."""
+    reported: list[Reported] = []
+    strange: list[str] = []
+    left_out, number = 0, row - 1
+    for number, found in enumerate(_rows(content), start=row):
+        kind = (found.get("status") or "").lower()
+        reference = found.get("reference") or ""
+        if reference and kind in STATUSES:
+            said = (found.get("id") or "", found.get("reason") or "")
+            code = (found.get("code") or "")[:20]
+            reported.append(Reported(reference, kind, now, *said, code=code, timed=False))  # type: ignore[arg-type]
+            continue
+        left_out += 1
+        if len(strange) < MOST_STRANGE:
+            what = f"the status {kind[:40]!r}" if reference else "no reference"
+            strange.append(f"row {number} has {what}")
+    if not reported and not left_out and content.strip() and not _has_columns(content):
+        strange, left_out = ["it has no columns reference and status"], 1
+    return AcknowledgementFile(reported, strange, left_out, number - row + 1, content.endswith((b"\n", b"\r")))
+
+
+def _rows(content: bytes) -> Iterator[dict[str, str]]:
+    """The rows by the names of their columns; an incomplete last line is none.
+
+    A line is a row, whatever quotes are in it: one that is never closed costs its own row alone.
+    """
+    if not _has_columns(content):
+        return
+    first, *lines = _LINE_END.split(_text(content))[:-1]
+    delimiter = _delimiter(first)
+    names = [one.strip().lower() for one in _cells(first, delimiter)]
+    for line in lines:
+        if any(cells := _cells(line, delimiter)) or (not cells and line.strip()):
+            yield dict(zip(names, cells, strict=False))
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    """Of one line; none if it is too long."""
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+    except csv.Error:
+        return []
+
+
+def _has_columns(content: bytes) -> bool:
+    head = _text(content.splitlines()[0][:LONGEST_HEAD]) if content.strip() else ""
+    names = {one.strip().strip('"').lower() for one in head.split(_delimiter(head))}
+    return {"reference", "status"} <= names
+
+
+def _delimiter(head: str) -> str:
+    return ";" if head.count(";") > head.count(",") else ","
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig").replace("\0", "")
+    except UnicodeDecodeError:
+        return content.decode("cp1252", errors="replace").replace("\0", "")
+
+
+async def fetched(place: Place, folder: str) -> AsyncIterator[FetchedReports]:
+    """What the files in the folder say. Which of many come first is left to chance: files that cannot be named as read,
+    or that are still written, keep no other one waiting for ever. Raises PlaceError.
+    """
+    found = [one for one in await place.files(folder) if one.name.lower().endswith(".csv")]
+    for one in random.sample(found, min(MOST_FILES, len(found))):
+        file = FileInParts(place, f"{folder}/{one.name}", one)
+        try:
+            async for part in file.parts():
+                yield part
+        except PlaceError as error:
+            if not error.answered:
+                raise
+            yield FetchedReports(one.name, [], file.settle_part, [f"it cannot be read: {error.reason}"])
+
+
+@dataclass
+class FileInParts:
+    """A file at the vendor, read part by part, each with whole lines and the names of the columns."""
+
+    place: Place
+    path: str
+    about: PlacedFile
+    size: int = 0
+    given: int = 0
+    stored: int = 0
+    named: bool = False
+
+    async def parts(self) -> AsyncIterator[FetchedReports]:
+        """Raises PlaceError."""
+        head, rest, row = b"", b"", 2
+        old = time.time() - self.about.changed > OLD
+        while True:
+            found = await self.place.read(self.path, PART, self.size)
+            self.size += len(found)
+            last = len(found) < PART or self.size >= MOST
+            content, rest = _whole_lines(head + rest + found, last)
+            content += b"\n" if last and old else b""
+            said = read(content, datetime.now(UTC), row)
+            row, head = row + said.rows, head or content.partition(b"\n")[0][:LONGEST_HEAD] + b"\n"
+            self.given += 1
+            strange = [*said.strange, *([TOO_LARGE] if self.size >= MOST else [])]
+            self.named = last and self.size < MOST and said.whole
+            yield FetchedReports(self.about.name, said.reported, self.settle_part, strange, said.left_out)
+            if last:
+                return
+
+    async def settle_part(self) -> None:
+        """Names the file as read with its last part, unless one was not stored, or the vendor is still writing it."""
+        self.stored += 1
+        try:
+            if self.named and self.stored == self.given and await self.place.size(self.path) == self.size:
+                await self.place.remove(self.path + READ)  # an older one of that name
+                await self.place.rename(self.path, self.path + READ)
+        except PlaceError as error:
+            raise OSError(f"{self.path} cannot be named as read: {error.reason}") from None
+
+
+def _whole_lines(content: bytes, last: bool) -> tuple[bytes, bytes]:
+    """Up to the end of its last line, and the rest; all of the last part, and of one without lines."""
+    end = len(content) if last else content.rfind(b"\n") + 1 or len(content)
+    return content[:end], content[end:]

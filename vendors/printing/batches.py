@@ -1,0 +1,61 @@
+"""A batch of letters as a vendor takes it: one PDF, and a manifest that says which pages are whose."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+PREFIX = "mailhub-"
+ADDRESS_LINES = 6
+"""Columns of the manifest for the lines of an address."""
+COLUMNS = (
+    "reference", "recipient", "first_page", "pages", "duplex", "colour",
+    *(f"address_{number}" for number in range(1, ADDRESS_LINES + 1)), "pdf",
+)  # fmt: skip
+
+
+class Sheet(NamedTuple):
+    """A letter in a batch. address: its lines."""
+
+    reference: str
+    recipient: str
+    pages: int
+    address: Sequence[str]
+    pdf: bytes
+
+
+def name(references: Iterable[str]) -> str:
+    """The batch's name: of the same letters always the same, so that a repeat is no second batch."""
+    return PREFIX + blake2b("\n".join(references).encode(), digest_size=12).hexdigest()
+
+
+def manifest(batch: str, sheets: Iterable[Sheet], *, duplex: bool, colour: bool) -> bytes:
+    """A CSV with a row for each letter, in UTF-8. Pages are counted from 1; in duplex each letter begins on a front.
+
+    Values are as they are: a program reads them. In a spreadsheet one that begins with = is a formula.
+    """
+    out = io.StringIO(newline="")
+    rows = csv.writer(out)
+    rows.writerow(COLUMNS)
+    page = 1
+    for one in sheets:
+        lines = [*one.address, *[""] * ADDRESS_LINES][:ADDRESS_LINES]
+        facts = (one.reference, one.recipient, page, one.pages, _word(duplex), _word(colour))
+        rows.writerow([*facts, *lines, f"{batch}.pdf"])
+        page += one.pages + (one.pages % 2 if duplex else 0)
+    return out.getvalue().encode()
+
+
+def references(content: bytes) -> set[str]:
+    """The references in a manifest of ours. Raises ValueError for what is none."""
+    rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+    if tuple(next(rows, ())) != COLUMNS:
+        raise ValueError("it is no manifest")
+    return {row[0] for row in rows if len(row) == len(COLUMNS)}
+
+
+def _word(flag: bool) -> str:
+    return "yes" if flag else "no"

@@ -1,0 +1,196 @@
+"""Letters as PDFs, made by a process that can be stopped: what it does holds up nobody here, and harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from vendors.adapters.base import Attachment, Letter
+from vendors.printing import sheets
+
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "XDG_CACHE_HOME", "LD_LIBRARY_PATH")
+MOST = 64 << 20  # bytes of one answer
+LIBRARIES = (
+    ("libpango-1.0.so.0", "libpango-1.0.dylib", "libpango-1.0-0.dll"),
+    ("libpangoft2-1.0.so.0", "libpangoft2-1.0.dylib", "libpangoft2-1.0-0.dll"),
+)
+EXTRAS = ("weasyprint", "pypdf")
+
+
+class Printed(NamedTuple):
+    """A letter as PDF."""
+
+    pages: int
+    pdf: bytes
+
+
+class NotPrintable(Exception):
+    """No PDF can be made of this letter; the text says why."""
+
+
+class Stopped(Exception):
+    """The process is gone, or was too slow: nothing is known of the letter that it had.
+
+    for_good: it will be so for every letter, until a person mends it.
+    """
+
+    def __init__(self, reason: str, *, for_good: bool = False) -> None:
+        super().__init__(reason)
+        self.for_good = for_good
+
+
+@cache
+def missing(*more: str) -> str:
+    """What this machine lacks to make pages, as a sentence; or "". more: packages that are needed, too."""
+    absent = [name for name in (*EXTRAS, *more) if find_spec(name) is None]
+    if absent:
+        return f"{' and '.join(absent)} must be installed: pip install --require-hashes -r requirements-extras.txt"
+    for names in LIBRARIES:
+        if not any(map(_loads, names)):
+            return f"WeasyPrint needs the library {names[0]}: on Debian install libpango-1.0-0 libpangoft2-1.0-0"
+    return ""
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+class Look(NamedTuple):
+    """How letters of a vendor are printed. pages_max: of a letter; seconds: of the processor, for one letter."""
+
+    paper: str = "A4"
+    window: str = "none"
+    pages_max: int = 20
+    seconds: float = 20.0
+
+    @property
+    def its_window(self) -> sheets.Window | None:
+        return sheets.WINDOWS.get(self.window)
+
+    def question(self, letter: Letter, address: Sequence[str], *, frame: bool = False) -> dict[str, Any]:
+        """What the process is asked. frame: the window's edge is drawn, too."""
+        window = self.its_window
+        over = sheets.over(self.paper, window, address, frame=frame) if window and (address or frame) else ""
+        return {
+            "what": "letter",
+            "html": letter.body if letter.html else sheets.page_of_text(letter.body),
+            "css": [sheets.style(self.paper, window)],
+            "over": over,
+            "paper": sheets.PAPERS[self.paper],
+            "pages_max": self.pages_max,
+            "seconds": self.seconds,
+        }
+
+
+class PageMaker:
+    """One process; for one caller at a time. It is started when it is needed, and again after it has ended."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._given: dict[str, Attachment] = {}
+
+    async def letter(self, question: dict[str, Any], files: Sequence[Attachment]) -> Printed:
+        """Raises NotPrintable and Stopped. If it is cancelled the process is killed.
+
+        What ends the process twice is the letter's fault, if another one can be made then: nobody calls it again.
+        """
+        with suppress(Stopped):
+            return await self._letter(question, files)
+        try:
+            return await self._letter(question, files)
+        except Stopped as error:
+            if error.for_good:
+                raise
+        await self._letter(question | {"html": "<p>letter</p>", "over": ""}, ())
+        raise NotPrintable("it takes too much memory or time to make pages of it")
+
+    async def _letter(self, question: dict[str, Any], files: Sequence[Attachment]) -> Printed:
+        frames: list[bytes] = []
+        if self._process is None:
+            self._given.clear()
+        for one in files:
+            if not one.cid:
+                raise NotPrintable(f"the file {one.name} is no image within the letter: it cannot be printed")
+            if self._given.get(one.cid) is not one:
+                self._given[one.cid] = one
+                said = {"what": "file", "name": one.cid, "type": one.content_type}
+                frames += [orjson.dumps(said), one.content]
+        found, pdf = await self._ask([*frames, orjson.dumps(question | {"files": [one.cid for one in files]})])
+        if why := found.get("why"):
+            raise NotPrintable(why)
+        return Printed(found["pages"], pdf)
+
+    async def merge(self, parts: Sequence[bytes], *, fronts: bool) -> bytes:
+        """One PDF of several. fronts: each begins on the front of a sheet printed on both sides. Raises Stopped."""
+        if len(parts) == 1:
+            return parts[0]
+        return (await self._ask([orjson.dumps({"what": "merge", "parts": len(parts), "fronts": fronts}), *parts]))[1]
+
+    async def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        self._given.clear()
+        if process is not None:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def _ask(self, frames: Sequence[bytes]) -> tuple[dict[str, Any], bytes]:
+        try:
+            process = self._process or await self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for frame in frames:
+                process.stdin.write(struct.pack(">I", len(frame)) + frame)
+                await process.stdin.drain()
+            said = orjson.loads(await self._frame(process.stdout))
+            if "broken" in said:
+                await self.close()
+                raise Stopped(f"no pages can be made on this machine: {said['broken']}", for_good=True)
+            return said, b"" if "why" in said else await self._frame(process.stdout)
+        except (OSError, EOFError, asyncio.IncompleteReadError) as error:
+            await self.close()
+            raise Stopped(f"the process that makes pages has ended ({type(error).__name__})") from None
+        except Stopped:
+            raise
+        except BaseException:  # cancelled: it would answer the next question with this one's answer
+            await asyncio.shield(self.close())
+            raise
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            str(Path(__file__).with_name("process.py")),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+            limit=1 << 20,
+        )
+        return self._process
+
+    @staticmethod
+    async def _frame(stream: asyncio.StreamReader) -> bytes:
+        (length,) = struct.unpack(">I", await stream.readexactly(4))
+        if length > MOST * 4:
+            raise EOFError
+        return await stream.readexactly(length)

@@ -1,0 +1,307 @@
+"""Where print files go: a folder of this machine, or one of a server by SFTP."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+Done = TypeVar("Done")
+
+
+class PlaceError(Exception):
+    """What was asked was not done, as far as `answered` tells: False: nobody knows, the answer was lost.
+
+    pause: only a person can mend it.
+    """
+
+    def __init__(self, reason: str, *, answered: bool = True, pause: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.answered, self.pause = reason[:200], answered, pause
+
+
+class PlacedFile(NamedTuple):
+    """A file. changed: Unix time by the place's clock."""
+
+    name: str
+    size: int
+    changed: float
+
+
+class Place(ABC):
+    """Files in folders, by paths below the place's root. Each method raises PlaceError."""
+
+    @abstractmethod
+    async def write(self, path: str, content: bytes) -> None:
+        """Writes a file whole and lets it reach the disk."""
+
+    @abstractmethod
+    async def rename(self, old: str, new: str) -> None:
+        """In one step, so that nobody sees half a file."""
+
+    @abstractmethod
+    async def remove(self, path: str) -> bool:
+        """False: it is not there."""
+
+    @abstractmethod
+    async def size(self, path: str) -> int | None:
+        """None: it is not there."""
+
+    @abstractmethod
+    async def read(self, path: str, most: int, begin: int = 0) -> bytes:
+        """At most so many bytes from there on."""
+
+    @abstractmethod
+    async def files(self, folder: str) -> list[PlacedFile]:
+        """The files in a folder, by name."""
+
+
+Opens = Callable[[], AbstractAsyncContextManager[Place]]
+
+MENDED_BY_A_PERSON = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.ELOOP}
+
+
+class LocalFolder(Place):
+    """Below a folder of this machine. Its calls run in threads: a disk may be slow."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def write(self, path: str, content: bytes) -> None:
+        def done() -> None:
+            with open(self._at(path), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+
+        await self._do(done)
+
+    async def rename(self, old: str, new: str) -> None:
+        def done() -> None:
+            os.rename(self._at(old), self._at(new))
+            with suppress(OSError):  # some file systems cannot; the name is there all the same
+                handle = os.open(self._at(new).parent, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+
+        await self._do(done)
+
+    async def remove(self, path: str) -> bool:
+        def done() -> bool:
+            try:
+                self._at(path).unlink()
+            except FileNotFoundError:
+                return False
+            return True
+
+        return await self._do(done)
+
+    async def size(self, path: str) -> int | None:
+        def done() -> int | None:
+            try:
+                return self._at(path).stat().st_size
+            except FileNotFoundError:
+                return None
+
+        return await self._do(done)
+
+    async def read(self, path: str, most: int, begin: int = 0) -> bytes:
+        def done() -> bytes:
+            with open(self._at(path), "rb") as file:
+                file.seek(begin)
+                return file.read(most)
+
+        return await self._do(done)
+
+    async def files(self, folder: str) -> list[PlacedFile]:
+        def done() -> list[PlacedFile]:
+            with os.scandir(self._at(folder)) as found:
+                facts = [(one.name, one.stat(follow_symlinks=False)) for one in found if one.is_file()]
+            return sorted(PlacedFile(name, about.st_size, about.st_mtime) for name, about in facts)
+
+        return await self._do(done)
+
+    def _at(self, path: str) -> Path:
+        """Raises PlaceError for a path that leads out of the root, also by a link."""
+        found = (self._root / path.lstrip("/")).resolve()
+        if not found.is_relative_to(self._root.resolve()):
+            raise PlaceError(f"{path} leads out of the folder of print files", pause=True)
+        return found
+
+    @staticmethod
+    async def _do(work: Callable[[], Done]) -> Done:
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            pause = error.errno in MENDED_BY_A_PERSON
+            raise PlaceError(f"the folder: {error.strerror or error}", pause=pause) from None
+
+
+@asynccontextmanager
+async def folder(root: Path) -> AsyncIterator[Place]:
+    yield LocalFolder(root)
+
+
+class SftpServer(NamedTuple):
+    """host_keys: of the server, as in known_hosts: it is no other one. secret: private_key or password."""
+
+    host: str
+    port: int
+    user: str
+    host_keys: tuple[str, ...]
+    secret: dict[str, str]
+    timeout: float
+
+
+def check_keys(host_keys: Sequence[str], private_key: str | None) -> None:
+    """Raises ValueError, which never shows a private key."""
+    import asyncssh
+
+    for one in host_keys:
+        try:
+            asyncssh.import_public_key(one)
+        except (asyncssh.KeyImportError, ValueError):
+            raise ValueError(f"host_key {one[:40]} is no public key") from None
+    if private_key:
+        try:
+            asyncssh.import_private_key(private_key)
+        except (asyncssh.KeyImportError, ValueError):  # also one with a passphrase
+            raise ValueError("the secret's private_key must be a private key without a passphrase") from None
+
+
+class Sftp(Place):
+    """On a server, over one connection."""
+
+    def __init__(self, client: Any, timeout: float) -> None:
+        self._client, self._timeout = client, timeout
+
+    async def write(self, path: str, content: bytes) -> None:
+        async def done() -> None:
+            from asyncssh import SFTPOpUnsupported
+
+            file = await self._client.open(path, "wb")  # not closed if it fails: that would wait for an answer again
+            await file.write(content)
+            with suppress(SFTPOpUnsupported):
+                await file.fsync()
+            await file.close()
+
+        await self._do(done(), slow=True)
+        if (size := await self.size(path)) != len(content):
+            raise PlaceError(f"the server has kept {size or 0:,} of {len(content):,} bytes")
+
+    async def rename(self, old: str, new: str) -> None:
+        await self._do(self._client.rename(old, new))
+
+    async def remove(self, path: str) -> bool:
+        from asyncssh import SFTPNoSuchFile
+
+        async def done() -> bool:
+            try:
+                await self._client.remove(path)
+            except SFTPNoSuchFile:
+                return False
+            return True
+
+        return await self._do(done())
+
+    async def size(self, path: str) -> int | None:
+        from asyncssh import SFTPNoSuchFile
+
+        async def done() -> int | None:
+            try:
+                return (await self._client.stat(path)).size or 0
+            except SFTPNoSuchFile:
+                return None
+
+        return await self._do(done())
+
+    async def read(self, path: str, most: int, begin: int = 0) -> bytes:
+        async def done() -> bytes:
+            file = await self._client.open(path, "rb")
+            content: bytes = await file.read(most, begin)
+            await file.close()
+            return content
+
+        return await self._do(done(), slow=True)
+
+    async def files(self, folder: str) -> list[PlacedFile]:
+        from asyncssh import FILEXFER_TYPE_REGULAR
+
+        async def done() -> list[PlacedFile]:
+            found = [one async for one in self._client.scandir(folder)]
+            return sorted(
+                PlacedFile(_text(one.filename), one.attrs.size or 0, float(one.attrs.mtime or 0))
+                for one in found
+                if one.attrs.type == FILEXFER_TYPE_REGULAR
+            )
+
+        return await self._do(done())
+
+    async def _do(self, work: Any, *, slow: bool = False) -> Any:
+        """slow: its time grows with the file, and the caller limits it."""
+        import asyncssh
+
+        try:
+            async with asyncio.timeout(None if slow else self._timeout):
+                return await work
+        except (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection) as error:
+            raise PlaceError(f"the connection was lost: {error.reason}", answered=False) from None
+        except asyncssh.SFTPError as error:
+            pause = isinstance(error, asyncssh.SFTPPermissionDenied | asyncssh.SFTPNoSuchFile)
+            raise PlaceError(f"the server: {type(error).__name__}: {error.reason}", pause=pause) from None
+        except TimeoutError:
+            raise PlaceError("the server does not answer", answered=False) from None
+        except (OSError, asyncssh.Error) as error:
+            raise PlaceError(f"the connection was lost: {error}", answered=False) from None
+
+
+@asynccontextmanager
+async def sftp(server: SftpServer) -> AsyncIterator[Place]:
+    """A connection of its own, that is cut at the end. Raises PlaceError."""
+    import asyncssh
+
+    asyncssh.set_log_level("WARNING")  # it tells of each connection
+    password, key = server.secret.get("password"), server.secret.get("private_key")
+    try:
+        async with asyncio.timeout(server.timeout):
+            connection = await asyncssh.connect(
+                server.host,
+                server.port,
+                username=server.user,
+                known_hosts=([asyncssh.import_public_key(one) for one in server.host_keys], [], []),
+                client_keys=[asyncssh.import_private_key(key)] if key else None,
+                password=password,
+                agent_path=None,
+                config=None,
+                x509_trusted_certs=None,
+                gss_host=None,
+                connect_timeout=server.timeout,
+                login_timeout=server.timeout,
+                keepalive_interval=15,
+            )
+    except asyncssh.HostKeyNotVerifiable as error:
+        raise PlaceError(f"the server shows another host key: {error.reason}", pause=True) from None
+    except asyncssh.PermissionDenied as error:
+        raise PlaceError(f"the server refuses the login: {error.reason}", pause=True) from None
+    except (OSError, asyncssh.Error) as error:  # also TimeoutError
+        raise PlaceError(f"no connection: {str(error) or type(error).__name__}") from None
+    try:
+        try:
+            async with asyncio.timeout(server.timeout):
+                client = await connection.start_sftp_client()
+        except (OSError, asyncssh.Error) as error:
+            raise PlaceError(f"no SFTP: {str(error) or type(error).__name__}") from None
+        yield Sftp(client, server.timeout)
+    finally:
+        connection.abort()
+
+
+def _text(name: Any) -> str:
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)

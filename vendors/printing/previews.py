@@ -1,0 +1,72 @@
+"""Letters as PDF, to look at before they go: as they will be printed, with the envelope's window drawn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vendors import adapters
+from vendors.adapters.addresses import PrintsAddresses, lines_of
+from vendors.adapters.base import Letter
+from vendors.printing import pages
+from vendors.printing.adapter import PrintFile
+from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
+
+SECONDS = 120.0  # for all letters of a preview
+
+
+@dataclass(frozen=True, slots=True)
+class PrintPreview:
+    """One PDF of letters. pages: of each letter; duplex: they are printed on both sides."""
+
+    pdf: bytes
+    pages: Sequence[int]
+    duplex: bool
+
+    @property
+    def sentence(self) -> str:
+        """2 letters, 5 pages on 3 sheets (printed on both sides)."""
+        letters, total = len(self.pages), sum(self.pages)
+        on = sum(-(-one // 2) for one in self.pages) if self.duplex else total
+        sides = "printed on both sides" if self.duplex else "printed on one side"
+        return f"{_count(letters, 'letter')}, {_count(total, 'page')} on {_count(on, 'sheet')} ({sides})"
+
+
+def made(letters: Sequence[Letter], adapter: str, settings: Mapping[str, Any], look: Mapping[str, str]) -> PrintPreview:
+    """The letters as printed. adapter, settings: of their vendor; look: `paper` and `window` instead of the vendor's.
+
+    Raises ValueError with a sentence.
+    """
+    if missing := pages.missing():
+        raise ValueError(missing)
+    kind = adapters.load(adapter)
+    rules = kind.address_rules(settings) if issubclass(kind, PrintsAddresses) else None
+    known = kind.validate(settings) if issubclass(kind, PrintFile) else {}
+    own: dict[str, Any] = {name: known[name] for name in ("paper", "window", "pages_max") if name in known}
+    drawn = Look(**own | {name: value for name, value in look.items() if value})
+
+    async def document() -> PrintPreview:
+        maker = PageMaker()
+        try:
+            printed = []
+            for letter in letters:
+                address = rules.of(letter.recipient, letter.params) if rules else lines_of(letter.recipient)
+                question = drawn.question(letter, address, frame=True)
+                printed.append(await maker.letter(question, letter.attachments))
+            whole = await maker.merge([one.pdf for one in printed], fronts=False)
+            return PrintPreview(whole, [one.pages for one in printed], bool(known.get("duplex")))
+        finally:
+            await maker.close()
+
+    try:
+        return asyncio.run(asyncio.wait_for(document(), SECONDS))
+    except (NotPrintable, Stopped) as why:
+        raise ValueError(str(why)) from None
+    except TimeoutError:
+        raise ValueError(f"it takes more than {SECONDS:g} s") from None
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

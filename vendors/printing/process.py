@@ -1,0 +1,180 @@
+"""A process of its own that makes PDFs of HTML: it reaches no network and no file, and its memory and time end.
+
+Started as a script, without the environment (pages.py): it imports nothing of ours, and knows no secret. It reads
+frames from its input and writes frames to its output: four bytes with the length, then so many bytes. A question is one
+frame of JSON and the frames that it announces; the answer is one frame of JSON, and one with a PDF if there is one.
+"""
+
+import io
+import json
+import logging
+import resource
+import signal
+import struct
+import sys
+import time
+from typing import Any, BinaryIO
+
+MEMORY = 1 << 30  # bytes of addresses
+SIZE_TOLERANCE = 0.75  # of a millimetre: how far a page's size may be from the paper's
+POINT = 25.4 / 72  # millimetres
+
+
+class Unprintable(BaseException):
+    """Why no PDF is made of a letter. No library holds it back as it would an Exception."""
+
+
+def read(stream: BinaryIO) -> bytes:
+    """One frame. Raises EOFError."""
+    head = stream.read(4)
+    if len(head) < 4:
+        raise EOFError
+    (length,) = struct.unpack(">I", head)
+    return stream.read(length)
+
+
+def write(stream: BinaryIO, *frames: bytes) -> None:
+    for frame in frames:
+        stream.write(struct.pack(">I", len(frame)) + frame)
+    stream.flush()
+
+
+def _too_long(*_: object) -> None:
+    raise Unprintable("it takes too long to make pages of it")
+
+
+class MissingPart(logging.Handler):
+    """Ends a letter of which WeasyPrint leaves something out, such as an image that it cannot read."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            raise Unprintable(record.getMessage()[:120].rstrip(": "))
+
+
+class PdfMaker:
+    """Makes PDFs. files: what letters may show as cid:NAME, with its type."""
+
+    def __init__(self) -> None:
+        from weasyprint.text.fonts import FontConfiguration
+
+        logging.getLogger("weasyprint").addHandler(MissingPart())
+        self._fonts = FontConfiguration()
+        self._files: dict[str, tuple[str, bytes]] = {}
+        self._shown: set[str] = set()  # the letter's own
+
+    def keep(self, name: str, kind: str, content: bytes) -> None:
+        self._files[name] = kind, content
+
+    def render(self, asked: dict[str, Any]) -> tuple[int, bytes]:
+        """The number of pages, and the PDF. asked: html, css, over (HTML drawn over the first page), files (by name),
+        paper, pages_max, seconds. Raises Unprintable.
+        """
+        self._shown = set(asked["files"])
+        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+        resource.setrlimit(
+            resource.RLIMIT_CPU, (int(time.process_time() + asked["seconds"]) + 3, resource.RLIM_INFINITY)
+        )
+        try:
+            document = self._document(asked["html"], asked["css"])
+            if len(document.pages) > asked["pages_max"]:
+                raise Unprintable(f"it has {len(document.pages)} pages, more than {asked['pages_max']}")
+            for number, page in enumerate(document.pages, start=1):
+                self._check_size(number, page.width / 96 * 25.4, page.height / 96 * 25.4, asked["paper"])
+            made = document.write_pdf()
+            if asked["over"]:
+                made = self._over(made, self._document(asked["over"], []).write_pdf())
+            return len(document.pages), made
+        except (MemoryError, RecursionError) as error:
+            raise Unprintable(f"it is too large or too deep to make pages of it ({type(error).__name__})") from None
+        except Exception as error:  # whatever HTML may have in it
+            raise Unprintable(f"no pages can be made of it: {type(error).__name__}: {error}"[:200]) from None
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def merge(self, parts: list[bytes], fronts: bool) -> bytes:
+        """All of them in one PDF, in their order. fronts: each begins on the front of a sheet printed on both sides."""
+        import pypdf
+
+        writer = pypdf.PdfWriter()
+        for part in parts:
+            if fronts and len(writer.pages) % 2:
+                writer.add_blank_page()  # as large as the last one
+            writer.append(io.BytesIO(part))
+        out = io.BytesIO()
+        writer.write(out)
+        return out.getvalue()
+
+    def _document(self, html: str, css: list[str]) -> Any:
+        import weasyprint
+
+        sheets = [weasyprint.CSS(string=one, url_fetcher=self._fetch, font_config=self._fonts) for one in css]
+        page = weasyprint.HTML(string=html, base_url="letter:", url_fetcher=self._fetch)
+        return page.render(stylesheets=sheets, font_config=self._fonts)
+
+    def _fetch(self, url: str, *_: object, **__: object) -> Any:
+        """What the HTML shows, if it is within the letter: all else ends the letter, as it would be missing."""
+        from weasyprint.urls import URLFetcher, URLFetcherResponse
+
+        if url.lower().startswith("data:"):
+            return URLFetcher(allowed_protocols=("data",)).fetch(url)
+        name = url.removeprefix("cid:")
+        if name != url and name in self._shown:
+            kind, content = self._files[name]
+            return URLFetcherResponse(url, io.BytesIO(content), {"Content-Type": kind})
+        raise Unprintable(f"it shows {url[:100]}, which is not within the letter")
+
+    @staticmethod
+    def _check_size(number: int, width: float, height: float, paper: tuple[float, float]) -> None:
+        if abs(width - paper[0]) > SIZE_TOLERANCE or abs(height - paper[1]) > SIZE_TOLERANCE:
+            have, want = f"{width:.0f} x {height:.0f} mm", f"{paper[0]:.0f} x {paper[1]:.0f} mm"
+            raise Unprintable(f"page {number} is {have}, and the paper is {want}")
+
+    @staticmethod
+    def _over(made: bytes, over: bytes) -> bytes:
+        import pypdf
+
+        writer = pypdf.PdfWriter(clone_from=io.BytesIO(made))
+        writer.pages[0].merge_page(pypdf.PdfReader(io.BytesIO(over)).pages[0])
+        out = io.BytesIO()
+        writer.write(out)
+        return out.getvalue()
+
+
+def serve(asked: BinaryIO, answers: BinaryIO) -> None:
+    """Answers until the input ends."""
+    try:
+        pages = PdfMaker()
+    except (ImportError, OSError) as error:  # WeasyPrint's libraries
+        write(answers, json.dumps({"broken": f"{type(error).__name__}: {error}"[:200]}).encode())
+        return
+    while True:
+        question = json.loads(read(asked))
+        match question["what"]:
+            case "file":
+                pages.keep(question["name"], question["type"], read(asked))
+            case "merge":
+                made = pages.merge([read(asked) for _ in range(question["parts"])], question["fronts"])
+                write(answers, b"{}", made)
+            case "letter":
+                try:
+                    number, made = pages.render(question)
+                except Unprintable as why:
+                    write(answers, json.dumps({"why": str(why)}).encode())
+                else:
+                    write(answers, json.dumps({"pages": number}).encode(), made)
+
+
+def main() -> None:
+    answers = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115 nothing that a library prints gets there
+    sys.stdout = sys.stderr
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, _too_long)
+    try:
+        serve(sys.stdin.buffer, answers)
+    except EOFError:
+        return
+
+
+if __name__ == "__main__":
+    main()
