@@ -25,7 +25,7 @@ NEAR = 200  # oldest jobs of a vendor in each rank that are looked at
 # an exclusive credential's, those of the campaign that uses it (document 001).
 _TAKEABLE = f"""
 SELECT j.vendor_id, greatest(coalesce(j.status_at, j.dispatched_at, j.created_at),
-    j.not_before, l.retry_after_until, l.rate_limited_until) AS since
+    j.not_before, l.retry_after_until, l.rate_limited_until, l.resumed_at, v.resumed_at) AS since
 FROM (SELECT DISTINCT vendor_id FROM idle WHERE kind IN ({{kinds}})) i CROSS JOIN LATERAL (
     SELECT * FROM campaigns_job j WHERE j.vendor_id = i.vendor_id AND {{rank}} ORDER BY j.id LIMIT {NEAR}
 ) j JOIN vendors_credential l ON l.id = j.credential_id JOIN vendors_vendor v ON v.id = j.vendor_id

@@ -107,6 +107,17 @@ class TestWhatWaits:
         job = dispatched(rate_limited_until=timezone.now() - timedelta(minutes=10))
         assert 600 <= of(job.vendor).oldest < 1800
 
+    @pytest.mark.parametrize("paused", [Vendor, Credential])
+    def test_what_a_pause_has_kept_waits_since_its_end(self, paused: type[Vendor] | type[Credential]) -> None:
+        job = dispatched()
+        row = paused._default_manager.filter(pk=job.vendor_id if paused is Vendor else job.credential_id)
+        row.update(paused=False)
+        assert of(job.vendor).late == 1, "it was not paused"
+        row.update(paused=True)
+        row.update(paused=False, paused_reason="")
+        seen = of(job.vendor)
+        assert (seen.waiting, seen.late) == (1, 0) and seen.oldest < streams.LATE
+
     def test_what_a_mailcaster_has_taken_and_no_sender_has_begun_waits_since_then(self) -> None:
         job = dispatched()
         assert mailcaster.claim(job.vendor.mailcasters.get().pk, timezone.now()) is not None

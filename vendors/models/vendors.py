@@ -133,6 +133,7 @@ class Vendor(models.Model):
     reports_by_id = models.BooleanField(
         default=False, db_default=False, editable=False, help_text="Its reports name its own ids of letters alone."
     )
+    resumed_at = models.DateTimeField(null=True, editable=False)  # of its last pause; the database writes it
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -164,6 +165,7 @@ class Credential(models.Model):
     unreached_since = models.DateTimeField(
         null=True, editable=False, help_text="Since then no call has reached the vendor."
     )
+    resumed_at = models.DateTimeField(null=True, editable=False)  # as the vendor's
     # Seconds that it was closed last because nobody answered.
     backoff = models.FloatField(default=0.0, db_default=0.0, editable=False)
     rate_limited_until = models.DateTimeField(
