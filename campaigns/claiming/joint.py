@@ -6,11 +6,12 @@ Nobody waits for company: a stream that comes alone is served at once.
 
 Permits are shared out equally, and who was last given some longest ago comes first. So neither a stream with many free
 connections nor one that asks more often keeps permits from another one.
-
 A round has a task of its own: a stream that is cut off harms no other, and what was claimed for it is released.
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,13 +24,16 @@ from psycopg import Error as RowsError
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled
 
 from campaigns import failpoints
-from campaigns.claiming import claims
+from campaigns.claiming import claims, limits
 from campaigns.claiming.claims import ByCount, Claimed, Claimer, ToClaim
 from campaigns.claiming.contexts import SendContext
 from campaigns.claiming.letters import Lease
-from campaigns.claiming.limits import Need, Permits
+from campaigns.claiming.limits import Need
 from campaigns.connections import Connections
-from vendors.limits.values import Grant, Lost, Never, Paused, Scope, Skewed, Wait, share_out
+from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
+from vendors.limits.values import AcquireResult, Grant, Lost, Never, Paused, Scope, Skewed, Wait, share_out
+
+log = logging.getLogger(__name__)
 
 ROUNDS = 2  # at once for the streams of a group: one is being made while the other waits for the disk
 MOST = 64  # streams in a round: as long is the note that Redis keeps of a grant
@@ -75,6 +79,51 @@ class NotGranted(NamedTuple):
 
     why: Wait | Paused | Never | Lost | Skewed
     until: datetime | None = None
+
+
+class Permits:
+    """Asks for the permits of vendors, and returns them. rows: executes as a connection to the database does."""
+
+    def __init__(self, throttle: AsyncThrottle, rows: Any) -> None:
+        self._throttle, self._rows = throttle, rows
+
+    async def acquire(self, scope: Scope, need: Need, hold: float, note: str) -> tuple[AcquireResult, datetime | None]:
+        """(the throttle's answer, until when no mailcaster need try if the wait is longer than PATIENCE).
+
+        hold: seconds within which a call has surely ended; note: Redis remembers it. Raises ThrottleUnreachable.
+        """
+        answer = await self._ask(scope, need, hold, note)
+        if not isinstance(answer, Wait) or answer.seconds <= limits.PATIENCE:
+            return answer, None
+        opens_at = await limits.full(self._rows, scope.credential_id, answer.seconds - limits.LEAD)
+        # A sender that cancels permits clears that row, but may have done so just before it was written.
+        answer = await self._ask(scope, need, hold, note)
+        if isinstance(answer, Grant):
+            await limits.undo_full(self._rows, scope.vendor_id)
+        return answer, opens_at
+
+    async def _ask(self, scope: Scope, need: Need, hold: float, note: str) -> AcquireResult:
+        if not need.least:
+            return Grant("", 0, time.monotonic() + hold)
+        return await self._throttle.acquire(scope, need.want, hold, need.least, note)
+
+    async def done(self, scope: Scope, permits: Sequence[str]) -> None:
+        """Returns the permits of calls that are over."""
+        failpoints.here("before_done")
+        try:
+            await self._throttle.done(scope, permits)
+        except ThrottleUnreachable:  # they expire by themselves
+            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
+        failpoints.here("after_done")
+
+    async def cancel(self, scope: Scope, permits: Sequence[str]) -> None:
+        """Returns permits for which no call was started: they can be granted again at once."""
+        try:
+            await self._throttle.cancel(scope, permits)
+        except ThrottleUnreachable:
+            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
+        else:
+            await limits.undo_full(self._rows, scope.vendor_id)
 
 
 Answer = Permitted | NotGranted
@@ -176,8 +225,7 @@ class JointClaims:
 
         So it does if one of their jobs is locked for longer than claims.LOCKED_MOST; who has that job waits alone then.
         """
-        asks: list[tuple[WantedClaim, Need]] = []
-        answers: list[asyncio.Future[Answer]] = []
+        asks, answers = list[tuple[WantedClaim, Need]](), list["asyncio.Future[Answer]"]()
         for ask, answer in together:
             if not answer.cancelled():
                 try:

@@ -1,21 +1,10 @@
-"""Permits, and what keeps senders from a credential for a while: its vendor asked to wait, its limit is used up, or it
-is paused.
-"""
+"""What keeps senders from a credential for a while: its vendor asked to wait, its limit is used up, or it is paused."""
 
-import logging
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from psycopg import AsyncConnection
-
-from campaigns import failpoints
-from vendors.limits.throttle import AsyncThrottle, ThrottleUnreachable
-from vendors.limits.values import AcquireResult, Grant, Scope, Wait
-
-log = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds that a sender waits; if it would be longer, it puts the job back
 LEAD = 1.0  # seconds before a permit is free at which the job is taken again, so that its sender is ready
@@ -102,49 +91,3 @@ async def undo_full(connection: AsyncConnection[Any], vendor_id: int) -> None:
 async def pause(connection: AsyncConnection[Any], credential_id: int, reason: str) -> None:
     """Pauses the credential until somebody resumes it: the vendor refuses the login or the address."""
     await connection.execute(PAUSE, {"credential": credential_id, "reason": reason[:255]})
-
-
-class Permits:
-    """Asks for the permits of vendors, and returns them. rows: executes as a connection to the database does."""
-
-    def __init__(self, throttle: AsyncThrottle, rows: Any) -> None:
-        self._throttle, self._rows = throttle, rows
-
-    async def acquire(self, scope: Scope, need: Need, hold: float, note: str) -> tuple[AcquireResult, datetime | None]:
-        """(the throttle's answer, until when no mailcaster need try if the wait is longer than PATIENCE).
-
-        hold: seconds within which a call under the grant has surely ended. note: what the permits are for; Redis
-        remembers it. Raises ThrottleUnreachable.
-        """
-        answer = await self._ask(scope, need, hold, note)
-        if not isinstance(answer, Wait) or answer.seconds <= PATIENCE:
-            return answer, None
-        opens_at = await full(self._rows, scope.credential_id, answer.seconds - LEAD)
-        # A sender that cancels permits clears that row, but may have done so just before it was written.
-        answer = await self._ask(scope, need, hold, note)
-        if isinstance(answer, Grant):
-            await undo_full(self._rows, scope.vendor_id)
-        return answer, opens_at
-
-    async def _ask(self, scope: Scope, need: Need, hold: float, note: str) -> AcquireResult:
-        if not need.least:
-            return Grant("", 0, time.monotonic() + hold)
-        return await self._throttle.acquire(scope, need.want, hold, need.least, note)
-
-    async def done(self, scope: Scope, permits: Sequence[str]) -> None:
-        """Returns the permits of calls that are over."""
-        failpoints.here("before_done")
-        try:
-            await self._throttle.done(scope, permits)
-        except ThrottleUnreachable:  # they expire by themselves
-            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
-        failpoints.here("after_done")
-
-    async def cancel(self, scope: Scope, permits: Sequence[str]) -> None:
-        """Returns permits for which no call was started: they can be granted again at once."""
-        try:
-            await self._throttle.cancel(scope, permits)
-        except ThrottleUnreachable:
-            log.warning("vendor %s: places could not be handed back", scope.vendor_id)
-        else:
-            await undo_full(self._rows, scope.vendor_id)

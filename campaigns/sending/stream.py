@@ -18,9 +18,9 @@ from psycopg import Error as RowsError
 from campaigns import sending_hours
 from campaigns.claiming import claims, limits
 from campaigns.claiming.contexts import FIND_OUT, Followed
-from campaigns.claiming.joint import JointClaims, Permitted, WantedClaim
+from campaigns.claiming.joint import JointClaims, Permits, Permitted, WantedClaim
 from campaigns.claiming.letters import LeasedJob
-from campaigns.claiming.limits import PATIENCE, Permits
+from campaigns.claiming.limits import PATIENCE
 from campaigns.claiming.pricing import claimer
 from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
