@@ -20,6 +20,7 @@ from campaigns.message_events import NewEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.reported import Report, batches, consistent, read
 from campaigns.routes import whose
+from campaigns.routes.whose import ReportingAccount
 from campaigns.vendor_ids import DueReport
 from campaigns.webhooks import events
 from campaigns.webhooks.events import Complaint, ReportChange
@@ -45,29 +46,34 @@ class ReportsStored:
     early: int = 0
 
 
-def take(vendor_id: int, reported: Sequence[Reported], source: str = "vendor") -> ReportsStored:
+def take(
+    vendor_id: int, reported: Sequence[Reported], source: str = "vendor", credentials: Sequence[int] = ()
+) -> ReportsStored:
     """Stores all reports in one transaction; doubled ones change nothing. source: who reports.
 
-    Before that it suppresses the recipients of hard bounces and complaints, and who has unsubscribed. Raises the
-    database's errors.
+    credentials: whose letters they may name; empty: all of the vendor's. Before that it suppresses the recipients of
+    hard bounces and complaints, and who has unsubscribed. Raises the database's errors.
     """
-    return take_together(vendor_id, [reported], source)[0]
+    return take_together(vendor_id, [reported], source, credentials)[0]
 
 
-def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source: str) -> list[ReportsStored]:
+def take_together(
+    vendor_id: int, requests: Sequence[Sequence[Reported]], source: str, credentials: Sequence[int] = ()
+) -> list[ReportsStored]:
     """The same for the reports of several requests; returns what came of each, but calls, events and early of all."""
     now = timezone.now()
-    named = vendor_ids.named(vendor_id, requests)
+    of = ReportingAccount(vendor_id, tuple(credentials))
+    named = vendor_ids.named(of, requests)
     said = [[(one.reference or one.vendor_id, read(one, now)) for one in request] for request in named]
     known = consistent([report for request in said for _, report in request if report])
-    heard = message_events.new(vendor_id, [report.event for report in known if report.event])
+    heard = message_events.new(of, [report.event for report in known if report.event])
     message_events.suppress(heard)
     changes: list[ReportChange] = []
     strange: set[tuple[UUID, int]] = set()
     early = 0
     with transaction.atomic():
         accepted: set[int] = set()
-        ours = [_ours(vendor_id, batch, strange, accepted) for batch in batches(known)]
+        ours = [_ours(of, batch, strange, accepted) for batch in batches(known)]
         # Of all batches at once: jobs are locked in the order of their ids.
         if any(ours):
             lifecycle.hold_around({one.id for batch in ours for one in batch})
@@ -78,9 +84,7 @@ def take_together(vendor_id: int, requests: Sequence[Sequence[Reported]], source
         stored = message_events.append(heard, source)
         calls = (*events.report(changes), *events.complained(_complaints(heard)))
         nameless = [one for request in named for one in request if one.vendor_id and not one.reference]
-        kept = (
-            {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(vendor_id, nameless, source) else set()
-        )
+        kept = {one.vendor_id for one in nameless} if nameless and vendor_ids.keep(of, nameless, source) else set()
     changed = {change.id for change in changes}
     return [
         ReportsStored(
@@ -130,10 +134,10 @@ def _complaints(heard: Iterable[NewEvent]) -> list[Complaint]:
 
 
 def _take_due(group: Sequence[DueReport]) -> int:
-    """Takes waiting reports of one vendor; returns how many."""
+    """Takes waiting reports of one account; returns how many."""
     source, known = group[0].source, [one.reported() for one in group if one.known]
     if known:
-        take(group[0].vendor_id, known, source)
+        take(group[0].vendor_id, known, source, group[0].credentials)
     vendor_ids.done([one.id for one in group])  # if the process dies before, they are taken again: it changes nothing
     if given_up := len(group) - len(known):
         log.warning("%s reports of %s name no letter that it has accepted", given_up, source)
@@ -143,7 +147,7 @@ def _take_due(group: Sequence[DueReport]) -> int:
 KNOWN = f"""
 SELECT m.id, m.uuid, m.resend_no, m.message_id IS NOT NULL FROM campaigns_message m
 JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = {whose.CREDENTIAL}
-WHERE m.id = ANY(%(ids)s) AND v.vendor_id = %(vendor)s
+WHERE m.id = ANY(%(ids)s) AND {whose.OF_ACCOUNT}
 """
 REPORTED = """
 WITH reported AS (
@@ -189,15 +193,15 @@ REVISED = "UPDATE campaigns_session SET shard = NULL WHERE id = ANY(%(ids)s)"
 
 
 def _ours(
-    vendor_id: int, reports: Sequence[Report], strange: set[tuple[UUID, int]], accepted: set[int]
+    of: ReportingAccount, reports: Sequence[Report], strange: set[tuple[UUID, int]], accepted: set[int]
 ) -> list[Report]:
-    """The reports that may change something. Those that name no letter of the vendor are added to `strange`.
+    """The reports that may change something. Those that name no letter of the account are added to `strange`.
 
     Messages that are accepted, which nothing ever changes, are added to `accepted`. What is evidence alone tells
     nothing of them: their jobs' senders and others need not wait for it.
     """
     with connection.cursor() as cursor:
-        cursor.execute(KNOWN, {"ids": [one.id for one in reports], "vendor": vendor_id})
+        cursor.execute(KNOWN, {"ids": [one.id for one in reports], **of.params})
         known = {id: facts for id, *facts in cursor.fetchall()}
     ours = [one for one in reports if _matches(known.get(one.id), one)]
     strange.update((one.uuid, one.resend_no) for one in reports if not _matches(known.get(one.id), one))

@@ -17,6 +17,7 @@ from django.db import connection
 
 from campaigns.models import MessageEvent, Suppression
 from campaigns.routes import whose
+from campaigns.routes.whose import ReportingAccount
 from campaigns.suppression import lists
 from campaigns.suppression.digests import digest, made_key
 from campaigns.suppression.lists import NewSuppression
@@ -62,12 +63,12 @@ class NewEvent:
 
 
 NEW = f"""
-SELECT a.number, m.campaign_id, c.sponsor_id, v.channel, m.recipient, v.sandbox, c.topic_id
+SELECT a.number, m.campaign_id, c.sponsor_id, by.channel, m.recipient, by.sandbox, c.topic_id
 FROM unnest(%(ids)s::bigint[], %(uuids)s::uuid[], %(nos)s::int[], %(kinds)s::text[]) WITH ORDINALITY
     AS a(id, uuid, no, kind, number)
 JOIN campaigns_message m ON m.id = a.id AND m.uuid = a.uuid AND a.no <= m.resend_no
-JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential l ON l.id = {whose.CREDENTIAL}
-JOIN vendors_vendor v ON v.id = l.vendor_id AND v.id = %(vendor)s
+JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = {whose.CREDENTIAL}
+JOIN vendors_vendor by ON by.id = v.vendor_id AND {whose.OF_ACCOUNT}
 WHERE NOT EXISTS (
     SELECT FROM campaigns_messageevent e WHERE e.message_id = a.id AND e.resend_no = a.no AND e.kind = a.kind)
 ORDER BY a.number
@@ -91,12 +92,12 @@ ON CONFLICT DO NOTHING
 """
 
 
-def new(vendor_id: int, reported: Sequence[ReportedEvent]) -> list[NewEvent]:
-    """Those that are not stored yet and name a message of this vendor, in a sending that there was."""
+def new(of: ReportingAccount, reported: Sequence[ReportedEvent]) -> list[NewEvent]:
+    """Those that are not stored yet and name a message of this account, in a sending that there was."""
     if not reported:
         return []
     params: dict[str, Any] = {
-        "vendor": vendor_id,
+        **of.params,
         "ids": [one.id for one in reported],
         "uuids": [one.uuid for one in reported],
         "nos": [one.resend_no for one in reported],

@@ -4,7 +4,8 @@ The ids are written with the acceptance, in the same statement (merging.py, grou
 than that: it waits. Whether its letter is known now is looked at when it has waited for ten seconds more, then each
 time when it is about twice as old, and once an hour in the end: reports of letters of somebody else cost little.
 
-An id belongs to the vendor, not to one of its credentials: where it names several letters, it names none.
+An id belongs to the account that has reported it, which are some of the vendor's credentials or all: where it names
+several letters of these, it names none.
 """
 
 import json
@@ -17,6 +18,8 @@ from django.db import connection
 from django.utils import timezone
 
 from campaigns.models import WaitingReport
+from campaigns.routes import whose
+from campaigns.routes.whose import ReportingAccount
 from vendors.adapters.reports import Reported
 
 KEPT = timedelta(days=90)  # for which reports of a letter may come
@@ -27,9 +30,14 @@ SOONEST, LATEST = timedelta(seconds=10), timedelta(hours=1)  # until a waiting r
 FORGOTTEN_AT_ONCE = 10_000
 LONGEST = 255  # characters of an id
 
-NAMED = """
-SELECT name, min(uuid::text), max(resend_no) FROM campaigns_vendormessageid
-WHERE vendor_id = %(vendor)s AND name = ANY(%(names)s) GROUP BY name HAVING count(DISTINCT uuid) = 1
+# Whether a letter went by one of these credentials: of an id `known`; an empty array stands for all of the vendor's.
+BY_ONE_OF = f"""({{credentials}} = '{{{{}}}}' OR EXISTS (
+    SELECT FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+    WHERE m.id = known.message AND {whose.CREDENTIAL} = ANY({{credentials}})))"""
+NAMED = f"""
+SELECT name, min(uuid::text), max(resend_no) FROM campaigns_vendormessageid known
+WHERE vendor_id = %(vendor)s AND name = ANY(%(names)s) AND {BY_ONE_OF.format(credentials="%(credentials)s::bigint[]")}
+GROUP BY name HAVING count(DISTINCT uuid) = 1
 """
 MAY_WAIT = """
 SELECT FROM vendors_vendor v WHERE v.id = %(vendor)s AND v.reports_by_id
@@ -37,10 +45,10 @@ SELECT FROM vendors_vendor v WHERE v.id = %(vendor)s AND v.reports_by_id
 """
 # Of a kind that waits already the later one by the vendor's clock counts.
 KEEP = """
-INSERT INTO campaigns_waitingreport AS was (vendor_id, name, kind, said, source)
-SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s
+INSERT INTO campaigns_waitingreport AS was (vendor_id, name, kind, said, source, credentials)
+SELECT %(vendor)s, a.name, a.kind, a.said::jsonb, %(source)s, %(credentials)s
 FROM unnest(%(names)s::text[], %(kinds)s::text[], %(said)s::text[]) AS a(name, kind, said) ORDER BY 2, 3
-ON CONFLICT (vendor_id, name, kind) DO UPDATE SET said = excluded.said
+ON CONFLICT (vendor_id, name, kind, credentials) DO UPDATE SET said = excluded.said
     WHERE (excluded.said->>'at')::timestamptz > (was.said->>'at')::timestamptz
 """
 FORGET = """
@@ -50,7 +58,7 @@ DELETE FROM campaigns_vendormessageid WHERE id = ANY(ARRAY(
 """
 # Of those that are to be looked at: whose letters are known now, or that have waited for too long. All are looked at
 # again later, so one that cannot be taken keeps back no other.
-DUE = """
+DUE = f"""
 WITH looked_at AS (
     UPDATE campaigns_waitingreport w SET look_at = statement_timestamp()
         + greatest(%(soonest)s, least(%(latest)s, statement_timestamp() - w.at))
@@ -58,10 +66,11 @@ WITH looked_at AS (
         ORDER BY look_at LIMIT %(most)s FOR UPDATE SKIP LOCKED))
     RETURNING w.*
 )
-SELECT w.id, w.vendor_id, w.source, w.name, w.said, known.letters = 1
-FROM looked_at w, LATERAL (SELECT count(DISTINCT v.uuid) AS letters FROM campaigns_vendormessageid v
-    WHERE v.vendor_id = w.vendor_id AND v.name = w.name) known
-WHERE known.letters = 1 OR w.at < %(before)s ORDER BY w.id
+SELECT w.id, w.vendor_id, w.source, w.name, w.said, w.credentials, found.letters = 1
+FROM looked_at w, LATERAL (SELECT count(DISTINCT known.uuid) AS letters FROM campaigns_vendormessageid known
+    WHERE known.vendor_id = w.vendor_id AND known.name = w.name
+        AND {BY_ONE_OF.format(credentials="w.credentials")}) found
+WHERE found.letters = 1 OR w.at < %(before)s ORDER BY w.id
 """
 
 
@@ -74,6 +83,7 @@ class DueReport:
     source: str
     name: str
     said: str
+    credentials: list[int]
     known: bool
 
     def reported(self) -> Reported:
@@ -84,14 +94,14 @@ class DueReport:
         return Reported("", said["kind"], at, self.name, *text, timed=said.get("timed", True))
 
 
-def named(vendor_id: int, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:
+def named(of: ReportingAccount, requests: Sequence[Sequence[Reported]]) -> list[list[Reported]]:
     """The same with our references, where the vendor's id is known and names one letter."""
     every = (one for request in requests for one in request)
     wanted = {one.vendor_id for one in every if not one.reference and 0 < len(one.vendor_id) <= LONGEST}
     if not wanted:
         return [list(request) for request in requests]
     with connection.cursor() as cursor:
-        cursor.execute(NAMED, {"vendor": vendor_id, "names": [_stored(name) for name in wanted]})
+        cursor.execute(NAMED, {**of.params, "names": [_stored(name) for name in wanted]})
         found = {name: f"{uuid}-{resend_no}" for name, uuid, resend_no in cursor.fetchall()}
     return [
         [one if one.reference else replace(one, reference=found.get(one.vendor_id, "")) for one in request]
@@ -99,7 +109,7 @@ def named(vendor_id: int, requests: Sequence[Sequence[Reported]]) -> list[list[R
     ]
 
 
-def keep(vendor_id: int, reported: Iterable[Reported], source: str) -> bool:
+def keep(of: ReportingAccount, reported: Iterable[Reported], source: str) -> bool:
     """Keeps reports whose letter is not known until it is.
 
     False: this vendor's reports name our references, or MOST_WAIT of them wait already.
@@ -113,10 +123,10 @@ def keep(vendor_id: int, reported: Iterable[Reported], source: str) -> bool:
     names, kinds = [name for name, _ in kept], [kind for _, kind in kept]
     said = [json.dumps(_said(one)) for one in kept.values()]
     with connection.cursor() as cursor:
-        cursor.execute(MAY_WAIT, {"vendor": vendor_id, "most": MOST_WAIT})
+        cursor.execute(MAY_WAIT, {"vendor": of.vendor_id, "most": MOST_WAIT})
         if not cursor.fetchall():
             return False
-        rows: dict[str, Any] = {"vendor": vendor_id, "source": source, "names": names, "kinds": kinds, "said": said}
+        rows: dict[str, Any] = {**of.params, "source": source, "names": names, "kinds": kinds, "said": said}
         cursor.execute(KEEP, rows)
     return True
 
@@ -124,15 +134,15 @@ def keep(vendor_id: int, reported: Iterable[Reported], source: str) -> bool:
 def due() -> list[list[DueReport]]:
     """Waiting reports whose letters are known now, or that have waited for too long: at most AT_ONCE.
 
-    Those of one vendor are together. All but those that are `done` with are due again later.
+    Those of one account are together. All but those that are `done` with are due again later.
     """
     limits: dict[str, Any] = {"before": timezone.now() - WAITS, "most": AT_ONCE, "soonest": SOONEST, "latest": LATEST}
     with connection.cursor() as cursor:
         cursor.execute(DUE, limits)
         rows = [DueReport(*row) for row in cursor.fetchall()]
-    groups: dict[tuple[int, str], list[DueReport]] = {}
+    groups: dict[tuple[int, str, tuple[int, ...]], list[DueReport]] = {}
     for row in rows:
-        groups.setdefault((row.vendor_id, row.source), []).append(row)
+        groups.setdefault((row.vendor_id, row.source, tuple(row.credentials)), []).append(row)
     return list(groups.values())
 
 

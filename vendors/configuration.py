@@ -3,25 +3,17 @@
 - `save_vendor`: if the destination of a vendor's secrets changes, the stored secrets are deleted. Otherwise whoever may
   edit a vendor could read its secrets, by sending one letter to an address of their own.
 - Rate limits of a vendor or a credential: replaced as a whole, and described in a sentence.
-- Signing keys: with what a vendor signs its reports, made here or given by it; two are valid during a rotation.
 - `create_default_casters`: the mailcasters of a new vendor (document 003).
 """
 
-import base64
-import secrets
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import ProgrammingError, transaction
-from django.db.models import F, Q
-from django.db.models.functions import Coalesce, Least
 
 from vendors import adapters, history
 from vendors.adapters.base import InvalidSettings
-from vendors.adapters.reports import ReportSource
-from vendors.models import Credential, Mailcaster, RateLimit, ReportKey, Vendor
+from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 LimitSpec = tuple[int, float]  # units in any so many seconds
 
@@ -82,60 +74,6 @@ def describe_rate_limit(window: LimitSpec) -> str:
         f"{units:,} × {seconds:g}/({seconds:g} + the vendor's latency): {rates}. "
         "The longest window that the contract allows is the fastest."
     )
-
-
-OVERLAP = timedelta(days=1)  # how long the old and the new key are both valid
-
-
-@transaction.atomic
-def rotate_signing_key(vendor: Vendor, at: datetime) -> str:
-    """Create a signing key; returns its secret, which is not shown again. Older keys expire after OVERLAP."""
-    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-    _store_signing_key(vendor, secret, at)
-    return secret
-
-
-def _store_signing_key(vendor: Vendor, secret: str, at: datetime) -> None:
-    before = ReportKey.objects.filter(vendor=vendor)
-    before.update(expires_at=Least(Coalesce(F("expires_at"), at + OVERLAP), at + OVERLAP))
-    row = ReportKey(vendor=vendor)
-    row.secret = {"key": secret}
-    row.save()
-
-
-def revoke_signing_keys(vendor: Vendor) -> int:
-    """Delete all signing keys: reports of this vendor are refused from now on. Returns the number deleted."""
-    return ReportKey.objects.filter(vendor=vendor).delete()[0]
-
-
-def enter_signing_key(vendor: Vendor, secret: str, at: datetime) -> None:
-    """Store the secret that the vendor has given for its reports. Older keys expire after OVERLAP.
-
-    Raises ValueError for a secret that could prove nothing.
-    """
-    adapters.load(vendor.adapter).check_report_key(vendor.settings, secret)
-    _store_signing_key(vendor, secret, at)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ReportingVendor:
-    """A vendor, and what may prove that a report is its own."""
-
-    id: int
-    slug: str
-    adapter: str
-    source: ReportSource
-
-
-def reporting_vendor(slug: str, at: datetime) -> ReportingVendor | None:
-    """The vendor with its valid signing keys, the newest first, and its logins; None: there is none."""
-    row = Vendor.objects.filter(slug=slug).first()
-    if row is None:
-        return None
-    keys = ReportKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=at), vendor=row)
-    logins: Any = Credential.objects.filter(vendor=row).order_by("pk")
-    source = ReportSource(row.settings, [key.secret["key"] for key in keys], [login.secret for login in logins])
-    return ReportingVendor(row.pk, row.slug, row.adapter, source)
 
 
 def note_reports(sender: Any, instance: Vendor, raw: bool = False, **_: Any) -> None:

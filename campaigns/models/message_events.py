@@ -3,6 +3,7 @@
 Also what recipients write to the numbers of sender identities.
 """
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Index, Q, UniqueConstraint
 from django.db.models.functions import Now
@@ -111,7 +112,7 @@ class WaitingReport(models.Model):
     """A report whose vendor's id no acceptance has named yet: it may be earlier than the answer of its call.
 
     said: what `vendors.adapters.reports.Reported` holds beside the id; kind: its kind, of which one waits.
-    look_at: when to look whether its letter is known.
+    look_at: when to look whether its letter is known. credentials: those whose letters it may name; empty: all.
     """
 
     vendor = models.ForeignKey(Vendor, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
@@ -119,11 +120,12 @@ class WaitingReport(models.Model):
     kind = models.CharField(max_length=20, db_default="")
     said = models.JSONField()
     source = models.CharField(max_length=100)
+    credentials = ArrayField(models.BigIntegerField(), db_default=[])
     at = models.DateTimeField(db_default=Now())
     look_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints = [UniqueConstraint(fields=["vendor", "name", "kind"], name="waiting_report_once")]
+        constraints = [UniqueConstraint(fields=["vendor", "name", "kind", "credentials"], name="waiting_report_once")]
         indexes = [Index(fields=["look_at"], name="waiting_report_look")]
 
     def __str__(self) -> str:

@@ -35,6 +35,22 @@ def vendors(message_ids: list[int]) -> dict[int, tuple[int, str]]:
     return {message: (vendor, slug) for message, vendor, slug in rows}
 
 
+# Whether a credential v may be one of a ReportingAccount's.
+OF_ACCOUNT = "v.vendor_id = %(vendor)s AND (%(credentials)s::bigint[] = '{}' OR v.id = ANY(%(credentials)s::bigint[]))"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingAccount:
+    """Who reports: a vendor, or of its credentials some that are one account."""
+
+    vendor_id: int
+    credentials: tuple[int, ...] = ()
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"vendor": self.vendor_id, "credentials": sorted(self.credentials)}
+
+
 MOST = 100  # of the newest
 
 

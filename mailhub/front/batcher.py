@@ -3,7 +3,8 @@
 There is no thread of its own: the thread of one request serves its whole batch while the others wait. A single request
 waits for nothing, and many at once share a transaction. Two batches run at a time, so that one is put together while
 the other waits for the disk. Under load a batch waits a moment until it is as large as the last one: half as many
-batches cost half as much.
+batches cost half as much. With one round it waits for those that were served just now, too, who are likely to come
+back: else two halves of the threads would take turns.
 """
 
 import threading
@@ -44,9 +45,9 @@ class Batcher(Generic[Item, Served]):
         self._serve, self._most = serve, most
         self._queue: list[_Entry[Item, Served]] = []
         self._lock = threading.Lock()
-        self._free_rounds = rounds
+        self._free_rounds = self._rounds = rounds
         self._gathering = False  # a thread is about to take entries from the queue
-        self._last = 1  # the size of the last batch
+        self._last = 1  # the size of the last batch, or how many may come to the next one
         self._awaited = 0  # the queue's length that a gathering thread waits for
         self._enough = threading.Event()
 
@@ -77,6 +78,8 @@ class Batcher(Generic[Item, Served]):
             entry.called.release()
         with self._lock:
             self._free_rounds += 1
+            if self._queue and self._rounds == 1:
+                self._last = min(self._most, len(batch) + len(self._queue))
             if self._queue and self._may_serve():
                 self._queue[0].called.release()
 

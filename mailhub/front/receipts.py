@@ -24,15 +24,16 @@ from campaigns.delivery_reports import ReportsStored
 from mailhub.front.batcher import Batcher
 from mailhub.front.problems import Problem, invalid, located, unavailable
 from mailhub.front.schemas import ProblemOut, ReceiptsOut
-from vendors import adapters, configuration, webhook_http
+from vendors import adapters, report_keys, webhook_http
 from vendors.adapters.base import Adapter
 from vendors.adapters.reports import BadReport, InboundText, NotTheVendor, Reported, ReportRequest, ToConfirm
-from vendors.configuration import ReportingVendor
 from vendors.report_counts import ReportCounts
+from vendors.report_keys import ReportingVendor
 
 log = logging.getLogger(__name__)
 Proved = TypeVar("Proved")  # what is read of a request with a proof
 router = Router()
+Credentials = tuple[int, ...]
 
 FRESH = 0.8  # seconds for which a vendor's secrets are remembered: a change holds within a second
 MOST_STRANGE = 1_000  # names of no vendor that are remembered
@@ -68,10 +69,10 @@ def take_receipts_by_query(request: HttpRequest, vendor: str) -> Status[Receipts
 
 
 def _take(request: HttpRequest, slug: str) -> Any:
-    of, adapter, reported = _reported(request, slug)
+    of, adapter, reported, credentials = _reported(request, slug)
     if len(reported) > delivery_reports.MOST:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {delivery_reports.MOST:,} events."}])
-    stored = together.ask(_Posted(of.id, of.slug, reported)) if reported else ReportsStored(0, (), ())
+    stored = together.ask(_Posted(of.id, of.slug, reported, credentials)) if reported else ReportsStored(0, (), ())
     if stored.calls:
         tasks.notify_webhooks()
     counts.add(of.id, "unknown", len(stored.unknown))
@@ -79,18 +80,26 @@ def _take(request: HttpRequest, slug: str) -> Any:
     return Status(adapter.report_status, ReceiptsOut(changed=stored.changed, unknown=list(stored.unknown)))
 
 
-def _reported(request: HttpRequest, slug: str) -> tuple[ReportingVendor, type[Adapter], Sequence[Reported]]:
-    def read(adapter: type[Adapter], vendor: ReportingVendor) -> Sequence[Reported]:
-        if not adapter.sends_reports(vendor.source.settings):
+def _reported(
+    request: HttpRequest, slug: str
+) -> tuple[ReportingVendor, type[Adapter], Sequence[Reported], Credentials]:
+    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[Reported], Credentials]:
+        if not adapter.sends_reports(vendor.settings):
             raise NotTheVendor
         return _read(adapter, _as_it_came(request), vendor)
 
-    return read_proved(slug, read)
+    vendor, adapter, (reported, credentials) = read_proved(slug, read)
+    return vendor, adapter, reported, credentials
 
 
 def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequence[InboundText]]:
     """What a vendor hands on that somebody wrote to us, by the same proof."""
-    vendor, _, messages = read_proved(slug, lambda adapter, of: adapter.read_inbound(_as_it_came(request), of.source))
+
+    def read(adapter: type[Adapter], vendor: ReportingVendor) -> Sequence[InboundText]:
+        came = _as_it_came(request)
+        return report_keys.read(lambda source: adapter.read_inbound(came, source), vendor)[0]
+
+    vendor, _, messages = read_proved(slug, read)
     return vendor, messages
 
 
@@ -124,10 +133,12 @@ def read_proved(
         raise _strange() from None
 
 
-def _read(adapter: type[Adapter], request: ReportRequest, vendor: ReportingVendor) -> Sequence[Reported]:
+def _read(
+    adapter: type[Adapter], request: ReportRequest, vendor: ReportingVendor
+) -> tuple[Sequence[Reported], Credentials]:
     """The events, none of a vendor that wanted its reports to be confirmed, which are now."""
     try:
-        return adapter.read_report(request, vendor.source)
+        return report_keys.read(lambda source: adapter.read_report(request, source), vendor)
     except ToConfirm as wanted:
         result = asyncio.run(webhook_http.get(wanted.url))
         host = urlsplit(wanted.url).hostname
@@ -135,7 +146,7 @@ def _read(adapter: type[Adapter], request: ReportRequest, vendor: ReportingVendo
             log.warning("reports of vendor %s could not be confirmed at %s: %s", vendor.slug, host, result.note)
             raise unavailable("The vendor's reports could not be confirmed") from None
         log.info("reports of vendor %s are confirmed at %s", vendor.slug, host)
-        return ()
+        return (), ()
 
 
 def _strange() -> Problem:
@@ -166,7 +177,7 @@ class KnownVendors:
         read_at, vendor = self._known.get(slug, (float("-inf"), None))
         if now - read_at <= FRESH:
             return vendor
-        found = configuration.reporting_vendor(slug, timezone.now()) if "\0" not in slug else None
+        found = report_keys.reporting_vendor(slug, timezone.now()) if "\0" not in slug else None
         if found is not None:
             self._known[slug] = now, found
             return found
@@ -189,18 +200,19 @@ counts = ReportCounts()
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """The events of one request."""
+    """The events of one request. credentials: whose letters they may name; empty: all of the vendor's."""
 
     vendor_id: int
     slug: str
     reported: Sequence[Reported]
+    credentials: Credentials = ()
 
 
 def _store(posted: Sequence[_Posted]) -> Sequence[ReportsStored | Exception]:
-    """What requests that came at the same time report: one transaction for each vendor."""
-    of_vendors: dict[int, list[int]] = defaultdict(list)
+    """What requests that came at the same time report: one transaction for each vendor, or account."""
+    of_vendors: dict[tuple[int, Credentials], list[int]] = defaultdict(list)
     for number, one in enumerate(posted):
-        of_vendors[one.vendor_id].append(number)
+        of_vendors[one.vendor_id, one.credentials].append(number)
     answers: dict[int, ReportsStored | Exception] = {}
     for numbers in of_vendors.values():
         answers |= dict(zip(numbers, _store_of_one([posted[number] for number in numbers]), strict=True))
@@ -210,7 +222,8 @@ def _store(posted: Sequence[_Posted]) -> Sequence[ReportsStored | Exception]:
 def _store_of_one(posted: Sequence[_Posted]) -> Sequence[ReportsStored | Exception]:
     first = posted[0]
     try:
-        return delivery_reports.take_together(first.vendor_id, [one.reported for one in posted], first.slug)
+        requests = [one.reported for one in posted]
+        return delivery_reports.take_together(first.vendor_id, requests, first.slug, first.credentials)
     except (OperationalError, InterfaceError) as error:
         return [error] * len(posted)
     except Exception as error:

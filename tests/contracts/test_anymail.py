@@ -111,6 +111,20 @@ def test_what_is_cut_off_or_makes_no_sense_is_a_doubt(service: Service, behaviou
 
 
 @each
+def test_a_service_that_takes_the_mail_and_says_nothing_in_time_is_a_doubt(service: Service) -> None:
+    async def story() -> tuple[Outcome, int]:
+        async with (
+            Server(service, http_server.hang) as server,
+            adapter_at(service, server.port, timeout="0.5") as adapter,
+        ):
+            (outcome,) = await adapter.send([LETTER])
+            return outcome, len(server.got)
+
+    outcome, calls = asyncio.run(story())
+    assert isinstance(outcome, InDoubt) and calls == 1
+
+
+@each
 def test_throttling_waits_as_long_as_the_service_asks(service: Service) -> None:
     outcome, _ = called(service, answering(429, {"message": "Too many requests"}, "Retry-After: 17"))
     assert outcome == NotSent("http 429: too fast for the vendor", retry_after=17.0, scope="credential")

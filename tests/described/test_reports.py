@@ -26,7 +26,7 @@ from tests.described.servers import ACCOUNT, TOKEN
 from tests.described.test_descriptions import GOOD, faults
 from tests.front.program import Program, api_vendor, fresh
 from tests.front.test_delivery_reports import finished
-from vendors import configuration
+from vendors import report_keys
 from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportRequest, ReportSource
 from vendors.described.adapter import Described
 from vendors.described.reading import read_entered
@@ -299,7 +299,7 @@ def test_a_report_of_twilio_changes_the_message_it_names(settings: Any) -> None:
 def test_a_report_of_lob_changes_the_message_it_names() -> None:
     own = {"description": "lob", "return_address": "adr_1", "use_type": "marketing"}
     row = api_vendor(adapter="described", settings=own)
-    configuration.enter_signing_key(row, "hush", timezone.now())
+    report_keys.enter(row, "hush", timezone.now())
     program = Program()
     links, [reference] = finished(program, row, [accepted("ltr_1")])
     signed = from_lob(EVENT | {"body": {"id": "ltr_1", "metadata": {"reference": reference}}})

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from mailhub.front import batcher as batcher_module
 from mailhub.front.batcher import Batcher
 from tests.waiting import DEADLINE, wait_until
 
@@ -62,6 +63,23 @@ def test_those_who_come_meanwhile_are_served_together_at_most_so_many_at_once():
     assert first_answers == [[10]] and answers == [[number * 10] for number in range(2, 12)]
     assert [len(batch) for batch in server.batches] == [1, 4, 4, 2]
     assert batcher.ask(7) == 70, "the round is free again"
+
+
+def test_who_comes_back_at_once_is_served_with_those_who_waited(monkeypatch):
+    """Two halves that took turns would be twice as many batches."""
+    monkeypatch.setattr(batcher_module, "MOMENT", DEADLINE)
+    server = Server()
+    batcher = Batcher(server.serve, rounds=1)
+    first, _ = asked(batcher, 1)
+    assert server.arrived.wait(DEADLINE)
+    others, answers = asked(batcher, 2, 3)
+    waiting(batcher, 2)
+    server.open.set()
+    again, again_answers = asked(batcher, 4)  # as if the first had come back
+    for thread in first + others + again:
+        thread.join(DEADLINE)
+    assert [sorted(batch) for batch in server.batches] == [[1], [2, 3, 4]]
+    assert (answers, again_answers) == ([[20], [30]], [[40]])
 
 
 def test_while_one_round_is_served_the_next_one_may_be():

@@ -14,7 +14,7 @@ from tests import factories
 from tests.campaigns.rows import messages
 from tests.programs import sweeping, wait_until, worker
 from tests.sandbox import Sandbox
-from vendors import configuration
+from vendors import report_keys
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
@@ -29,7 +29,7 @@ def vendor(sandbox: Sandbox) -> Any:
 @pytest.fixture
 def reports(vendor: Any, sandbox: Sandbox, live_server: Any) -> Iterator[None]:
     """The vendor knows where to report to, and with which secret."""
-    secret = configuration.rotate_signing_key(vendor, timezone.now())
+    secret = report_keys.rotate(vendor, timezone.now())
     address = f"{live_server.url}/api/v1/receipts/{vendor.slug}"
     sandbox.settings(receipts_to=address, receipts_secret=secret)
     yield

@@ -12,7 +12,7 @@ from mailhub.front.receipts import known_vendors
 from tests.campaigns.rows import accepted, logged, messages
 from tests.contracts.services import AT, SERVICES, Service
 from tests.front.program import api_vendor, fresh, problem
-from vendors import configuration
+from vendors import report_keys
 from vendors.adapters import anymail_reports
 from vendors.adapters.anymail import SERVICES as ANYMAIL
 from vendors.adapters.anymail import Anymail
@@ -35,7 +35,7 @@ def sent(service: Service, letters: int = 1) -> tuple[Any, list[str]]:
     job = logged(letters, [accepted(f"v-{number}") for number in range(letters)])
     vendor = api_vendor(adapter="anymail", settings={"service": service.name, "more": service.more})
     Credential.objects.filter(pk=job.campaign.credential_id).update(vendor=vendor)
-    configuration.enter_signing_key(vendor, service.signing, timezone.now())
+    report_keys.enter(vendor, service.signing, timezone.now())
     return vendor, [row.reference for row in messages(job)]
 
 
@@ -82,7 +82,7 @@ def test_a_report_without_the_services_signature_is_refused(service: Service) ->
         forged = [{}]
     for headers in forged:
         problem(post(vendor, body, headers), "not-the-vendor", 401)
-    configuration.revoke_signing_keys(vendor)
+    report_keys.revoke(vendor)
     body = service.packed("delivered", name)
     problem(post(vendor, body, service.sign(body)), "not-the-vendor", 401)
     assert Message.objects.get(uuid=name[:36]).report is None
@@ -100,7 +100,7 @@ def test_nonsense_stores_nothing_and_is_told(service: Service, body: bytes) -> N
 def test_both_signing_secrets_hold_during_a_rotation(service: Service) -> None:
     vendor, (name,) = sent(service)
     other = "whsec_b3RoZXI=" if service.name == "resend" else "u:p"
-    configuration.enter_signing_key(vendor, other, timezone.now())
+    report_keys.enter(vendor, other, timezone.now())
     body = service.packed("opened", name)
     assert post(vendor, body, service.sign(body)).status_code == 200
     assert MessageEvent.objects.count() == 1

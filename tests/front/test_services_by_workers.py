@@ -19,7 +19,7 @@ from tests.campaigns.rows import messages
 from tests.contracts.services import SERVICES, Service
 from tests.contracts.test_anymail import PATHS, answering, cut
 from tests.programs import sweeping, wait_until, worker
-from vendors import configuration
+from vendors import report_keys
 from vendors.testing import http_server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
@@ -64,7 +64,7 @@ def prepared(service: Service, port: int) -> Job:
     url = f"http://127.0.0.1:{port}{PATHS.get(service.name, '')}"
     settings = {"service": service.name, "url": url, "more": service.more, "timeout": 30}
     vendor = factories.vendor(adapter="anymail", settings=settings, channel="email", casters=["small-priority"])
-    configuration.enter_signing_key(vendor, service.signing, timezone.now())
+    report_keys.enter(vendor, service.signing, timezone.now())
     job = factories.campaign_with_job(RECIPIENTS, of=factories.credential(vendor, secret=dict(service.secret)))
     fields = {"from_address": "news@example.org", "from_name": "News"}
     job.campaign.identity = Identity.objects.create(sponsor=job.sponsor, name=service.name, **fields)

@@ -74,8 +74,8 @@ def sent(shapes: Sequence[Any] = (accepted("v-1"),), channel: str = "email") -> 
     """A vendor with that adapter, a job that went over it, and the references."""
     job = logged(len(shapes), list(shapes))
     vendor = api_vendor(adapter="callback", channel=channel)
-    Credential.objects.filter(vendor=vendor).update(secret={"token": "sesame"})
-    Credential.objects.filter(pk=job.campaign.credential_id).update(vendor=vendor, secret={"token": "other"})
+    Credential.objects.filter(vendor=vendor).update(secret={"token": "other"})
+    Credential.objects.filter(pk=job.campaign.credential_id).update(vendor=vendor, secret={"token": "sesame"})
     receipts.known_vendors.forget()
     return vendor, job, [row.reference for row in messages(job)]
 

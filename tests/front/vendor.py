@@ -11,7 +11,7 @@ from standardwebhooks import Webhook as Signer
 
 from mailhub.front.receipts import known_vendors
 from tests.front.program import api_vendor
-from vendors import configuration
+from vendors import report_keys
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ def reporting(**fields: Any) -> "Reporter":
 class Reporter:
     def __init__(self, row: Any) -> None:
         self.row = row
-        self.secret = configuration.rotate_signing_key(row, timezone.now())
+        self.secret = report_keys.rotate(row, timezone.now())
 
     def post(self, receipts: Any, secret: str = "", at: datetime | None = None, **headers: str) -> Any:
         """receipts: a list of them, or a body."""

@@ -1,10 +1,11 @@
 """The tables of vendors.
 
-vendors: vendors, credentials, limits, mailcasters, keys of reports, the ledger of calls, minutes. prices: what they
-charge.
+vendors: vendors, credentials, limits, mailcasters, the ledger of calls, minutes. prices: what they charge. reports:
+keys of delivery reports, and how many came.
 """
 
 from vendors.models.prices import Price
+from vendors.models.reports import ReportCount, ReportKey
 from vendors.models.vendors import (
     LONGEST_WINDOW,
     Credential,
@@ -12,8 +13,6 @@ from vendors.models.vendors import (
     Mailcaster,
     Minute,
     RateLimit,
-    ReportCount,
-    ReportKey,
     Unreadable,
     Usage,
     Vendor,

@@ -180,40 +180,6 @@ class Credential(models.Model):
         return f"{self.vendor.slug}/{self.name}"
 
 
-class ReportKey(models.Model):
-    """A secret with which a vendor signs delivery reports, as it does; two are valid during a rotation."""
-
-    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="report_keys")
-    secret: Any = EncryptedJSONField(help_text="{'key': '...'}; write-only")
-    created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField(null=True)
-
-    class Meta:
-        ordering = ["-id"]
-
-    def __str__(self) -> str:
-        return f"report key {self.pk}"
-
-
-class ReportCount(models.Model):
-    """How many events a vendor has reported on a day, or reports that were refused.
-
-    what: taken; unknown: of no letter of this vendor; forged: requests without a proof of the vendor;
-    unreadable: requests in another form than the vendor's.
-    """
-
-    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
-    day = models.DateField()
-    what = models.CharField(max_length=10)
-    reports = models.PositiveBigIntegerField(default=0)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["vendor", "day", "what"], name="report_count_once")]
-
-    def __str__(self) -> str:
-        return f"{self.day}: {self.reports} {self.what}"
-
-
 class RateLimit(models.Model):
     """At most `units` calls in any window of `seconds` at the vendor's own clock; 0 units means paused."""
 

@@ -9,11 +9,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
-from django.utils import timezone
 
 from vendors import adapters, configuration, health, report_counts
 from vendors import history as records
-from vendors.management import arguments, describing, pricing
+from vendors.management import arguments, describing, pricing, receipts
 from vendors.management import facts as history
 from vendors.management.facts import credential_facts, status_facts, vendor_facts
 from vendors.management.output import tell, word, write_rows
@@ -72,10 +71,8 @@ class Command(BaseCommand):
         pause = verbs.add_parser("pause", help="no new call starts")
         pause.add_argument("slug")
         pause.add_argument("--reason", default="paused by hand")
-        receipts = verbs.add_parser("receipts", help="a secret for its delivery reports: a new one, or its own")
-        receipts.add_argument("slug")
-        receipts.add_argument("--secret-file", metavar="FILE", help="the vendor's own secret; - is the input")
-        receipts.add_argument("--off", action="store_true", help="accept no delivery reports of it any more")
+        secrets = verbs.add_parser("receipts", help="a secret for its delivery reports: a new one, or its own")
+        receipts.add_arguments(secrets)
         describing.add_arguments(verbs.add_parser("describe", help="check a description (TOML), try it, or store it"))
         for one in verbs.choices.values():
             one.add_argument("--json", action="store_true", help="one object a vendor")
@@ -195,34 +192,7 @@ class Command(BaseCommand):
         self._tell(row, f"{slug}: its answers are forgotten", options)
 
     def do_receipts(self, slug: str, **options: Any) -> None:
-        row = arguments.vendor(slug)
-        if options["off"]:
-            with transaction.atomic():
-                if gone := configuration.revoke_signing_keys(row):
-                    history.changed(row, "receipts are not taken any more")
-            result = "receipts are not taken any more" if gone else "there was no secret"
-            self._tell(row, f"{slug}: {result}", options)
-            return
-        if not adapters.load(row.adapter).sends_reports(row.settings):
-            raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
-        address = f"{settings.PUBLIC_URL}/api/v1/receipts/{slug}"
-        facts: dict[str, Any] = {"slug": slug, "address": address}
-        if options["secret_file"]:
-            given = arguments.one_secret(options["secret_file"])
-            try:
-                with transaction.atomic():
-                    configuration.enter_signing_key(row, given, timezone.now())
-                    history.changed(row, "a new secret for receipts")
-            except ValueError as error:
-                raise CommandError(f"{slug}: the secret is not stored: {error}") from None
-            note = f"Its secret is stored. It reports to {address}; an older secret ends in a day."
-            tell(self.stdout, note, facts, options["json"])
-            return
-        with transaction.atomic():
-            secret = configuration.rotate_signing_key(row, timezone.now())
-            history.changed(row, "a new secret for receipts")
-        note = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
-        tell(self.stdout, f"{secret}\n{note}", facts | {"secret": secret}, options["json"])
+        receipts.receipts(self.stdout, slug, options)
 
     def do_describe(self, **options: Any) -> None:
         describing.describe(self.stdout, options)

@@ -1,0 +1,57 @@
+"""`manage.py vendor receipts`: the secrets with which a vendor signs its delivery reports."""
+
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError, OutputWrapper
+from django.db import transaction
+from django.utils import timezone
+
+from vendors import adapters, report_keys
+from vendors.management import arguments
+from vendors.management.facts import changed, vendor_facts
+from vendors.management.output import tell
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("slug")
+    parser.add_argument("--secret-file", metavar="FILE", help="the vendor's own secret; - is the input")
+    parser.add_argument("--credential", metavar="NAME", help="of reports of this account alone")
+    parser.add_argument("--off", action="store_true", help="accept no delivery reports of it any more")
+
+
+def receipts(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
+    """Stores a secret, makes one, or ends them."""
+    row = arguments.vendor(slug)
+    login = arguments.credential(row, options["credential"]) if options["credential"] else None
+    of = f" of {login.name}" if login else ""
+    if options["off"]:
+        with transaction.atomic():
+            if gone := report_keys.revoke(row, login):
+                changed(row, f"receipts{of} are not taken any more")
+        result = f"receipts{of} are not taken any more" if gone else "there was no secret"
+        row.refresh_from_db()
+        tell(out, f"{slug}: {result}", vendor_facts(row), options["json"])
+        return
+    if not adapters.load(row.adapter).sends_reports(row.settings):
+        raise CommandError(f"{slug}: as it is set up it sends no receipts; see the setting receipts of its adapter")
+    address = f"{settings.PUBLIC_URL}/api/v1/receipts/{slug}"
+    facts: dict[str, Any] = {"slug": slug, "address": address}
+    if options["secret_file"]:
+        given = arguments.one_secret(options["secret_file"])
+        try:
+            with transaction.atomic():
+                report_keys.enter(row, given, timezone.now(), login)
+                changed(row, f"a new secret for receipts{of}")
+        except ValueError as error:
+            raise CommandError(f"{slug}: the secret is not stored: {error}") from None
+        note = f"Its secret is stored. It reports to {address}; an older secret ends in a day."
+        tell(out, note, facts, options["json"])
+        return
+    with transaction.atomic():
+        secret = report_keys.rotate(row, timezone.now(), login)
+        changed(row, f"a new secret for receipts{of}")
+    note = f"This is shown once. The vendor signs with it what it posts to {address}; an older one ends in a day."
+    tell(out, f"{secret}\n{note}", facts | {"secret": secret}, options["json"])

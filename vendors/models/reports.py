@@ -1,0 +1,45 @@
+"""Delivery reports: with what vendors sign them, and how many came."""
+
+from typing import Any
+
+from django.db import models
+
+from vendors.models.vendors import Credential, EncryptedJSONField, Vendor
+
+
+class ReportKey(models.Model):
+    """A secret with which a vendor signs delivery reports, as it does; two are valid during a rotation.
+
+    credential: the account whose reports it signs; empty: all accounts that have no key of their own.
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="report_keys")
+    credential = models.ForeignKey(Credential, on_delete=models.CASCADE, related_name="report_keys", null=True)
+    secret: Any = EncryptedJSONField(help_text="{'key': '...'}; write-only")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"report key {self.pk}"
+
+
+class ReportCount(models.Model):
+    """How many events a vendor has reported on a day, or reports that were refused.
+
+    what: taken; unknown: of no letter of this vendor; forged: requests without a proof of the vendor;
+    unreadable: requests in another form than the vendor's.
+    """
+
+    vendor = models.ForeignKey(Vendor, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    day = models.DateField()
+    what = models.CharField(max_length=10)
+    reports = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["vendor", "day", "what"], name="report_count_once")]
+
+    def __str__(self) -> str:
+        return f"{self.day}: {self.reports} {self.what}"

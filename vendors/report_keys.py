@@ -1,0 +1,129 @@
+"""With what a vendor signs its reports, made here or given by it, and of which of its accounts a report is.
+
+A vendor's credentials may be accounts, each with ids and a signature of its own: what is proved by the key or the login
+of one names no letter of another. Two keys are valid during a rotation.
+"""
+
+import base64
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce, Least
+
+from vendors import adapters
+from vendors.adapters.reports import NotTheVendor, ReportSource
+from vendors.models import Credential, ReportKey, Vendor
+
+Stated = TypeVar("Stated")
+OVERLAP = timedelta(days=1)  # how long the old and the new key are both valid
+
+
+@transaction.atomic
+def rotate(vendor: Vendor, at: datetime, credential: Credential | None = None) -> str:
+    """Create a signing key; returns its secret, which is not shown again. Older keys expire after OVERLAP."""
+    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    _store(vendor, secret, at, credential)
+    return secret
+
+
+@transaction.atomic
+def enter(vendor: Vendor, secret: str, at: datetime, credential: Credential | None = None) -> None:
+    """Store the secret that the vendor has given for its reports. Older keys expire after OVERLAP.
+
+    Raises ValueError for a secret that could prove nothing.
+    """
+    adapters.load(vendor.adapter).check_report_key(vendor.settings, secret)
+    _store(vendor, secret, at, credential)
+
+
+def _store(vendor: Vendor, secret: str, at: datetime, credential: Credential | None) -> None:
+    before = ReportKey.objects.filter(vendor=vendor, credential=credential)
+    before.update(expires_at=Least(Coalesce(F("expires_at"), at + OVERLAP), at + OVERLAP))
+    row = ReportKey(vendor=vendor, credential=credential)
+    row.secret = {"key": secret}
+    row.save()
+
+
+def revoke(vendor: Vendor, credential: Credential | None = None) -> int:
+    """Delete all signing keys, or those of a credential: what they sign is refused. Returns the number deleted."""
+    rows = ReportKey.objects.filter(vendor=vendor)
+    return (rows.filter(credential=credential) if credential else rows).delete()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportProof:
+    """What may prove that a report is of these credentials; empty: of all of the vendor's."""
+
+    credentials: tuple[int, ...]
+    source: ReportSource
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReportingVendor:
+    """A vendor, and what may prove that a report is its own.
+
+    accounts: of one credential each. common: of those without a key of their own, if there is a key for these.
+    """
+
+    id: int
+    slug: str
+    adapter: str
+    settings: Any
+    accounts: Sequence[ReportProof]
+    common: ReportProof | None
+
+
+def reporting_vendor(slug: str, at: datetime) -> ReportingVendor | None:
+    """The vendor with its valid signing keys, the newest first, and its logins; None: there is none."""
+    row = Vendor.objects.filter(slug=slug).first()
+    if row is None:
+        return None
+    rows: Any = ReportKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=at), vendor=row)
+    keys = [(key.credential_id, key.secret["key"]) for key in rows]
+    logins: Any = list(Credential.objects.filter(vendor=row).order_by("pk"))
+    if len(logins) <= 1:
+        every = ReportProof(
+            (), ReportSource(row.settings, [key for _, key in keys], [login.secret for login in logins])
+        )
+        return ReportingVendor(row.pk, row.slug, row.adapter, row.settings, (), every)
+    owned = {credential: [key for of, key in keys if of == credential] for credential, _ in keys}
+    accounts = [
+        ReportProof((one.pk,), ReportSource(row.settings, owned.get(one.pk, []), [one.secret])) for one in logins
+    ]
+    others = [login for login in logins if login.pk not in owned]
+    common = None
+    if others and (shared := owned.get(None)):
+        those = tuple(login.pk for login in others) if len(others) < len(logins) else ()
+        common = ReportProof(those, ReportSource(row.settings, shared, [login.secret for login in others]))
+    return ReportingVendor(row.pk, row.slug, row.adapter, row.settings, accounts, common)
+
+
+def read(
+    read_by: Callable[[ReportSource], Sequence[Stated]], vendor: ReportingVendor
+) -> tuple[list[Stated], tuple[int, ...]]:
+    """What a request says, and the credentials that it speaks for; none: all of the vendor's.
+
+    read_by: reads it by what may prove whose it is, and raises NotTheVendor. What two logins prove, as those of one
+    account do, speaks for both. Raises what read_by does.
+    """
+    found = list(_proved(read_by, vendor.accounts))
+    if not found:
+        if vendor.common is None:
+            raise NotTheVendor
+        return list(read_by(vendor.common.source)), vendor.common.credentials
+    return found[0][0], tuple(credential for _, credentials in found for credential in credentials)
+
+
+def _proved(
+    read_by: Callable[[ReportSource], Sequence[Stated]], accounts: Sequence[ReportProof]
+) -> Iterator[tuple[list[Stated], tuple[int, ...]]]:
+    for account in accounts:
+        try:
+            yield list(read_by(account.source)), account.credentials
+        except NotTheVendor:
+            continue
