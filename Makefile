@@ -15,6 +15,7 @@ NEEDS_PYTHON = [ -n "$(PYTHON)" ] || { echo "mailhub needs Python 3.11 or later 
 TEST_PROCESSES ?= 3
 TESTS ?=
 CHAOS ?=
+CHANNELS ?=
 # name,its numbers; without numbers each takes its own
 BENCHMARKS ?= as_run,30000,5,10000 slow_vendors,15,20 latency,200,10 sending,20000,5 http_client,20000,5 described,15000,7 receivers,60,3,12 scale,1000000,200,5 ledger,100000,5 importing \
   smtp,10000,5 front,3,5 nightly,50000 capacity,50000,3 processes,30000,3 bloat,50,2000 operators,1000000,500000 \
@@ -35,8 +36,9 @@ setup: venv ## make .venv and install what mailhub needs
 test-setup: venv ## the same with what the tests and the linters need
 	@$(MAKE) -s .venv/.dev-installed
 
-demo: setup ## the main job from the first row to the last receipt
-	$(PY) manage.py demo
+demo: setup ## the main job from the first row to the last receipt (CHANNELS=all: letters, SMS and e-mail side by side)
+	@$(if $(CHANNELS),$(MAKE) -s .venv/.extras-installed)
+	$(PY) manage.py demo $(if $(CHANNELS),--channels=$(CHANNELS))
 
 test: test-setup ## all tests, on a database and a Redis of their own (TEST_PROCESSES=3, TESTS="paths or options")
 	$(PY) tests/run.py -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) </dev/null
@@ -97,15 +99,20 @@ clean: ## stop the embedded servers; remove .venv and all caches, but no data
 	$(PIP) install --quiet --require-hashes -r requirements.txt
 	@touch $@
 
+.venv/.extras-installed: requirements-extras.txt
+	@echo "Installing requirements-extras.txt into .venv"
+	$(PIP) install --quiet --require-hashes -r requirements-extras.txt
+	@touch $@ .venv/.runtime-installed
+
 .venv/.dev-installed: requirements-dev.txt
 	@echo "Installing requirements-dev.txt into .venv"
 	$(PIP) install --quiet --require-hashes -r requirements-dev.txt
-	@touch $@ .venv/.runtime-installed
+	@touch $@ .venv/.runtime-installed .venv/.extras-installed
 
 .venv/.bench-installed: requirements-bench.txt
 	@echo "Installing requirements-bench.txt into .venv"
 	$(PIP) install --quiet --require-hashes -r requirements-bench.txt
-	@touch $@ .venv/.runtime-installed .venv/.dev-installed
+	@touch $@ .venv/.runtime-installed .venv/.extras-installed .venv/.dev-installed
 
 # Of its own: nothing of the product or of its tests waits for what only makes the site.
 .venv-docs/.installed: requirements-docs.txt

@@ -54,18 +54,27 @@ def halt(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.inclusion_tag("admin/campaigns/bar.html")
 def bar(sums: Progress) -> dict[str, Any]:
-    """A bar of messages: accepted, in flight, in doubt, refused or expired; the rest waits or is suppressed."""
+    """A bar of messages: accepted, in flight, in doubt, refused or expired; the rest waits or is suppressed.
+
+    Below it stands what the vendor has reported of those that it accepted.
+    """
     failed = sums.refused + sums.expired
     parts = [("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed)]
     counts = {
         "sent": sums.accepted,
-        "delivered": sums.delivered,
-        "bounced": sums.bounced,
         "in flight": sums.in_flight,
         "need attention": sums.in_doubt,
         "failed": failed,
         "suppressed": sums.suppressed,
     }
-    title = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing sent yet"
+    title = _counted(counts) or "nothing sent yet"
+    reported = _counted({"delivered": sums.delivered, "bounced": sums.bounced})
     done = sums.size - sums.open
-    return {"parts": parts, "rest": sums.waiting, "title": f"{title} of {sums.size:,}", "done": done, "size": sums.size}
+    title = f"{title} of {sums.size:,}"
+    return {
+        "parts": parts, "rest": sums.waiting, "title": title, "reported": reported, "done": done, "size": sums.size
+    }  # fmt: skip
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)

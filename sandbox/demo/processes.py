@@ -12,6 +12,7 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,33 @@ class Broken(Exception):
     """A process that the demo started has ended or does not answer; one sentence."""
 
 
-class SandboxVendor:
-    """A sandbox vendor in a process of its own, with its own clock and books. It ends with the demo."""
+@dataclass(frozen=True, slots=True)
+class DemoLimits:
+    """The rate limit agreed with a vendor: `units` calls in any `seconds`."""
 
-    def __init__(self, slug: str, home: Path, log: Path, *options: str) -> None:
-        self.slug = slug
+    units: int
+    seconds: float
+
+    @property
+    def typed(self) -> str:
+        return f"{self.units}/{self.seconds:g}"
+
+
+class SandboxVendor:
+    """A sandbox vendor in a process of its own, with its own clock and books. It ends with the demo.
+
+    Above `limit` it answers 429.
+    """
+
+    def __init__(self, slug: str, limit: DemoLimits, home: Path, log: Path, *options: str) -> None:
+        self.slug, self.limit = slug, limit
         self._books, self._urls = home / f"{slug}.books.jsonl", home / f"{slug}.url"
         for old in (self._books, self._urls):
             old.unlink(missing_ok=True)
         files = [f"--books={self._books}", f"--url-file={self._urls}"]
-        self.process = _start(["-m", "sandbox.vendor", "--until-stdin-closes", *files, *options], log)
+        self.process = _start(
+            ["-m", "sandbox.vendor", "--until-stdin-closes", *files, f"--throttle={limit.typed}", *options], log
+        )
 
     def open(self) -> None:
         """Wait until it answers. Raises Broken."""
@@ -59,13 +77,22 @@ class SandboxVendor:
         self.url, control = self._urls.read_text().split()
         self._control = http.client.HTTPConnection(urlsplit(control).netloc, timeout=CALL_SECONDS)
 
-    def ledger(self, window: float) -> dict[str, Any]:
-        """The running vendor's account of its calls, with its fullest window of `window` seconds. Raises Broken."""
+    def ledger(self) -> dict[str, Any]:
+        """The running vendor's account of its calls, with its fullest window. Raises Broken."""
+        return self._ask("GET", f"/ledger?window={self.limit.seconds:g}")
+
+    def change(self, **settings: Any) -> None:
+        """How it behaves from now on. Raises Broken."""
+        self._ask("POST", "/settings", json.dumps(settings))
+
+    def _ask(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
         try:
-            self._control.request("GET", f"/ledger?window={window:g}")
+            self._control.request(method, path, body)
             found: dict[str, Any] = json.loads(self._control.getresponse().read())
         except (OSError, http.client.HTTPException) as error:
             raise Broken(f"The sandbox vendor {self.slug} does not answer: {error}") from error
+        if "error" in found:
+            raise Broken(f"The sandbox vendor {self.slug} says: {found['error']}")
         return found
 
     def books(self) -> books.Books:
@@ -116,20 +143,19 @@ class Processes:
         with self.log.open("a") as log:
             log.write(text)
 
-    def start_vendor(self, slug: str, *options: str) -> None:
+    def start_vendor(self, slug: str, limit: DemoLimits, *options: str) -> None:
         with _undisturbed():
-            self.vendors[slug] = SandboxVendor(slug, self.home, self.log, *options)
+            self.vendors[slug] = SandboxVendor(slug, limit, self.home, self.log, *options)
 
     def start_hub(self, password: str) -> Hub:
         with _undisturbed():
             self.hub = Hub(self.log, password)
         return self.hub
 
-    def open_vendors(self) -> dict[str, str]:
-        """Wait until all answer; slug -> URL. Raises Broken."""
+    def open_vendors(self) -> None:
+        """Wait until all answer. Raises Broken."""
         for vendor in self.vendors.values():
             vendor.open()
-        return {slug: vendor.url for slug, vendor in self.vendors.items()}
 
     def wait_for_tables(self) -> None:
         """Wait until `up` has migrated the database and says where it is to be found. Raises Broken.

@@ -9,18 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sandbox.demo import setup
 from sandbox.demo.processes import Processes
-from sandbox.demo.scenario import CHILDREN
+from sandbox.demo.story import Point
 from sandbox.demo.verify import Account
 
-TRY = (
-    f"list_jobs --vendor {setup.BULK}",
-    f"vendor limit {setup.POST} 10/1",
-    f"send_campaign sandbox/demo/spring-news.csv --vendor {setup.POST} --sponsor {setup.SPONSOR} "
-    "--subject Again --body sandbox/demo/news.txt --at now --wait",
-    "audit",
-)
 COLUMNS = ("vendor", "recipients", "accepted", "booked", "refused", "twice", "lost", "fullest window", "agree")
 
 
@@ -38,24 +30,18 @@ def table(accounts: Sequence[Account]) -> Table:
     return drawn
 
 
-def verdict(accounts: Sequence[Account], children: dict[int, int], breaches: str, last: int) -> RenderableType:
-    """Whether everything came out as promised, point by point. last: recipients of job 103."""
-    sizes = " ".join(map(str, children.values()))
-    smaller = f"job 103 has {last:,} recipients, not {setup.DOCUMENT[103]:,}; " if last < setup.DOCUMENT[103] else ""
-    window = f"the printer's window is {setup.LIMITS[setup.PRINT].seconds:g} s, not 60 s"
-    return Group(
-        _point(all(one.agrees for one in accounts), "The books agree", "THE BOOKS DISAGREE"),
-        _point(
-            children == CHILDREN,
-            f"Document 003's children 104 to 111: {sizes}",
-            f"NOT DOCUMENT 003'S CHILDREN: {sizes}",
-        ),
-        _point(not breaches, "manage.py audit: every promise is kept by the rows", f"AUDIT: {breaches}"),
-        Text(f"  Unlike the documents: {smaller}{window}"),
-    )
+def promises(accounts: Sequence[Account], breaches: str) -> tuple[Point, Point]:
+    """What holds whatever the story is. breaches: those that the audit has found."""
+    books = (all(one.agrees for one in accounts), "The books agree", "THE BOOKS DISAGREE")
+    return books, (not breaches, "manage.py audit: every promise is kept by the rows", f"AUDIT: {breaches}")
 
 
-def next_steps(processes: Processes, password: str) -> RenderableType:
+def verdict(points: Sequence[Point], remark: str) -> RenderableType:
+    """Whether everything came out as promised, point by point."""
+    return Group(*(_point(*point) for point in points), *([Text(remark)] if remark else []))
+
+
+def next_steps(processes: Processes, password: str, tries: Sequence[str]) -> RenderableType:
     """Addresses, login, and commands to try in another terminal."""
     hub = processes.hub
     assert hub is not None
@@ -65,7 +51,7 @@ def next_steps(processes: Processes, password: str) -> RenderableType:
         Text.assemble("API     ", (f"{hub.api}api/v1/docs", "bold")),
         Text.assemble("Flower  ", (hub.flower, "bold"), "   the same"),
         Text("\nTry in another terminal:"),
-        *(Text(f"  {here} {command}", "cyan") for command in TRY),
+        *(Text(f"  {here} {command}", "cyan") for command in tries),
         Text("\nCtrl-C stops everything."),
     )
 

@@ -1,45 +1,74 @@
-"""What happens in the demo: three scenarios that run side by side.
+"""The documents' story: the night of document 000, the mailcasters of 003, the stopped job of 001, side by side."""
 
-Each is a generator that yields while it waits; `play` resumes all of them a few times a second and shows the state.
-"""
-
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Protocol
+from collections.abc import Sequence
 
 from django.db import transaction
 from django.utils import timezone
+from rich.console import RenderableType
 
 from campaigns import decisions
 from campaigns.casting import mailcaster
 from campaigns.models import DispatchRun
 from campaigns.operators import actions
-from campaigns.tasks import notify_vendors, send_job, settle_doubts
-from sandbox.demo import setup
-from sandbox.demo.processes import Broken, Processes
-from sandbox.demo.snapshot import Facts, JobView, look
+from campaigns.tasks import notify_vendors, send_job
+from sandbox.demo import document_panels, setup, verify
+from sandbox.demo.processes import Processes
+from sandbox.demo.snapshot import Facts
+from sandbox.demo.story import Point, Scenario, Story
 from vendors.models import Mailcaster, Vendor
 
 NIGHT_SECONDS = 2.0
 BREATH = 0.6  # seconds between two casters, so that one can follow
 REST = 2.0  # seconds that a stopped job is left alone
 STOP_AT = 100  # messages
-SETTLE_EVERY = 2.0  # seconds
 # The sizes of document 003's children.
 CHILDREN = {104: 2000, 105: 2000, 106: 2000, 107: 2000, 108: 200, 109: 200, 110: 2000, 111: 600}
 
-Scenario = Iterator[None]
 
+class DocumentStory(Story):
+    """recipients: of job 103."""
 
-class Story:
-    """The three scenarios. tell: shows a sentence; facts: the state, set anew before each step."""
+    limits = setup.LIMITS
+    tries = (
+        f"list_jobs --vendor {setup.BULK}",
+        f"vendor limit {setup.POST} 10/1",
+        f"send_campaign sandbox/demo/spring-news.csv --vendor {setup.POST} --sponsor {setup.SPONSOR} "
+        "--subject Again --body sandbox/demo/news.txt --at now --wait",
+        "audit",
+    )
 
-    def __init__(self, jobs: setup.Jobs, tell: Callable[[str], None]) -> None:
-        self.jobs, self.tell = jobs, tell
-        self.facts = Facts(time.monotonic())
+    def __init__(self, recipients: int) -> None:
+        super().__init__()
+        self._recipients = recipients
 
-    def scenarios(self) -> list[Scenario]:
+    def options(self, slug: str) -> list[str]:
+        return setup.sandbox_options(slug)
+
+    def make_vendors(self, processes: Processes) -> None:
+        setup.make_vendors({slug: vendor.url for slug, vendor in processes.vendors.items()})
+
+    def load_lists(self) -> None:
+        self.jobs = setup.load_lists(self._recipients)
+
+    def summary(self, facts: Facts) -> str:
+        return document_panels.summary(facts, self.jobs)
+
+    def panels(self, facts: Facts) -> Sequence[RenderableType]:
+        return document_panels.panels(facts, self.jobs)
+
+    def points(self) -> Sequence[Point]:
+        children = verify.children()
+        sizes = " ".join(map(str, children.values()))
+        good, bad = f"Document 003's children 104 to 111: {sizes}", f"NOT DOCUMENT 003'S CHILDREN: {sizes}"
+        return [(children == CHILDREN, good, bad)]
+
+    def remark(self) -> str:
+        last, theirs = self._recipients, setup.DOCUMENT[103]
+        smaller = f"job 103 has {last:,} recipients, not {theirs:,}; " if last < theirs else ""
+        window = f"the printer's window is {setup.LIMITS[setup.PRINT].seconds:g} s, not 60 s"
+        return f"  Unlike the documents: {smaller}{window}"
+
+    def scenarios(self) -> Sequence[Scenario]:
         return [self._night(), self._mailcasters(), self._post()]
 
     def _night(self) -> Scenario:
@@ -112,65 +141,3 @@ class Story:
         self.tell(f"Spring news: {refused} bounced; {doubts} answers were lost, so the vendor is asked again")
         yield from self._until_sure(members, spring)
         self.tell("No e-mail is in doubt any more")
-
-    def _job(self, id: int) -> JobView:
-        return self.facts.jobs[id]
-
-    def _until_done(self, *ids: int) -> Scenario:
-        yield  # at least one new look: the facts are older than what was just done
-        while not all(id in self.facts.jobs and self.facts.jobs[id].done for id in ids):
-            yield
-
-    def _until_sure(self, *ids: int) -> Scenario:
-        """Reconcile until nothing is in doubt: on a machine that stalls any answer may be lost."""
-        while any(self._job(id).in_doubt for id in ids):
-            settle_doubts.apply_async(expires=60)
-            yield from self._pause(SETTLE_EVERY)
-
-    def _pause(self, seconds: float) -> Scenario:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            yield
-
-
-BEAT = 0.2  # seconds between two looks
-PATIENCE = 180.0  # seconds without any change
-
-
-class Watcher(Protocol):
-    def tell(self, sentence: str) -> None: ...
-
-    def show(self, facts: Facts) -> None: ...
-
-
-def play(processes: Processes, story: Story, watcher: Watcher) -> None:
-    """Run all scenarios to their ends. Raises Broken if a process ends or nothing changes for PATIENCE seconds."""
-    scenarios, moved = story.scenarios(), time.monotonic()
-    while scenarios:
-        processes.check()
-        before, story.facts = story.facts, look(processes.vendors, story.facts)
-        if story.facts.progress != before.progress:
-            moved = story.facts.at
-        elif story.facts.at - moved > PATIENCE:
-            raise Broken(f"Nothing has moved for {PATIENCE:g} s.")
-        watcher.show(story.facts)
-        scenarios = [scenario for scenario in scenarios if _goes_on(scenario)]
-        time.sleep(BEAT)
-    watcher.show(look(processes.vendors, story.facts))
-
-
-def stay(processes: Processes) -> None:
-    """Wait for Ctrl-C. Raises Broken if a process ends."""
-    with suppress(KeyboardInterrupt):
-        while True:
-            processes.check()
-            time.sleep(BEAT)
-
-
-def _goes_on(scenario: Iterator[None]) -> bool:
-    """Resume it once; False if it is over."""
-    try:
-        next(scenario)
-    except StopIteration:
-        return False
-    return True

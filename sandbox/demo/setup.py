@@ -15,6 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
+from sandbox.demo.processes import DemoLimits
 from vendors.models import Mailcaster, Vendor
 
 HERE = Path(__file__).parent
@@ -22,23 +23,10 @@ SPONSOR = "Velma"
 BULK, PRINT, POST = "bulk-mail", "amazing-mail", "post-office"
 
 
-@dataclass(frozen=True, slots=True)
-class DemoLimits:
-    """The rate limit agreed with a vendor: `units` calls in any `seconds`. about: what it shows."""
-
-    units: int
-    seconds: float
-    about: str
-
-    @property
-    def typed(self) -> str:
-        return f"{self.units}/{self.seconds:g}"
-
-
 LIMITS = {
-    PRINT: DemoLimits(5, 2, "document 000: 5 letters in any 60 s, here in any 2 s"),
-    BULK: DemoLimits(1500, 1, "document 003: seven mailcasters"),
-    POST: DemoLimits(60, 1, "bounces, lost answers, stop and resume"),
+    PRINT: DemoLimits(5, 2),  # document 000: 5 letters in any 60 s, here in any 2 s
+    BULK: DemoLimits(1500, 1),  # document 003: seven mailcasters
+    POST: DemoLimits(60, 1),  # bounces, lost answers, stop and resume
 }
 # Document 003's example: name, kind, minimum, maximum. It names no maximum for MC1.
 CASTERS = (
@@ -60,10 +48,8 @@ class Jobs:
 
 
 def sandbox_options(slug: str) -> list[str]:
-    """Options of the sandbox vendor: it answers 429 above its limit; the post office deduplicates our references."""
-    return [f"--throttle={LIMITS[slug].typed}", "--latency-ms=20", "--jitter-ms=10"] + (
-        ["--dedupe"] if slug == POST else []
-    )
+    """Options of the sandbox vendor; the post office deduplicates our references."""
+    return ["--latency-ms=20", "--jitter-ms=10"] + (["--dedupe"] if slug == POST else [])
 
 
 def make_vendors(urls: dict[str, str]) -> None:
@@ -78,7 +64,7 @@ def make_vendors(urls: dict[str, str]) -> None:
         for name in ("MC1", "MC2"):
             _caster(slug, name, "small-only", 1, 2000)
     Mailcaster.objects.filter(vendor__slug=BULK).update(enabled=False)  # the scenario enables them one by one
-    _run("vendor", "pause", POST, "--reason=until the demo begins")
+    run("vendor", "pause", POST, "--reason=until the demo begins")
 
 
 def load_lists(last: int) -> Jobs:
@@ -97,7 +83,7 @@ def load_lists(last: int) -> Jobs:
 
 
 def open_post_office() -> None:
-    _run("vendor", "resume", POST)
+    run("vendor", "resume", POST)
 
 
 def open_night(seconds: float) -> datetime:
@@ -118,13 +104,13 @@ def _vendor(slug: str, urls: dict[str, str], *more: str) -> None:
     if slug == POST:
         set_up = [f"url={urls[slug]}", "timeout=8", "settle_delay=1", "dedupe=true"]
     options = [f"--name={slug.replace('-', ' ').title()}", "--no-casters", f"--limit={LIMITS[slug].typed}", *more]
-    _run("vendor", "add", slug, "--adapter=http", *options, "--set", *set_up)
-    _run("entitlement", "add", SPONSOR, slug, "--new-sponsor")
+    run("vendor", "add", slug, "--adapter=http", *options, "--set", *set_up)
+    run("entitlement", "add", SPONSOR, slug, "--new-sponsor")
 
 
 def _caster(slug: str, name: str, kind: str, low: int, high: int) -> None:
     sizes = [f"--min={low}", f"--max={high}", f"--percentage={PERCENTAGE}"]
-    _run("mailcaster", "add", slug, name, f"--kind={kind}", *sizes)
+    run("mailcaster", "add", slug, name, f"--kind={kind}", *sizes)
 
 
 def _letters() -> Iterator[int]:
@@ -136,6 +122,10 @@ def _letters() -> Iterator[int]:
 
 
 def _send(recipients: str | Sequence[Iterable[Any]], vendor: str, name: str, body: str, at: str) -> int:
+    return send(recipients, vendor, f"--name={name}", f"--at={at}", f"--subject={name}", f"--body={HERE / body}")
+
+
+def send(recipients: str | Sequence[Iterable[Any]], vendor: str, *options: str) -> int:
     """Send a shipped file, or rows, by `send_campaign`; returns the id of the job."""
     with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="") as made:
         if isinstance(recipients, str):
@@ -144,12 +134,11 @@ def _send(recipients: str | Sequence[Iterable[Any]], vendor: str, name: str, bod
             csv.writer(made).writerows(recipients)
             made.flush()
             file = made.name
-        options = [f"--vendor={vendor}", f"--sponsor={SPONSOR}", f"--name={name}", f"--at={at}"]
-        output = _run("send_campaign", file, *options, f"--subject={name}", f"--body={HERE / body}", "--json")
+        output = run("send_campaign", file, f"--vendor={vendor}", f"--sponsor={SPONSOR}", *options, "--json")
     return int(json.loads(output)["job"])
 
 
-def _run(command: str, *options: str) -> str:
+def run(command: str, *options: str) -> str:
     """Run a management command; returns its output. Raises CommandError."""
     output = io.StringIO()
     call_command(command, *options, stdout=output)

@@ -6,13 +6,14 @@ from typing import Any
 
 from campaigns.lifecycle import DONE, PARENTS
 from campaigns.models import Job
-from sandbox.demo import setup
-from sandbox.demo.processes import SandboxVendor
+from sandbox.demo.processes import DemoLimits, SandboxVendor
 
 NAMES = (
-    "id", "parent_id", "status", "size", "remaining", "accepted", "refused", "in_doubt", "vendor__slug",
-    "mailcaster__name", "campaign__name",
+    "id", "parent_id", "status", "size", "remaining", "accepted", "refused", "in_doubt", "delivered", "bounced",
+    "vendor__slug", "mailcaster__name", "campaign__name",
 )  # fmt: skip
+
+COUNTS = ("accepted", "refused", "in_doubt", "delivered", "bounced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class JobView:
     accepted: int
     refused: int
     in_doubt: int
+    delivered: int
+    bounced: int
     vendor: str
     caster: str
     name: str
@@ -46,12 +49,17 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class VendorView:
-    """A vendor's account: calls so far, calls a second now, its fullest window, calls above its limit."""
+    """A vendor's account: calls so far, calls a second now, its fullest window, calls above its limit.
 
+    reports: of letters, by kind, that were heard.
+    """
+
+    limit: DemoLimits
     calls: int
     speed: float
     worst: int
     violations: int
+    reports: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,7 @@ class Facts:
     @property
     def progress(self) -> tuple[Any, ...]:
         """A value that changes whenever a job does."""
-        return tuple((job.id, job.status, job.answered) for job in self.jobs.values())
+        return tuple((job.id, job.status, job.answered, job.delivered, job.bounced) for job in self.jobs.values())
 
 
 def look(vendors: dict[str, SandboxVendor], before: Facts) -> Facts:
@@ -84,7 +92,7 @@ def look(vendors: dict[str, SandboxVendor], before: Facts) -> Facts:
 
 def _jobs() -> dict[int, JobView]:
     rows = [
-        JobView(*row[:9], *(word or "" for word in row[9:])) for row in Job.objects.order_by("id").values_list(*NAMES)
+        JobView(*row[:-3], *(word or "" for word in row[-3:])) for row in Job.objects.order_by("id").values_list(*NAMES)
     ]
     return {row.id: _summed(row, [child for child in rows if child.parent == row.id]) for row in rows}
 
@@ -92,15 +100,15 @@ def _jobs() -> dict[int, JobView]:
 def _summed(row: JobView, children: list[JobView]) -> JobView:
     if not row.is_parent:
         return row
-    counts = {name: sum(getattr(child, name) for child in children) for name in ("accepted", "refused", "in_doubt")}
+    counts = {name: sum(getattr(child, name) for child in children) for name in COUNTS}
     return replace(row, **counts)
 
 
 def _vendor(vendor: SandboxVendor, before: Facts, now: float) -> VendorView:
-    seconds = setup.LIMITS[vendor.slug].seconds
-    ledger = vendor.ledger(seconds)
+    ledger = vendor.ledger()
     last = before.vendors.get(vendor.slug)
     speed = (ledger["calls"] - last.calls) / (now - before.at) if last and now > before.at else 0.0
     if last:
         speed += (last.speed - speed) * 0.6  # smoothed, so that it can be read
-    return VendorView(ledger["calls"], speed, ledger["worst_window"][f"{seconds:g}"], ledger["violations"])
+    worst = ledger["worst_window"][f"{vendor.limit.seconds:g}"]
+    return VendorView(vendor.limit, ledger["calls"], speed, worst, ledger["violations"], ledger["reports"])

@@ -5,11 +5,11 @@ import socket
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, cast
-from urllib.parse import unquote
 
 import httptools
 
 from sandbox.vendor.responder import Reply, respond
+from sandbox.vendor.wires.base import Call
 
 if TYPE_CHECKING:
     from sandbox.vendor.server import Server
@@ -46,17 +46,13 @@ class CallerConnection(asyncio.Protocol):
         self._target = b""
         self._body: list[bytes] = []
         self._size = 0
-        self._key = self._credential = ""
+        self._headers: dict[bytes, bytes] = {}
 
     def on_url(self, url: bytes) -> None:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        match name.lower():
-            case b"idempotency-key":
-                self._key = value.decode("latin-1")
-            case b"authorization":
-                self._credential = value.decode("latin-1")
+        self._headers[name.lower()] = value
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
@@ -78,11 +74,11 @@ class CallerConnection(asyncio.Protocol):
         path, _, query = target
         if path in self._server.CONTROLS:
             return self._server.control(self, method, path, query)
+        call = Call(method, path, query, self._headers, self.body())
         if method == b"POST":
-            return self._server.responder.send(self.body(), self._key, self._credential)
+            return self._server.responder.send(call)
         if method == b"GET":
-            reference = unquote(path.rpartition(b"/")[2].decode("latin-1"))
-            return self._server.responder.look_up(reference, self._credential)
+            return self._server.responder.look_up(call)
         return Reply(respond(405, {"code": "method_not_allowed"}))
 
     def body(self) -> bytes:

@@ -6,10 +6,13 @@ bounce     400 {"code": "bounce"}               garbage     accepted, answered w
 reject     422                                  error       500, not accepted
 tempfail   429 once, then accepted              errorafter  500, but accepted: a look-up finds it
 slow       accepted, answered after slow_s      returned    accepted, later reported as bounced
-moved      accepted, answered 303, a redirect
+moved      accepted, answered 303, a redirect   complains   delivered, then a complaint
+
+A vendor that takes every address, as Mailgun does, accepts bounce and reject, too, and reports them as bounced.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -53,6 +56,8 @@ MAGIC = {
     "errorafter": ERROR_AFTER,
     "moved": MOVED,
 }
+RETURNED, COMPLAINS = "returned", "complains"
+MAGIC_NAMES = frozenset({*MAGIC, RETURNED, COMPLAINS})
 CHANCES = {
     "reset_rate": RESET,
     "lost_rate": SILENCE,
@@ -64,7 +69,9 @@ CHANCES = {
 
 
 def magic_word(recipient: str) -> str:
-    """ "bounce" for bounce@, bounce+17@ and bounce17@sandbox.example; empty for everybody else."""
+    """ "bounce" for itself, bounce@, bounce+17@ and bounce17@sandbox.example; empty for everybody else."""
+    if recipient in MAGIC_NAMES:
+        return recipient
     local, at, domain = recipient.lower().partition("@")
     return local.partition("+")[0].rstrip("0123456789") if at + domain == DOMAIN else ""
 
@@ -78,8 +85,9 @@ class Planner:
         self._slow = replace(SLOW, delay=settings.slow_s)
         self._shares = [(getattr(settings, name), plan) for name, plan in CHANCES.items() if getattr(settings, name)]
 
-    def plan(self, recipient: str) -> Plan:
-        magic = MAGIC.get(magic_word(recipient))
+    def plan(self, recipients: Sequence[str]) -> Plan:
+        """Of a call for these; also a magic word is one."""
+        magic = next((plan for one in recipients if (plan := MAGIC.get(magic_word(one)))), None)
         plan = magic or (self._by_chance() if self._shares else PLAIN)
         return self._slow if plan is SLOW else plan
 

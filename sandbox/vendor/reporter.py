@@ -1,6 +1,6 @@
-"""Delivery reports of the sandbox vendor: batches of receipts, signed, and posted again until they are answered 202.
+"""Delivery reports of the sandbox vendor, as its wire writes them, posted again until they are answered 2xx.
 
-Receipts that wait are only in memory: a vendor that is killed never reports them.
+Reports that wait are only in memory: a vendor that is killed never makes them.
 """
 
 import asyncio
@@ -8,87 +8,86 @@ import http.client
 import logging
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
-
-import orjson
-from standardwebhooks import Webhook as Signer
 
 from sandbox.vendor.books import BookEntry
-from sandbox.vendor.plans import magic_word
+from sandbox.vendor.plans import COMPLAINS, MAGIC, RETURNED, magic_word
 from sandbox.vendor.settings import Settings
+from sandbox.vendor.wires.base import Asked, Fate, FateKind, PostedReport, VendorWire
 
-MOST = 500  # receipts in a report
 PATIENCE = 10.0  # seconds for an answer
 AGAIN = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between the tries of one report; the last for ever
-RETURNED = "returned"  # returned@sandbox.example is accepted and comes back
 
 log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Reports accepted letters. settings: returns the settings in force."""
+    """Reports accepted letters. settings, wire: return those in force."""
 
-    def __init__(self, settings: Callable[[], Settings]) -> None:
-        self._settings = settings
-        self._waiting: deque[tuple[float, BookEntry]] = deque()
+    def __init__(self, settings: Callable[[], Settings], wire: Callable[[], VendorWire]) -> None:
+        self._settings, self._wire = settings, wire
+        self._waiting: deque[tuple[float, Fate]] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._connection: http.client.HTTPConnection | None = None
+        self._connected_to = ""
+        self.heard: Counter[str] = Counter()
+        """Letters by what was reported of them, and heard."""
 
-    def accepted(self, entry: BookEntry) -> None:
-        """Report this letter later, if `receipts_to` is set."""
-        if not self._settings().receipts_to:
+    def accepted(self, entry: BookEntry, asked: Asked) -> None:
+        """Report this letter later, if `receipts_to` is set, or the letter itself says where."""
+        settings = self._settings()
+        if not (settings.receipts_to or asked.report_to):
             return
-        self._waiting.append((time.monotonic() + self._settings().receipts_after, entry))
+        at = time.monotonic() + settings.receipts_after
+        kinds = self._kinds(asked.word or magic_word(entry.recipient))
+        self._waiting.extend((at, Fate(entry, kind, asked.report_to)) for kind in kinds)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._report())
+
+    def _kinds(self, word: str) -> tuple[FateKind, ...]:
+        if word == COMPLAINS:
+            return "delivered", "complained"
+        unknown = word == RETURNED or (word in MAGIC and not MAGIC[word].accepts and not self._wire().looks)
+        return ("bounced",) if unknown or random.random() < self._settings().bounce_rate else ("delivered",)
 
     async def _report(self) -> None:
         while self._waiting:
             await asyncio.sleep(max(0.0, self._waiting[0][0] - time.monotonic()))
-            now = time.monotonic()
-            batch: list[dict[str, Any]] = []
-            while self._waiting and self._waiting[0][0] <= now and len(batch) < MOST:
-                batch.append(self._receipt(self._waiting.popleft()[1]))
-            if batch:
-                await self._until_heard(orjson.dumps({"receipts": batch}).decode())
+            now, wire, settings = time.monotonic(), self._wire(), self._settings()
+            fates: list[Fate] = []
+            while self._waiting and self._waiting[0][0] <= now and len(fates) < wire.together:
+                fates.append(self._waiting.popleft()[1])
+            if fates and (settings.receipts_to or fates[0].report_to):
+                report = wire.reports(fates, settings.receipts_to, settings.receipts_secret)
+                if await self._until_heard(report, settings):
+                    self.heard.update(fate.kind for fate in fates)
 
-    def _receipt(self, entry: BookEntry) -> dict[str, Any]:
-        facts = {"reference": entry.reference, "at": datetime.now(UTC).isoformat(), "id": entry.id}
-        came_back = magic_word(entry.recipient) == RETURNED or random.random() < self._settings().bounce_rate
-        if came_back:
-            return {**facts, "status": "bounced", "reason": "mailbox unknown"}
-        return {**facts, "status": "delivered"}
-
-    async def _until_heard(self, body: str) -> None:
-        name, tries = f"msg_{uuid4().hex}", 0
-        while self._settings().receipts_to:
-            answer = await asyncio.to_thread(_post, self._settings(), name, body)
-            if answer == 202:
-                return
+    async def _until_heard(self, report: PostedReport, began: Settings) -> bool:
+        """False: the settings send reports elsewhere meanwhile."""
+        tries = 0
+        while self._settings().receipts_to == began.receipts_to:
+            answer = await asyncio.to_thread(self._post, report)
+            if answer in (200, 202):
+                return True
             log.warning("the report is not accepted: %s", answer)
             await asyncio.sleep(AGAIN[min(tries, len(AGAIN) - 1)])
             tries += 1
+        return False
 
-
-def _post(settings: Settings, name: str, body: str) -> int | str:
-    """The status of the answer, or the error if there was none."""
-    moment = datetime.now(UTC)
-    headers = {
-        "Content-Type": "application/json",
-        "webhook-id": name,
-        "webhook-timestamp": str(int(moment.timestamp())),
-        "webhook-signature": Signer(settings.receipts_secret).sign(name, moment, body),
-    }
-    address = urlsplit(settings.receipts_to)
-    connection = http.client.HTTPConnection(address.netloc, timeout=PATIENCE)
-    try:
-        connection.request("POST", address.path, body.encode(), headers)
-        return connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
-        return str(error) or type(error).__name__
-    finally:
-        connection.close()
+    def _post(self, report: PostedReport) -> int | str:
+        """The status of the answer, or the error if there was none. One connection serves as long as it is open."""
+        address = urlsplit(report.url)
+        if self._connection is None or address.netloc != self._connected_to:
+            self._connection = http.client.HTTPConnection(address.netloc, timeout=PATIENCE)
+            self._connected_to = address.netloc
+        try:
+            target = address.path + (f"?{address.query}" if address.query else "")
+            self._connection.request("POST", target, report.body, dict(report.headers))
+            answer = self._connection.getresponse()
+            answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            return str(error) or type(error).__name__
+        return answer.status

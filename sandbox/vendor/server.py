@@ -80,7 +80,8 @@ class Server:
         asked = parse_qs(query.decode("latin-1"))
         try:
             if path == b"/ledger":
-                return _ok(self._ledger.summary([float(seconds) for seconds in asked.get("window", [])]))
+                summary = self._ledger.summary([float(seconds) for seconds in asked.get("window", [])])
+                return _ok(summary | {"reports": self.responder.reported()})
             if path == b"/ledger/entries":
                 return _ok(self._ledger.page(int(asked.get("after", ["0"])[0])))
             if method == b"POST":

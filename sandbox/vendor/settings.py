@@ -32,6 +32,8 @@ def option(default: Any, text: str, **rule: Any) -> Any:
 class Settings:
     """All rates are shares of 0 to 1. A call gets at most one of them, so their sum is at most 1."""
 
+    looks_like: str = option("json", "whose API it has", choices=("json", "twilio", "lob", "ses", "mailgun"))
+    login: str = option("", "USER:PASSWORD of who may call; empty: anybody. As the vendor it looks like has them")
     dedupe: bool = option(False, "a known Idempotency-Key is answered 409 with the earlier id, not accepted again")
     lookup_delay: float = option(0.0, "seconds until a look-up finds what was accepted")
     latency_ms: float = option(0.0, "mean time to an answer, milliseconds")
@@ -51,7 +53,7 @@ class Settings:
     )
     unauthorized: bool = option(False, "each call is answered 401")
     receipts_to: str = option("", "http address that gets its delivery reports; empty: none are sent")
-    receipts_secret: str = option("", "the secret that signs the reports: whsec_...")
+    receipts_secret: str = option("", "the secret that signs the reports: whsec_..., or as the vendor has it")
     receipts_after: float = option(0.0, "seconds from the acceptance to its receipt")
     bounce_rate: float = option(0.0, "share of what was accepted that is reported as bounced")
 
@@ -67,8 +69,6 @@ class Settings:
         changed = replace(self, **values)
         if sum(getattr(changed, name) for name in SHARES) > 1:
             raise ValueError("the rates together are more than 1")
-        if changed.receipts_to and not changed.receipts_secret.startswith("whsec_"):
-            raise ValueError("reports are signed: give receipts_secret, whsec_...")
         return changed
 
     def as_dict(self) -> dict[str, Any]:

@@ -277,6 +277,8 @@ class TestMessages:
         assert "Sent, 1 delivered, 1 bounced" in admin_client.get("/admin/campaigns/campaign/").content.decode()
         page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
         assert "3 / 0 / 0 of 3, 1 delivered, 1 bounced" in page
+        rows = admin_client.get(JOBS).content.decode()
+        assert ">1 delivered, 1 bounced</small>" in rows and f">{job.vendor.get_channel_display()}</small>" in rows
 
     def test_no_search_goes_over_all_messages(self, admin_client: Client) -> None:
         job = logged(2, [])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import pytest
 from twilio.base.exceptions import TwilioRestException
-from twilio.http.http_client import TwilioHttpClient
-from twilio.rest import Client
 
-from tests.described.calling import send
+from tests.described.calling import send, twilio_client
 from tests.described.servers import ACCOUNT, TOKEN, Answer, Twilio, _twilio_error
 from vendors.adapters.base import InvalidSettings, Letter, Origin
 from vendors.described.adapter import Described
@@ -115,27 +113,11 @@ def test_limits_count_segments() -> None:
     assert adapter.capabilities.cost(SMS._replace(body="<p>" + "a" * 160, html=True, text="a" * 160)) == 1
 
 
-class _ToUs(TwilioHttpClient):
-    """Twilio's own client, with another host."""
-
-    def __init__(self, server: str) -> None:
-        super().__init__()
-        self._host = urlsplit(server).netloc
-
-    def request(self, method, url, *args, **kwargs):
-        assert url.startswith("https://api.twilio.com/")
-        return super().request(method, url.replace("https://api.twilio.com", f"http://{self._host}"), *args, **kwargs)
-
-
 def test_twilios_own_client_works_with_the_same_server() -> None:
     """So that the server is not only as strict as we are."""
-    with Twilio() as vendor:
-        client = Client(ACCOUNT, TOKEN, http_client=_ToUs(vendor.url))
-        try:
-            sent = client.messages.create(to="+15005550006", from_="+15005550001", body="Hello")
-            assert sent.sid.startswith("SM") and sent.status == "queued" and sent.to == "+15005550006"
-            with pytest.raises(TwilioRestException) as refused:
-                client.messages.create(to=vendor.stopped, from_="+15005550001", body="Hello")
-            assert (refused.value.status, refused.value.code) == (400, 21610)
-        finally:
-            client.http_client.session.close()
+    with Twilio() as vendor, twilio_client(vendor.url, ACCOUNT, TOKEN) as client:
+        sent = client.messages.create(to="+15005550006", from_="+15005550001", body="Hello")
+        assert sent.sid.startswith("SM") and sent.status == "queued" and sent.to == "+15005550006"
+        with pytest.raises(TwilioRestException) as refused:
+            client.messages.create(to=vendor.stopped, from_="+15005550001", body="Hello")
+        assert (refused.value.status, refused.value.code) == (400, 21610)

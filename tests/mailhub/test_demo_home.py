@@ -73,14 +73,14 @@ import os, signal, sys
 import django
 django.setup()
 from pathlib import Path
-from sandbox.demo.processes import Processes
+from sandbox.demo.processes import DemoLimits, Processes
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with Processes(Path(os.environ["MAILHUB_HOME"])) as processes:
     processes.log.unlink()
     os.mkfifo(processes.log)  # it is begun to start, and goes on when somebody reads
     try:
         print("starts a vendor", flush=True)
-        processes.start_vendor("post")
+        processes.start_vendor("post", DemoLimits(60, 1))
         signal.pause()
     except KeyboardInterrupt:
         print("and knows:", *processes.vendors, flush=True)

@@ -12,9 +12,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
 from sandbox.demo import report, setup, verify
+from sandbox.demo.channels import ChannelStory
 from sandbox.demo.processes import Broken, Processes
-from sandbox.demo.scenario import Story, play, stay
+from sandbox.demo.scenario import DocumentStory
 from sandbox.demo.screen import HEIGHT, WIDTH, PlainOutput, Screen
+from sandbox.demo.story import Story, play, stay
+
+NUMBERS = {3: "three", 4: "four"}
 
 
 class Command(BaseCommand):
@@ -28,10 +32,13 @@ class Command(BaseCommand):
         help = f"of job 103; document 003 has {setup.DOCUMENT[103]:,} (default: %(default)s)"
         parser.add_argument("--recipients", type=int, default=20_000, metavar="N", help=help)
 
-    def handle(self, *args: Any, once: bool, recipients: int, **options: Any) -> None:
+        help = "letters, SMS and e-mail side by side, by sandboxes of Lob, Twilio, Amazon SES and Mailgun"
+        parser.add_argument("--channels", choices=("all",), help=help)
+
+    def handle(self, *args: Any, once: bool, recipients: int, channels: str | None, **options: Any) -> None:
         if recipients < setup.THRESHOLD:
             raise CommandError(f"job 103 is to be cut: at least {setup.THRESHOLD:,} recipients")
-        self.recipients = recipients
+        self.story: Story = ChannelStory() if channels else DocumentStory(recipients)
         self.console = Console(highlight=False, markup=False)
         self.console.width = max(self.console.width, WIDTH)  # so that the report's numbers are not cut
         good = False
@@ -52,35 +59,42 @@ class Command(BaseCommand):
     def _run(self, processes: Processes, stays: bool) -> bool:
         """Returns whether rows and books agree."""
         password = secrets.token_urlsafe(9)
-        jobs = self._set_up(processes, password)
-        watcher: Any = Screen(self.console, jobs) if stays and self._fits() else PlainOutput(self._say, jobs)
+        story = self.story
+        self._set_up(processes, password)
+        watcher: Any
+        if stays and self._fits():
+            watcher = Screen(self.console, story.panels, story.counted)
+        else:
+            watcher = PlainOutput(self._say, story.summary)
+        story.tell = watcher.tell
         with watcher:
-            play(processes, Story(jobs, watcher.tell), watcher)
+            play(processes, story, watcher)
         good = self._report(processes)
         if stays:
-            self.console.print(report.next_steps(processes, password))
+            self.console.print(report.next_steps(processes, password, story.tries))
             stay(processes)
         return good
 
-    def _set_up(self, processes: Processes, password: str) -> setup.Jobs:
-        self._say("Starting three sandbox vendors")
-        for slug in setup.LIMITS:
-            processes.start_vendor(slug, *setup.sandbox_options(slug))
+    def _set_up(self, processes: Processes, password: str) -> None:
+        self._say(f"Starting {NUMBERS[len(self.story.limits)]} sandbox vendors")
+        for slug, limit in self.story.limits.items():
+            processes.start_vendor(slug, limit, *self.story.options(slug))
         self._say("Starting web, Flower, beat and workers")
         processes.start_hub(password)
         processes.wait_for_tables()
-        setup.make_vendors(processes.open_vendors())
+        processes.open_vendors()
+        self.story.make_vendors(processes)
         setup.make_user(password)
         self._say("Loading the lists")
-        jobs = setup.load_lists(self.recipients)
+        self.story.load_lists()
         processes.wait_for_hub()
-        return jobs
 
     def _report(self, processes: Processes) -> bool:
-        accounts = [verify.compare(slug, vendor.books()) for slug, vendor in processes.vendors.items()]
-        children, breaches = verify.children(), verify.audit()
-        self.console.print(report.table(accounts), report.verdict(accounts, children, breaches, self.recipients))
-        return all(one.agrees for one in accounts) and verify.as_in_the_document() and not breaches
+        accounts = [verify.compare(vendor) for vendor in processes.vendors.values()]
+        books, audit = report.promises(accounts, verify.audit())
+        points = [books, *self.story.points(), audit]
+        self.console.print(report.table(accounts), report.verdict(points, self.story.remark()))
+        return all(good for good, _, _ in points)
 
     def _fits(self) -> bool:
         found = shutil.get_terminal_size()
