@@ -7,9 +7,8 @@ together. Nobody needs an API key: who cannot prove to be the vendor is answered
 import asyncio
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -38,6 +37,7 @@ Credentials = tuple[int, ...]
 FRESH = 0.8  # seconds for which a vendor's secrets are remembered: a change holds within a second
 MOST_STRANGE = 1_000  # names of no vendor that are remembered
 AT_ONCE = 500  # requests that are stored together
+MOST_ACCOUNTS = 1_000  # for which a process keeps batches
 PROBLEMS = dict.fromkeys((400, 401, 413, 422, 503), ProblemOut)
 SIGNED = [
     {"in": "header", "name": name, "schema": {"type": "string"}, "description": "As Standard Webhooks has it"}
@@ -72,7 +72,7 @@ def _take(request: HttpRequest, slug: str) -> Any:
     of, adapter, reported, credentials = _reported(request, slug)
     if len(reported) > delivery_reports.MOST:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {delivery_reports.MOST:,} events."}])
-    stored = together.ask(_Posted(of.id, of.slug, reported, credentials)) if reported else ReportsStored(0, (), ())
+    stored = _together(of.id, of.slug, credentials).ask(reported) if reported else ReportsStored(0, (), ())
     if stored.calls:
         tasks.notify_webhooks()
     counts.add(of.id, "unknown", len(stored.unknown))
@@ -198,39 +198,21 @@ known_vendors = KnownVendors()
 counts = ReportCounts()
 
 
-@dataclass(frozen=True, slots=True)
-class _Posted:
-    """The events of one request. credentials: whose letters they may name; empty: all of the vendor's."""
+@lru_cache(maxsize=MOST_ACCOUNTS)
+def _together(vendor_id: int, slug: str, credentials: Credentials) -> Batcher[Sequence[Reported], ReportsStored]:
+    """Batches of an account's reports, one at a time: two would wait for each other's locks, as most are of one job.
 
-    vendor_id: int
-    slug: str
-    reported: Sequence[Reported]
-    credentials: Credentials = ()
+    What is locked at one vendor holds up no other. credentials: whose letters they may name; empty: all of them.
+    """
 
+    def store(requests: Sequence[Sequence[Reported]]) -> Sequence[ReportsStored | Exception]:
+        try:
+            return delivery_reports.take_together(vendor_id, requests, slug, credentials)
+        except (OperationalError, InterfaceError) as error:
+            return [error] * len(requests)
+        except Exception as error:
+            if len(requests) == 1:
+                return [error]
+            return [store([one])[0] for one in requests]  # what is wrong with one report harms no other
 
-def _store(posted: Sequence[_Posted]) -> Sequence[ReportsStored | Exception]:
-    """What requests that came at the same time report: one transaction for each vendor, or account."""
-    of_vendors: dict[tuple[int, Credentials], list[int]] = defaultdict(list)
-    for number, one in enumerate(posted):
-        of_vendors[one.vendor_id, one.credentials].append(number)
-    answers: dict[int, ReportsStored | Exception] = {}
-    for numbers in of_vendors.values():
-        answers |= dict(zip(numbers, _store_of_one([posted[number] for number in numbers]), strict=True))
-    return [answers[number] for number in range(len(posted))]
-
-
-def _store_of_one(posted: Sequence[_Posted]) -> Sequence[ReportsStored | Exception]:
-    first = posted[0]
-    try:
-        requests = [one.reported for one in posted]
-        return delivery_reports.take_together(first.vendor_id, requests, first.slug, first.credentials)
-    except (OperationalError, InterfaceError) as error:
-        return [error] * len(posted)
-    except Exception as error:
-        if len(posted) == 1:
-            return [error]
-        return [_store_of_one([one])[0] for one in posted]  # what is wrong with one report harms no other
-
-
-# One batch at a time: two would wait for each other's locks, as most reports of a moment are of one job.
-together: Batcher[_Posted, ReportsStored] = Batcher(_store, most=AT_ONCE, rounds=1)
+    return Batcher(store, most=AT_ONCE, rounds=1)

@@ -10,20 +10,23 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
-from campaigns import audit
+from campaigns import audit, delivery_reports
 from campaigns.models import Job, Message, Session, WebhookCall
 from campaigns.results import writer
 from campaigns.webhooks import delivery, events
 from mailhub.front import receipts
 from mailhub.front.receipts import KnownVendors, known_vendors
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused
+from tests.campaigns.test_claims_and_answers import locked
+from tests.campaigns.test_locks import somebody_waits
+from tests.faults.sending import meanwhile
 from tests.front.program import Program, api_vendor, fresh, letter, pointers, problem
 from tests.front.test_sessions import end
 from tests.front.test_webhooks import Receiver, receiver
 from tests.front.vendor import NOON, receipt, reporting
 from tests.programs import wait_until, worker
 from vendors import report_keys
-from vendors.models import ReportKey, Vendor
+from vendors.models import Credential, ReportKey, Vendor
 
 __all__ = ["fresh", "receiver"]
 pytestmark = pytest.mark.django_db
@@ -104,6 +107,21 @@ def test_a_letter_that_is_delivered_before_its_session_ends_was_sent_as_well(rec
     assert writer.write_result(session.pk) == [], "the session's end is an event once"
     kinds = ["message.bounced", "message.delivered", "message.sent", "session.finished"]
     assert sorted(WebhookCall.objects.values_list("kind", flat=True)) == kinds
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_locked_job_holds_up_no_other_vendors_reports_and_its_own_vendor_is_asked_to_come_again(monkeypatch):
+    monkeypatch.setattr(delivery_reports, "LOCKED_MOST", "3s")
+    ill, well = reporting(), reporting()
+    jobs = [logged(1, [accepted()], of=Credential.objects.get(vendor=one.row)) for one in (ill, well)]
+    late, early = [receipt(references(job)[0]) for job in jobs]
+    with locked(Job.objects.filter(pk=jobs[0].pk)), meanwhile(ill.post, [late]) as waiting:
+        wait_until(somebody_waits, "the report waits for the job")
+        assert well.post([early]).json() == {"changed": 1, "unknown": []}
+        assert not waiting.done()
+        answer = waiting.result(60)
+        assert answer.status_code == 503 and answer["Retry-After"]
+    assert ill.post([late]).json() == {"changed": 1, "unknown": []}
 
 
 @pytest.mark.django_db(transaction=True)
