@@ -64,7 +64,7 @@ def fetch(vendor: Vendor) -> FetchedFromVendor:
         found.why = "it has no credential"
         return found
     try:
-        adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
+        adapter = adapters.load(vendor.adapter).for_credential(vendor.settings, cast(Any, login.secret))
         _fetch(vendor, adapter, found)
     except (OperationalError, InterfaceError):
         raise

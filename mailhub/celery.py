@@ -39,6 +39,8 @@ def _check(**_: Any) -> None:
     from django.db import connection  # Django is set up by now
 
     from mailhub import checks
+    from vendors import adapters
 
     checks.refuse_to_start()
+    adapters.of_others()  # before it forks
     connection.close()  # a pool process that is forked later must not inherit it

@@ -3,7 +3,7 @@
 A worker has a role by the queue that it is started with: -Q hub reads the default queue (sweeps, nights, finishing),
 -Q vendors reads the queues of all vendors. The latter adopts the existing queues at its start and a new one when a
 vendor is saved. Since that message may be lost, it also looks for new queues every QUEUE_LOOK_SECONDS, and registers
-which ones it reads, so that pages can show a queue that no worker reads.
+which ones it reads, so that pages can show a queue that no worker reads, and which adapters of others it knows.
 """
 
 import logging
@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
 from campaigns.tasks import WEBHOOKS
-from vendors import redis_clients
+from vendors import adapters, redis_clients
 from vendors.models import Vendor
 
 VENDORS = "vendors"  # a role; nothing is sent to a queue of this name
@@ -76,7 +76,8 @@ def adopt(consumer: Any) -> None:
 
 def _tell(consumer: Any) -> None:
     reads = frozenset(consumer.app.amqp.queues.consume_from) - {VENDORS}
-    me = redis_clients.Worker(consumer.hostname, reads, consumer.controller.concurrency or 1)
+    slots = consumer.controller.concurrency or 1
+    me = redis_clients.Worker(consumer.hostname, reads, slots, adapters.of_others())
     try:
         redis_clients.register_worker(settings.REDIS_URL, me, WORD * settings.QUEUE_LOOK_SECONDS)
     except redis_clients.WorkerRegistryUnreachable as why:

@@ -15,7 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.functional import cached_property
 
-from vendors import adapters, configuration, health, history, prices
+from vendors import adapters, configuration, health, history, prices, restarts
 from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.described import reading
 from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
@@ -168,6 +168,11 @@ class VendorAdmin(OnlyWhatChanged):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Vendor]:
         return super().get_queryset(request).prefetch_related("limits")
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        for sentence in restarts.after_adding(obj.adapter) if "adapter" in form.changed_data else ():
+            messages.warning(request, sentence)
 
     def store(self, request: HttpRequest, obj: Any, fields: list[str]) -> None:
         by = history.Actor(request.user.get_username(), request.user.pk)

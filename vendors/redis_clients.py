@@ -6,8 +6,8 @@ expires, so a worker that was killed soon disappears.
 
 import json
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -47,16 +47,21 @@ class WorkerRegistryUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker, the queues that it reads, and its slots: how many of their tasks it runs at once."""
+    """A worker, the queues that it reads, and its slots: how many of their tasks it runs at once.
+
+    adapters: those of other packages that it knows, with their versions.
+    """
 
     name: str
     queues: frozenset[str]
     slots: int
+    adapters: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 def register_worker(url: str, reader: Worker, seconds: float) -> None:
     """Register the worker for so many seconds. Raises WorkerRegistryUnreachable."""
-    entry = {"queues": sorted(reader.queues), "slots": reader.slots, "until": time.time() + seconds}
+    entry = {"queues": sorted(reader.queues), "slots": reader.slots, "adapters": dict(reader.adapters)}
+    entry["until"] = time.time() + seconds
     _ask(_client(url).hset, KEY, reader.name, json.dumps(entry))
 
 
@@ -72,7 +77,10 @@ def registered_workers(url: str) -> list[Worker]:
     if old := [name for name, entry in entries.items() if entry["until"] < time.time()]:
         _ask(_client(url).hdel, KEY, *old)
     fresh = {name: entry for name, entry in entries.items() if name not in old}
-    return [Worker(name, frozenset(entry["queues"]), entry["slots"]) for name, entry in fresh.items()]
+    return [
+        Worker(name, frozenset(entry["queues"]), entry["slots"], entry.get("adapters", {}))
+        for name, entry in fresh.items()
+    ]
 
 
 def workers_reading(queue: str, readers: Iterable[Worker]) -> list[Worker]:

@@ -25,7 +25,7 @@ from campaigns.lifecycle import RUNNING
 from campaigns.models import Job, Message
 from mailhub import worker_queues
 from mailhub.operations.charts import WindowUsage, limits_of, meters
-from vendors import health, report_counts
+from vendors import health, redis_clients, report_counts, restarts
 from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
 from waiter.models import ParkedTask
@@ -35,11 +35,15 @@ SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The workers that answered. unread: queues that none of them reads; lost: the broker does not answer."""
+    """The workers that answered. unread: queues that none of them reads; lost: the broker does not answer.
+
+    outdated: a sentence for each adapter of another package that some of them do not know.
+    """
 
     names: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     lost: bool = False
+    outdated: tuple[str, ...] = ()
 
 
 def ask_workers(seconds: float = SECONDS) -> Workers:
@@ -51,7 +55,16 @@ def ask_workers(seconds: float = SECONDS) -> Workers:
     except OperationalError:
         return Workers(lost=True)
     read = {queue["name"] for queues in replies.values() for queue in queues}
-    return Workers(tuple(sorted(replies)), tuple(name for name in worker_queues.names() if name not in read))
+    unread = tuple(name for name in worker_queues.names() if name not in read)
+    return Workers(tuple(sorted(replies)), unread, outdated=tuple(to_restart()))
+
+
+def to_restart() -> list[str]:
+    """What vendors/restarts.py says; nothing while Redis does not answer, which is told elsewhere."""
+    try:
+        return restarts.needed()
+    except redis_clients.WorkerRegistryUnreachable:
+        return []
 
 
 COUNTED = 10_000

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from typing import Any
+
+from standardwebhooks import Webhook
 
 from tests import waiting
 from vendors.adapters.anymail import Anymail
 from vendors.adapters.base import Adapter, Letter, Origin
 from vendors.adapters.http import Http
+from vendors.adapters.reports import ReportRequest
 from vendors.adapters.smtp import Smtp
 from vendors.described.adapter import Described
 from vendors.outcomes import Accepted, InDoubt, NotSent, Refused
@@ -58,6 +64,18 @@ class JsonVendor(Ours, HttpContract):
 
 class TestHttp(JsonVendor):
     adapter = Http
+    report_key = "whsec_" + base64.b64encode(b"a signing secret of the tests").decode()
+
+    def settings(self, url: str) -> dict[str, Any]:
+        return super().settings(url) | {"receipts": "true"}
+
+    def report(self, reference: str, vendor_id: str) -> ReportRequest:
+        at = datetime.now(UTC).replace(microsecond=0)
+        one = {"reference": reference, "id": vendor_id, "status": "delivered", "at": at.isoformat()}
+        body = json.dumps({"receipts": [one]})
+        signature = Webhook(self.report_key).sign("msg-1", at, body)
+        headers = {"webhook-id": "msg-1", "webhook-timestamp": f"{at.timestamp():.0f}", "webhook-signature": signature}
+        return ReportRequest("POST", "https://mail.example/api/v1/receipts/http", headers, body.encode())
 
 
 class TestHttpBySegments(JsonVendor):

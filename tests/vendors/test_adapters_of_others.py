@@ -1,7 +1,9 @@
 """An adapter of another package: made by startadapter, held to the contract, with a secret that it demands."""
 
+import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -10,14 +12,18 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from campaigns import sending
 from campaigns.models import Job
 from tests import factories
 from tests.faults.sending import taken
-from vendors import adapters
+from tests.vendors.test_admin import form
+from tests.workers import worker
+from vendors import adapters, redis_clients, restarts
 from vendors.models import Credential, Vendor
 
 ROOT = Path(__file__).parents[2]
@@ -75,10 +81,25 @@ def test_its_entry_point_names_its_class(project: Path, monkeypatch: pytest.Monk
     assert issubclass(kind, adapters.Adapter) and kind.needs_secret == ("token",)
 
 
-@pytest.mark.parametrize(("name", "word"), [("Pigeon", "capitals"), ("smtp", "already"), ("two words", "identifier")])
+@pytest.mark.parametrize(
+    ("name", "word"), [("Pigeon", "capitals"), ("smtp", "already"), ("two words", "identifier"), ("class", "a word of")]
+)
 def test_a_name_that_cannot_be_one_is_refused(name: str, word: str, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=word):
         call_command("startadapter", name, str(tmp_path / "x"))
+
+
+def test_the_folder_that_it_makes_is_not_in_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder from which it is called, which is on Python's path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    (tmp_path / "gull").mkdir()
+    call_command("startadapter", "gull")
+    assert (tmp_path / "gull/gull.py").exists()
+    (tmp_path / "swift.py").touch()
+    with pytest.raises(CommandError, match="conflicts with the name of an existing"):
+        call_command("startadapter", "swift")
+    assert not (tmp_path / "swift").exists()
 
 
 def test_what_is_public_is_what_this_list_has() -> None:
@@ -88,25 +109,105 @@ def test_what_is_public_is_what_this_list_has() -> None:
     assert [name for name in adapters.__all__ if f"`{name}`" not in page] == []
 
 
-@pytest.fixture
-def newly_installed(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The package as pip installs it, beside what was there when this process began."""
-    (tmp_path / "pigeon.py").write_text((project / "pigeon.py").read_text())
-    info = tmp_path / "mailhub_pigeon-0.1.0.dist-info"
+def install(project: Path, folder: Path, version: str = "0.1.0") -> None:
+    """The package as pip installs it."""
+    for old in folder.glob("*.dist-info"):
+        shutil.rmtree(old)
+    (folder / "pigeon.py").write_text((project / "pigeon.py").read_text())
+    info = folder / f"mailhub_pigeon-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mailhub-pigeon\nVersion: 0.1.0\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: mailhub-pigeon\nVersion: {version}\n")
     (info / "entry_points.txt").write_text("[mailhub.adapters]\npigeon = pigeon:Pigeon\n")
+
+
+def begin_anew() -> None:
+    """This process looks again what is installed, as one that has just begun does."""
+    for kept in (adapters._found, adapters.load, adapters.of_others):
+        kept.cache_clear()
+    sys.modules.pop("pigeon", None)
+    importlib.invalidate_caches()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this process finds packages, beside those that there are."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    sys.modules.pop("pigeon", None)
-    yield "pigeon"
-    adapters.load.cache_clear()
-    sys.modules.pop("pigeon", None)
+    begin_anew()
+    yield tmp_path
+    monkeypatch.undo()
+    begin_anew()
 
 
-def test_a_name_that_was_not_found_is_looked_for_again(project: Path, request: pytest.FixtureRequest) -> None:
+@pytest.fixture
+def newly_installed(project: Path, site: Path) -> str:
+    """In a process that began afterwards."""
+    install(project, site)
+    begin_anew()
+    return "pigeon"
+
+
+def test_a_process_knows_what_was_installed_when_it_began(project: Path, site: Path) -> None:
     with pytest.raises(adapters.UnknownAdapter, match="needs a restart"):
         adapters.load("pigeon")
-    assert adapters.load(request.getfixturevalue("newly_installed")).__name__ == "Pigeon"
+    install(project, site)
+    with pytest.raises(adapters.UnknownAdapter, match="needs a restart"):
+        adapters.load("pigeon")
+    begin_anew()
+    assert adapters.load("pigeon").__name__ == "Pigeon" and adapters.of_others() == {"pigeon": "0.1.0"}
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAWorkerThatBeganBeforeAnAdapterWasInstalled:
+    @pytest.fixture(autouse=True)
+    def alone(self) -> None:
+        for one in redis_clients.registered_workers(settings.REDIS_URL):
+            redis_clients.unregister_worker(settings.REDIS_URL, one.name)
+
+    def test_is_named_until_it_is_restarted(
+        self, project: Path, site: Path, capsys: pytest.CaptureFixture[str], admin_client: Any
+    ) -> None:
+        name, command = factories.unique("early") + "@test", ("vendor", "add", "birds", "--adapter", "pigeon")
+
+        def registered() -> list[redis_clients.Worker]:
+            there = redis_clients.registered_workers(settings.REDIS_URL)
+            return [one for one in there if one.name == name]
+
+        with worker(factories.unique("hub"), name=name, PYTHONPATH=str(site)) as early:
+            early.until(registered)
+            install(project, site)
+            begin_anew()
+            absent = f"worker {name} does not know the adapter pigeon: restart what began before"
+            call_command(*command, "--channel", "sms")
+            assert absent in capsys.readouterr().out
+            with pytest.raises(CommandError, match="workers need a restart"):
+                call_command("status", "--check")
+            assert absent in capsys.readouterr().out
+            assert absent in " ".join(early.until(lambda: page(admin_client, "early")).split())
+            early.end()
+        with worker(factories.unique("hub"), name=name, PYTHONPATH=str(site)) as later:
+            later.until(lambda: [one.adapters for one in registered()] == [{"pigeon": "0.1.0"}])
+            call_command("status", "--check")
+            install(project, site, "0.2.0")
+            begin_anew()
+            exchanged = f"worker {name} has version 0.1.0 of the adapter pigeon, and 0.2.0 is installed: restart"
+            assert restarts.needed() == [exchanged]
+            later.end()
+
+    def test_is_named_to_who_adds_the_vendor_in_the_admin(self, newly_installed: str, admin_client: Any) -> None:
+        early = redis_clients.Worker(factories.unique("early"), frozenset(["hub"]), 1)
+        redis_clients.register_worker(settings.REDIS_URL, early, 60)
+        filled = form(slug="birds", adapter=newly_installed, settings="{}")
+        page = admin_client.post("/admin/vendors/vendor/add/", filled, follow=True)
+        assert Vendor.objects.filter(slug="birds").exists(), page.content.decode()[:3000]
+        said = [str(one) for one in page.context["messages"]]
+        assert f"worker {early.name} does not know the adapter pigeon: restart what began before" in said
+        redis_clients.unregister_worker(settings.REDIS_URL, early.name)
+
+
+def page(client: Any, word: str) -> str:
+    """What the operations page says of workers, once it has the word."""
+    text: str = client.get("/admin/operations/workers/").content.decode()
+    return text if word in text else ""
 
 
 def test_a_package_that_cannot_be_imported_is_told_in_a_sentence(newly_installed: str, tmp_path: Path) -> None:
@@ -121,7 +222,7 @@ def test_who_adds_a_vendor_of_another_package_hears_of_the_restart_and_of_the_se
 ) -> None:
     call_command("vendor", "add", "birds", "--adapter", "pigeon", "--channel", "sms")
     said = capsys.readouterr().out
-    assert "processes that were started before the adapter pigeon was installed need a restart" in said
+    assert "web and API, if they began before the adapter pigeon was installed, need a restart too" in said
     login = Credential.objects.get(vendor__slug="birds")
     assert login.paused and "the secret must have token" in login.paused_reason and login.paused_reason in said
     with pytest.raises(CommandError, match="stays paused: the secret must have token"):
@@ -166,6 +267,18 @@ class TestASecretThatIsDemanded:
         call_command("vendor", "add", "letters", *args, "--secret-file", str(file))
         login = Credential.objects.get(vendor__slug="letters")
         assert login.secret == {"api_key": "k"} and not login.paused
+
+    def test_one_of_which_there_are_two_kinds_is_waited_for_too(self) -> None:
+        key = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
+        typed = ("host=sftp.vendor.example", "user=us", f"host_key={key}", "folder=/in", "accepted=uploaded")
+        call_command("vendor", "add", "press", "--adapter", "print_file", "--channel", "print", "--set", *typed)
+        login = Credential.objects.get(vendor__slug="press")
+        assert login.paused and "the secret must hold password or private_key" in login.paused_reason
+        with pytest.raises(CommandError, match="stays paused: the secret must hold password or private_key"):
+            call_command("credential", "resume", "press", "default")
+        call_command("credential", "set", "press", "default", "--set", "password=x")
+        login.refresh_from_db()
+        assert not login.paused
 
     def test_no_credential_is_added_without_it(self) -> None:
         factories.vendor("letters", adapter="described", settings=LOB)

@@ -2,12 +2,12 @@
 
 What `__all__` names is public: it keeps its name and its meaning within a major version, and what goes is deprecated in
 the version before. Anything else may change with every version. Adapters are found by name: the built-in ones, and
-those that installed packages offer as entry points.
+those that installed packages offer as entry points. A process knows what was installed when it began: what is
+installed, or exchanged, later needs a restart, and vendors/restarts.py tells of whom.
 """
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -106,8 +106,9 @@ class UnknownAdapter(LookupError):
     """This process does not know the adapter, or cannot load it; another one, or a later one, may."""
 
 
+@cache
 def _found() -> dict[str, EntryPoint]:
-    """By name; a package cannot take the name of a built-in adapter."""
+    """By name, those of the first look; a package cannot take the name of a built-in adapter."""
     installed = {point.name: point for point in entry_points(group=GROUP)}
     return installed | {name: EntryPoint(name, path, GROUP) for name, path in _BUILT_IN.items()}
 
@@ -125,13 +126,9 @@ def is_built_in(name: str) -> bool:
 def load(name: str) -> type[Adapter]:
     """The adapter class of that name. Raises UnknownAdapter, a LookupError, with the known names.
 
-    Cached: searching all installed packages took a sixth of the time of a job with one message. What is not found may
-    be installed a moment later; it is searched anew.
+    Cached: searching all installed packages took a sixth of the time of a job with one message.
     """
     point = _found().get(name)
-    if point is None:
-        importlib.invalidate_caches()
-        point = _found().get(name)
     if point is None:
         raise UnknownAdapter(
             f"there is no adapter {name!r} here, or this process needs a restart; there are {', '.join(names())}"
@@ -143,3 +140,24 @@ def load(name: str) -> type[Adapter]:
     if not (isinstance(adapter, type) and issubclass(adapter, Adapter)):
         raise UnknownAdapter(f"the adapter {name!r} cannot be loaded: {point.value} is not an adapter")
     return adapter
+
+
+@cache
+def of_others() -> dict[str, str]:
+    """The adapters of other packages that this process can load, with the version of the package.
+
+    A worker loads them before it forks: all its processes have the same ones until it is restarted.
+    """
+    return {name: _version(point) for name, point in _found().items() if name not in _BUILT_IN and _loads(name)}
+
+
+def _loads(name: str) -> bool:
+    try:
+        load(name)
+    except UnknownAdapter:
+        return False
+    return True
+
+
+def _version(point: EntryPoint) -> str:
+    return point.dist.version if point.dist else ""

@@ -163,7 +163,13 @@ class Adapter(ABC):
         wanted = cls.asks_secret(settings)
         if missing := [name for name in wanted if not secret.get(name)]:
             raise NoSecret([f"the secret must have {' and '.join(wanted)}; there is no {' and no '.join(missing)}"])
-        return cls(settings, secret)
+        try:
+            return cls(settings, secret)
+        except InvalidSettings as error:
+            if secret:
+                raise
+            cls.validate(settings)  # what is wrong with them is said first
+            raise NoSecret(error.errors) from None
 
     @classmethod
     def carries(cls, settings: Mapping[str, Any]) -> frozenset[str]:

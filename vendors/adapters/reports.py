@@ -103,11 +103,11 @@ class NotTheVendor(Exception):
 
 
 class BadReport(ValueError):
-    """The report is not valid. errors: (path into the body, code, sentence)."""
+    """The report is not valid. errors: (path into the body, code, sentence); or a sentence about the whole of it."""
 
-    def __init__(self, errors: Sequence[tuple[tuple[int | str, ...], str, str]]) -> None:
-        super().__init__("; ".join(sentence for _, _, sentence in errors))
-        self.errors = errors
+    def __init__(self, errors: str | Sequence[tuple[tuple[int | str, ...], str, str]]) -> None:
+        self.errors = [((), "invalid", errors)] if isinstance(errors, str) else errors
+        super().__init__("; ".join(sentence for _, _, sentence in self.errors))
 
 
 class ToConfirm(Exception):

@@ -8,7 +8,7 @@ from vendors.described.positions import KeyFault
 from vendors.described.schema import DescriptionKeys, ReportKeys, Signature
 
 _PATH = ("reports", "signature")
-_WHERE = {"timestamp": ("timestamp", "timestamp_path"), "token": ("token_path",)}
+_WHERE = {"timestamp": ("timestamp", "timestamp_path"), "token": ("token", "token_path")}
 
 
 def faults(of: DescriptionKeys) -> Iterator[KeyFault]:

@@ -191,6 +191,7 @@ class Signature(Keys):
     timestamp: Token | None = None
     timestamp_path: AnswerPath | None = None
     timestamp_prefix: Annotated[str, StringConstraints(min_length=1, max_length=20)] | None = None
+    token: Token | None = None
     token_path: AnswerPath | None = None
     tolerance: Annotated[float, Field(gt=0, le=86400, strict=False)] = 300.0
 

@@ -111,7 +111,9 @@ def _signed(signature: Signature, key: bytes, text: bytes) -> bytes:
 def _texts(signature: Signature, request: ReportRequest, there: Mapping[str, Any]) -> list[bytes]:
     """What may have been signed: vendors write the default port into the URL, or do not."""
     parts = {"body": request.body, "timestamp": _timestamp(signature, request, there)}
-    if signature.token_path:
+    if signature.token:
+        parts["token"] = _header(request, signature.token)
+    elif signature.token_path:
         parts["token"] = as_text(value_at(there, steps(signature.token_path))).encode()
     if "{form}" in signature.over:
         fields = sorted(set(request.form()))

@@ -112,8 +112,6 @@ def first_secret(of: Vendor, file: str | None) -> dict[str, Any]:
         adapters.load(of.adapter).for_credential(of.settings, {})
     except NoSecret as error:
         return {"paused": True, "paused_reason": f"{NO_SECRET}: {error}"[:255]}
-    except InvalidSettings:  # of an empty secret; the settings themselves were checked
-        return {}
     return {}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from vendors.adapters.base import PARTS, InvalidSettings
-from vendors.adapters.reports import BadReport, NotTheVendor, ReportRequest, ReportSource
+from vendors.adapters.reports import BadReport, NotTheVendor, Reported, ReportedKind, ReportRequest, ReportSource
 from vendors.outcomes import NotSent
 from vendors.testing.servers import closed_port
 from vendors.testing.subject import Subject, run
@@ -151,6 +151,24 @@ class DeclarationContract(Subject):
                         asked = ReportSource(settings, keys, source.credentials)
                         self.adapter.read_report(ReportRequest("POST", url, headers, body), asked)
                     assert why.type is NotTheVendor, "a report without a proof is judged by its content"
+
+    def test_a_report_that_the_vendor_has_made_is_read_and_that_of_another_is_not(self) -> None:
+        settings = self.full_settings(closed_port())
+        if not self.adapter.sends_reports(settings):
+            return
+        request = self.report("good-1", "vendor-1")
+        if request is None:
+            pytest.skip("report() gives no example of a delivery report")
+        events = self.adapter.read_report(request, ReportSource(settings, [self.report_key], [dict(self.secret)]))
+        assert events, "the report is read, and tells nothing"
+        for event in events:
+            assert isinstance(event, Reported) and event.kind in get_args(ReportedKind), event
+            named = event.vendor_id if self.adapter.reports_by_id(settings) else event.reference
+            assert named in ("good-1", "vendor-1"), f"the report names {named!r}"
+            assert event.at.tzinfo is not None, "the time of an event needs a time zone"
+        logins = [{name: f"another-{value}" for name, value in self.secret.items()}]
+        with pytest.raises(NotTheVendor):
+            self.adapter.read_report(request, ReportSource(settings, [f"another-{self.report_key}"], logins))
 
     # --- for the tests ----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from vendors.adapters.base import Adapter
 from vendors.testing.contract import AdapterContract, HttpContract, SmtpContract
 from vendors.testing.subject import Subject
 
@@ -44,6 +45,9 @@ def exceptions(kind: type[Subject]) -> Iterator[str]:
         yield "it makes a connection for each call"
     if not kind.trust:
         yield "it trusts the system's authorities only"
+    says = (kind.adapter.sends_reports.__func__, kind.report)  # type: ignore[attr-defined]
+    if says[0] is not Adapter.sends_reports.__func__ and says[1] is Subject.report:  # type: ignore[attr-defined]
+        yield "report() gives no example of a delivery report"
     for name in (name for name in dir(kind) if name.startswith("test_")):
         kits = [getattr(one, name) for one in KITS if hasattr(one, name)]
         if kits and getattr(kind, name) not in kits:

@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from vendors.adapters.base import Adapter, InvalidSettings, Letter
+from vendors.adapters.reports import ReportRequest
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
 from vendors.testing.cases import Expected, Trial
 from vendors.testing.servers import MisbehavingServer
@@ -31,10 +32,12 @@ class Subject(ABC):
     ends a call of a test; impatient: with which a call ends soon. trust: the setting that names a file with the
     authorities of the vendor's certificate; "": it has none. reuses_connections: calls follow each other on one
     connection. differs: where the vendor's contract gives an answer another meaning: the name of the case, and the
-    outcome. exact: outcomes are compared with their texts. patience: seconds to wait for what must happen.
+    outcome. report_key: what signs its delivery reports. exact: outcomes are compared with their texts. patience:
+    seconds to wait for what must happen.
     """
 
     adapter: ClassVar[type[Adapter]]
+    report_key: ClassVar[str] = "a-signing-secret-of-the-tests"
     secret: ClassVar[Mapping[str, str]] = {}
     patient: ClassVar[Mapping[str, str]] = {"timeout": "60"}
     impatient: ClassVar[Mapping[str, str]] = {"timeout": "0.3"}
@@ -62,6 +65,10 @@ class Subject(ABC):
     def letter(self, reference: str) -> Letter:
         """A letter that the vendor would take."""
         return Letter(reference, "somebody@example.org", "Hello", "Dear somebody,\n.\nbye", {"amount": 3})
+
+    def report(self, reference: str, vendor_id: str) -> ReportRequest | None:
+        """A report that this letter was delivered, as the vendor makes it with `report_key` or the `secret`."""
+        return None
 
     def injections(self) -> list[Letter]:
         """Letters that try to smuggle in a line."""

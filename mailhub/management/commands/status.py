@@ -35,7 +35,9 @@ class Command(BaseCommand):
         how = parser.add_mutually_exclusive_group()
         how.add_argument("--watch", action="store_true", help="redraw every 2 seconds until Ctrl-C")
         how.add_argument(
-            "--check", action="store_true", help="only what is wrong: jobs that could be sent and that no sender begins"
+            "--check",
+            action="store_true",
+            help="only what is wrong: jobs that no sender begins, workers to be restarted",
         )
         how.add_argument("--json", action="store_true", help="one object a vendor")
 
@@ -56,11 +58,13 @@ class Command(BaseCommand):
             self.stdout.write(text.get().rstrip())
 
     def _check(self) -> None:
-        alarms = streams.alarms(streams.of_vendors())
-        for alarm in alarms:
+        alarms, outdated = streams.alarms(streams.of_vendors()), dashboard.to_restart()
+        for alarm in (*alarms, *outdated):
             self.stdout.write(alarm)
         if alarms:
             raise CommandError(f"{len(alarms)} {'vendor has' if len(alarms) == 1 else 'vendors have'} jobs that wait")
+        if outdated:
+            raise CommandError("workers need a restart")
 
     def _watch(self) -> None:
         try:
@@ -93,7 +97,7 @@ def _page(found: dashboard.Workers, width: int) -> RenderableType:
         state.append("".join(f"\n{problem}" for problem in problems), style="default")
         table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
-    late = [Text(alarm, style="bold red") for alarm in seen.alarms]
+    late = [Text(alarm, style="bold red") for alarm in (*seen.alarms, *found.outdated)]
     return Group(*halted, *late, Text(_headline(seen, found)), table)
 
 

@@ -1,6 +1,8 @@
 """`manage.py startadapter`: the beginning of a package with an adapter, as `startapp` is that of an app."""
 
+import keyword
 from argparse import ArgumentParser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,15 @@ class Command(TemplateCommand):
         parser.add_argument("directory", nargs="?", help="made where it is missing; the name, if it is not given")
 
     def handle(self, name: str, directory: str | None = None, **options: Any) -> None:  # type: ignore[override]
+        if keyword.iskeyword(name):
+            raise CommandError(f"{name} is a word of Python")
         if name != name.lower():
             raise CommandError(f"{name} has capitals: the class gets them, the adapter has small letters")
         if name in adapters.names():
             raise CommandError(f"there is an adapter {name} already")
         target = Path(directory or name).expanduser().absolute()
+        self._target, self.app_or_project, self.a_or_an = str(target), "adapter", "an"
+        self.validate_name(name)
         try:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -38,3 +44,9 @@ class Command(TemplateCommand):
         made = options | {"template": str(TEMPLATE), "extensions": ["py,toml,md"], "files": []}
         super().handle("adapter", name, str(target), **made, mailhub=str(settings.BASE_DIR))
         self.stdout.write(f"{target}: {name}.py, its test and a README are there. Test it: python -m pytest {target}")
+
+    def validate_name(self, name: str, name_or_dir: str = "name") -> None:
+        """The folder that it makes is no module that has the name already, wherever it is made."""
+        spec = find_spec(name) if name.isidentifier() else None
+        if spec is None or list(spec.submodule_search_locations or ()) != [self._target]:
+            super().validate_name(name, name_or_dir)

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from vendors import adapters, configuration, health, report_counts
+from vendors import adapters, configuration, health, report_counts, restarts
 from vendors import history as records
 from vendors.management import arguments, describing, pricing, receipts
 from vendors.management import facts as history
@@ -97,8 +97,7 @@ class Command(BaseCommand):
             self._compare(arguments.vendor(slug), wanted, None if options["limits"] is None else limits, options)
             return
         summary = f"{slug}: added, with the credential default and {row.mailcasters.count()} casters"
-        if not adapters.is_built_in(row.adapter):
-            summary += f"\nprocesses that were started before the adapter {row.adapter} was installed need a restart"
+        summary = "\n".join([summary, *restarts.after_adding(row.adapter)])
         if login.paused:
             summary += f"\n{login} is paused: {login.paused_reason}"
         self._tell(row, "\n".join([summary, *map(configuration.describe_rate_limit, limits)]), options)
