@@ -6,7 +6,7 @@ made, and the estimate says so. Whoever is suppressed until then costs nothing, 
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -16,10 +16,13 @@ from typing import Any, cast
 from django.utils import timezone
 
 from campaigns.claiming.letters import ClaimedMessage, letter_of
-from campaigns.content.templates import Budget, Content, OverBudget
+from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
+from campaigns.entitlements import NotEntitled
 from campaigns.forecast import eta, queues
 from campaigns.forecast.eta import Eta
+from campaigns.intake import Recipients
 from campaigns.models import Campaign, Message
+from campaigns.routes import entries
 from campaigns.suppression.links import SIZE, LetterLinks, content_of, link_keys, links_of
 from vendors import adapters, prices
 from vendors.adapters.base import InvalidSettings, Letter, one_unit
@@ -33,7 +36,8 @@ SECONDS = 5.0  # that making them, and reading the list, may take
 class Estimate:
     """What sending so many messages costs. units: exact if `made` is None, else estimated from so many letters.
 
-    amount: at today's price; None: there is none. end: of its calls behind all that waits now.
+    amount: at today's price; None: there is none. end: of its calls behind all that waits now. without_files: what
+    letters carry counts for this vendor, and was not looked at.
     """
 
     messages: int
@@ -42,15 +46,17 @@ class Estimate:
     currency: str
     amount: Decimal | None
     end: Eta
+    without_files: bool = False
 
     @property
     def exact(self) -> bool:
-        return self.made is None
+        return self.made is None and not self.without_files
 
     def sentence(self, now: datetime) -> str:
         """2,000 messages take about 3,150 units (estimated from 1,000 letters) and cost 23.63 EUR; ends 21:20 (3 h)."""
         about = "" if self.exact else "about "
-        how = "" if self.exact else f" (estimated from {self.made:,} letters)"
+        how = "" if self.made is None else f" (estimated from {self.made:,} letters)"
+        how += " without its files" if self.without_files else ""
         cost = "no price is known"
         if self.amount is not None:
             cost = f"{about}{prices.amount(self.amount, self.currency)} at today's price"
@@ -75,8 +81,7 @@ class Estimate:
 
 
 Listed = Iterable[tuple[str, Mapping[str, Any]]]
-
-
+ByLogin = Mapping[str, Estimate | None]  # by the name of the credential, those of a route in its order
 NOT_KNOWN = "what it costs is not known: the vendor's settings or its secret are not complete"
 
 
@@ -88,31 +93,73 @@ def of_recipients(
     recipients: Listed,
     total: int,
     budget: Budget | None = None,
+    share: int = 1,
 ) -> Estimate | None:
     """Of a campaign that need not be stored; None: with its settings and secret the vendor cannot be used.
 
-    total: how many recipients there are. Raises OverBudget if the budget is not enough for a single letter; if it ends
-    later, those that were made count.
+    total: how many recipients there are; share: of how many vendors is asked. Raises OverBudget if the budget is not
+    enough for a single letter; if it ends later, those that were made count.
     """
     if links:
         links = replace(links, sample="x" * SIZE)  # as long as those that are sent
     chosen = islice(recipients, 0, None, _step(total))
     letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in chosen)
     try:
-        return _estimate(login, campaign, content, links, letters, total, budget)
+        return _estimate(login, campaign, content, links, letters, total, budget, share)
     except (InvalidSettings, LookupError):
         return None
 
 
-def of_campaign(campaign: Campaign) -> Estimate:
-    """Of a stored campaign, as if nothing of it was sent yet. Raises TemplateError, and what an adapter raises."""
-    login: Any = Credential.objects.select_related("vendor").get(pk=campaign.credential_id)
-    carries = adapters.load(login.vendor.adapter).carries(login.vendor.settings)
-    links = links_of(campaign, login.vendor.channel, carries, link_keys())
+def of_table(logins: Sequence[Credential], campaign: Campaign, content: Content, recipients: Recipients) -> ByLogin:
+    """Of a list that is not stored, by each of the credentials by which it may go."""
+    total, found = len(recipients), {}
+    for login in logins:
+        links = links_of(campaign, login.vendor.channel, _carries(login), None)
+        found[str(login)] = of_recipients(login, campaign, content, links, recipients, total, share=len(logins))
+    return found
+
+
+def of_campaign(campaign: Campaign) -> str:
+    """Sentences on a stored campaign, as if nothing of it was sent yet."""
+    try:
+        logins = entries.usable(campaign.route, campaign.sponsor) if campaign.route else []
+    except NotEntitled as error:
+        return f"not known: {error}"
+    logins.sort(key=lambda one: one.pk != campaign.credential_id)  # by which it begins
+    logins = logins or [Credential.objects.select_related("vendor").get(pk=campaign.credential_id)]
+    try:
+        return sentences({str(login): _of_stored(campaign, login, len(logins)) for login in logins})
+    except TemplateError as error:
+        return f"not known: {error}"
+
+
+def _of_stored(campaign: Campaign, login: Credential, share: int) -> Estimate | None:
     ids = range(campaign.first_message, campaign.first_message + campaign.size, _step(campaign.size))
     rows = Message.objects.filter(pk__in=list(ids)).order_by("pk").values_list("pk", "recipient", "params")
     letters = (ClaimedMessage(pk, "estimate", recipient, params) for pk, recipient, params in rows.iterator())
-    return _estimate(login, campaign, content_of(campaign), links, letters, campaign.size, None)
+    try:
+        links = links_of(campaign, login.vendor.channel, _carries(login), link_keys())
+        return _estimate(login, campaign, content_of(campaign), links, letters, campaign.size, None, share)
+    except (InvalidSettings, LookupError):
+        return None
+
+
+def sentences(by: ByLogin) -> str:
+    """One for each vendor, which is named if there are several."""
+    now = timezone.now()
+    texts = {name: one.sentence(now) if one else NOT_KNOWN for name, one in by.items()}
+    return (
+        "\n".join(f"by {name}: {text}" for name, text in texts.items()) if len(texts) > 1 else "".join(texts.values())
+    )
+
+
+def facts(name: str, estimate: Estimate | None) -> dict[str, Any]:
+    """The same for programs."""
+    return {"by": name, **(estimate.facts() if estimate else {"messages": None, "why": NOT_KNOWN})}
+
+
+def _carries(login: Any) -> frozenset[str]:
+    return adapters.load(login.vendor.adapter).carries(login.vendor.settings)
 
 
 def _step(total: int) -> int:
@@ -127,6 +174,7 @@ def _estimate(
     messages: Iterable[ClaimedMessage],
     total: int,
     budget: Budget | None,
+    share: int,
 ) -> Estimate:
     vendor = login.vendor
     cost = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret)).capabilities.cost
@@ -134,7 +182,7 @@ def _estimate(
     origin = campaign.identity.origin if campaign.identity_id and campaign.identity else None
     if cost is not one_unit:
         costs: list[int] = []
-        latest = time.monotonic() + SECONDS
+        latest = time.monotonic() + SECONDS / share
         for message in messages:
             try:
                 letter = letter_of(campaign, content, message, budget, origin, links)
@@ -150,7 +198,8 @@ def _estimate(
     price = prices.held(vendor.pk, login.pk, prices.today())
     amount = units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
-    return Estimate(total, units, None if made >= total else made, currency, amount, _end(login, units))
+    without_files = cost is not one_unit and campaign.has_files
+    return Estimate(total, units, None if made >= total else made, currency, amount, _end(login, units), without_files)
 
 
 def _end(login: Any, units: int) -> Eta:

@@ -43,20 +43,30 @@ before AS (
 """
 # What the vendor charges for, by the day of the call: the leaf knows for whom and over which credential it was made. Of
 # messages that no call of ours is known of, the units are not known either: one each.
+LEAF = """
+    SELECT o.* FROM campaigns_job o WHERE o.campaign_id = {message}.campaign_id
+        AND {message}.id >= o.first_message AND {message}.id < o.first_message + o.size
+    ORDER BY o.parent_id NULLS LAST LIMIT 1
+"""
 CHARGED = """
 INSERT INTO campaigns_costentry (day, sponsor_id, vendor_id, credential_id, messages, units)
 SELECT (w.sent_at AT TIME ZONE 'UTC')::date, j.sponsor_id, j.vendor_id, j.credential_id, count(*),
     sum(coalesce(w.units, 1))
-FROM {accepted} w CROSS JOIN LATERAL (
-    SELECT o.* FROM campaigns_job o WHERE o.campaign_id = w.campaign_id
-        AND w.id >= o.first_message AND w.id < o.first_message + o.size ORDER BY o.parent_id NULLS LAST LIMIT 1
-) j {where} GROUP BY 1, 2, 3, 4
-"""
+FROM {accepted} w CROSS JOIN LATERAL ({leaf}) j {where} GROUP BY 1, 2, 3, 4
+""".replace("{leaf}", LEAF.format(message="w"))
+# Of a message in a call the claim knows the units: its answer may never come, and is not needed any more.
+CLAIMED_UNITS = f"""CASE WHEN m.dequeued_at IS NOT NULL THEN m.units ELSE (
+    SELECT nullif(u.units, 1) FROM ({LEAF.format(message="m")}) j
+        JOIN campaigns_claim c ON c.job_id = j.id AND c.fence = j.fence AND c.units IS NOT NULL,
+        unnest(c.messages, c.units) AS u(id, units)
+    WHERE u.id = m.id LIMIT 1
+) END"""
 # If a message was waiting or is in a call, the time of its call is unknown: its sent_at is equal to its delivered_at.
 ACCEPT = f"""{BEFORE}written AS (
     UPDATE campaigns_message m SET delivered_at = now(), message_id = a.code, in_doubt_at = NULL,
         settle_at = NULL, error_code = NULL, error_sub_type = NULL,
-        sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp())
+        sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
+        units = {CLAIMED_UNITS}
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
     RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, m.resend_no, m.sent_at, m.units
 ), charged AS ({CHARGED.format(accepted="written", where="")}), identified AS (

@@ -15,6 +15,11 @@ from vendors.outcomes import Outcome
 T = TypeVar("T")
 
 
+def costs(message_id: int) -> int:
+    """The units that a call of this message takes, each time."""
+    return 1 + message_id % 3
+
+
 def started(job: Job) -> Lease:
     """The notification has arrived; nothing is claimed."""
     lease = claims.take(job.pk, job.fence)
@@ -58,7 +63,7 @@ async def to_claim(rows: Any, job: Job, lease: Lease) -> dict[str, Any]:
 async def append(rows: Any, lease: Lease, of: OpenClaim, answers: Iterable[tuple[int, Outcome]]) -> None:
     """Stores what calls of the claim came to: (message, outcome)."""
     results = [
-        recording.CallResult(PermittedCall(ClaimedMessage(id, "", "", {}), of, ("permit",), 0.0), outcome)
+        recording.CallResult(PermittedCall(ClaimedMessage(id, "", "", {}), of, ("permit",) * costs(id), 0.0), outcome)
         for id, outcome in answers
     ]
     await recording.append(rows, [recording.JobResults(lease, results)])

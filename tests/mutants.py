@@ -106,9 +106,21 @@ MUTANTS = (
     ),
     Mutant(
         "what a letter costs is ignored",
-        "campaigns/claiming/pricing.py",
-        (("else ByCost(job, cache)", "else ByCount()"),),
+        "campaigns/sending/stream.py",
+        (("claims.ByCount() if counts else ByCost(job, connections.attachments)", "claims.ByCount()"),),
         "tests/faults/test_42_cost.py",
+    ),
+    Mutant(
+        "a refusal is charged",
+        "campaigns/merging.py",
+        (("    WHERE a.kind = 'a' GROUP BY 1, 2, 3, 4\n", "    WHERE a.kind IN ('a', 'r') GROUP BY 1, 2, 3, 4\n"),),
+        "tests/campaigns/test_costs.py",
+    ),
+    Mutant(
+        "a report that comes before the answer is charged one unit",
+        "campaigns/ground_truth.py",
+        (("        units = {CLAIMED_UNITS}\n", "        units = m.units\n"),),
+        "tests/properties/test_lives_of_a_job.py",
     ),
     Mutant(
         "a 303 counts as not sent",

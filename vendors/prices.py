@@ -78,12 +78,14 @@ def _terms(price: Price) -> tuple[str, Decimal, Decimal]:
 
 
 def amount(value: Decimal, currency: str) -> str:
-    """The exact amount, with at least as many decimals as the currency has: 12.3456 EUR."""
-    return f"{digits(value, currency)} {currency}"
+    """The exact amount, with at least as many decimals as the currency has: 1,212.3456 EUR."""
+    return f"{value:,.{_places(value, currency)}f} {currency}"
 
 
 def digits(value: Decimal, currency: str) -> str:
     """The exact number of an amount, without separators."""
-    least = get_currency_precision(currency)
-    places = max(least, -int(value.normalize().as_tuple().exponent))
-    return f"{value:.{places}f}"
+    return f"{value:.{_places(value, currency)}f}"
+
+
+def _places(value: Decimal, currency: str) -> int:
+    return max(get_currency_precision(currency), -int(value.normalize().as_tuple().exponent))

@@ -9,17 +9,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from campaigns import estimates, labels, progress
 from campaigns.admin.base import CreatedFilter, Scoped
-from campaigns.content.templates import TemplateError
 from campaigns.models import Campaign, Job, Sponsor
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import pausing
-from vendors.adapters.base import InvalidSettings
 from vendors.history import Actor
 from vendors.listing import OwnLookups
 
@@ -117,10 +114,7 @@ class CampaignAdmin(Scoped):
         sums = progress.of_campaigns([campaign.pk])[campaign.pk]
         if sums.units or not sums.open:
             return f"{sums.units:,} units so far" if sums.open else f"{sums.units:,} units"
-        try:
-            return estimates.of_campaign(campaign).sentence(timezone.now())
-        except (InvalidSettings, LookupError, TemplateError) as error:
-            return f"unknown: {error}"
+        return estimates.of_campaign(campaign)
 
     @admin.display(description="files")
     def files_carried(self, campaign: Campaign) -> str:

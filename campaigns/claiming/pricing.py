@@ -8,10 +8,10 @@ from psycopg import OperationalError
 
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming import claims
-from campaigns.claiming.claims import ByCount, Claimed, Claimer, PermittedCall
+from campaigns.claiming.claims import Claimed, PermittedCall
 from campaigns.claiming.letters import ClaimedMessage, LeasedJob, letters_in_turn
 from campaigns.claiming.limits import Need
-from vendors.adapters.base import Letter, one_unit
+from vendors.adapters.base import Letter
 from vendors.limits.values import Scope
 from vendors.outcomes import Refused
 
@@ -24,11 +24,6 @@ class Priced(NamedTuple):
     message: ClaimedMessage
     letter: Letter | Refused
     units: int
-
-
-def claimer(job: LeasedJob, cache: AttachmentCache) -> Claimer:
-    """As the job's vendor counts; cache: of the files that letters are priced with."""
-    return ByCount() if job.adapter.capabilities.cost is one_unit else ByCost(job, cache)
 
 
 class ByCost:

@@ -4,6 +4,8 @@ Vendors charge for what they accept, so a message counts once it is accepted, in
 that is learned of a month later, or that a person settled as sent. Amounts are made when they are asked for: from the
 units of a day and the price that holds on it, so that a price that is corrected is right from then on. They are exact,
 one for each currency; of days without a price only the messages and units are known.
+
+What is in doubt is not charged for as long as it is: accounts tell it beside what is, with what it would cost.
 """
 
 import csv
@@ -15,6 +17,7 @@ from typing import Any, TextIO
 
 from django.db import connection, transaction
 
+from campaigns import ground_truth
 from vendors import prices
 
 MOST_MONTHS = 120  # of one question
@@ -24,7 +27,8 @@ MOST_MONTHS = 120  # of one question
 class MonthCost:
     """What one sponsor's messages of a month cost at one vendor, in one currency.
 
-    month: its first day. currency, amount: empty and None for what was accepted on days without a price.
+    month: its first day. currency, amount: empty and None for what was accepted on days without a price. in_doubt:
+    messages of which nobody knows yet whether they were accepted, with what they would cost.
     """
 
     month: date
@@ -35,20 +39,39 @@ class MonthCost:
     units: int
     currency: str
     amount: Decimal | None
+    in_doubt: int
+    in_doubt_amount: Decimal | None
 
     @property
     def money(self) -> str:
         """The amount as users read it."""
         return "no price" if self.amount is None else prices.amount(self.amount, self.currency)
 
+    @property
+    def doubtful(self) -> str:
+        """What is in doubt, as users read it."""
+        if not self.in_doubt:
+            return ""
+        more = "" if self.in_doubt_amount is None else f" ({prices.amount(self.in_doubt_amount, self.currency)})"
+        return f"{self.in_doubt:,}{more}"
+
 
 ACCOUNTS = f"""
 SELECT d.month, s.id, s.name, v.slug, sum(d.messages)::bigint, sum(d.units)::bigint, coalesce(p.currency, ''),
-    sum(d.units * p.per_unit + d.messages * p.per_message)
+    sum(d.units * p.per_unit + d.messages * p.per_message), sum(d.in_doubt)::bigint,
+    sum(d.doubt_units * p.per_unit + d.in_doubt * p.per_message)
 FROM (
     SELECT date_trunc('month', day)::date AS month, day, sponsor_id, vendor_id, credential_id,
-        sum(messages) AS messages, sum(units) AS units
-    FROM campaigns_costentry
+        sum(messages) AS messages, sum(units) AS units, sum(in_doubt) AS in_doubt, sum(doubt_units) AS doubt_units
+    FROM (
+        SELECT day, sponsor_id, vendor_id, credential_id, messages, units, 0 AS in_doubt, 0 AS doubt_units
+        FROM campaigns_costentry
+        UNION ALL
+        SELECT (m.sent_at AT TIME ZONE 'UTC')::date, j.sponsor_id, j.vendor_id, j.credential_id, 0, 0, 1,
+            coalesce(m.units, 1)
+        FROM campaigns_message m CROSS JOIN LATERAL ({ground_truth.LEAF.format(message="m")}) j
+        WHERE m.in_doubt_at IS NOT NULL
+    ) one
     WHERE day >= %(since)s AND day < %(until)s
         AND (%(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]))
         AND (%(vendors)s::text[] IS NULL OR vendor_id IN (SELECT id FROM vendors_vendor WHERE slug = ANY(%(vendors)s)))
@@ -109,12 +132,15 @@ def totals(accounts: Iterable[MonthCost]) -> dict[str, Decimal]:
     return dict(sorted(sums.items()))
 
 
-COLUMNS = ("month", "sponsor", "vendor", "messages", "units", "currency", "amount")
+COLUMNS = ("month", "sponsor", "vendor", "messages", "units", "currency", "amount", "in_doubt", "in_doubt_amount")
 
 
 def facts(account: MonthCost) -> dict[str, Any]:
     """An account for programs; the amount is a text, because a number in JSON would be rounded."""
-    amount = None if account.amount is None else prices.digits(account.amount, account.currency)
+    amounts = [
+        None if one is None else prices.digits(one, account.currency)
+        for one in (account.amount, account.in_doubt_amount)
+    ]
     return {
         "month": f"{account.month:%Y-%m}",
         "sponsor": account.sponsor,
@@ -122,7 +148,9 @@ def facts(account: MonthCost) -> dict[str, Any]:
         "messages": account.messages,
         "units": account.units,
         "currency": account.currency or None,
-        "amount": amount,
+        "amount": amounts[0],
+        "in_doubt": account.in_doubt,
+        "in_doubt_amount": amounts[1],
     }
 
 

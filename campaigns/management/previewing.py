@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
-from django.utils import timezone
 
-from campaigns import previews
+from campaigns import estimates, previews
 from campaigns.content.parts import carried_by
-from campaigns.estimates import NOT_KNOWN, Estimate, of_recipients
 from campaigns.intake import Recipients
 from campaigns.intake.files import CampaignFiles
 from campaigns.management.content_options import CampaignContent
@@ -21,7 +19,7 @@ from vendors.adapters.base import Attachment, Letter
 from vendors.models import Credential, Vendor
 from vendors.printing import previews as printed
 
-Looked = tuple[list[Letter], Estimate | None]  # some letters of a campaign that is not stored, and what it would cost
+Looked = tuple[list[Letter], estimates.ByLogin]  # letters of a campaign that is not stored, and what it would cost
 
 
 def number(options: dict[str, Any]) -> int:
@@ -37,28 +35,30 @@ def number(options: dict[str, Any]) -> int:
 
 def look(
     content: CampaignContent,
-    credential: Credential,
+    logins: Sequence[Credential],
     campaign: Campaign,
     recipients: Recipients,
     options: dict[str, Any],
 ) -> Looked:
-    """At a campaign that is not stored; its letters also as PDF if that is asked for. Raises CommandError."""
-    vendor = credential.vendor
+    """At a campaign that is not stored; its letters also as PDF if that is asked for. Raises CommandError.
+
+    logins: by which it may go; its letters are those of the first.
+    """
+    vendor = logins[0].vendor
     links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
     made = previews.letters(campaign, content.compiled, links, recipients, options["preview"])
     if options["preview_pdf"]:
         sys.stderr.write(f"{_write_pdf(made, content.files, vendor, options)}\n")
-    return made, of_recipients(credential, campaign, content.compiled, links, recipients, len(recipients))
+    return made, estimates.of_table(logins, campaign, content.compiled, recipients)
 
 
-def show(made: Sequence[Letter], estimate: Estimate | None, options: dict[str, Any], out: OutputWrapper) -> None:
+def show(made: Sequence[Letter], by: estimates.ByLogin, options: dict[str, Any], out: OutputWrapper) -> None:
     """For programs or for people; not the letters that are in a PDF."""
-    cost = estimate.sentence(timezone.now()) if estimate else NOT_KNOWN
     shown = [] if options["preview_pdf"] else made
     if not options["json"]:
-        out.write(f"\n\n{'=' * 72}\n\n".join([*map(previews.as_text, shown), cost]))
+        out.write(f"\n\n{'=' * 72}\n\n".join([*map(previews.as_text, shown), estimates.sentences(by)]))
     elif options["check"]:
-        out.write(json.dumps(estimate and estimate.facts()))
+        out.write("\n".join(json.dumps(estimates.facts(*one)) for one in by.items()))
     else:
         out.write(json.dumps([previews.facts(letter) for letter in made]))
 

@@ -73,14 +73,14 @@ def named(sponsor: Sponsor, name: str) -> Route:
     return found
 
 
-def first_for(route: Route, sponsor: Sponsor) -> Credential:
-    """One of its credentials that the sponsor may use, with which a campaign begins. Raises NotEntitled."""
+def usable(route: Route, sponsor: Sponsor) -> list[Credential]:
+    """Its credentials that the sponsor may use; with the first one a campaign begins. Raises NotEntitled."""
     rows = list(route.entries.select_related("credential__vendor"))
     mine = [row for row in rows if _may(sponsor, row.credential)]
     if not mine:
         names = ", ".join(str(row.credential) for row in rows) or "it has none"
         raise NotEntitled(f"{sponsor.name} may use no credential of the route {route.name}: {names}")
-    return share_out([(row.credential, row.weight) for row in mine], random.random())[0]
+    return share_out([(row.credential, row.weight) for row in mine], random.random())
 
 
 def share_out(weighted: Sequence[tuple[Offered, int]], drawn: float) -> list[Offered]:

@@ -21,7 +21,7 @@ from campaigns.claiming.contexts import FIND_OUT, Followed
 from campaigns.claiming.joint import JointClaims, Permits, Permitted, WantedClaim
 from campaigns.claiming.letters import LeasedJob
 from campaigns.claiming.limits import PATIENCE
-from campaigns.claiming.pricing import claimer
+from campaigns.claiming.pricing import ByCost
 from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
 from campaigns.failover import guard
@@ -30,6 +30,7 @@ from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
 from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder
 from vendors import health
+from vendors.adapters.base import one_unit
 from vendors.limits.throttle import ThrottleUnreachable
 from vendors.limits.values import Lost, Never, Paused, Skewed, Wait
 from vendors.outcomes import InDoubt, NotSent
@@ -72,7 +73,8 @@ class Stream:
         self._claims: Any = connections.claims  # executes as a connection does
         throttle, self._health = connections.to_redis()
         self._joint, self._served = joint, time.monotonic()
-        self._claimer = claimer(job, connections.attachments)
+        counts = job.adapter.capabilities.cost is one_unit
+        self._claimer: claims.Claimer = claims.ByCount() if counts else ByCost(job, connections.attachments)
         self._hold = job.adapter.deadline + SLACK
         self._permits = Permits(throttle, self._claims)
         self._pool = CallPool(job, self._write, connections.attachments)

@@ -164,6 +164,7 @@ def _cost(
     if login is None:
         return None
     campaign = Campaign(html=asked.html, headers=list(beside.headers), transactional=asked.transactional)
+    campaign.has_files = beside.files is not None
     links = links_of(campaign, vendor.channel, vendor.carries, None)
     try:
         found = estimates.of_recipients(login, campaign, content, links, recipients, len(recipients), budget)

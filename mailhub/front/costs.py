@@ -23,6 +23,8 @@ class CostOut(BaseModel):
     units: int = Field(description="By the vendor's count, as segments of an SMS")
     currency: str | None = Field(description="ISO 4217; null if there is no price")
     amount: str | None = Field(description="Exact, as a decimal number in a text; null if there is no price")
+    in_doubt: int = Field(description="Messages of which it is not known yet whether they were accepted; not in amount")
+    in_doubt_amount: str | None = Field(description="What those would cost")
 
 
 class CostsOut(BaseModel):

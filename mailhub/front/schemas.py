@@ -125,7 +125,7 @@ class ForecastOut(BaseModel):
 class EstimateOut(BaseModel):
     messages: int
     units: int = Field(description="By the vendor's count, as segments of an SMS")
-    exact: bool = Field(description="False: estimated from those letters for which the budget was enough")
+    exact: bool = Field(description="False: from some letters, or without files that count")
     currency: str | None = Field(description="ISO 4217; null if there is no price")
     amount: str | None = Field(description="Exact, at today's price, as a decimal number in a text")
 

@@ -12,15 +12,17 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import ground_truth
+from campaigns import delivery_reports, ground_truth
 from campaigns.costs import accounts
 from campaigns.doubts import resolve
 from campaigns.finishing import finalizer
-from campaigns.lifecycle import Status, hold
-from campaigns.models import AnswerBatch, CostEntry, Job, Message
+from campaigns.lifecycle import Status, hold, hold_around
+from campaigns.models import AnswerBatch, Campaign, CostEntry, Job, Message, ReportKind, Route, RouteEntry
+from campaigns.routes import moving
 from tests import factories
 from tests.campaigns.rows import in_doubt, logged, manage, sound
 from vendors import prices
+from vendors.adapters.reports import Reported
 from vendors.history import Actor
 from vendors.models import Price, Vendor
 
@@ -55,6 +57,13 @@ def answer(job: Job, kinds: str, units: list[int] | None, **fields: Any) -> Answ
         job=job, claim=claim, called_at=claim.at, last=True, messages=ids, kinds=kinds,
         codes=[f"v-{id}" for id in ids], units=units, **{"fence": job.fence, **fields},
     )  # fmt: skip
+
+
+def accept(message_id: int) -> None:
+    """What a look-up or a repeat has learned."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        hold_around([message_id])
+        cursor.execute(ground_truth.ACCEPT, {"ids": [message_id], "codes": [f"v-{message_id}"], "notes": [None]})
 
 
 def merge(job: Job) -> None:
@@ -98,6 +107,48 @@ class TestEntries:
         for _ in range(2):
             finalizer.merge_answers(timedelta(seconds=-1))
         assert entries() == (1, 5) and not AnswerBatch.objects.exists()
+
+    def test_a_report_that_comes_before_the_answer_is_charged_with_the_units_of_the_call(self) -> None:
+        job = factories.campaign_with_job(2, status="SENDING")
+        claim = factories.claim(job, [0, 1])
+        type(claim).objects.filter(pk=claim.pk).update(units=[1, 5])
+        late = Message.objects.get(pk=job.first_message + 1)
+        assert delivery_reports.take(job.vendor_id, [Reported(late.reference, ReportKind.DELIVERED, timezone.now())])
+        assert entries() == (1, 5)
+        ids = [job.first_message, late.pk]
+        AnswerBatch.objects.create(
+            job=job, claim=claim, fence=job.fence, called_at=claim.at, last=True, messages=ids, kinds="aa",
+            codes=["v-1", "v-2"], units=[1, 5],
+        )  # fmt: skip
+        merge(job)
+        assert entries() == (2, 6)
+
+    def test_what_went_by_another_vendor_is_charged_to_that_one_and_a_doubt_to_the_first(self) -> None:
+        one, other = (factories.credential(factories.vendor(casters=["large-priority"])) for _ in range(2))
+        route = Route.objects.create(name="mail", channel="email")
+        for position, login in enumerate((one, other)):
+            RouteEntry.objects.create(route=route, position=position, credential=login)
+        campaign = factories.campaign(3, of=one)
+        Campaign.objects.filter(pk=campaign.pk).update(route=route, routed=True)
+        top = factories.job(campaign, "P_ASSIGNED")
+        child = factories.job(campaign, "SENDING", parent=top, size=3, fence=1)
+        answer(child, "d", [4])
+        merge(child)
+        Job.objects.filter(pk=child.pk).update(status="DISPATCHED")
+        Vendor.objects.filter(pk=one.vendor_id).update(paused=True)
+        assert moving.reroute(top.pk).messages == 2
+        (gone,) = Job.objects.filter(parent=top.pk, credential=other)
+        Job.objects.filter(pk=gone.pk).update(status="SENDING", heartbeat_at=timezone.now(), started_at=timezone.now())
+        gone.refresh_from_db()
+        answer(gone, "aa", [2, 3])
+        merge(gone)
+        assert entries(credential=other) == (2, 5) and entries(credential=one) == (0, 0)
+        price(one.vendor, "0.5", TODAY)
+        shown = {row.vendor: row for row in accounts.of_months(*accounts.last_year())}
+        assert (shown[one.vendor.slug].in_doubt, shown[one.vendor.slug].in_doubt_amount) == (1, 2)
+        for _ in range(2):
+            accept(campaign.first_message)
+        assert entries(credential=one) == (1, 4) and entries(credential=other) == (2, 5)
 
     def test_a_person_who_says_that_it_was_sent_enters_it_and_one_who_says_failed_does_not(self) -> None:
         job = logged(2, [in_doubt(), in_doubt()])
@@ -150,6 +201,24 @@ class TestEntries:
         Message.objects.all().delete()
         Job.objects.all().delete()
         assert accounts.of_months(TODAY, TODAY)[0].messages == 1
+
+
+class TestDoubts:
+    def test_what_is_in_doubt_is_told_beside_what_is_charged_until_it_is_settled(self) -> None:
+        job = logged(3, [in_doubt(), in_doubt(), in_doubt()])
+        price(job.vendor, "0.5", date(2025, 1, 1), per_message=Decimal(1))
+        Message.objects.filter(pk=job.first_message).update(units=3)
+        (found,) = accounts.of_months(*accounts.last_year())
+        assert (found.messages, found.amount, found.in_doubt, found.in_doubt_amount) == (0, 0, 3, Decimal("5.5"))
+        assert found.doubtful == "3 (5.50 EUR)" and accounts.facts(found)["in_doubt_amount"] == "5.50"
+        resolve.resolve([job.first_message], "sent", "the vendor's list has it", "ann")
+        resolve.resolve([job.first_message + 1], "failed", "it has not", "ann")
+        (found,) = accounts.of_months(*accounts.last_year())
+        assert (found.messages, found.amount, found.in_doubt, found.in_doubt_amount) == (1, Decimal("2.5"), 1, 1.5)
+        assert accounts.of_months(*accounts.last_year(), [job.sponsor_id + 1]) == []
+        accept(job.first_message + 2)
+        (found,) = accounts.of_months(*accounts.last_year())
+        assert (found.messages, found.amount, found.in_doubt, found.doubtful) == (2, 4, 0, "")
 
 
 class TestAmounts:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from campaigns import estimates
 from campaigns.content import templates
 from campaigns.models import Campaign, Job, Message
 from campaigns.suppression.links import SIZE, links_of
 from tests import factories
-from tests.campaigns.test_intake_command import files, nothing_is_stored, send, vendor
+from tests.campaigns.rows import manage
+from tests.campaigns.test_intake_command import basics, files, nothing_is_stored, send, vendor
 from vendors import prices
 from vendors.history import Actor
 from vendors.models import Credential, Price, Vendor
@@ -54,7 +56,7 @@ def test_a_long_list_is_estimated_from_every_so_many_th_letter_and_says_so(monke
     fields = [{"text": "a" * (1 if number < 80 else 200)} for number in range(100)]
     found = estimated(of, "{{ text }}", fields)
     assert (found.units, found.made, found.exact) == (120, 10, False), "the dear ones are at the end of the list"
-    assert "about 120 units (estimated from 10 letters)" in found.sentence(estimates.timezone.now())
+    assert "about 120 units (estimated from 10 letters)" in found.sentence(timezone.now())
 
 
 def test_what_takes_too_long_is_estimated_from_what_was_made(monkeypatch: Any) -> None:
@@ -67,6 +69,17 @@ def test_a_vendor_that_counts_messages_needs_no_letter() -> None:
     of = factories.credential(factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}))
     found = estimates.of_recipients(of, Campaign(), templates.compile("", "x", False), None, iter(()), 1_000_000)
     assert (found.units, found.exact) == (1_000_000, True) and found.amount is None
+
+
+def test_files_that_the_vendor_counts_are_not_looked_at_and_the_sentence_says_so() -> None:
+    of = factories.credential(factories.vendor(adapter="smtp", settings={"host": "127.0.0.1", "tls": "none"}))
+    content = templates.compile("Hello", "x" * 2500, False)
+    for size, units, exact in ((0, 1, True), (1, 3, False)):
+        Vendor.objects.filter(pk=of.vendor_id).update(settings=of.vendor.settings | {"unit_kb": size})
+        of.refresh_from_db()
+        found = estimates.of_recipients(of, Campaign(has_files=True), content, None, [("ann@example.org", {})], 1)
+        assert found and (found.units, found.exact) == (units, exact)
+        assert ("1 messages: about 3 units without its files" in found.sentence(timezone.now())) is not exact
 
 
 def test_more_units_end_later_than_as_many_messages() -> None:
@@ -91,13 +104,36 @@ class TestDoors:
     def test_the_command_says_it_and_stores_nothing(self, vendor: Vendor, files: Path) -> None:
         factories.sponsor("Velma")
         priced(vendor, "0.25")
-        assert "not known" in send(files, "--check") and send(files, "--check", "--json") == "null\n"
+        assert "not known" in send(files, "--check")
+        assert json.loads(send(files, "--check", "--json"))["messages"] is None
         Vendor.objects.update(settings={"url": "http://127.0.0.1:9/letters"})
         said = send(files, "--check")
         assert said.startswith("2 messages: 2 units; 0.50 EUR at today's price; ") and nothing_is_stored()
         facts = json.loads(send(files, "--check", "--json"))
         assert (facts["messages"], facts["units"], facts["exact"], facts["amount"]) == (2, 2, True, "0.50")
         assert "0.50 EUR" in send(files, "--preview", "1") and nothing_is_stored()
+        assert "2 messages: 2 units; 0.50 EUR at today's price" in send(files), (
+            "it waits for the night, and can be stopped"
+        )
+
+    def test_of_a_route_each_vendor_is_estimated_that_the_sponsor_may_use(self, vendor: Vendor, files: Path) -> None:
+        factories.sponsor("Velma")
+        dearer = factories.credential(factories.vendor(settings={"url": "http://127.0.0.1:9/letters"}))
+        Vendor.objects.update(settings={"url": "http://127.0.0.1:9/letters"})
+        priced(vendor, "0.25")
+        priced(dearer.vendor, "1")
+        manage("route", "add", "mail", vendor.slug, dearer.vendor.slug)
+        order = [str(files / "people.csv"), *basics(files), "--check", "--route", "mail"]
+        del order[order.index("--vendor") : order.index("--vendor") + 2]
+        said = manage("send_campaign", *order).splitlines()
+        assert said[0].startswith(f"by {vendor.slug}/default: 2 messages: 2 units; 0.50 EUR")
+        assert said[1].startswith(f"by {dearer}: 2 messages: 2 units; 2.00 EUR") and len(said) == 2
+        found = [json.loads(line) for line in manage("send_campaign", *order, "--json").splitlines()]
+        assert [(one["by"], one["amount"]) for one in found] == [
+            (f"{vendor.slug}/default", "0.50"),
+            (str(dearer), "2.00"),
+        ]
+        assert nothing_is_stored()
 
     def test_a_stored_campaign_is_estimated_on_its_page_until_it_is_sent(self) -> None:
         of = login()
@@ -113,4 +149,4 @@ class TestDoors:
         assert "2 units so far" in client.get(page).content.decode()
         Job.objects.filter(pk=job.pk).update(units=0, accepted=0)
         Campaign.objects.filter(pk=job.campaign_id).update(body="{{ text")
-        assert "unknown: " in client.get(page).content.decode()
+        assert "not known: " in client.get(page).content.decode()

@@ -97,7 +97,7 @@ def test_a_route_of_a_sponsor_is_for_no_other_and_comes_before_the_one_for_all()
     manage("route", "add", "mail", one.slug)
     manage("route", "add", "mail", other.slug, "--sponsor", mine.name)
     manage("route", "add", "own", other.slug, "--sponsor", mine.name)
-    found = {who: entries.first_for(entries.named(who, "mail"), who).vendor for who in (mine, theirs)}
+    found = {who: entries.usable(entries.named(who, "mail"), who)[0].vendor for who in (mine, theirs)}
     assert found == {mine: other, theirs: one}
     with pytest.raises(NotEntitled):
         entries.named(theirs, "own")
@@ -122,9 +122,9 @@ def test_campaigns_begin_with_vendors_by_weight_and_the_others_are_in_reserve() 
     sponsor = make.sponsor()
     make.entitle([sponsor], [reserve, one, other])
     route = entries.named(sponsor, "mail")
-    assert {entries.first_for(route, sponsor).vendor for _ in range(200)} == {one, other}
+    assert {entries.usable(route, sponsor)[0].vendor for _ in range(200)} == {one, other}
     Entitlement.objects.exclude(vendor=reserve).delete()
-    assert entries.first_for(route, sponsor).vendor == reserve
+    assert entries.usable(route, sponsor)[0].vendor == reserve
     for weight in ("0", "-1", "1001", "x", "²"):
         with pytest.raises(CommandError, match="a weight is a number from 1 to 1000"):
             manage("route", "set", "mail", f"{one.slug}={weight}")

@@ -80,6 +80,7 @@ def judge(
         *_twice(found, calls),
         *(_unfinished(found) if final else ()),
         *_untrue(found, calls),
+        *_charged(),
         *_too_fast(books, windows),
         *_after_the_stop(found, calls),
     ]
@@ -135,6 +136,32 @@ def _untrue(found: list[Row], calls: Mapping[str, list[BookEntry]]) -> Iterator[
             yield f"P3: message {row.id} is sent as {row.message_id}, the vendor has {ids or 'nothing'}"
         if row.state in ("refused", "expired", "suppressed", "waiting") and ids and not by_person:
             yield f"P3: message {row.id} is {row.state}, the vendor accepted it as {ids}"
+
+
+# Each accepted message once, by the day of its call, for the sponsor and the credential of the job that it went by.
+ACCOUNTS = """
+SELECT day, sponsor, credential, e.messages, e.units, m.messages, m.units FROM (
+    SELECT day, sponsor_id AS sponsor, credential_id AS credential, sum(messages) AS messages, sum(units) AS units
+    FROM campaigns_costentry GROUP BY 1, 2, 3
+) e FULL JOIN (
+    SELECT (m.sent_at AT TIME ZONE 'UTC')::date AS day, j.sponsor_id AS sponsor, j.credential_id AS credential,
+        count(*) AS messages, sum(coalesce(m.units, 1)) AS units
+    FROM campaigns_message m JOIN campaigns_job j ON j.campaign_id = m.campaign_id AND m.id >= j.first_message
+        AND m.id < j.first_message + j.size
+    WHERE m.message_id IS NOT NULL AND NOT EXISTS (
+        SELECT FROM campaigns_job k
+        WHERE k.parent_id = j.id AND m.id >= k.first_message AND m.id < k.first_message + k.size)
+    GROUP BY 1, 2, 3
+) m USING (day, sponsor, credential) WHERE (e.messages, e.units) IS DISTINCT FROM (m.messages, m.units)
+"""
+
+
+def _charged() -> Iterator[str]:
+    """P3. What the vendors charge is what they have accepted."""
+    with connection.cursor() as cursor:
+        cursor.execute(ACCOUNTS)
+        for row in cursor.fetchall():
+            yield "P3: accounts of {}, sponsor {}, credential {}: {} messages, {} units; accepted: {}, {}".format(*row)
 
 
 def _too_fast(books: Books, windows: Iterable[tuple[int, float, str | None]]) -> Iterator[str]:

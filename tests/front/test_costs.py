@@ -47,6 +47,8 @@ def test_a_program_sees_its_sponsors_costs_by_month_and_vendor() -> None:
         "units": 30,
         "currency": "EUR",
         "amount": "0.30",
+        "in_doubt": 0,
+        "in_doubt_amount": "0.00",
     } in found
     assert len(found) == 3 and found[-1]["month"] == "2025-01"
     assert [row["amount"] for row in found if row["vendor"] == other.slug] == [None]

@@ -24,7 +24,7 @@ TABLES = (
     "vendors_ratelimit", "vendors_vendor", "vendors_credential", "vendors_mailcaster", "vendors_usage",
     "vendors_minute", "campaigns_entitlement", "campaigns_campaign", "campaigns_message", "campaigns_claim",
     "campaigns_answerbatch", "campaigns_job", "campaigns_route", "campaigns_routeentry", "campaigns_routemove",
-    "campaigns_session", "campaigns_resolution", "django_admin_log",
+    "campaigns_session", "campaigns_resolution", "campaigns_costentry", "django_admin_log",
 )  # fmt: skip
 AGO = timedelta(minutes=5)  # of the last thing that happened before the start
 CALLED = timedelta(minutes=6)  # of the calls before the start

@@ -34,7 +34,7 @@ from campaigns.dispatch import dispatcher
 from campaigns.doubts.resolve import CannotResolve
 from campaigns.finishing import finalizer, sweep
 from campaigns.lifecycle import merge
-from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message, MessageEvent, Resolution
+from campaigns.models import AnswerBatch, Campaign, Claim, CostEntry, Job, Message, MessageEvent, Resolution
 from campaigns.operators import actions
 from campaigns.sending import recording
 from campaigns.sending.sender import drain, put_back
@@ -129,7 +129,8 @@ class Family(RuleBasedStateMachine):
         async def step(rows: Any) -> claims.Claimed:
             if not sender.claimed:
                 sender.cursor = await claims.new_pass(rows, sender.lease, sender.first, sender.end)
-            return await calling.claim(rows, job, sender.lease, most, cursor=sender.cursor)
+            units = {id: calling.costs(id) for id in range(sender.cursor, sender.end)}
+            return await calling.claim(rows, job, sender.lease, most, cursor=sender.cursor, units=units)
 
         messages, claim, *_ = self.here.run(step)
         for one in messages:
@@ -252,6 +253,7 @@ class Family(RuleBasedStateMachine):
                 MessageEvent.objects,
                 Message.objects,
                 Campaign.objects,
+                CostEntry.objects,
             ):
                 rows.all().delete()
             Minute.objects.all().delete()

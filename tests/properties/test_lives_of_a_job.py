@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db.models import F
+from django.db.models import F, Sum
 from django.db.models.functions import Now
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ from campaigns.connections import connect
 from campaigns.dispatch import dispatcher
 from campaigns.finishing import finalizer
 from campaigns.lifecycle import merge, move
-from campaigns.models import AnswerBatch, Campaign, Claim, Job, Message, MessageEvent
+from campaigns.models import AnswerBatch, Campaign, Claim, CostEntry, Job, Message, MessageEvent
 from campaigns.operators import actions
 from campaigns.sending.sender import drain, put_back
 from sandbox.vendor.books import BookEntry, Books
@@ -104,7 +104,10 @@ class Lives(RuleBasedStateMachine):
         """Claims forward; from the first message again if all calls are answered."""
         if sender.idle:
             sender.cursor = await claims.new_pass(self.rows, sender.lease, self.job.first_message, self.job.end)
-        messages, claim, *_ = await calling.claim(self.rows, self.job, sender.lease, most, cursor=sender.cursor)
+        units = {id: calling.costs(id) for id in range(sender.cursor, self.job.end)}
+        messages, claim, *_ = await calling.claim(
+            self.rows, self.job, sender.lease, most, cursor=sender.cursor, units=units
+        )
         for one in messages:
             sender.cursor = one.id + 1
             sender.claims[one.id] = claim
@@ -220,13 +223,14 @@ class Lives(RuleBasedStateMachine):
         if not hasattr(self, "job"):
             return
         try:
-            assert judge(Books(self.vendor), final=False) == [] and broken() == []
+            assert judge(Books(self.vendor), final=False) == [] and broken() == [] and charged_as_called()
             self._to_the_end()
             assert judge(Books(self.vendor)) == [] and sums().total() == RECIPIENTS and broken() == []
+            assert charged_as_called()
         finally:
             self.loop.run_until_complete(self.rows.close())
             self.loop.close()
-            for table in (AnswerBatch, Claim, Job, MessageEvent, Message, Campaign, Minute):
+            for table in (AnswerBatch, Claim, Job, MessageEvent, Message, Campaign, CostEntry, Minute):
                 table.objects.all().delete()
 
     def _to_the_end(self) -> None:
@@ -238,6 +242,13 @@ class Lives(RuleBasedStateMachine):
                 return
             self.the_rest_goes_out()
         raise AssertionError(f"it comes to no end: {self.now()}")
+
+
+def charged_as_called() -> bool:
+    """The accounts have the units of each accepted message once, whoever learned of it, in whatever order."""
+    accepted = Message.objects.filter(message_id__isnull=False).values_list("pk", flat=True)
+    entered = CostEntry.objects.aggregate(messages=Sum("messages", default=0), units=Sum("units", default=0))
+    return entered == {"messages": len(accepted), "units": sum(map(calling.costs, accepted))}
 
 
 def broken() -> list[Any]:

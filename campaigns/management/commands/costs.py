@@ -15,7 +15,7 @@ from vendors import prices
 from vendors.management import arguments
 from vendors.management.output import write_rows
 
-SHOWN = ("month", "sponsor", "vendor", "messages", "units", "money")
+SHOWN = ("month", "sponsor", "vendor", "messages", "units", "money", "doubtful")
 
 
 class Command(BaseCommand):
@@ -77,7 +77,7 @@ def _sponsor(name: str) -> Sponsor:
 
 
 def _row(account: MonthCost) -> dict[str, Any]:
-    return {**accounts.facts(account), "money": account.money}
+    return {**accounts.facts(account), "money": account.money, "doubtful": account.doubtful}
 
 
 def _totals(found: list[MonthCost]) -> str:

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
-from campaigns import entitlements, intake, previews
+from campaigns import entitlements, estimates, intake, previews
 from campaigns.content import templates
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
@@ -132,6 +132,8 @@ class Command(BaseCommand):
                 rows = "1 row is" if left_out == 1 else f"{left_out:,} rows are"
                 self.stdout.write(f"{rows} left out: {options['skip_bad_rows']} says which, and why")
             self.stdout.write(_sentence(job))
+            if job.status in (Status.RENDERED, Status.READY):
+                self.stdout.write(estimates.of_campaign(job.campaign))
         sums = following.follow([job.pk]) if options["wait"] else None
         job.refresh_from_db()
         if options["json"]:
@@ -156,8 +158,8 @@ def _accept(
     if options["route"] and options["credential"]:
         raise CommandError("--credential goes with --vendor", returncode=2)
     route = entries.named(sponsor, options["route"]) if options["route"] else None
-    credential = entries.first_for(route, sponsor) if route else _credential(options["vendor"], options["credential"])
-    vendor = credential.vendor
+    logins = entries.usable(route, sponsor) if route else [_credential(options["vendor"], options["credential"])]
+    credential, vendor = logins[0], logins[0].vendor
     entitlements.require(sponsor, credential)
     if sponsor.pk:  # the first sponsor's identity is made with it
         entitlements.choose(sponsor, vendor, options["identity"])
@@ -169,9 +171,11 @@ def _accept(
     region = region_of(sponsor, vendor.channel, options["region"])
     recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out, region)
     if options["preview"] or options["check"]:
-        campaign = Campaign(html=content.html, headers=content.headers, topic=topic)
+        campaign = Campaign(
+            html=content.html, headers=content.headers, topic=topic, has_files=content.files is not None
+        )
         campaign.transactional = options["transactional"]
-        return previewing.look(content, credential, campaign, recipients, options)
+        return previewing.look(content, logins, campaign, recipients, options)
     files = content.files
     if options["test_to"]:
         normal = intake.AddressReader(vendor.channel, region)
