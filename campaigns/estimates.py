@@ -4,6 +4,7 @@ The units are exact if the vendor counts messages, or if each letter was made; o
 made, and the estimate says so. Whoever is suppressed until then costs nothing, so it is what a campaign costs at most.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from campaigns.models import Campaign, Message
 from campaigns.routes import entries
 from campaigns.suppression.links import SIZE, LetterLinks, content_of, link_keys, links_of
 from vendors import adapters, prices
-from vendors.adapters.base import InvalidSettings, Letter, one_unit
+from vendors.adapters.base import Adapter, InvalidSettings, Letter, one_unit
 from vendors.models import Credential
 
 MOST_MADE = 1_000  # letters that are made for an estimate
@@ -177,29 +178,45 @@ def _estimate(
     share: int,
 ) -> Estimate:
     vendor = login.vendor
-    cost = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret)).capabilities.cost
+    adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
     units, made = total, total
     origin = campaign.identity.origin if campaign.identity_id and campaign.identity else None
-    if cost is not one_unit:
-        costs: list[int] = []
+    if adapter.capabilities.cost is not one_unit:
+        letters: list[Letter | None] = []  # None: one that is refused, which costs nothing
         latest = time.monotonic() + SECONDS / share
         for message in messages:
             try:
                 letter = letter_of(campaign, content, message, budget, origin, links)
             except OverBudget:
-                if not costs:
+                if not letters:
                     raise
                 break
-            costs.append(max(1, cost(letter)) if isinstance(letter, Letter) else 0)  # one that is refused costs nothing
+            letters.append(letter if isinstance(letter, Letter) else None)
             if time.monotonic() > latest:
                 break
+        costs = asyncio.run(_weighed(adapter, letters, SECONDS / share))
         made = len(costs)
         units = sum(costs) if made >= total else -(-total * sum(costs) // max(1, made))
     price = prices.held(vendor.pk, login.pk, prices.today())
     amount = units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
-    without_files = cost is not one_unit and campaign.has_files
+    without_files = adapter.capabilities.cost is not one_unit and campaign.has_files
     return Estimate(total, units, None if made >= total else made, currency, amount, _end(login, units), without_files)
+
+
+async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: float) -> list[int]:
+    """What the first of the letters cost, as many as can be made in time, and at least one."""
+    await adapter.open()
+    try:
+        costs: list[int] = []
+        latest = time.monotonic() + seconds
+        for letter in letters:
+            costs.append(0 if letter is None else max(1, await adapter.weigh(letter)))
+            if time.monotonic() > latest:
+                break
+        return costs
+    finally:
+        await adapter.close()
 
 
 def _end(login: Any, units: int) -> Eta:

@@ -12,9 +12,10 @@ from campaigns.claiming.letters import ClaimedMessage, letter_of
 from campaigns.content.templates import Budget, Content
 from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.checking import faults
-from campaigns.models import Campaign
-from campaigns.suppression.links import LetterLinks
-from vendors.adapters.base import Letter
+from campaigns.models import Campaign, Message
+from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_of
+from vendors import adapters
+from vendors.adapters.base import Attachment, Letter
 
 MOST = 20  # letters of a preview
 TEST = "Test: "  # begins the name of a test-send's campaign
@@ -43,6 +44,21 @@ def letters(
             raise BadInput(f"{recipient}: {letter.sub_type}")
         made.append(letter)
     return made
+
+
+def of_message(message: Message) -> Letter:
+    """The letter of a stored message, with the images within its HTML. Raises BadInput, TemplateError."""
+    campaign = message.campaign
+    vendor = campaign.credential.vendor
+    carries = adapters.load(vendor.adapter).carries(vendor.settings)
+    links = links_of(campaign, vendor.channel, carries, link_keys())
+    claimed = ClaimedMessage(message.pk, message.reference, message.recipient, message.params)
+    letter = letter_of(campaign, content_of(campaign), claimed, links=links)
+    if not isinstance(letter, Letter):
+        raise BadInput(f"{letter.sub_type}")
+    rows = campaign.files.filter(to_all=True).exclude(cid="").select_related("file").order_by("id")
+    files = (Attachment(one.name, one.content_type, bytes(one.file.content), one.cid) for one in rows)
+    return letter._replace(attachments=tuple(files))
 
 
 def facts(letter: Letter) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.urls import path
 
 from campaigns import labels, progress
-from campaigns.admin import doubts
+from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
 from campaigns.lifecycle import PARENTS, Status
 from campaigns.merging import OWN_ENDS
@@ -120,7 +120,7 @@ class MessageAdmin(Scoped):
     sortable_by = ()
     search_fields = ["recipient"]
     search_help_text = "A message's number; within one campaign also a part of the recipient's address"
-    readonly_fields = ["state", "reference"]
+    readonly_fields = ["state", "reference", "as_printed"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         return super().get_queryset(request).defer("campaign__subject", "campaign__body")
@@ -142,7 +142,9 @@ class MessageAdmin(Scoped):
 
     def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view(lambda request: doubts.page(request, self.admin_site))
-        return [path("attention/", view, name="attention"), *super().get_urls()]
+        paper = self.admin_site.admin_view(lambda request, pk: printed.page(request, self.get_object(request, str(pk))))
+        own = [path("attention/", view, name="attention"), path("<int:pk>/printed/", paper, name=printed.LINK)]
+        return [*own, *super().get_urls()]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         """Recipients are masked or whole, by what this user may see."""
@@ -153,6 +155,10 @@ class MessageAdmin(Scoped):
             return labels.recipient(row.recipient, seen)
 
         return [to if name == "recipient" else name for name in self.list_display]
+
+    @admin.display(description="as printed")
+    def as_printed(self, row: Message) -> str:
+        return printed.link(row)
 
     def state(self, row: Any) -> str:
         if not hasattr(row, "word"):

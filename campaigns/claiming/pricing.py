@@ -1,5 +1,6 @@
 """Claims where letters cost different numbers of units: they are made and priced before permits are asked for."""
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from vendors.adapters.base import Letter
 from vendors.limits.values import Scope
 from vendors.outcomes import Refused
 
+SECONDS = 5.0  # that pricing may take before what is priced is called
 TOO_DEAR = "too_dear"
 
 
@@ -33,7 +35,7 @@ class ByCost:
     """
 
     def __init__(self, job: LeasedJob, cache: AttachmentCache | None = None) -> None:
-        self._job, self._cost = job, job.adapter.capabilities.cost
+        self._job = job
         self._files = LetterFiles(job.campaign, cache) if cache and job.campaign.has_files else None
         self._ahead: deque[Priced] = deque()
         self._cursor = job.first
@@ -48,10 +50,12 @@ class ByCost:
         if len(self._ahead) < most:
             after = self._ahead[-1].message.id + 1 if self._ahead else cursor
             found = await claims.ahead(connection, after, self._job.end, most - len(self._ahead))
+            latest = time.monotonic() + SECONDS
             for message, letter in zip(found, await letters_in_turn(self._job, found), strict=True):
-                self._ahead.append(
-                    self._price(message, letter, letter if self._files is None else await self._whole(letter))
-                )
+                whole = letter if self._files is None else await self._whole(letter)
+                self._ahead.append(await self._price(message, letter, whole))
+                if time.monotonic() > latest:
+                    break  # those that are priced go first
 
     def need(self, most: int) -> Need:
         self._next = [_within(priced, self._smallest) for priced in list(self._ahead)[:most]]
@@ -83,10 +87,10 @@ class ByCost:
             return whole
         raise OperationalError(getattr(whole, "reason", "its files cannot be read"))
 
-    def _price(self, message: ClaimedMessage, letter: Letter | Refused, whole: Letter | Refused) -> Priced:
+    async def _price(self, message: ClaimedMessage, letter: Letter | Refused, whole: Letter | Refused) -> Priced:
         if not isinstance(whole, Letter):
             return Priced(message, whole, 0)
-        return Priced(message, letter, max(1, self._cost(whole)))
+        return Priced(message, letter, max(1, await self._job.adapter.weigh(whole)))
 
 
 def _within(priced: Priced, smallest: int | None) -> Priced:

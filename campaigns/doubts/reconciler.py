@@ -185,7 +185,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     letter = await _letter(case, campaign, doubt)
     if letter is None:
         return await _later(case, doubt, None)
-    cost, closes = max(1, case.adapter.capabilities.cost(letter)), sending_hours.closes_at(campaign, now)
+    cost, closes = max(1, await case.adapter.weigh(letter)), sending_hours.closes_at(campaign, now)
 
     async def start() -> SingleOutcome:
         failpoints.here("before_repeat")

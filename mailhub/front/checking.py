@@ -25,11 +25,13 @@ from campaigns.suppression.links import links_of
 from mailhub.front import contents
 from mailhub.front import recipients as recipients_of
 from mailhub.front.keys import Caller
+from mailhub.front.print_previews import printed
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.rate_limits import RenderBudget, over_budget
 from mailhub.front.schemas import EstimateOut, SendRequest
 from mailhub.front.send_orders import SendOrder
 from mailhub.front.vendor_cache import VendorSnapshot, vendor_cache
+from vendors.adapters.base import Letter
 from vendors.models import Credential, Vendor
 
 MOST_ERRORS = 50
@@ -57,9 +59,10 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     references = [asked.recipients[number].reference for number in good]
     recipients = [(address, asked.recipients[number].fields) for number, address in good.items()]
     name, send_at = asked.name or f"API {key}"[:200], asked.send_at
-    shown: list[dict[str, Any]] = []
+    shown: list[Letter] = []
     if asked.preview:
         shown = _preview(asked, key, beside, content, vendors[0], recipients, budget)
+    paper = printed(shown, beside.files, vendors[0], caller.sponsor_id) if asked.preview_pdf else None
     if asked.test_to is not None:
         recipients = _to_oneself(asked.test_to, recipients, normal, content, budget)
         beside = replace(beside, files=beside.files and beside.files.of(recipients))
@@ -77,7 +80,8 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         beside=beside,
         recipients=recipients,
         left_out=recipients_of.first_of_each(more),
-        preview=shown,
+        preview=list(map(previews.facts, shown)),
+        printed=paper,
         cost=None if key else _cost(asked, beside, content, vendors[0], recipients, budget),
         references=references if any(references) else None,
         metadata=asked.metadata,
@@ -139,14 +143,13 @@ def _preview(
     vendor: VendorSnapshot,
     recipients: Pairs,
     budget: Budget,
-) -> list[dict[str, Any]]:
+) -> list[Letter]:
     if key:
         raise invalid([error("/preview", "preview", "only a dry run shows letters: add ?dry_run=true")])
     campaign = Campaign(html=asked.html, headers=list(beside.headers), transactional=asked.transactional)
     links = links_of(campaign, vendor.channel, vendor.carries, None)
     try:
-        shown = previews.letters(campaign, content, links, recipients, asked.preview, budget)
-        return [previews.facts(one) for one in shown]
+        return previews.letters(campaign, content, links, recipients, asked.preview, budget)
     except OverBudget as why:
         raise over_budget(why, "/preview") from why
 

@@ -97,6 +97,7 @@ class SendRequest(Strict):
     complaint_limit: float | None = Field(default=None, ge=0, le=100, description=LIMIT)
     metadata: dict[MetadataKey, MetadataValue] = Field(default={}, max_length=20)
     preview: int = Field(default=0, ge=0, le=previews.MOST, description="A dry run shows so many letters")
+    preview_pdf: bool = Field(default=False, description="These letters as printed, too, with the envelope's window")
     test_to: str | None = Field(
         default=None, min_length=1, max_length=2000, description="Send only the first letter, now, to this address"
     )
@@ -114,6 +115,12 @@ class LetterOut(BaseModel):
     body: str
     text: str = Field(description="Beside an HTML body")
     headers: list[dict[str, str]]
+
+
+class PrintedOut(BaseModel):
+    pdf: str = Field(description="In base64")
+    pages: list[int] = Field(description="Of each letter")
+    sheets: int = Field(description="Of all letters")
 
 
 class ForecastOut(BaseModel):
@@ -145,6 +152,7 @@ class AcceptedOut(BaseModel):
     accepted: int = Field(description="Messages")
     left_out: list[dict[str, str]] = Field(description="Bad recipients, if asked to skip them: pointer, code, detail")
     preview: list[LetterOut]
+    printed: PrintedOut | None = Field(description="If asked for with preview_pdf")
     vendor: str
     mode: Literal["live", "test"]
     forecast: ForecastOut

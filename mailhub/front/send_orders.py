@@ -41,6 +41,7 @@ class SendOrder:
     recipients: Sequence[tuple[str, dict[str, Any]]]
     left_out: Sequence[dict[str, str]]
     preview: Sequence[dict[str, Any]]
+    printed: dict[str, Any] | None
     cost: dict[str, Any] | None
     references: Sequence[str | None] | None
     metadata: dict[str, str]
@@ -68,6 +69,7 @@ class SendOrder:
             "accepted": self.size,
             "left_out": self.left_out,
             "preview": self.preview,
+            "printed": self.printed,
             "vendor": vendor.slug,
             "mode": self.mode,
             "forecast": forecast,

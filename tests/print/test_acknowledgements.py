@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from campaigns import audit, fetched_reports
+from campaigns import audit, estimates, fetched_reports
+from campaigns.costs import accounts
 from campaigns.doubts import reconciler
 from campaigns.models import Job, Message, MessageEvent
 from mailhub.operations import dashboard
@@ -27,12 +29,17 @@ from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, taken
 from tests.print.sftp_server import SftpVendor
 from tests.waiting import wait_until
+from vendors import prices
+from vendors.history import Actor
+from vendors.models import Price
 from vendors.printing import acknowledgements, pages
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh")),
 ]
+
+BY = Actor("ann")
 
 
 @pytest.fixture
@@ -204,7 +211,7 @@ def in_manifests(server: SftpVendor) -> list[str]:
 def test_whoever_kills_the_sender_before_a_batch_is_visible_loses_nothing_and_makes_no_second_one(
     server: SftpVendor, step: str, end: str
 ) -> None:
-    made = job(server, 3, manifests_stay="yes", timeout="20", making="5", uploading="5")
+    made = job(server, 3, manifests_stay="yes", timeout="20", making="60", uploading="5")
     killed_while_sending(server, made, step, end, "hang")
     send_the_rest(made)
     assert sums() == {"in doubt": 3} and not server.visible
@@ -217,7 +224,7 @@ def test_whoever_kills_the_sender_before_a_batch_is_visible_loses_nothing_and_ma
 def test_whoever_kills_the_sender_before_it_records_a_batch_that_is_visible_makes_no_second_one(
     server: SftpVendor, stays: str
 ) -> None:
-    made = job(server, 3, manifests_stay=stays, timeout="20", making="5", uploading="5")
+    made = job(server, 3, manifests_stay=stays, timeout="20", making="60", uploading="5")
     killed_while_sending(server, made, "rename", "", "done and hang")
     send_the_rest(made)
     assert sums() == {"in doubt": 3} and dashboard.read().attention == 3
@@ -231,7 +238,7 @@ def test_whoever_kills_the_sender_before_it_records_a_batch_that_is_visible_make
 def test_a_sender_killed_before_its_batch_without_a_promise_about_manifests_leaves_it_to_a_person(
     server: SftpVendor,
 ) -> None:
-    made = job(server, 3, timeout="20", making="5", uploading="5")
+    made = job(server, 3, timeout="20", making="60", uploading="5")
     killed_while_sending(server, made, "write", ".pdf", "hang")
     send_the_rest(made)
     settle_now()
@@ -344,6 +351,28 @@ def test_of_a_file_without_end_only_so_much_is_read(server: SftpVendor, monkeypa
     send_the_rest(job(server, 1))
     path = server.acknowledge("bomb.csv", "PK\x03\x04" + "\0" * 100_000)
     assert fetched().files <= 5 and path.exists() and "what follows is not read" in caplog.text
+
+
+def test_pages_are_told_before_taken_in_the_window_and_charged_once_they_are_accepted(server: SftpVendor) -> None:
+    made = job(server, 4, unit="page")
+    vendor = made.vendor
+    prices.add(
+        Price(
+            vendor=vendor, currency="EUR", per_unit=Decimal("0.19"), per_message=Decimal("0.62"), since=prices.today()
+        ),
+        BY,
+    )
+    made.campaign.body = "<p>Dear</p>" + "<p style='break-before: page'>more</p>" * 2
+    made.campaign.save()
+    estimate = estimates.of_campaign(made.campaign)
+    assert (estimate.units, estimate.exact, estimate.amount) == (12, True, 4 * Decimal("0.62") + 12 * Decimal("0.19"))
+    send_the_rest(made)
+    made.refresh_from_db()
+    assert made.units == 12 and sums() == {"in doubt": 4} and accounts.of_months(*accounts.last_year()) == []
+    server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in references()]))
+    fetched()
+    [account] = accounts.of_months(*accounts.last_year())
+    assert (account.messages, account.units, account.amount) == (4, 12, estimate.amount) and broken() == []
 
 
 def test_what_acknowledgement_files_may_look_like() -> None:

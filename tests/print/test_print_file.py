@@ -320,6 +320,24 @@ def test_letters_for_which_there_is_no_time_wait_for_another_batch(vendor: SftpV
     assert isinstance(outcomes[-1], NotSent) and outcomes[-1].puts_off, outcomes[-1]
 
 
+def test_letters_are_weighed_by_pages_or_sheets_and_made_once(vendor: SftpVendor) -> None:
+    two = letter(1, "<p>one</p><p style='break-before: page'>two</p>")
+    shows = letter(2, "<img src='cid:dot'>", attachments=(Attachment("dot.png", "image/png", DOT, cid="dot"),))
+
+    async def story(**more: Any) -> list[Any]:
+        async with opened(vendor.settings(**more), vendor.secret()) as adapter:
+            found: list[Any] = [await adapter.weigh(one) for one in (two, shows, shows._replace(attachments=()))]
+            found += [await adapter.weigh(letter(3, "<img src='file:///etc/passwd'>"))]
+            found.append(len(adapter._weighed))
+            outcomes = await adapter.send([two, shows])
+            assert all(isinstance(one, InDoubt) for one in outcomes), outcomes
+            return [*found, len(adapter._weighed)]
+
+    assert asyncio.run(story(unit="page")) == [2, 1, 1, 1, 2, 0]
+    assert asyncio.run(story(unit="sheet", duplex="yes")) == [1, 1, 1, 1, 2, 0]
+    assert asyncio.run(story()) == [1, 1, 1, 1, 0, 0]
+
+
 class TestFolder:
     def test_a_folder_below_the_setting_takes_batches(self, tmp_path: Path, settings: Any) -> None:
         settings.PRINT_FOLDER = str(tmp_path)

@@ -227,6 +227,13 @@ class Adapter(ABC):
         it closes its connection, and the caller must treat the letters as in doubt.
         """
 
+    async def weigh(self, letter: Letter) -> int:
+        """What the letter costs, as `capabilities.cost` says; an adapter may have to make it first, to count its pages.
+
+        It calls no vendor, and is only asked where `capabilities.cost` is not `one_unit`.
+        """
+        return self.capabilities.cost(letter)
+
     def is_good(self, outcome: Outcome) -> bool | None:
         """Whether the outcome is a good or a bad answer for the vendor's health (document 002); None: neither.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus, urlsplit
 
 from vendors.adapters import base as options
+from vendors.adapters.addresses import AddressRules, PrintsAddresses
 from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option, one_unit
 from vendors.adapters.http import url
 from vendors.adapters.http_client import Client, header
@@ -48,7 +50,7 @@ def _stored(settings: Mapping[str, Any]) -> Description:
     return reading.read(_source(settings.get("description")))
 
 
-class Described(Adapter):
+class Described(PrintsAddresses, Adapter):
     """Any HTTP vendor. `description` is its description; its own settings stand beside it.
 
     A credential without a secret that the description names is paused with the first call; none is made.
@@ -85,6 +87,17 @@ class Described(Adapter):
         used = _stored(settings).used
         carried = {"files": "attachments", "headers": "headers", "text": "text"}
         return frozenset(carried[one.name] for one in used if not one.space and one.name in carried)
+
+    @classmethod
+    def address_rules(cls, settings: Mapping[str, Any]) -> AddressRules | None:
+        of = _stored(settings)
+        if of.keys.vendor.channel != "print":
+            return None
+        needed = frozenset(one.name for one in of.used if one.space == "params" and not one.optional)
+        keys = of.keys.address
+        rules = AddressRules(required=needed, one_of=tuple(keys.one_of), longest=tuple(keys.longest.items()))
+        countries = frozenset(one.upper() for one in keys.countries)
+        return replace(rules, country=keys.country or "", countries=countries, by_vendor=True)
 
     @classmethod
     def asks_origin(cls, settings: Mapping[str, Any]) -> bool:

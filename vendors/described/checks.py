@@ -68,6 +68,8 @@ class DescriptionCheck:
                 yield ("request", "headers", name), "is set by mailhub"
         if keys.sms and bool(keys.sms.gsm) != bool(keys.sms.unicode):
             yield ("sms",), "names both alphabets, gsm and unicode, or none"
+        if bool(keys.address.country) != bool(keys.address.countries):
+            yield ("address",), "names a column, country, and what may stand in it, countries, or none of them"
         yield from self._batch()
         yield from answers.faults(keys)
         yield from self._promises()

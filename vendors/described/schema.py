@@ -17,6 +17,7 @@ Short = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r
 Token = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")]
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^https?://[^\s#]+$")]
 Contract = Annotated[str, StringConstraints(min_length=8, max_length=1000)]
+Column = Annotated[str, StringConstraints(pattern=r"^\w{1,100}$")]
 Name = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
 
 
@@ -170,6 +171,15 @@ class Sms(Keys):
     sender: Line | None = None
 
 
+class AddressKeys(Keys):
+    """[address]: what the vendor demands of the columns from which it makes a postal address."""
+
+    one_of: list[Column] = Field(default_factory=list, max_length=20)
+    longest: dict[Column, Annotated[int, Field(ge=1, le=10_000)]] = Field(default_factory=dict, max_length=30)
+    country: Column | None = None
+    countries: list[Short] = Field(default_factory=list, max_length=300)
+
+
 class Cost(Keys):
     """[cost]: what the vendor's limits count."""
 
@@ -240,6 +250,7 @@ class DescriptionKeys(Keys):
     dedupe: Dedupe | None = None
     lookup: LookUpKeys | None = None
     sms: Sms | None = None
+    address: AddressKeys = AddressKeys()
     cost: Cost = Cost()
     reports: ReportKeys | None = None
     inbound: InboundKeys | None = None

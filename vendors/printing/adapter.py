@@ -10,19 +10,19 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings as installation
 
 from vendors.adapters import addresses
-from vendors.adapters import base as options
 from vendors.adapters.addresses import AddressRules, PrintsAddresses
-from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, Option
+from vendors.adapters.base import WIND_UP, Adapter, Capabilities, InvalidSettings, Letter, one_unit
 from vendors.adapters.reports import FetchedReports, FetchesReports
 from vendors.outcomes import Accepted, InDoubt, NotSent, Outcome, Refused
-from vendors.printing import acknowledgements, batches, pages, places, sheets
+from vendors.printing import acknowledgements, batches, places, sheets
 from vendors.printing.batches import Sheet
+from vendors.printing.options import OPTIONS, faults
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
 from vendors.printing.places import Opens, Place, PlaceError, SftpServer
 from vendors.printing.uploading import Upload, not_sent
@@ -30,32 +30,8 @@ from vendors.printing.uploading import Upload, not_sent
 MOST_BYTES = 48 << 20  # of the PDFs of a batch, which are in memory
 MOST_MANIFEST = 5 << 20  # bytes of one that is looked into
 UNSENDABLE = "unsendable"
+LETTERS_TIME = 0.75  # the part of the setting `making` in which letters are made; the rest is for one PDF of them
 NEXT_BATCH = 5.0  # seconds until a letter that did not fit is called again, at the least
-
-
-def below(value: Any) -> str:
-    """A folder, without `..`."""
-    path = PurePosixPath(options.text(value))
-    if ".." in path.parts:
-        raise ValueError("must be a folder without ..")
-    return str(path)
-
-
-def host_keys(value: Any) -> tuple[str, ...]:
-    """Public keys of a server, separated by commas, such as `ssh-ed25519 AAAA...`."""
-    parts = value.split(",") if isinstance(value, str) else value
-    found = tuple(" ".join(str(one).split()[:2]) for one in parts if str(one).strip())
-    if not found or not all(one.partition(" ")[2] for one in found):
-        raise ValueError("must be the server's public key, such as 'ssh-ed25519 AAAA...': ask the vendor for it")
-    return found
-
-
-def ending(value: Any) -> str:
-    """The end of a name."""
-    word = options.text(value)
-    if not word.startswith(".") or "/" in word or word.lower() in (".csv", ".pdf"):
-        raise ValueError("must begin with a dot, such as .part, and be neither .csv nor .pdf")
-    return word
 
 
 class PrintFile(FetchesReports, PrintsAddresses, Adapter):
@@ -67,53 +43,12 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
     that one that is not there never was.
     """
 
-    options = {
-        "host": Option(options.text, "", destination=True),
-        "port": Option(options.whole(1, 65535), 22, destination=True),
-        "user": Option(options.text, "", destination=True),
-        "host_key": Option(host_keys, (), destination=True),
-        "folder": Option(below, required=True, destination=True),
-        "temporary": Option(ending, ".part"),
-        "accepted": Option(options.choice("acknowledged", "uploaded"), "acknowledged"),
-        "acknowledgements": Option(below, ""),
-        "acknowledged_within": Option(options.seconds, 172_800.0),
-        "manifests_stay": Option(options.flag, False),
-        "batch": Option(options.whole(1, 2000), 500),
-        "paper": Option(options.choice("A4", "Letter", a4="A4", letter="Letter"), "A4"),
-        "address": Option(addresses.lines, ()),
-        "address_required": Option(addresses.names, ()),
-        "address_lines": Option(options.whole(1, batches.ADDRESS_LINES), batches.ADDRESS_LINES),
-        "address_width": Option(options.whole(10, 200), 40),
-        "address_alphabet": Option(options.choice(*addresses.ALPHABETS), "any"),
-        "country": Option(options.text, ""),
-        "countries": Option(addresses.names, ()),
-        "window": Option(options.choice(*sheets.WINDOWS, "none"), "none"),
-        "duplex": Option(options.flag, False),
-        "colour": Option(options.flag, False),
-        "pages_max": Option(options.whole(1, 200), 20),
-        "concurrency": Option(options.whole(1, 8), 1),
-        "making": Option(options.seconds, 300.0),
-        "uploading": Option(options.seconds, 300.0),
-        "timeout": Option(options.seconds, 30.0),
-    }
+    options = OPTIONS
 
     @classmethod
     def validate(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         known = super().validate(settings)
-        errors = []
-        if known["host"] and not (known["user"] and known["host_key"]):
-            errors.append("host needs user and host_key: without the server's key anybody could take the letters")
-        if known["accepted"] == "acknowledged" and not known["acknowledgements"]:
-            errors.append("acknowledgements is missing: the folder with the vendor's files, or set accepted=uploaded")
-        if not known["host"] and known["folder"].startswith("/"):
-            errors.append("folder is below the setting PRINT_FOLDER, so it must not begin with /")
-        if bool(known["country"]) != bool(known["countries"]):
-            errors.append("country names a column, and countries what may stand there: they go together")
-        if not known["address"] and (known["address_required"] or known["country"]):
-            errors.append("address is missing: the lines of an address, such as 'name; street; postcode city'")
-        if absent := pages.missing(*(["asyncssh"] if known["host"] else [])):
-            errors.append(absent)
-        if errors:
+        if errors := faults(known):
             raise InvalidSettings(errors)
         return known
 
@@ -151,9 +86,13 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         self.deadline = known["making"] + known["uploading"] + 2 * known["timeout"] + WIND_UP
         self._acknowledged = known["accepted"] == "acknowledged"
         self.capabilities = Capabilities(
-            lookup="strong" if known["manifests_stay"] else "none", batch_max=known["batch"]
+            lookup="strong" if known["manifests_stay"] else "none",
+            batch_max=known["batch"],
+            cost=one_unit if known["unit"] == "letter" else _at_least,
         )
         self._makers: list[PageMaker] = []
+        self._weigher, self._weighing = PageMaker(), asyncio.Lock()
+        self._weighed: dict[tuple[str, str, str], Sheet] = {}  # what `send` need not make again, the oldest first
         self._seen: dict[str, set[str]] = {}
         self._closed = False
 
@@ -180,9 +119,31 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         self._closed = True
         await asyncio.gather(*(maker.close() for maker in self._makers))
         self._makers.clear()
+        await self._weigher.close()
+        self._weighed.clear()
+
+    async def weigh(self, letter: Letter) -> int:
+        """By its pages, or the sheets that they are on. One that cannot be printed costs one: `send` refuses it.
+
+        A letter of an estimate comes without its images: they count as dots.
+        """
+        if self._known["unit"] == "letter":
+            return 1
+        whole = bool(letter.attachments) or "cid:" not in letter.body
+        async with self._weighing:
+            made = await self._one(self._weigher, letter, time.monotonic() + self._known["making"], whole=whole)
+        if not isinstance(made, Sheet):
+            return 1
+        if whole:
+            self._weighed[letter.reference, letter.recipient, letter.body] = made
+            while sum(len(one.pdf) for one in self._weighed.values()) > MOST_BYTES:
+                del self._weighed[next(iter(self._weighed))]
+        return -(-made.pages // 2) if self._known["unit"] == "sheet" and self._known["duplex"] else made.pages
 
     async def send(self, letters: Sequence[Letter]) -> list[Outcome]:
         made = await self._made(letters)
+        if not self._weighing.locked():
+            await self._weigher.close()  # started anew when the next letters are weighed
         ready = [one for one in made if isinstance(one, Sheet)]
         if not ready:
             return [one for one in made if not isinstance(one, Sheet)]
@@ -206,10 +167,13 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         maker = PageMaker()
         self._makers.append(maker)
         made: list[Sheet | Refused | NotSent] = []
-        until, left = time.monotonic() + self._known["making"], MOST_BYTES
+        until, left = time.monotonic() + LETTERS_TIME * self._known["making"], MOST_BYTES
         try:
             for letter in letters:
-                if self._closed:
+                if known := self._weighed.pop((letter.reference, letter.recipient, letter.body), None):
+                    made.append(known)
+                    left -= len(known.pdf)
+                elif self._closed:
                     made.append(NotSent("the adapter is closed"))
                 elif left <= 0 or time.monotonic() >= until:
                     made.append(NotSent("there is no room in this batch", retry_after=NEXT_BATCH))
@@ -222,14 +186,18 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
                 self._makers.remove(maker)
         return made
 
-    async def _one(self, maker: PageMaker, letter: Letter, until: float) -> Sheet | Refused | NotSent:
+    async def _one(
+        self, maker: PageMaker, letter: Letter, until: float, *, whole: bool = True
+    ) -> Sheet | Refused | NotSent:
+        """whole: it has all its images."""
         rules = self._rules
         for fault in rules.faults(letter.recipient, letter.params) if rules else ():
             return Refused(UNSENDABLE, fault[:255])
         address = rules.of(letter.recipient, letter.params) if rules else addresses.lines_of(letter.recipient)
         try:
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                printed = await maker.letter(self._look.question(letter, address), letter.attachments)
+                question = self._look.question(letter, address) | {"whole": whole}
+                printed = await maker.letter(question, letter.attachments)
         except NotPrintable as why:
             return Refused(UNSENDABLE, str(why)[:255])
         except Stopped as error:
@@ -244,14 +212,17 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
             return NotSent("the adapter is closed")
         maker = PageMaker()
         try:
-            pdf = await maker.merge([one.pdf for one in ready], fronts=self._known["duplex"])
+            async with asyncio.timeout((1 - LETTERS_TIME) * self._known["making"]):
+                pdf = await maker.merge([one.pdf for one in ready], fronts=self._known["duplex"])
         except Stopped as error:
             return _stopped(error)
+        except TimeoutError:
+            return NotSent("its letters were not brought together in time", retry_after=NEXT_BATCH)
         finally:
             await maker.close()
         rows = batches.manifest(name, ready, duplex=self._known["duplex"], colour=self._known["colour"])
         upload = Upload(self._opens, self._known["folder"], self._known["temporary"], name)
-        return await upload.bring(pdf, rows, self._known["uploading"])
+        return await upload.bring(pdf, rows, self._known["uploading"], 2 * self._known["timeout"])
 
     async def look_up(self, reference: str) -> Accepted | NotSent | None:
         """Whether a manifest at the vendor has it."""
@@ -288,6 +259,11 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
                     yield one
         except PlaceError as error:
             raise OSError(error.reason) from None
+
+
+def _at_least(letter: Letter) -> int:
+    """Before its pages are made: see `weigh`."""
+    return 1
 
 
 def _stopped(error: Stopped) -> NotSent:

@@ -91,6 +91,7 @@ class Look(NamedTuple):
             "html": letter.body if letter.html else sheets.page_of_text(letter.body),
             "css": [sheets.style(self.paper, window)],
             "over": over,
+            "whole": True,
             "paper": sheets.PAPERS[self.paper],
             "pages_max": self.pages_max,
             "seconds": self.seconds,

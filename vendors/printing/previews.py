@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,11 @@ from vendors.printing.adapter import PrintFile
 from vendors.printing.pages import Look, NotPrintable, PageMaker, Stopped
 
 SECONDS = 120.0  # for all letters of a preview
+_one_at_a_time = threading.Lock()
+
+
+class Busy(ValueError):
+    """Previews take a processor: a process makes one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +32,42 @@ class PrintPreview:
     duplex: bool
 
     @property
+    def sheets(self) -> int:
+        """Of all letters together."""
+        return sum(-(-one // 2) for one in self.pages) if self.duplex else sum(self.pages)
+
+    @property
     def sentence(self) -> str:
         """2 letters, 5 pages on 3 sheets (printed on both sides)."""
         letters, total = len(self.pages), sum(self.pages)
-        on = sum(-(-one // 2) for one in self.pages) if self.duplex else total
         sides = "printed on both sides" if self.duplex else "printed on one side"
-        return f"{_count(letters, 'letter')}, {_count(total, 'page')} on {_count(on, 'sheet')} ({sides})"
+        return f"{_count(letters, 'letter')}, {_count(total, 'page')} on {_count(self.sheets, 'sheet')} ({sides})"
 
 
-def made(letters: Sequence[Letter], adapter: str, settings: Mapping[str, Any], look: Mapping[str, str]) -> PrintPreview:
+def made(
+    letters: Sequence[Letter],
+    adapter: str,
+    settings: Mapping[str, Any],
+    look: Mapping[str, str],
+    seconds: float = SECONDS,
+) -> PrintPreview:
     """The letters as printed. adapter, settings: of their vendor; look: `paper` and `window` instead of the vendor's.
+
+    seconds: for all of them.
 
     Raises ValueError with a sentence.
     """
+    if not _one_at_a_time.acquire(blocking=False):
+        raise Busy("another preview is being made: ask again in a moment")
+    try:
+        return _made(letters, adapter, settings, look, seconds)
+    finally:
+        _one_at_a_time.release()
+
+
+def _made(
+    letters: Sequence[Letter], adapter: str, settings: Mapping[str, Any], look: Mapping[str, str], seconds: float
+) -> PrintPreview:
     if missing := pages.missing():
         raise ValueError(missing)
     kind = adapters.load(adapter)
@@ -61,11 +90,11 @@ def made(letters: Sequence[Letter], adapter: str, settings: Mapping[str, Any], l
             await maker.close()
 
     try:
-        return asyncio.run(asyncio.wait_for(document(), SECONDS))
+        return asyncio.run(asyncio.wait_for(document(), seconds))
     except (NotPrintable, Stopped) as why:
         raise ValueError(str(why)) from None
     except TimeoutError:
-        raise ValueError(f"it takes more than {SECONDS:g} s") from None
+        raise ValueError(f"it takes more than {seconds:g} s") from None
 
 
 def _count(number: int, what: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 MEMORY = 1 << 30  # bytes of addresses
 SIZE_TOLERANCE = 0.75  # of a millimetre: how far a page's size may be from the paper's
-POINT = 25.4 / 72  # millimetres
+DOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'  # instead of an image that is not given
 
 
 class Unprintable(BaseException):
@@ -67,9 +67,9 @@ class PdfMaker:
 
     def render(self, asked: dict[str, Any]) -> tuple[int, bytes]:
         """The number of pages, and the PDF. asked: html, css, over (HTML drawn over the first page), files (by name),
-        paper, pages_max, seconds. Raises Unprintable.
+        paper, pages_max, seconds; whole: no file is missing. Raises Unprintable.
         """
-        self._shown = set(asked["files"])
+        self._shown, self._whole = set(asked["files"]), asked["whole"]
         signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
         resource.setrlimit(
             resource.RLIMIT_CPU, (int(time.process_time() + asked["seconds"]) + 3, resource.RLIM_INFINITY)
@@ -121,6 +121,8 @@ class PdfMaker:
         if name != url and name in self._shown:
             kind, content = self._files[name]
             return URLFetcherResponse(url, io.BytesIO(content), {"Content-Type": kind})
+        if name != url and not self._whole:
+            return URLFetcherResponse(url, io.BytesIO(DOT), {"Content-Type": "image/svg+xml"})
         raise Unprintable(f"it shows {url[:100]}, which is not within the letter")
 
     @staticmethod

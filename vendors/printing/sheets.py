@@ -33,14 +33,16 @@ WINDOWS = {
     "us10": Window(0.875 * INCH, 2.04 * INCH, 4.5 * INCH, 1.125 * INCH, (0.125 * INCH, 0.125 * INCH), 3.5 * INCH),
 }
 LINE = 4.6  # millimetres from one line of an address to the next
-FONT = "font: 10pt/4.6mm 'Liberation Sans', Arial, Helvetica, 'DejaVu Sans', sans-serif"
+FAMILY = "'Liberation Sans', Arial, Helvetica, 'DejaVu Sans', sans-serif"
+FONT = f"font: 10pt/4.6mm {FAMILY}"
 
 
 def style(paper: str, window: Window | None) -> str:
     """What holds where the letter's own CSS says nothing else."""
     width, height = PAPERS[paper]
-    first = f"@page :first {{ margin-top: {window.free:.2f}mm }}" if window else ""
-    return f"@page {{ size: {width}mm {height}mm; margin: 20mm 20mm 20mm 25mm }} {first} body {{ font-size: 11pt }}"
+    first = f" @page :first {{ margin-top: {window.free:.2f}mm }}" if window else ""
+    pages = f"@page {{ size: {width}mm {height}mm; margin: 20mm 20mm 20mm 25mm }}{first}"
+    return f"{pages} body {{ font: 11pt/1.4 {FAMILY} }}"
 
 
 def lines_seen(window: Window) -> int:

@@ -8,7 +8,6 @@ temporary file: of rename and removal one comes first, and the other one finds n
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
 
@@ -39,8 +38,11 @@ class Upload:
         """The temporary name."""
         return self.path(f".{self.upload}{end}{self.temporary}")
 
-    async def bring(self, pdf: bytes, manifest: bytes, seconds: float) -> NotSent | InDoubt | None:
-        """None: the vendor has the batch; NotSent: provably nothing of it is visible. seconds: until it is renamed."""
+    async def bring(self, pdf: bytes, manifest: bytes, seconds: float, settling: float) -> NotSent | InDoubt | None:
+        """None: the vendor has the batch; NotSent: provably nothing of it is visible.
+
+        seconds: until it is renamed; settling: to find out what came of that, if no answer did.
+        """
         begun = False
         try:
             async with asyncio.timeout(seconds), self.opens() as place:
@@ -56,7 +58,7 @@ class Upload:
             error = PlaceError(f"it took more than {seconds:g} s", answered=False)
         except PlaceError as why:
             error = why
-        return await self._settle(error) if begun else not_sent(error)
+        return await self._settle(error, settling) if begun else not_sent(error)
 
     async def _replace(self, place: Place) -> None:
         """Renames the PDF, which is nothing without its manifest; an earlier call may have left one."""
@@ -64,19 +66,19 @@ class Upload:
             await place.remove(self.path(".pdf"))
         await place.rename(self.part(".pdf"), self.path(".pdf"))
 
-    async def _settle(self, error: PlaceError) -> NotSent | InDoubt | None:
+    async def _settle(self, error: PlaceError, seconds: float) -> NotSent | InDoubt | None:
         """What a rename came to that failed, or whose answer was lost."""
         try:
-            async with self.opens() as place:
+            async with asyncio.timeout(seconds), self.opens() as place:
                 removed = await place.remove(self.part(".csv"))
                 visible = await place.size(self.path(".csv")) is not None
                 if not removed:  # it was renamed; the vendor may have taken it away since
                     return None
                 if visible:
                     return InDoubt(f"{self.name}: {error.reason}; there are both names")
-                with suppress(PlaceError):
-                    await place.remove(self.path(".pdf"))
-                return not_sent(error)
+                return not_sent(error)  # the PDF may stay: without its manifest it is no batch
+        except TimeoutError:
+            return InDoubt(f"{self.name}: {error.reason}; then it took more than {seconds:g} s")
         except PlaceError as later:
             return InDoubt(f"{self.name}: {error.reason}; then: {later.reason}")
 

@@ -1,0 +1,45 @@
+"""The letter of a message as it is printed, for whoever may see its recipient."""
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+
+from campaigns import labels, previews
+from campaigns.content.templates import TemplateError
+from campaigns.intake import BadInput
+from campaigns.models import Message
+from vendors.models import Vendor
+from vendors.printing import previews as printed
+
+SECONDS = 30.0
+LINK = "printed_message"
+
+
+def link(message: Message) -> str:
+    """To the PDF, from the message's page; of other channels there is none."""
+    if message.pk is None or message.campaign.credential.vendor.channel != Vendor.Channel.PRINT:
+        return "-"
+    return format_html('<a href="{}">PDF</a>', reverse(f"admin:{LINK}", args=[message.pk]))
+
+
+def page(request: HttpRequest, message: Message | None) -> HttpResponse:
+    """The PDF, with the envelope's window drawn; or a sentence that says why there is none.
+
+    message: None if it is not of the viewer's sponsors.
+    """
+    if message is None or message.campaign.credential.vendor.channel != Vendor.Channel.PRINT:
+        raise Http404
+    user: Any = request.user
+    if not labels.sees_recipients(user):
+        raise PermissionDenied
+    vendor = message.campaign.credential.vendor
+    try:
+        letter = previews.of_message(message)
+        made = printed.made([letter], vendor.adapter, vendor.settings, {}, seconds=SECONDS)
+    except (BadInput, TemplateError, ValueError, LookupError) as why:
+        return HttpResponse(f"No PDF: {why}", status=422, content_type="text/plain; charset=utf-8")
+    headers = {"Content-Disposition": f'inline; filename="message-{message.pk}.pdf"', "Cache-Control": "no-store"}
+    return HttpResponse(made.pdf, content_type="application/pdf", headers=headers)

@@ -1,0 +1,86 @@
+"""The settings of the adapter `print_file`, and what must hold between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from vendors.adapters import addresses, options
+from vendors.adapters.options import Option
+from vendors.printing import batches, pages, sheets
+
+
+def below(value: Any) -> str:
+    """A folder, without `..`."""
+    path = PurePosixPath(options.text(value))
+    if ".." in path.parts:
+        raise ValueError("must be a folder without ..")
+    return str(path)
+
+
+def host_keys(value: Any) -> tuple[str, ...]:
+    """Public keys of a server, separated by commas, such as `ssh-ed25519 AAAA...`."""
+    parts = value.split(",") if isinstance(value, str) else value
+    found = tuple(" ".join(str(one).split()[:2]) for one in parts if str(one).strip())
+    if not found or not all(one.partition(" ")[2] for one in found):
+        raise ValueError("must be the server's public key, such as 'ssh-ed25519 AAAA...': ask the vendor for it")
+    return found
+
+
+def ending(value: Any) -> str:
+    """The end of a name."""
+    word = options.text(value)
+    if not word.startswith(".") or "/" in word or word.lower() in (".csv", ".pdf"):
+        raise ValueError("must begin with a dot, such as .part, and be neither .csv nor .pdf")
+    return word
+
+
+OPTIONS: dict[str, Option] = {
+    "host": Option(options.text, "", destination=True),
+    "port": Option(options.whole(1, 65535), 22, destination=True),
+    "user": Option(options.text, "", destination=True),
+    "host_key": Option(host_keys, (), destination=True),
+    "folder": Option(below, required=True, destination=True),
+    "temporary": Option(ending, ".part"),
+    "accepted": Option(options.choice("acknowledged", "uploaded"), "acknowledged"),
+    "acknowledgements": Option(below, ""),
+    "acknowledged_within": Option(options.seconds, 172_800.0),
+    "manifests_stay": Option(options.flag, False),
+    "batch": Option(options.whole(1, 2000), 500),
+    "paper": Option(options.choice("A4", "Letter", a4="A4", letter="Letter"), "A4"),
+    "address": Option(addresses.lines, ()),
+    "address_required": Option(addresses.names, ()),
+    "address_lines": Option(options.whole(1, batches.ADDRESS_LINES), batches.ADDRESS_LINES),
+    "address_width": Option(options.whole(10, 200), 40),
+    "address_alphabet": Option(options.choice(*addresses.ALPHABETS), "any"),
+    "country": Option(options.text, ""),
+    "countries": Option(addresses.names, ()),
+    "window": Option(options.choice(*sheets.WINDOWS, "none"), "none"),
+    "unit": Option(options.choice("letter", "page", "sheet"), "letter"),
+    "duplex": Option(options.flag, False),
+    "colour": Option(options.flag, False),
+    "pages_max": Option(options.whole(1, 200), 20),
+    "concurrency": Option(options.whole(1, 8), 1),
+    "making": Option(options.seconds, 300.0),
+    "uploading": Option(options.seconds, 300.0),
+    "timeout": Option(options.seconds, 30.0),
+}
+
+
+def faults(known: Mapping[str, Any]) -> list[str]:
+    """What does not go together, as sentences. known: each setting, parsed."""
+    errors = []
+    if known["host"] and not (known["user"] and known["host_key"]):
+        errors.append("host needs user and host_key: without the server's key anybody could take the letters")
+    if known["accepted"] == "acknowledged" and not known["acknowledgements"]:
+        errors.append("acknowledgements is missing: the folder with the vendor's files, or set accepted=uploaded")
+    if not known["host"] and known["folder"].startswith("/"):
+        errors.append("folder is below the setting PRINT_FOLDER, so it must not begin with /")
+    if bool(known["country"]) != bool(known["countries"]):
+        errors.append("country names a column, and countries what may stand there: they go together")
+    if not known["address"] and (known["address_required"] or known["country"]):
+        errors.append("address is missing: the lines of an address, such as 'name; street; postcode city'")
+    if absent := pages.missing(*(["asyncssh"] if known["host"] else [])):
+        errors.append(absent)
+    return errors
