@@ -1,11 +1,23 @@
 """When a campaign's calls may start and must end: send time, deadline and sending hours, in the recipients' zone."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from campaigns.models import Campaign
 
 QUARTER = timedelta(minutes=15)
+
+
+class LocalHours(Protocol):
+    """Hours of a day in a zone (empty: UTC), as a campaign has them."""
+
+    @property
+    def hours_from(self) -> time | None: ...
+    @property
+    def hours_to(self) -> time | None: ...
+    @property
+    def time_zone(self) -> str: ...
 
 
 def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
@@ -17,7 +29,7 @@ def opens_at(campaign: Campaign, now: datetime) -> datetime | None:
     if campaign.deadline and campaign.deadline <= now:
         return None
     start = max(now, campaign.send_at or now)
-    opening = _next_opening(campaign, start)
+    opening = next_opening(campaign, start)
     return None if opening <= now else opening
 
 
@@ -41,22 +53,24 @@ def _end_of_hours(campaign: Campaign, now: datetime) -> datetime | None:
     ends = {datetime.combine(day, last, zone).replace(fold=fold).astimezone(UTC) for day in days for fold in (0, 1)}
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     ends |= {hour + QUARTER * number for number in range(1, 4 * 50)}
-    return next((at for at in sorted(ends) if at > now and not _is_inside(campaign, at)), None)
+    return next((at for at in sorted(ends) if at > now and not is_inside(campaign, at)), None)
 
 
-def _is_inside(campaign: Campaign, at: datetime) -> bool:
-    first, last = campaign.hours_from, campaign.hours_to
+def is_inside(hours: LocalHours, at: datetime) -> bool:
+    """Whether calls may start at that moment."""
+    first, last = hours.hours_from, hours.hours_to
     if first is None or last is None or first == last:
         return True
-    clock = at.astimezone(ZoneInfo(campaign.time_zone or "UTC")).time()
+    clock = at.astimezone(ZoneInfo(hours.time_zone or "UTC")).time()
     return first <= clock < last if first < last else clock >= first or clock < last
 
 
-def _next_opening(campaign: Campaign, at: datetime) -> datetime:
-    first = campaign.hours_from
-    if first is None or _is_inside(campaign, at):
+def next_opening(hours: LocalHours, at: datetime) -> datetime:
+    """The same moment, if calls may start then, else the start of the next hours."""
+    first = hours.hours_from
+    if first is None or is_inside(hours, at):
         return at
-    zone = ZoneInfo(campaign.time_zone or "UTC")
+    zone = ZoneInfo(hours.time_zone or "UTC")
     local = at.astimezone(zone)
     day = local.date() if local.time() < first else local.date() + timedelta(days=1)
     opening = datetime.combine(day, first, tzinfo=zone).astimezone(UTC)

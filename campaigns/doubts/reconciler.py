@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from campaigns import failpoints, ground_truth, return_paths, sending_hours
+from campaigns import failpoints, ground_truth, quiet_hours, return_paths, sending_hours
 from campaigns.attachments import AttachmentCache, LetterFiles
 from campaigns.claiming.letters import ClaimedMessage, letter_of
 from campaigns.connections import SharedRows, connect
@@ -180,12 +180,17 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
 async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     """Calls the message again. young: as in queries.repeat; None: this call's answer alone decides."""
     campaign, now = await queries.campaign(case.rows, doubt)
-    if opening := sending_hours.opens_at(campaign, now):
+    exempt = quiet_hours.exempt(case.vendor.channel, campaign)
+    quiet = None if exempt else await quiet_hours.of_sponsor(case.rows, campaign.sponsor_id)
+    waits = [sending_hours.opens_at(campaign, now), quiet.opens_at(doubt.recipient, now) if quiet else None]
+    if opening := max((at for at in waits if at), default=None):
         return await queries.later(case.rows, doubt, (opening - now).total_seconds(), None)
     letter = await _letter(case, campaign, doubt)
     if letter is None:
         return await _later(case, doubt, None)
-    cost, closes = max(1, await case.adapter.weigh(letter)), sending_hours.closes_at(campaign, now)
+    cost = max(1, await case.adapter.weigh(letter))
+    ends = [sending_hours.closes_at(campaign, now), quiet.steady(now)[1] if quiet else None]
+    closes = min((at for at in ends if at), default=None)
 
     async def start() -> SingleOutcome:
         failpoints.here("before_repeat")

@@ -89,7 +89,7 @@ def with_holder(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
     # In the order of the index of holders; by id the planner would walk through all jobs.
     holder = Subquery(others.order_by("campaign_id").values("id")[:1])
     exclusive = Case(When(credential__exclusive=True, then=holder), output_field=IntegerField())
-    return jobs.annotate(holder=exclusive, held=entitlements.why_held())
+    return jobs.select_related("campaign__sponsor").annotate(holder=exclusive, held=entitlements.why_held())
 
 
 def of_jobs(jobs: Sequence[Any], sums: dict[int, Progress], now: datetime) -> dict[int, JobForecast]:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
-from campaigns import sending_hours
+from campaigns import quiet_hours, sending_hours
 from campaigns.casting.mailcaster import ORDER
 from campaigns.dispatch import nightly
 from campaigns.forecast.queues import VendorQueue
@@ -103,7 +103,11 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
     """What comes before the forecast end: the deadline, or the end of the sending hours."""
     closes = sending_hours.closes_at(job.campaign, now)
     if closes is None or ends <= closes:
-        return None
+        sponsor = job.campaign.sponsor
+        if sponsor.quiet_from is None or quiet_hours.exempt(job.vendor.channel, job.campaign):
+            return None
+        between = f"{sponsor.quiet_from:%H:%M} and {sponsor.quiet_to:%H:%M}"
+        return Obstacle(f"ends about {clock(ends, now)}, or later: nobody gets it between {between} of his time")
     if closes == job.campaign.deadline:
         return Obstacle(f"the rest expires {clock(closes, now)}", closes)
     return Obstacle(f"not done by {clock(closes, now)}, when its sending hours end")

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Index, Q, QuerySet
 from django.utils import timezone
@@ -90,6 +91,21 @@ class Sponsor(models.Model):
     may_be_transactional = models.BooleanField(
         default=False, db_default=False, help_text="It may mark campaigns as transactional"
     )
+    quiet_from = models.TimeField(
+        "quiet hours from",
+        null=True,
+        blank=True,
+        help_text="From then on no SMS goes out, by the clock where the recipient's number is; transactional ones do",
+    )
+    quiet_to = models.TimeField("quiet hours to", null=True, blank=True, help_text="... and from then on again.")
+    time_zone = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[known_zone],
+        help_text="Of the quiet hours, where it is not known where a number is",
+    )
 
     objects = OfSponsors.as_manager()
 
@@ -99,6 +115,15 @@ class Sponsor(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        given = (self.quiet_from, self.quiet_to)
+        if (self.quiet_from is None) != (self.quiet_to is None) or (self.quiet_from and len(set(given)) == 1):
+            raise ValidationError({"quiet_to": "quiet hours have a start and another end, or neither"})
+        if any(one is not None and (one.second or one.microsecond) for one in given):
+            raise ValidationError({"quiet_from": "whole minutes"})
+        if self.quiet_from is not None and not self.time_zone:
+            raise ValidationError({"time_zone": "quiet hours need one, for numbers of which it is not known"})
 
 
 class Topic(models.Model):

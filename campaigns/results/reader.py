@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count
+from django.db.models import Count, Q
+from django.utils import timezone
 
 from campaigns import entitlements, labels, progress
-from campaigns.lifecycle import MOVES
+from campaigns.lifecycle import MOVES, S
 from campaigns.models import Job, Message, MessageEvent, ReportKind, Session, Suppression
 from campaigns.models.message_events import BOUNCES
 from campaigns.progress import STILL, Progress
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # Why a message failed, where the code is ours and not the vendor's.
 REASONS = {"expired": "it was not sent before its expiry", "template": "its template could not be filled"}
+TO_CALL = (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.P_QUEUED, S.P_ASSIGNING)
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
 WHY_SUPPRESSED = dict(Suppression.Reason.choices)
 
@@ -42,6 +44,15 @@ class SessionView:
     def status(self) -> str:
         waits = self.job.status == "READY" and self.job.not_before is not None
         return "scheduled" if waits else plain(labels.of_sum(self.sums))
+
+    @property
+    def due(self) -> datetime | None:
+        """When it goes on, if all that is left of it waits for a time, as the end of quiet hours; else None."""
+        if self.finished or self.job.paused_at or self.held:
+            return None
+        now, jobs = timezone.now(), Job.objects.filter(Q(pk=self.job.pk) | Q(parent=self.job.pk), status__in=TO_CALL)
+        times = [at if at and at > now else None for at in jobs.values_list("not_before", flat=True)]
+        return None if None in times else min((at for at in times if at), default=None)
 
     @property
     def finished(self) -> bool:

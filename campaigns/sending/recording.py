@@ -276,7 +276,9 @@ WITH held AS (
     SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
 ), late AS (
     UPDATE campaigns_message SET dequeued_at = clock_timestamp(), error_code = 'expired',
-        error_sub_type = to_char(put_off_at AT TIME ZONE 'UTC', '"put off since" YYYY-MM-DD HH24:MI "UTC"')
+        error_sub_type = coalesce(
+            to_char(put_off_at AT TIME ZONE 'UTC', '"put off since" YYYY-MM-DD HH24:MI "UTC"'),
+            to_char(call_after AT TIME ZONE 'UTC', '"quiet hours until" YYYY-MM-DD HH24:MI "UTC"'))
     WHERE id >= %(low)s AND id < %(high)s AND dequeued_at IS NULL AND EXISTS (SELECT FROM held)
         AND id NOT IN (SELECT unnest(c.messages) FROM campaigns_claim c
             WHERE c.job_id = %(job)s AND c.fence = %(fence)s)

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from campaigns import failpoints
+from campaigns import failpoints, quiet_hours
 from campaigns.claiming import claims, letters
 from campaigns.claiming.claims import NEW_PASS, UNCALLED
 from campaigns.claiming.contexts import Contexts
@@ -135,7 +135,7 @@ def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
             return Sent(lease.job_id)
         if end is None or drained.due is None:
             return None
-        end = StreamEnd(until=drained.due, reason="some are to be tried again", held=True)  # no sender waits for it
+        end = StreamEnd(until=drained.due, reason=drained.why, held=True)  # no sender waits for it
     held = end.until if end.held else None
     left = put_back(
         lease.job_id, lease.fence, not_before=held, waits_for=end.reason, paused=end.paused, cursor=end.cursor
@@ -147,6 +147,7 @@ def _settle(job: LeasedJob, end: StreamEnd | None) -> Sent | None:
 # database's answer to that claim was lost, was not called.
 WAITING = """
 SELECT count(*), CASE WHEN min(coalesce(call_after, '-infinity')) > clock_timestamp() THEN min(call_after) END,
+    bool_and(put_off_at IS NULL),
     EXISTS (SELECT FROM campaigns_claim WHERE job_id = %(job)s AND fence = %(fence)s)
 FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS NULL
 """
@@ -154,10 +155,11 @@ FROM campaigns_message WHERE id >= %(first)s AND id < %(end)s AND dequeued_at IS
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Whether nothing is left; if something is, and the vendor has put off all of it: when the first may be called."""
+    """Whether nothing is left; if something is, and all of it was put off: when the first may be called, and why."""
 
     done: bool
     due: datetime | None = None
+    why: str = ""
 
 
 def drain(lease: Lease, first: int, end: int) -> Drained:
@@ -170,10 +172,10 @@ def drain(lease: Lease, first: int, end: int) -> Drained:
     with transaction.atomic(), connection.cursor() as cursor:
         hold([lease.job_id])
         cursor.execute(WAITING, params)
-        waiting, due, uncalled = cursor.fetchone()
+        waiting, due, quiet, uncalled = cursor.fetchone()
         if waiting:
             cursor.execute(NEW_PASS, params)
-            return Drained(False, due)
+            return Drained(False, due, quiet_hours.WHY if quiet else "some are to be tried again")
         if uncalled:
             cursor.execute(UNCALLED, params)
         done = move(Job.objects.filter(pk=lease.job_id, fence=lease.fence), "drain") == 1

@@ -26,6 +26,7 @@ from campaigns.claiming.rebuild import rebuild_lost
 from campaigns.connections import Connections
 from campaigns.failover import guard
 from campaigns.lifecycle import merge
+from campaigns.quiet_hours import QuietWatch
 from campaigns.sending import recording
 from campaigns.sending.call_pool import CallPool
 from campaigns.sending.recording import NO_DATABASE, CallResult, Recorder
@@ -79,6 +80,7 @@ class Stream:
         self._permits = Permits(throttle, self._claims)
         self._pool = CallPool(job, self._write, connections.attachments)
         self._closes: datetime | None = None
+        self._quiet = QuietWatch(job.lease.job_id, job.lease.fence, job.campaign, job.asker.channel)
         self._health_noted = self._beaten = time.monotonic()
 
     async def run(self) -> StreamEnd:
@@ -157,7 +159,7 @@ class Stream:
         pool.put_off = 0
         if not pool.not_sent:
             return end
-        pool.not_sent = 0
+        pool.not_sent, self._quiet.until = 0, None
         return None
 
     async def _step(self) -> StreamEnd | None:
@@ -168,7 +170,7 @@ class Stream:
             return self._later(10, guard.OTHER_TABLES)
         if halted := self._context.halted_since(self._adoptions):
             return self._later(10, halted)
-        if self._overdue():
+        if (deadline := self._job.deadline) is not None and self._context.now >= deadline:
             return await self._expire()
         if end := await self._reason_to_end():
             return end
@@ -203,9 +205,6 @@ class Stream:
                 await self._health.note(self._job.vendor_id, self._context.health, good, bad, self._pool.trouble)
         except health.HealthStoreUnreachable:
             log.warning("job %s: %s good and %s bad answers are not counted", self._job.lease.job_id, good, bad)
-
-    def _overdue(self) -> bool:
-        return self._job.deadline is not None and self._context.now >= self._job.deadline
 
     async def _reason_to_end(self) -> StreamEnd | None:
         seen = self._context
@@ -244,6 +243,7 @@ class Stream:
     async def _claim(self) -> StreamEnd | None:
         """Claims as many as there are permits and free connections for; or waits a little; or returns an end."""
         job, seen = self._job, self._context
+        await self._quiet.heed(self._claims, range(self._cursor, job.end), seen.now)
         await self._claimer.look_ahead(self._claims, seen.scope, self._cursor, self._most())
         ask = WantedClaim(
             job.lease, self._cursor, job.end, self._closing(), self._claimer, self._served, self._most, self._may_claim,
@@ -291,10 +291,9 @@ class Stream:
 
     def _closing(self) -> datetime | None:
         """When the campaign closes: from then on nothing is claimed and no call starts."""
-        now = self._context.now
-        if self._closes is None or self._closes <= now:
-            self._closes = sending_hours.closes_at(self._job.campaign, now)
-        return self._closes
+        if self._closes is None or self._closes <= self._context.now:
+            self._closes = sending_hours.closes_at(self._job.campaign, self._context.now)
+        return min((at for at in (self._closes, self._quiet.until) if at), default=None)
 
     async def _use(self, got: Permitted, closes: datetime | None) -> None:
         """Starts the calls of what was claimed."""

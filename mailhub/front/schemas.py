@@ -189,6 +189,7 @@ class SessionOut(BaseModel):
     finished: bool = Field(description="Nothing will be called any more, unless somebody retries")
     held: str | None = Field(description="Why nothing of it is sent until a person changes that; else null")
     paused: str | None = Field(description="Why nothing is called until /resume")
+    due: datetime | None = Field(description="When it goes on, if all of it waits for a time, as after quiet hours")
     revision: int = Field(description="Counts decisions about it: stop, retry, pause, resume; not the state of calls")
     bounce_limit: float | None = Field(description="Percent; null: the installation's")
     complaint_limit: float | None = Field(description="Percent; null: the installation's")

@@ -170,6 +170,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "finished": look.finished,
         "held": look.held or None,
         "paused": look.paused,
+        "due": look.due,
         "revision": look.job.revision,
         "bounce_limit": look.job.campaign.bounce_limit,
         "complaint_limit": look.job.campaign.complaint_limit,

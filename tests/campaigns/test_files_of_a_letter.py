@@ -1,4 +1,4 @@
-"""Whoever follows one letter from send_campaign to LOGGED opens at most 46 of our files, and 4 of each stage.
+"""Whoever follows one letter from send_campaign to LOGGED opens at most 47 of our files, and 4 of each stage.
 
 A file counts if one of its functions runs, wherever: in the command, in the task that casts, in the one that sends. It
 is the second letter of a worker. With the first, connections are opened and the throttle's log is made, which a worker
@@ -22,7 +22,7 @@ from vendors.models import RateLimit
 ROOT = Path(__file__).parents[2]
 OURS = tuple(f"{ROOT / package}/" for package in ("mailhub", "campaigns", "vendors", "waiter"))
 STAGES = ("intake", "dispatch", "casting", "claiming", "sending", "finishing")
-MOST, MOST_OF_A_STAGE = 46, 4
+MOST, MOST_OF_A_STAGE = 47, 4
 
 
 class Files:
@@ -73,7 +73,7 @@ def kept_sender(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_letter_passes_at_most_46_files_and_4_of_each_stage(sandbox, kept_sender, tmp_path) -> None:
+def test_one_letter_passes_at_most_47_files_and_4_of_each_stage(sandbox, kept_sender, tmp_path) -> None:
     vendor = factories.vendor(settings={"url": sandbox.url}, casters=["small-only"], channel="email")
     factories.credential(vendor)
     RateLimit.objects.create(vendor=vendor, units=100, seconds=1)

@@ -5,12 +5,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from campaigns.intake import BadInput
+from campaigns.intake.storage import parse_hours
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Sponsor
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 
-SHOWN = ("sponsor", "language", "region", "transactional")
+SHOWN = ("sponsor", "language", "region", "transactional", "quiet_hours", "time_zone")
 
 
 class Command(BaseCommand):
@@ -35,6 +37,10 @@ class Command(BaseCommand):
             help="of phone numbers in its lists that lack the country code; empty: none",
         )
         change.add_argument("--transactional", choices=["yes", "no"], help="whether it may mark campaigns so")
+        change.add_argument(
+            "--quiet-hours", metavar="HH:MM-HH:MM", help="no SMS then, by the recipient's clock; empty: none"
+        )
+        change.add_argument("--time-zone", metavar="ZONE", help="of quiet hours for numbers of an unknown zone")
         for one in (listing, change):
             one.add_argument("--json", action="store_true", help="one object a sponsor")
 
@@ -48,9 +54,11 @@ class Command(BaseCommand):
         row = named_sponsor(sponsor)
         may = {"yes": True, "no": False, None: None}[options["transactional"]]
         typed = {"language": options["language"], "phone_region": options["region"], "may_be_transactional": may}
-        wanted = {field: value for field, value in typed.items() if value is not None}
+        typed |= {"time_zone": options["time_zone"]}
+        wanted = {field: value for field, value in typed.items() if value is not None} | _hours(options["quiet_hours"])
         if not wanted:
-            raise CommandError("say what is to be changed: --language, --region, --transactional", returncode=2)
+            names = "--language, --region, --transactional, --quiet-hours, --time-zone"
+            raise CommandError(f"say what is to be changed: {names}", returncode=2)
         changed = {field: value for field, value in wanted.items() if getattr(row, field) != value}
         if changed:
             for field, value in changed.items():
@@ -62,10 +70,23 @@ class Command(BaseCommand):
         tell(self.stdout, f"{row}: {sentence}", sponsor_facts(row), options["json"])
 
 
+def _hours(text: str | None) -> dict[str, Any]:
+    """The fields of quiet hours as typed; none if nothing was."""
+    if not text:
+        return {} if text is None else {"quiet_from": None, "quiet_to": None}
+    try:
+        hours = parse_hours(text, "UTC")
+    except BadInput as error:
+        raise CommandError(str(error).replace("sending hours", "quiet hours")) from None
+    return {"quiet_from": hours.start, "quiet_to": hours.end}
+
+
 def sponsor_facts(row: Sponsor) -> dict[str, Any]:
     return {
         "sponsor": row.name,
         "language": row.language,
         "region": row.phone_region,
         "transactional": row.may_be_transactional,
+        "quiet_hours": f"{row.quiet_from:%H:%M}-{row.quiet_to:%H:%M}" if row.quiet_from else None,
+        "time_zone": row.time_zone,
     }

@@ -1,0 +1,179 @@
+"""Quiet hours of a sponsor's SMS, by the clock where the recipient's number is.
+
+Where a number is says its prefix, by the data of phonenumbers (`zones_of`), or only its country where mobile numbers
+say no more. A number may be in several zones: it is called when it may be in all of them; if that is never, or no zone
+is known, by the sponsor's own zone.
+
+What may not be called now waits by its own row, as what a vendor has put off does (`Message.call_after`):
+`QuietWatch` writes it for what a sender is about to claim. What it has found holds until quiet hours may begin
+somewhere, `until`: the sender claims nothing after that moment before it has asked again.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+from zoneinfo import available_timezones
+
+from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneNumberType, is_number_type_geographical
+
+from campaigns.lifecycle import holding
+from campaigns.models import Campaign
+from campaigns.sending_hours import QUARTER, is_inside, next_opening
+from vendors.models import Vendor
+
+AT_ONCE = 20_000  # messages in a statement
+NORTH_AMERICA = 1  # where nobody can tell a mobile number from another one
+FARTHEST = timedelta(days=3)  # zones that are never open together within that time are so never
+WHY = "quiet hours of its recipients"
+LONGEST = 9  # digits of a prefix
+Zones = tuple[str, ...]
+
+
+class OpenHours(NamedTuple):
+    """When a zone is not quiet, as sending_hours reads it."""
+
+    hours_from: time
+    hours_to: time
+    time_zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """From when to when nothing is sent, local time; zone: of numbers that nobody knows better."""
+
+    start: time
+    end: time
+    zone: str
+
+    def opens_at(self, number: str, now: datetime) -> datetime | None:
+        """The earliest moment (UTC) at which this number (E.164) may be called, or None if it may be called now."""
+        opening = self._opening(zones_of(number), now)
+        return None if opening <= now else opening
+
+    def steady(self, now: datetime) -> tuple[datetime, datetime]:
+        """Around a moment, from when until when no zone becomes quiet or open.
+
+        Clocks of all zones differ by quarters of an hour and change on them, so quiet hours begin, end or are skipped
+        on a quarter, or as many minutes after one as their own times are.
+        """
+        hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        shifts = {0, self.start.minute % 15, self.end.minute % 15}
+        moments = sorted(
+            hour + QUARTER * number + timedelta(minutes=shift) for number in range(-1, 5) for shift in shifts
+        )
+        return max(at for at in moments if at <= now), min(at for at in moments if at > now)
+
+    def prefixes(self, now: datetime) -> dict[str, datetime | None]:
+        """By prefix (digits after the +) when its numbers may be called; None: now. The longest prefix counts."""
+        return _prefixes(self, self.steady(now)[0])
+
+    def _opening(self, zones: Zones, now: datetime) -> datetime:
+        return self._together(zones, now) or self._together((self.zone,), now) or now
+
+    def _together(self, zones: Zones, now: datetime) -> datetime | None:
+        """From when on it is quiet in none of these zones; None: there are none, or there is no such moment."""
+        hours = [OpenHours(self.end, self.start, zone) for zone in zones]
+        at = now.astimezone(UTC)
+        while hours and at <= now + FARTHEST:
+            if all(is_inside(one, at) for one in hours):
+                return at
+            at = max(next_opening(one, at) for one in hours)
+        return None
+
+
+def exempt(channel: str, campaign: Campaign) -> bool:
+    """Whether quiet hours do not concern it."""
+    return channel != Vendor.Channel.SMS or campaign.transactional
+
+
+@cache
+def _data() -> dict[str, Zones]:
+    """Zones by prefix; read when they are needed, because they are many."""
+    from phonenumbers.tzdata import TIMEZONE_DATA
+
+    known, found = available_timezones(), dict[str, Zones]()
+    for prefix, named in TIMEZONE_DATA.items():
+        zones = tuple(zone for zone in named if zone in known)
+        country = next(prefix[:n] for n in (1, 2, 3) if int(prefix[:n]) in COUNTRY_CODE_TO_REGION_CODE)
+        if _tells_more(int(country)):
+            found[prefix] = zones
+        else:
+            found[country] = tuple(dict.fromkeys((*found.get(country, ()), *zones)))
+    return found
+
+
+def _tells_more(country: int) -> bool:
+    """Whether a mobile number says where in its country it is."""
+    return country == NORTH_AMERICA or is_number_type_geographical(PhoneNumberType.MOBILE, country)
+
+
+def zones_of(number: str) -> Zones:
+    """The zones in which a number in E.164 may be, by its longest prefix that is known; () if none is."""
+    digits, data = number.removeprefix("+"), _data()
+    return next((data[digits[:length]] for length in range(LONGEST, 0, -1) if digits[:length] in data), ())
+
+
+@lru_cache(maxsize=256)
+def _prefixes(quiet: QuietHours, at: datetime) -> dict[str, datetime | None]:
+    """Only prefixes that say something else than the longest shorter one."""
+    opens: dict[Zones, datetime | None] = {}
+    found: dict[str, datetime | None] = {}
+    for prefix, zones in sorted({"": (), **_data()}.items()):  # a prefix comes after all that it begins with
+        if zones not in opens:
+            opening = quiet._opening(zones, at)
+            opens[zones] = None if opening <= at else opening
+        shorter = next((found[prefix[:n]] for n in range(len(prefix) - 1, -1, -1) if prefix[:n] in found), None)
+        if opens[zones] != shorter:
+            found[prefix] = opens[zones]
+    return found
+
+
+READ = "SELECT quiet_from, quiet_to, time_zone FROM campaigns_sponsor WHERE id = %s AND quiet_from IS NOT NULL"
+# Only who holds the job puts its messages off. The longest prefix counts, also one that is not quiet (NULL).
+PUT_OFF = f"""
+WITH held AS (
+    SELECT FROM campaigns_job WHERE id = %(job)s AND fence = %(fence)s AND status = 'SENDING'
+), quiet AS (
+    SELECT DISTINCT ON (m.id) m.id, p.opens
+    FROM campaigns_message m CROSS JOIN generate_series(0, {LONGEST}) AS n
+        JOIN unnest(%(prefixes)s::text[], %(opens)s::timestamptz[]) AS p(prefix, opens)
+            ON p.prefix = substr(m.recipient, 2, n) AND length(p.prefix) = n
+    WHERE m.id >= %(low)s AND m.id < %(high)s AND m.dequeued_at IS NULL AND EXISTS (SELECT FROM held)
+    ORDER BY m.id, n DESC
+)
+UPDATE campaigns_message m SET call_after = q.opens FROM quiet q
+WHERE m.id = ANY(ARRAY[q.id]) AND m.dequeued_at IS NULL AND coalesce(m.call_after, '-infinity') < q.opens
+"""
+
+
+async def of_sponsor(connection: Any, sponsor_id: int) -> QuietHours | None:
+    """The sponsor's quiet hours as they are now; None: it has none."""
+    row = await (await connection.execute(READ, [sponsor_id])).fetchone()
+    return QuietHours(*row) if row else None
+
+
+class QuietWatch:
+    """What the sender of a job knows of quiet hours; until: for how long; None: it has to ask before it claims."""
+
+    def __init__(self, job_id: int, fence: int, campaign: Campaign, channel: str) -> None:
+        self._job_id, self._fence, self._sponsor_id = job_id, fence, campaign.sponsor_id
+        self._exempt = exempt(channel, campaign)
+        self.until: datetime | None = None
+
+    async def heed(self, rows: Any, messages: range, now: datetime) -> None:
+        """Lets those of these messages wait that may not be called now, if that is not known. None is in a call."""
+        if self._exempt or (self.until and now < self.until):
+            return
+        async with rows.one() as connection:
+            quiet = await of_sponsor(connection, self._sponsor_id)
+            if quiet:
+                await self._put_off(connection, quiet.prefixes(now), messages)
+        self.until = quiet.steady(now)[1] if quiet else now + QUARTER
+
+    async def _put_off(self, connection: Any, opens: dict[str, datetime | None], messages: range) -> None:
+        """In slices, so that a stop does not wait for long."""
+        params = {"job": self._job_id, "fence": self._fence, "prefixes": list(opens), "opens": list(opens.values())}
+        for low in range(messages.start, messages.stop, AT_ONCE):
+            params |= {"low": low, "high": min(low + AT_ONCE, messages.stop)}
+            await holding(connection, PUT_OFF, params, jobs=[self._job_id])
