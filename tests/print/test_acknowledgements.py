@@ -364,15 +364,19 @@ def test_pages_are_told_before_taken_in_the_window_and_charged_once_they_are_acc
     )
     made.campaign.body = "<p>Dear</p>" + "<p style='break-before: page'>more</p>" * 2
     made.campaign.save()
-    estimate = estimates.of_campaign(made.campaign)
-    assert (estimate.units, estimate.exact, estimate.amount) == (12, True, 4 * Decimal("0.62") + 12 * Decimal("0.19"))
+    amount = 4 * Decimal("0.62") + 12 * Decimal("0.19")
+    sentence = estimates.of_campaign(made.campaign)
+    assert "4 messages: 12 units" in sentence and f"{amount} EUR" in sentence, sentence
     send_the_rest(made)
     made.refresh_from_db()
-    assert made.units == 12 and sums() == {"in doubt": 4} and accounts.of_months(*accounts.last_year()) == []
+    [account] = accounts.of_months(*accounts.last_year())
+    assert made.units == 12 and sums() == {"in doubt": 4}
+    assert (account.messages, account.in_doubt, account.in_doubt_amount) == (0, 4, amount)
     server.acknowledge("a.csv", file_of(*[(name, "accepted") for name in references()]))
     fetched()
     [account] = accounts.of_months(*accounts.last_year())
-    assert (account.messages, account.units, account.amount) == (4, 12, estimate.amount) and broken() == []
+    assert (account.messages, account.units, account.amount) == (4, 12, amount) and broken() == []
+    assert account.in_doubt == 0
 
 
 def test_what_acknowledgement_files_may_look_like() -> None:
