@@ -46,6 +46,13 @@ def leaves_of(job: Job) -> list[Job]:
     return list(Job.objects.filter(parent=job.pk).order_by("pk")) if job.is_parent else [job]
 
 
+def called_next(campaign_id: int) -> "QuerySet[Job]":
+    """Those of a campaign's jobs whose vendors are called if it goes on: what has not ended, and a parent that is not
+    cut to the end. On a route they are not all of one vendor."""
+    live = Job.objects.filter(campaign=campaign_id).exclude(status__in=lifecycle.DONE)
+    return live.exclude(status__in=lifecycle.PARENTS, remaining=0)
+
+
 def busy(job: Job, leaves: list[Job]) -> str:
     """Why nothing can be sent again yet, as a sentence; empty: it can."""
     if job.is_parent and job.status not in MOVES["retry_parent"].sources:

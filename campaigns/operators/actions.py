@@ -102,8 +102,6 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
         return JobDecision(job_id, Verdict.BUSY, why)
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
-    if why := entitlements.held([job_id]):
-        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
     if job.paused_at:
         return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is paused with its campaign: resume_job lets it go on")
     free_lifted(job, leaves)
@@ -112,6 +110,9 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     rest = job.remaining - job.remaining_suppressed if job.is_parent else 0
     if not ready and not rest:
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} has nothing to send again: {_sums(job, leaves)}")
+    if why := entitlements.held([*ready, *([job_id] if rest else [])]):
+        transaction.set_rollback(True)  # what was freed is as it was
+        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
     if job.is_parent:
         decisions.retry_parent(job_id)
     decisions.reopen_leaves(Job.objects.filter(pk__in=ready))

@@ -71,11 +71,11 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is not paused{_waits(first)}")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
-    live = Job.objects.filter(campaign=job.campaign_id, parent=None).exclude(status__in=lifecycle.DONE)
-    if why := entitlements.held(live.values_list("pk", flat=True)):
+    live = dict(decisions.called_next(job.campaign_id).values_list("pk", "vendor"))
+    if why := entitlements.held(live):
         return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")
     pauses.resume(job.campaign_id, rates.seen(job.campaign))
-    transaction.on_commit(lambda: dispatcher.notify_vendors([job.vendor_id]))
+    transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
     answer = JobDecision(job_id, Verdict.DONE, f"job {job_id}'s campaign goes on{_waits(first.all())}")
     return _recorded(answer, by, reason)
 
