@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         "an answer that never came counts as not sent",
         "vendors/outcomes.py",
-        (("return InDoubt(error.reason)", "return NotSent(error.reason)"),),
+        (("return InDoubt(error.reason, answered=error.status is not None)", "return NotSent(error.reason)"),),
         "tests/contracts/test_contract.py",
     ),
     Mutant(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
@@ -70,12 +70,13 @@ class InDoubt:
     """The vendor may have the message: its answer was lost, or proves nothing.
 
     pause: as in NotSent; the next call would end in doubt, too. wait: seconds within which the vendor, which has it,
-    reports whether it takes it; until then nobody is asked or alarmed.
+    reports whether it takes it; until then nobody is asked or alarmed. answered: by some reply, so it was reached.
     """
 
     reason: str
     pause: bool = False
     wait: float = 0.0
+    answered: bool = field(default=False, compare=False)
 
 
 Outcome = Accepted | Refused | NotSent | InDoubt
@@ -114,7 +115,7 @@ def classify_error(error: CallError, *, now: float, safe_statuses: Collection[in
     if not error.written:
         return NotSent(error.reason, scope="credential" if error.pause else "message", pause=error.pause)
     if error.status is None or error.status < 300:
-        return InDoubt(error.reason)
+        return InDoubt(error.reason, answered=error.status is not None)
     return classify_http(error.status, error.headers, b"", now=now, safe_statuses=safe_statuses)
 
 
@@ -135,17 +136,17 @@ def classify_http(
     """
     if 200 <= status < 300:
         vendor_id = _id_in(body)
-        return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id")
+        return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id", answered=True)
     if status in UNPROCESSED_REDIRECTS:
         return NotSent(f"http {status}: not processed; redirects are not followed", scope="credential", pause=True)
     if 300 <= status < 400:  # a processed POST is answered with 303, in practice also with 301 and 302
-        return InDoubt(f"http {status}: redirects are not followed", pause=True)
+        return InDoubt(f"http {status}: redirects are not followed", pause=True, answered=True)
     if 400 <= status < 500:
         return _classify_4xx(status, headers, body, now, dedupe)
     if status in safe_statuses:
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent(f"http {status}", retry_after=wait, scope="credential")
-    return InDoubt(f"http {status}")
+    return InDoubt(f"http {status}", answered=True)
 
 
 def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: float, dedupe: bool) -> Outcome:
@@ -160,10 +161,10 @@ def _classify_4xx(status: int, headers: Mapping[str, str], body: bytes, now: flo
         wait = parse_retry_after(headers.get("retry-after"), now=now)
         return NotSent("http 425", retry_after=max(RETRY_DEFAULT, wait))
     if status == 408:  # often from a gateway that does not know what the server behind it did
-        return InDoubt("http 408")
+        return InDoubt("http 408", answered=True)
     if status == 409:
         vendor_id = _id_in(body) if dedupe else ""
-        return Accepted(vendor_id) if vendor_id else InDoubt("http 409" + (" without an id" if dedupe else ""))
+        return Accepted(vendor_id) if vendor_id else InDoubt(f"http 409{' without an id' * dedupe}", answered=True)
     answer = _json_object(body)
     code = sane(answer.get("code")) or f"http_{status}"
     return Refused(code, sane(answer.get("sub_type")))
@@ -208,7 +209,6 @@ SmtpPhase = Literal["connect", "hello", "tls", "login", "mail", "rcpt", "data", 
 
 UNKNOWN_RECIPIENT = "unknown_recipient"
 """The sub type of a refusal by SMTP whose text says so, without a code."""
-
 _THROTTLED = frozenset({421, 454})
 _LOGIN_WANTED = frozenset({530, 534, 535, 538})
 _QUEUE_ID = re.compile(r"queued as ([^\s,;]+)|^(?:2\.\d+\.\d+ )?ok:? ([^\s,;]{6,})$", re.IGNORECASE)
@@ -277,7 +277,7 @@ def classify_smtp(phase: SmtpPhase, code: int, text: str, recipient_codes: Colle
             return NotSent(shown, scope="credential", pause=True)
         return Refused(str(code), _why_refused(phase, code, detail, text))
     if phase == "dot":
-        return InDoubt(shown)
+        return InDoubt(shown, answered=True)
     return NotSent(shown)
 
 

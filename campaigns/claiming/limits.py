@@ -26,17 +26,19 @@ UPDATE vendors_credential SET unreached_since = NULL,
     retry_after_until = greatest(retry_after_until, clock_timestamp() + %(wait)s * interval '1 second')
 WHERE id = %(credential)s
 """
-_LONGER = f"""greatest(%(least)s, CASE
-    WHEN unreached_since IS NULL OR retry_after_until <= clock_timestamp() - interval '{RECOVERED} seconds'
+_FIRST = f"unreached_since IS NULL OR retry_after_until <= clock_timestamp() - interval '{RECOVERED} seconds'"
+_LONGER = f"""greatest(%(least)s, CASE WHEN {_FIRST}
     THEN {BACKOFF_FIRST} ELSE greatest({BACKOFF_FIRST}, least({BACKOFF_MOST}, 2 * backoff)) END)"""
 # Many calls fail together: only the first of them closes it.
 BACK_OFF = f"""
-UPDATE vendors_credential SET unreached_since = coalesce(unreached_since, clock_timestamp()), backoff = {_LONGER},
+UPDATE vendors_credential SET backoff = {_LONGER},
+    unreached_since = CASE WHEN {_FIRST} THEN clock_timestamp() ELSE unreached_since END,
     retry_after_until = clock_timestamp() + ({_LONGER}) * interval '1 second'
 WHERE id = %(credential)s AND coalesce(retry_after_until <= clock_timestamp(), true)
 """
 REACHED = """
-UPDATE vendors_credential SET unreached_since = NULL WHERE id = %(credential)s AND unreached_since < %(at)s
+UPDATE vendors_credential SET unreached_since = NULL WHERE id = %(credential)s
+    AND unreached_since < coalesce(%(at)s::timestamptz, clock_timestamp())
 """
 FULL = """
 UPDATE vendors_credential SET rate_limited_until = clock_timestamp() + %(wait)s * interval '1 second'
@@ -66,8 +68,8 @@ async def back_off(connection: AsyncConnection[Any], credential_id: int, least: 
     await connection.execute(BACK_OFF, {"credential": credential_id, "least": least})
 
 
-async def reached(connection: AsyncConnection[Any], credential_id: int, at: datetime) -> None:
-    """The vendor has answered a call at that time."""
+async def reached(connection: AsyncConnection[Any], credential_id: int, at: datetime | None = None) -> None:
+    """The vendor has answered a call at that time, by the database's clock; None: now."""
     await connection.execute(REACHED, {"credential": credential_id, "at": at})
 
 

@@ -117,6 +117,7 @@ class SingleCalls:
         """Pauses or closes the credential as the answer asks, like a stream."""
         if not isinstance(answer, InDoubt | NotSent):
             self._unanswered = 0
+            await limits.reached(self._rows, self._credential_id)
         elif answer.pause:
             await limits.pause(self._rows, self._credential_id, answer.reason)
             self.over = answer.reason

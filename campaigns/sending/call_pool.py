@@ -119,7 +119,9 @@ class CallPool:
         self.in_flight = 0
         self._busy = 0  # connections in a call
         self.refusal: Said | None = None  # the vendor could not be called, or asked us to wait
-        self.answered_at = 0.0  # when the last good answer came, in seconds of time.monotonic
+        self.answered_at = (
+            0.0  # when the last answer came that is no refusal to be called, in seconds of time.monotonic
+        )
         self.not_sent = 0  # messages that wait again and may be called at once
         self.put_off = 0  # messages that the vendor has put off
         self.refusals = EqualRefusals(settings.EQUAL_REFUSALS)
@@ -243,7 +245,7 @@ class CallPool:
             self._not_sent(outcome, called=called)
         elif called and isinstance(outcome, InDoubt) and outcome.pause:
             self.refusal = heavier(self.refusal, outcome)
-        elif called:
+        elif called and not (isinstance(outcome, InDoubt) and not outcome.answered):
             self.answered_at = time.monotonic()
         self._answered.set()
 

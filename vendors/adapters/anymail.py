@@ -213,7 +213,7 @@ class Anymail(Adapter):
             if found is not None:
                 return found
             if status < 300:
-                return InDoubt(f"http {status}, and an answer that cannot be understood")
+                return InDoubt(f"http {status}, and an answer that cannot be understood", answered=True)
         if self._service == "amazon_ses" and (waits := throttled(status, headers, answer.body, time.time())):
             return waits
         dedupe = self.capabilities.dedupe

@@ -153,7 +153,7 @@ class Meaning:
         status = error.status
         if error.written and status is not None and status >= 300 and (rules := self._rules.get(status)):
             if rules[0].body or rules[0].outcome == "in doubt":
-                return InDoubt(error.reason)
+                return InDoubt(error.reason, answered=True)
             return self._by_rule(rules[0], status, error.headers, None, now, error.reason)
         outcome = classify_error(error, now=now)
         wait = self._wait(error.headers, now) if error.written else None
@@ -164,7 +164,7 @@ class Meaning:
         if self._one_key and 200 <= answer.status < 300 and answer.status not in self._rules:  # in fewer steps
             node = parsed(answer.body)
             vendor_id = sane(node.get(self._one_key)) if isinstance(node, dict) else ""
-            return Accepted(vendor_id) if vendor_id else InDoubt(f"http {answer.status} without an id")
+            return Accepted(vendor_id) if vendor_id else InDoubt(f"http {answer.status} without an id", answered=True)
         return self._judge(answer.status, answer, parsed(answer.body), now)
 
     def of_batch(self, answer: Response, references: Sequence[str], now: float) -> list[Outcome]:
@@ -178,7 +178,7 @@ class Meaning:
                 return [Accepted(of_one_id(outcome.vendor_id, reference)) for reference in references]
             return [self._of_whole(outcome, answer.status, node) if letters > 1 else outcome] * letters
         if not isinstance(entries, list) or len(entries) != letters:
-            return [InDoubt(f"http {answer.status} without an entry for each letter")] * letters
+            return [InDoubt(f"http {answer.status} without an entry for each letter", answered=True)] * letters
         return _each_by_its_id([self._judge(answer.status, answer, entry, now) for entry in entries])
 
     def _of_whole(self, outcome: Outcome, status: int, node: Any) -> Outcome:
@@ -192,7 +192,7 @@ class Meaning:
             reason = f"http {status} for a whole batch: {outcome.code}"[:TEXT_MAX]
             outcome = NotSent(reason, scope="credential", pause=True)
         if isinstance(outcome, NotSent) and doubtful and not (rule and rule.promised):
-            return InDoubt(outcome.reason, pause=True)
+            return InDoubt(outcome.reason, pause=True, answered=True)
         return outcome
 
     def _rule(self, status: int, node: Any) -> _Test | None:
@@ -218,7 +218,7 @@ class Meaning:
         else:
             found = value_at(node, self._id)
         vendor_id = sane(found)
-        return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id")
+        return Accepted(vendor_id) if vendor_id else InDoubt(f"http {status} without an id", answered=True)
 
     def _by_rule(
         self, rule: _Test, status: int, headers: Mapping[str, str], node: Any, now: float, reason: str = ""
@@ -239,7 +239,7 @@ class Meaning:
             case "paused":
                 return NotSent(said, scope="credential", pause=True)
             case _:
-                return InDoubt(said)
+                return InDoubt(said, answered=True)
 
     def _wait(self, headers: Mapping[str, str], now: float) -> float | None:
         """Seconds that the vendor asks to wait, by a span or by a Unix time; None: it says nothing."""
@@ -270,7 +270,7 @@ def _each_by_its_id(outcomes: list[Outcome]) -> list[Outcome]:
     if len(set(ids)) == len(ids):
         return outcomes
     several = {vendor_id for vendor_id, letters in Counter(ids).items() if letters > 1}
-    doubt = InDoubt("several letters have the same id")
+    doubt = InDoubt("several letters have the same id", answered=True)
     return [doubt if isinstance(one, Accepted) and one.vendor_id in several else one for one in outcomes]
 
 

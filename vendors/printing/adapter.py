@@ -157,7 +157,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
                 outcomes.append(came)
             elif self._acknowledged:
                 reason = f"in the batch {name}, which the vendor has not acknowledged"
-                outcomes.append(InDoubt(reason, wait=self._known["acknowledged_within"]))
+                outcomes.append(InDoubt(reason, wait=self._known["acknowledged_within"], answered=True))
             else:
                 outcomes.append(Accepted(f"{name}/{one.reference}"))
         return outcomes
