@@ -179,8 +179,8 @@ REPEAT = CALL.format(
     UPDATE campaigns_job j SET units = j.units + %(units)s FROM jobs, ours WHERE j.id = jobs.id
 ), plotted AS (
     INSERT INTO vendors_minute AS was (vendor_id, sponsor, at, share, accepted, refused, in_doubt, units)
-    SELECT vendor_id, sponsor_id, date_trunc('minute', now()), max(jobs.id) %% 16, 0, 0, 0, %(units)s
-    FROM jobs, ours GROUP BY vendor_id, sponsor_id
+    SELECT vendor_id, sponsor_id, date_trunc('minute', now()), leaf.id %% 16, 0, 0, 0, %(units)s
+    FROM (SELECT * FROM jobs ORDER BY parent_id NULLS LAST LIMIT 1) leaf, ours
     ON CONFLICT (at, vendor_id, sponsor, share) DO UPDATE SET units = was.units + excluded.units
 )""",
 )
