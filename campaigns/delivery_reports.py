@@ -154,8 +154,7 @@ def _take_due(group: Sequence[DueReport]) -> int:
 
 KNOWN = f"""
 SELECT m.id, m.uuid, m.resend_no, m.message_id IS NOT NULL FROM campaigns_message m
-JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = {whose.CREDENTIAL}
-WHERE m.id = ANY(%(ids)s) AND {whose.OF_ACCOUNT}
+JOIN campaigns_campaign c ON c.id = m.campaign_id WHERE m.id = ANY(%(ids)s) AND {whose.REPORTS}
 """
 REPORTED = """
 WITH reported AS (

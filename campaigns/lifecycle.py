@@ -31,7 +31,8 @@ OF_CAMPAIGN = """
 SELECT id FROM campaigns_job WHERE campaign_id = %(campaign)s AND parent_id IS {parent} ORDER BY id FOR NO KEY UPDATE
 """
 HOLD_WHOLE, HOLD_PARTS = OF_CAMPAIGN.format(parent="NULL"), OF_CAMPAIGN.format(parent="NOT NULL")
-# A message that was called is in all its jobs already: children are cut from messages that were never called.
+# Children are cut from messages that were never called. When a move by a route parts a child meanwhile, a called
+# message may be in a new one, which is not locked here: nothing is lost, as counters are changed by what they differ.
 HOLD_AROUND = """
 SELECT id FROM campaigns_job WHERE id IN (
     SELECT j.id FROM campaigns_message m JOIN campaigns_job j ON j.campaign_id = m.campaign_id
@@ -177,10 +178,16 @@ MOVES: dict[str, Move] = {
         (S.SENDING,), S.RECOVERING, "sweep", "the heartbeat is too old; mailcasters take it before other jobs"
     ),
     "hand_on": Move(
-        (S.DISPATCHED, S.RECOVERING), S.DISPATCHED, "sweep", "none of it was called: another vendor of the route has it"
+        (S.DISPATCHED, S.RECOVERING),
+        S.DISPATCHED,
+        "sweep",
+        "its vendor has taken none of it: another one of the route has it",
     ),
     "part": Move(
-        (S.DISPATCHED, S.RECOVERING), S.SENT, "sweep", "what was never called has gone to another vendor of the route"
+        (S.DISPATCHED, S.RECOVERING),
+        S.SENT,
+        "sweep",
+        "what its vendor has not taken has gone to another one of the route",
     ),
     "stop": Move(
         (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING),

@@ -67,9 +67,8 @@ SELECT a.number, m.campaign_id, c.sponsor_id, by.channel, m.recipient, by.sandbo
 FROM unnest(%(ids)s::bigint[], %(uuids)s::uuid[], %(nos)s::int[], %(kinds)s::text[]) WITH ORDINALITY
     AS a(id, uuid, no, kind, number)
 JOIN campaigns_message m ON m.id = a.id AND m.uuid = a.uuid AND a.no <= m.resend_no
-JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_credential v ON v.id = {whose.CREDENTIAL}
-JOIN vendors_vendor by ON by.id = v.vendor_id AND {whose.OF_ACCOUNT}
-WHERE NOT EXISTS (
+JOIN campaigns_campaign c ON c.id = m.campaign_id JOIN vendors_vendor by ON by.id = %(vendor)s
+WHERE {whose.REPORTS} AND NOT EXISTS (
     SELECT FROM campaigns_messageevent e WHERE e.message_id = a.id AND e.resend_no = a.no AND e.kind = a.kind)
 ORDER BY a.number
 """

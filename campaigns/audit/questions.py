@@ -49,7 +49,10 @@ P1 = [
             -- the first 48 bits of a version 8 are the message's number
             get_byte(uuid_send(m.uuid), 6) >> 4 = 8
                 AND substr(uuid_send(m.uuid), 1, 6) <> substr(int8send(m.id), 3)
-            OR m.resend_no > 0 AND m.resend_no > j.revision + (
+            -- a part of a child that was moved counts its decisions anew
+            OR m.resend_no > 0 AND m.resend_no > greatest(j.revision, (
+                SELECT sum(o.revision) FROM campaigns_job o WHERE o.parent_id = j.parent_id AND EXISTS (
+                    SELECT FROM campaigns_routemove w WHERE w.campaign_id = j.campaign_id))) + (
                 SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.decision = 'resend'))""",
     ),
     Question(

@@ -49,8 +49,6 @@ def sweep(lease: timedelta) -> Swept:
     finalised += [parent_id for parent_id in finalizer.parents_to_finish() if finalizer.finish_parent(parent_id)]
     dispatcher.dispatch_ready()
     rerouted = moving.reroute_due()
-    if rerouted.messages:
-        log.warning("%s messages go by other vendors of their routes", rerouted.messages)
     accounts.sum_up()
     if why is None:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the ledger as it is

@@ -85,8 +85,9 @@ class RouteEntry(models.Model):
 
 
 class RouteMove(models.Model):
-    """Messages that were never called went from one credential to another: first_message .. + size - 1.
+    """What a credential's vendor had not taken went to another one: first_message .. + size - 1.
 
+    messages: how many of these waited; the others had ended without a call, or were in doubt where nothing was cut yet.
     parent: the job as a whole; job: what sends them now; empty: the parent's rest, not cut yet. Written in the
     transaction that moves them, and never changed.
     """
@@ -97,6 +98,7 @@ class RouteMove(models.Model):
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+", null=True, db_index=False)
     first_message = models.BigIntegerField()
     size = models.PositiveIntegerField()
+    messages = models.PositiveIntegerField(help_text="Those among them that waited")
     came_from = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="+", db_index=False)
     went_to = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="+", db_index=False)
     at = models.DateTimeField(help_text="None of them was called before")
@@ -108,4 +110,4 @@ class RouteMove(models.Model):
         ordering = ["id"]
 
     def __str__(self) -> str:
-        return f"{self.size:,} from {self.came_from} to {self.went_to}"
+        return f"{self.messages:,} from {self.came_from} to {self.went_to}"

@@ -1,4 +1,4 @@
-"""Routes: what was never called goes by the next vendor of its campaign's route when its own takes no work.
+"""Routes: what a vendor has not taken goes by the next one of its campaign's route when it takes no work.
 
 entries: which vendors of a route take work, and why not. moving: the one verb. whose: by which credential a message
 goes, and what moved.

@@ -1,14 +1,15 @@
 """Which vendors of a route take work now, and which of them can carry a campaign; why not, as texts.
 
 A vendor takes no work while it or its credential is paused (also because it refuses the login), while a limit of it is
-0, when it could not be reached for longer than the route's patience, and when it has asked to wait for longer than
-that. A window that is used up is no reason: that is the speed which was agreed with it.
+0, when it could not be reached for longer than the route's patience, when it has asked to wait for longer than that,
+and while no mailcaster of it is enabled that takes parts of a campaign. A window that is used up is no reason: that is
+the speed which was agreed with it.
 """
 
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db import connection
 from django.db.models import F, Q
@@ -21,6 +22,7 @@ from vendors.models import Credential, Mailcaster, Vendor
 
 Offered = TypeVar("Offered")
 PROBE = 60  # seconds after its last closing for which a vendor that was not reached counts so; then it is tried again
+UNCUT = "no enabled mailcaster of it takes parts of a campaign"
 # Of a vendor v and its credential l.
 WHY = f"""CASE
     WHEN v.paused THEN rtrim('its vendor is paused: ' || v.paused_reason, ': ')
@@ -32,6 +34,8 @@ WHY = f"""CASE
         THEN 'not reached since ' || to_char(l.unreached_since AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
     WHEN l.retry_after_until > clock_timestamp() + %(patience)s * interval '1 second'
         THEN 'it asked to wait until ' || to_char(l.retry_after_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
+    WHEN NOT EXISTS (SELECT FROM vendors_mailcaster k WHERE k.vendor_id = v.id AND k.enabled AND k.kind <> 'small-only')
+        THEN '{UNCUT}'
     ELSE '' END"""
 WHY_NOT = f"""
 SELECT l.id, {WHY} FROM vendors_credential l JOIN vendors_vendor v ON v.id = l.vendor_id WHERE l.id = ANY(%(ids)s)
@@ -74,13 +78,18 @@ def named(sponsor: Sponsor, name: str) -> Route:
 
 
 def usable(route: Route, sponsor: Sponsor) -> list[Credential]:
-    """Its credentials that the sponsor may use; with the first one a campaign begins. Raises NotEntitled."""
+    """Its credentials that the sponsor may use; with the first one a campaign begins. Raises NotEntitled.
+
+    Those whose vendors have no mailcaster for it come last.
+    """
     rows = list(route.entries.select_related("credential__vendor"))
     mine = [row for row in rows if _may(sponsor, row.credential)]
     if not mine:
         names = ", ".join(str(row.credential) for row in rows) or "it has none"
         raise NotEntitled(f"{sponsor.name} may use no credential of the route {route.name}: {names}")
-    return share_out([(row.credential, row.weight) for row in mine], random.random())
+    able = [row for row in mine if _cuts(row.credential.vendor)]
+    drawn = share_out([(row.credential, row.weight) for row in able], random.random())
+    return [*drawn, *(row.credential for row in mine if row not in able)]
 
 
 def share_out(weighted: Sequence[tuple[Offered, int]], drawn: float) -> list[Offered]:
@@ -123,7 +132,9 @@ def cannot(campaign: Campaign, entry: RouteEntry) -> str:
         return "the campaign's sender identity is disabled"
     if missing := campaign.needs - carried_by(vendor.adapter, vendor.settings):
         return f"it carries no {' and no '.join(sorted(missing))}"
-    casters: Any = Mailcaster.objects.filter(vendor=vendor, enabled=True)
-    if not casters.exclude(kind=Mailcaster.Kind.SMALL_ONLY).exists():
-        return "no enabled mailcaster of it takes parts of a campaign"
-    return ""
+    return "" if _cuts(vendor) else UNCUT
+
+
+def _cuts(vendor: Vendor) -> bool:
+    """Whether a mailcaster of it takes parts of campaigns; each campaign with a route is sent in parts."""
+    return Mailcaster.objects.filter(vendor=vendor, enabled=True).exclude(kind=Mailcaster.Kind.SMALL_ONLY).exists()

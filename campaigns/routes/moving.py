@@ -1,4 +1,6 @@
-"""The one verb of routes: what was never called leaves a vendor that takes no work, for the next one of the route.
+"""The one verb of routes: what a vendor that takes no work has not taken leaves it for the next one of the route.
+
+Not taken is what was never called, or was turned away each time before it was taken, as by a 429.
 
 A campaign with a route is always sent by a parent job, so whatever is not called yet is either the parent's rest, which
 nobody has cut, or in a child. The rest goes by one change of the parent's vendor. Of a child goes what lies between its
@@ -10,6 +12,8 @@ its last sender had claimed is answered, or in doubt by now; what still is in a 
 here, too, so that no notification of before takes what is left.
 """
 
+import logging
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,9 +29,12 @@ from vendors import history
 from vendors.history import Actor
 from vendors.models import Credential
 
+log = logging.getLogger(__name__)
+
 ITSELF = "mailhub"
 MOST_PIECES = 200  # of one child at a time; the longest first, the others in the next round
-MOST_PARENTS = 100  # in one sweep
+MOST_PARENTS = 100  # read at once
+MOST_SECONDS = 5.0  # of one sweep
 UNCUT = (S.P_QUEUED, S.P_ASSIGNING)
 OPEN = (*UNCUT, S.P_ASSIGNED)
 FREE = (S.DISPATCHED, S.RECOVERING)  # children that nobody has
@@ -35,7 +42,7 @@ FREE = (S.DISPATCHED, S.RECOVERING)  # children that nobody has
 DUE = f"""
 SELECT p.id FROM campaigns_job p JOIN campaigns_campaign c ON c.id = p.campaign_id AND c.routed
     JOIN campaigns_route q ON q.id = c.route_id
-WHERE p.status IN ('P_QUEUED', 'P_ASSIGNING', 'P_ASSIGNED') AND p.paused_at IS NULL AND EXISTS (
+WHERE p.id > %(after)s AND p.status IN ('P_QUEUED', 'P_ASSIGNING', 'P_ASSIGNED') AND p.paused_at IS NULL AND EXISTS (
     SELECT FROM campaigns_job j JOIN vendors_credential l ON l.id = j.credential_id
         JOIN vendors_vendor v ON v.id = l.vendor_id
     WHERE (j.id = p.id AND p.status <> 'P_ASSIGNED' OR j.parent_id = p.id AND j.status IN ('DISPATCHED', 'RECOVERING'))
@@ -55,8 +62,17 @@ WITH claimed AS (
 ), numbered AS (
     SELECT *, count(*) FILTER (WHERE called) OVER (ORDER BY id) AS before FROM slice
 )
-SELECT min(id), max(id) + 1 FROM numbered WHERE NOT called GROUP BY before HAVING bool_or(waits)
-ORDER BY count(*) DESC LIMIT %(most)s
+SELECT min(id), max(id) + 1, count(*) FILTER (WHERE waits) FROM numbered WHERE NOT called
+GROUP BY before HAVING bool_or(waits) ORDER BY count(*) DESC LIMIT %(most)s
+"""
+# Nobody needs these: an answer that comes for them still counts if it is an acceptance, and any other one would only
+# settle the doubt that its own call had left.
+SETTLED = """
+DELETE FROM campaigns_claim c USING campaigns_job j
+WHERE j.id = %(job)s AND c.job_id = j.id AND c.fence < j.fence AND NOT EXISTS (
+    SELECT FROM campaigns_message m
+    WHERE m.id = ANY(c.messages) AND (m.in_doubt_at IS NOT NULL OR m.dequeued_at IS NULL)
+)
 """
 NO_CLAIM = "SELECT NOT EXISTS (SELECT FROM campaigns_claim WHERE job_id = %s)"
 RECOUNT = """
@@ -75,8 +91,13 @@ SELECT j.id FROM campaigns_job j WHERE j.id = ANY(%(jobs)s) AND NOT EXISTS (
     WHERE m.id >= j.first_message AND m.id < j.first_message + j.size AND m.dequeued_at IS NULL)
 """
 
+NOT_PUT_OFF = """
+UPDATE campaigns_message m SET put_off_at = NULL, call_after = NULL
+FROM unnest(%(firsts)s::bigint[], %(ends)s::bigint[]) AS run(first, past)
+WHERE m.id >= run.first AND m.id < run.past AND m.dequeued_at IS NULL AND m.put_off_at IS NOT NULL
+"""
 COPIED = (
-    *("campaign_id", "sponsor_id", "vendor_id", "credential_id", "parent_id", "status", "revision", "suppressions"),
+    *("campaign_id", "sponsor_id", "vendor_id", "credential_id", "parent_id", "status", "suppressions"),
     *("created_at", "dispatched_at"),
 )
 Slice = tuple[int, int]  # the first message, and one past the last
@@ -94,11 +115,33 @@ class Moved:
 
 
 def reroute_due() -> Moved:
-    """Moves all that waits for vendors that take no work, and can go by another one."""
+    """Moves all that waits for vendors that take no work, and can go by another one.
+
+    It ends when MOST_SECONDS are over; the next one of this process goes on behind the parent that was last.
+    """
+    global _looked_at
+    until, moved, after, _looked_at = time.monotonic() + MOST_SECONDS, Moved(), _looked_at, 0
+    while due := _due(after):
+        for after in due:
+            try:
+                moved += reroute(after)
+            except Exception:  # what is wrong with one harms no other
+                if not connection.is_usable():
+                    raise
+                log.exception("job %s: what waits cannot go by another vendor", after)
+            if time.monotonic() > until:
+                _looked_at = after
+                return moved
+    return moved
+
+
+_looked_at = 0  # the parent behind which the next sweep of this process begins
+
+
+def _due(after: int) -> list[int]:
     with connection.cursor() as cursor:
-        cursor.execute(DUE, {"most": MOST_PARENTS})
-        due = [parent for (parent,) in cursor.fetchall()]
-    return sum((reroute(parent) for parent in due), start=Moved())
+        cursor.execute(DUE, {"most": MOST_PARENTS, "after": after})
+        return [parent for (parent,) in cursor.fetchall()]
 
 
 def reroute(parent_id: int) -> Moved:
@@ -109,6 +152,7 @@ def reroute(parent_id: int) -> Moved:
         found = parent.select_related("campaign__route", "campaign__identity", "campaign__credential__vendor").first()
         moved = _Moving(found).run() if found else Moved()
     if moved.messages:
+        log.warning("%s messages of job %s go by another vendor of its route", moved.messages, parent_id)
         failpoints.here("after_reroute")
     return moved
 
@@ -137,12 +181,19 @@ class _Moving:
         for child in self._children:
             if closed[child.credential_id]:
                 self._move_from(child, closed[child.credential_id])
+        if self._moves and closed[parent.credential_id] and not parent.remaining:
+            # Nothing of its own is left to tell who has it.
+            Job.objects.filter(pk=parent.pk).update(**_by(self._moves[-1].went_to))
         return self._record()
 
     def _target(self, first: int, source: int) -> RouteState | None:
-        """The first entry that takes work and had these messages never before: so they go round once at most."""
+        """The first entry that takes work and had these messages never before: so they go round once at most.
+
+        One that was not reached when it was last called comes last.
+        """
         had = {source, *(left for begin, size, left in self._earlier if begin <= first < begin + size)}
-        return next((one for one in self._entries if not one.why and one.credential.pk not in had), None)
+        open_ones = [one for one in self._entries if not one.why and one.credential.pk not in had]
+        return min(open_ones, key=lambda one: one.credential.unreached_since is not None, default=None)
 
     def _move_rest(self, why: str) -> None:
         """What nobody has cut yet."""
@@ -150,23 +201,29 @@ class _Moving:
         target = self._target(first, parent.credential_id)
         if target is None:
             return
-        self._write(None, first, parent.remaining, parent.credential_id, target.credential, why)
+        rest = (first, self._parent.end)
+        waiting = parent.remaining - parent.remaining_suppressed
+        self._write(None, rest, waiting, parent.credential_id, target.credential, why)
         Job.objects.filter(pk=parent.pk).update(**_by(target.credential), not_before=None, waits_for="")
         failpoints.here("mid_reroute")
 
     def _move_from(self, child: Job, why: str) -> None:
         """What of a child was never called."""
         target = self._target(child.first_message, child.credential_id)
-        runs = _runs(child) if target else []
-        if target is None or not runs:
+        waiting = _runs(child) if target else {}
+        if target is None or not waiting:
             return
+        runs = list(waiting)
         login = target.credential
         freed: dict[str, Any] = {"fence": F("fence") + 1, "next_message": None, "not_before": None}
         freed |= {"waits_for": "", "heartbeat_at": None, "mailcaster": None}
         mine = Job.objects.filter(pk=child.pk)
+        with connection.cursor() as cursor:  # that was the other vendor's word
+            firsts, ends = zip(*runs, strict=True)
+            cursor.execute(NOT_PUT_OFF, {"firsts": list(firsts), "ends": list(ends)})
         if runs == [(child.first_message, child.end)]:
             move(mine, "hand_on", **_by(login), **freed, started_at=None, refusals_from=None)
-            self._write(child.pk, child.first_message, child.size, child.credential_id, login, why)
+            self._write(child.pk, runs[0], waiting[runs[0]], child.credential_id, login, why)
             return
         kept, *further = _between(child, runs)
         mine.update(first_message=kept[0], size=kept[1] - kept[0], **freed)
@@ -174,7 +231,7 @@ class _Moving:
         apart = [_part(child, run, started_at=child.started_at) for run in further]
         for run in runs:
             gone = _part(child, run, **_by(login), status=S.DISPATCHED)
-            self._write(gone.pk, run[0], run[1] - run[0], child.credential_id, login, why)
+            self._write(gone.pk, run, waiting[run], child.credential_id, login, why)
             apart.append(gone)
         staying = [child.pk, *(one.pk for one in apart[: len(further)])]
         with connection.cursor() as cursor:
@@ -183,10 +240,10 @@ class _Moving:
             ended = [job_id for (job_id,) in cursor.fetchall()]
         move(Job.objects.filter(pk__in=ended), "part")
 
-    def _write(self, job: int | None, first: int, size: int, source: int, to: Credential, why: str) -> None:
+    def _write(self, job: int | None, run: Slice, waiting: int, source: int, to: Credential, why: str) -> None:
         row = RouteMove(
-            campaign_id=self._parent.campaign_id, parent=self._parent, job_id=job, first_message=first, size=size,
-            came_from_id=source, went_to=to, at=self._at, reason=why[:255],
+            campaign_id=self._parent.campaign_id, parent=self._parent, job_id=job, first_message=run[0],
+            size=run[1] - run[0], messages=waiting, came_from_id=source, went_to=to, at=self._at, reason=why[:255],
         )  # fmt: skip
         self._moves.append(row)
 
@@ -198,27 +255,31 @@ class _Moving:
         sums: dict[tuple[int, Credential, str], int] = {}
         for one in self._moves:
             key = one.came_from_id, one.went_to, one.reason
-            sums[key] = sums.get(key, 0) + one.size
+            sums[key] = sums.get(key, 0) + one.messages
         names = {login.pk: str(login) for login in Credential.objects.select_related("vendor").filter(
             pk__in={source for source, _, _ in sums}).defer("secret")}  # fmt: skip
         sentences = [
-            (self._parent.pk, f"{size:,} that were never called go by {to}, not by {names[source]}: {why}")
-            for (source, to, why), size in sums.items()
+            (self._parent.pk, f"{messages:,} that {names[source]} has not taken go by {to}: {why}")
+            for (source, to, why), messages in sums.items()
         ]
         history.record(Actor(ITSELF), Job, sentences)
         return Moved(sum(sums.values()), frozenset(to.vendor_id for _, to, _ in sums))
 
 
-def _runs(child: Job) -> list[Slice]:
-    """What may move of a child. While a claim of a lost sender is open, the called ones stay in one piece."""
+def _runs(child: Job) -> dict[Slice, int]:
+    """What may move of a child, in order, and how many wait in each.
+
+    While a call of a lost sender is in doubt, the called ones stay in one piece.
+    """
     with connection.cursor() as cursor:
         slice = {"job": child.pk, "first": child.first_message, "end": child.end, "most": MOST_PIECES}
         cursor.execute(RUNS, slice)
-        runs = sorted((first, end) for first, end in cursor.fetchall())
+        runs = {(first, end): waiting for first, end, waiting in sorted(cursor.fetchall())}
+        cursor.execute(SETTLED, slice)
         cursor.execute(NO_CLAIM, [child.pk])
         if cursor.fetchone()[0]:
             return runs
-    return [run for run in runs if run[0] == child.first_message or run[1] == child.end]
+    return {run: its for run, its in runs.items() if run[0] == child.first_message or run[1] == child.end}
 
 
 def _between(child: Job, runs: list[Slice]) -> list[Slice]:

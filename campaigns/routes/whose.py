@@ -38,6 +38,16 @@ def vendors(message_ids: list[int]) -> dict[int, tuple[int, str]]:
 # Whether a credential v may be one of a ReportingAccount's.
 OF_ACCOUNT = "v.vendor_id = %(vendor)s AND (%(credentials)s::bigint[] = '{}' OR v.id = ANY(%(credentials)s::bigint[]))"
 
+# Whether its reports may be about m: it has it; or a move says that it had it or got it; or, where the rows may have
+# lost a move, it is one of the route's.
+REPORTS = f"""(EXISTS (SELECT FROM vendors_credential v WHERE v.id = {CREDENTIAL} AND {OF_ACCOUNT})
+    OR c.routed AND (EXISTS (
+        SELECT FROM campaigns_routemove w JOIN vendors_credential v ON v.id IN (w.came_from_id, w.went_to_id)
+        WHERE w.campaign_id = c.id AND m.id >= w.first_message AND m.id < w.first_message + w.size AND {OF_ACCOUNT}
+    ) OR {LOST_MOVE} AND EXISTS (
+        SELECT FROM campaigns_routeentry e JOIN vendors_credential v ON v.id = e.credential_id
+        WHERE e.route_id = c.route_id AND {OF_ACCOUNT})))"""
+
 
 @dataclass(frozen=True, slots=True)
 class ReportingAccount:
@@ -72,7 +82,7 @@ def moves(campaign_id: int) -> list[MoveSum]:
     """The moves of a campaign, the newest first."""
     pairs = ("came_from__vendor__slug", "came_from__name", "went_to__vendor__slug", "went_to__name")
     rows = RouteMove.objects.filter(campaign=campaign_id).order_by("-at", *pairs)
-    sums = rows.values_list("at", *pairs, "reason").annotate(messages=Sum("size"))[:MOST]
+    sums = rows.values_list("at", *pairs, "reason").annotate(all=Sum("messages"))[:MOST]
     return [
         MoveSum(at, f"{source}/{name}", f"{to}/{its}", messages, reason)
         for at, source, name, to, its, reason, messages in sums

@@ -177,7 +177,7 @@ class MoveOut(BaseModel):
     at: datetime
     came_from: str = Field(description="The vendor, and its credential")
     went_to: str
-    messages: int = Field(description="None of them had been called")
+    messages: int = Field(description="None was accepted or refused by the former vendor, and no call is in doubt")
     reason: str
 
 
@@ -193,7 +193,7 @@ class SessionOut(BaseModel):
     revision: int = Field(description="Counts decisions about it: stop, retry, pause, resume; not the state of calls")
     bounce_limit: float | None = Field(description="Percent; null: the installation's")
     complaint_limit: float | None = Field(description="Percent; null: the installation's")
-    vendor: str = Field(description="With a route: who has what is not called yet")
+    vendor: str = Field(description="With a route: who has what is not cut yet, or got the last of it")
     route: str | None = Field(description="By which it goes")
     moves: list[MoveOut] = Field(description="What went to another vendor of the route; the newest first")
     mode: Literal["live", "test"]

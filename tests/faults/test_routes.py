@@ -1,8 +1,10 @@
 """A vendor takes no work any more: what was never called goes by the next one of the route, and nothing else does."""
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,12 +12,16 @@ from django.db import connection
 from django.db.models import Sum
 from django.utils import timezone
 
-from campaigns import audit, failpoints
+from campaigns import audit, delivery_reports, failpoints
 from campaigns.casting import mailcaster
+from campaigns.claiming import limits
+from campaigns.connections import connect
+from campaigns.doubts import reconciler, resolve
 from campaigns.finishing import finalizer
-from campaigns.models import Job, Message, Route, RouteEntry, RouteMove
+from campaigns.models import Claim, Entitlement, Job, Message, Route, RouteEntry, RouteMove
 from campaigns.operators import actions, pausing
-from campaigns.routes import moving
+from campaigns.routes import entries, moving, whose
+from campaigns.sending.call_pool import CallPool
 from sandbox.vendor.books import Books
 from tests import factories, sandbox
 from tests.faults import rounds
@@ -24,8 +30,11 @@ from tests.faults.rounds import CONCURRENCY, Driver
 from tests.faults.sending import being_sent, calls, sent
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
+from vendors import adapters
+from vendors.adapters.reports import Reported
 from vendors.history import Actor
-from vendors.models import Credential
+from vendors.models import Credential, Mailcaster, Minute, Vendor
+from vendors.outcomes import Accepted, InDoubt, Outcome, classify_http
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 ANN = Actor("ann")
@@ -263,3 +272,270 @@ def test_a_vendor_that_answers_again_is_reached(two: tuple[Sandbox, Sandbox]) ->
         assert sending.result(60)
     assert Credential.objects.get(pk=first.pk).unreached_since is None
     assert other.books().entries == [] and moving.reroute_due().messages == 0
+
+
+Two = tuple[Sandbox, Sandbox]
+
+
+def put_back(child: Job) -> Job:
+    Job.objects.filter(pk=child.pk).update(status="DISPATCHED", mailcaster=None)
+    child.refresh_from_db()
+    return child
+
+
+def barred_and_free(first: Credential, second: Credential, barred: int = 2) -> Job:
+    """Campaigns whose sponsors may not use the second one; then one whose sponsor may."""
+    by_both = route(first, second)
+    for _ in range(barred):
+        one = campaign(by_both, first, 3)
+        Entitlement.objects.filter(sponsor=one.sponsor, vendor=second.vendor).delete()
+    return campaign(by_both, first, 3)
+
+
+def test_what_cannot_move_keeps_nothing_younger_from_moving(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "MOST_PARENTS", 1)
+    first, second = (login(one) for one in two)
+    barred_and_free(first, second)
+    close(first)
+    assert moving.reroute_due().messages == 3
+
+
+def test_a_sweep_whose_time_is_over_goes_on_behind_where_it_ended(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(moving, "_looked_at", 0)
+    first, second = (login(one) for one in two)
+    barred_and_free(first, second)
+    close(first)
+    assert [moving.reroute_due().messages for _ in range(3)] == [0, 0, 3]
+    assert [moving.reroute_due().messages for _ in range(3)] == [0, 0, 0]  # behind the last it begins anew
+
+
+def test_an_error_of_one_campaign_keeps_no_other_from_moving(two: Two, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = (login(one) for one in two)
+    free = barred_and_free(first, second, barred=1)
+    wrong = Job.objects.filter(parent=None).exclude(pk=free.pk).get()
+    with connection.cursor() as cursor:  # the moves of this one cannot be stored
+        factories.entitle([wrong.sponsor], [second.vendor])
+        cursor.execute(f"ALTER TABLE campaigns_routemove ADD CONSTRAINT wrong CHECK (parent_id <> {wrong.pk})")
+    close(first)
+    try:
+        assert moving.reroute_due().messages == 3
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE campaigns_routemove DROP CONSTRAINT wrong")
+    assert f"job {wrong.pk}: what waits cannot go by another vendor" in caplog.text
+    assert moving.reroute_due().messages == 3
+
+
+def test_what_waits_between_the_calls_of_a_dead_sender_moves_when_their_doubts_are_settled(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    parent = campaign(route(first, second), first)
+    child = child_of(parent)
+    Job.objects.filter(pk=child.pk).update(status="SENDING", heartbeat_at=timezone.now() - timedelta(hours=1))
+    child.refresh_from_db()
+    ends = [child.first_message, child.end - 1]
+    Claim.objects.create(job=child, fence=child.fence, at=timezone.now(), messages=ends)
+    assert finalizer.recover(child.pk, timedelta())
+    close(first)
+    assert moving.reroute(parent.pk).messages == 12 and by(second) == 0
+    assert Claim.objects.count() == 1  # a late answer may still settle these
+    resolve.resolve(ends[:1], "sent", "the vendor says so", "ann")
+    assert moving.reroute(parent.pk).messages == 0
+    resolve.resolve(ends[1:], "sent", "the vendor says so", "ann")
+    assert moving.reroute(parent.pk).messages == 6 and by(second) == 6 and not Claim.objects.exists()
+    assert [one for one in audit.run() if not one.ok and one.promise in ("P1", "P2")] == []
+
+
+def moved_whole(first: Credential, second: Credential) -> Job:
+    """A campaign of eight, all in a child that has gone from the first to the second."""
+    parent = campaign(route(first, second), first, 8)
+    put_back(child_of(parent))
+    close(first)
+    assert moving.reroute(parent.pk).messages == 8
+    return parent
+
+
+@pytest.mark.parametrize("of_first", [True, False])
+def test_a_resume_asks_for_the_vendors_that_will_be_called(of_first: bool, two: Two) -> None:
+    first, second = (login(one) for one in two)
+    parent = moved_whole(first, second)
+    pausing.pause([parent.pk], ANN, "wait")
+    gone = first if of_first else second
+    Entitlement.objects.filter(sponsor=parent.sponsor, vendor=gone.vendor).delete()
+    [answer] = pausing.resume([parent.pk], ANN)
+    assert answer.verdict == ("done" if of_first else "busy"), answer
+
+
+@pytest.mark.parametrize("of_first", [True, False])
+def test_a_retry_asks_for_the_vendors_that_will_be_called(of_first: bool, two: Two) -> None:
+    first, second = (login(one) for one in two)
+    parent = moved_whole(first, second)
+    child = Job.objects.get(parent=parent)
+    at = timezone.now()
+    failed = {"dequeued_at": at, "sent_at": at, "delivered_at": at, "error_code": "full"}
+    Message.objects.filter(campaign=parent.campaign_id).update(**failed)
+    Job.objects.filter(pk=child.pk).update(status="LOGGED", refused=8, finished_at=at)
+    assert finalizer.finish_parent(parent.pk)
+    gone = first if of_first else second
+    Entitlement.objects.filter(sponsor=parent.sponsor, vendor=gone.vendor).delete()
+    [answer] = actions.retry([parent.pk])
+    assert answer.verdict == ("done" if of_first else "busy"), answer
+    child.refresh_from_db()
+    assert child.refused == (0 if of_first else 8)
+    assert Message.objects.filter(error_code="full").count() == child.refused
+
+
+def test_a_campaign_of_which_all_has_moved_is_of_the_vendor_that_has_it(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    Credential.objects.update(exclusive=True)
+    parent = moved_whole(first, second)
+    parent.refresh_from_db()
+    assert parent.credential == second
+    assert mailcaster.holders(Credential.objects.all()) == {second.pk: parent.campaign_id}
+
+
+def fail_once(one: Credential) -> None:
+    async def once() -> None:
+        rows = await connect()
+        await limits.back_off(rows, one.pk)
+        await rows.close()
+
+    asyncio.run(once())
+
+
+def test_patience_counts_from_the_failures_of_now_and_not_of_last_night(two: Two) -> None:
+    first, _ = (login(one) for one in two)
+    night = timezone.now() - timedelta(hours=8)
+    Credential.objects.filter(pk=first.pk).update(unreached_since=night, retry_after_until=night, backoff=30)
+    fail_once(first)
+    first.refresh_from_db()
+    assert first.backoff == 0.5 and first.unreached_since > night + timedelta(hours=7)
+    assert entries.why_not([first.pk], 5) == {first.pk: ""}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reached"),
+    [
+        (InDoubt("no answer before the deadline"), False),
+        (classify_http(503, {}, b"", now=0), True),
+        (Accepted("a"), True),
+    ],
+)
+def test_a_call_without_any_answer_is_no_sign_that_the_vendor_is_reached(
+    outcome: Outcome, reached: bool, two: Two
+) -> None:
+    one = login(two[0])
+    vendor: Any = one.vendor
+    adapter = adapters.load(vendor.adapter).for_credential(vendor.settings, {})
+    leased: Any = SimpleNamespace(adapter=adapter, campaign=None)
+    call: Any = SimpleNamespace(permits=(), message=SimpleNamespace(recipient="a@b"))
+    pool = CallPool(leased, lambda *_: asyncio.sleep(0))
+    pool._finish(call, outcome, called=True)
+    assert (pool.answered_at > 0) == reached
+
+
+def test_a_vendor_that_was_not_reached_when_it_was_last_called_comes_last(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    third = login(two[1])
+    parent = campaign(route(first, second, third), first, 8)
+    ago = timezone.now() - timedelta(seconds=entries.PROBE + 1)
+    unreached = {"unreached_since": ago - timedelta(hours=3), "retry_after_until": ago, "backoff": 30}
+    Credential.objects.filter(pk=second.pk).update(**unreached)
+    close(first)
+    assert moving.reroute(parent.pk).vendors == {third.vendor_id}
+    close(third)
+    assert moving.reroute(parent.pk).vendors == {second.vendor_id}
+
+
+def test_a_repeat_is_plotted_for_the_vendor_that_was_called(two: Two) -> None:
+    one, other = two
+    one.settings(dedupe=True)
+    first, second = login(one), login(other)
+    vendor = Vendor.objects.get(pk=first.vendor_id)
+    Vendor.objects.filter(pk=vendor.pk).update(settings={**vendor.settings, "dedupe": True, "timeout": 2})
+    to = ["lost+a@sandbox.example", *(f"r{n}@sandbox.example" for n in range(9))]
+    parent = campaign(route(first, second), first, to)
+    assert sent(child_of(parent)).in_doubt == 1
+    close(first)
+    assert moving.reroute(parent.pk).messages == 2
+    ago = timezone.now() - timedelta(minutes=5)
+    Credential.objects.filter(pk=first.pk).update(paused=False, retry_after_until=None, unreached_since=ago)
+    Message.objects.filter(in_doubt_at__isnull=False).update(sent_at=ago, settle_at=timezone.now())
+    assert reconciler.reconcile() == 1
+    assert other.books().entries == [] and Credential.objects.get(pk=first.pk).unreached_since is None
+    assert not Minute.objects.filter(vendor=second.vendor, units__gt=0).exists()
+
+
+def test_a_report_of_a_vendor_of_the_route_settles_a_doubt_whose_move_was_lost(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    parent = campaign(route(first, second), first, 8)
+    child, at = put_back(child_of(parent)), timezone.now()
+    lost = {"dequeued_at": at, "sent_at": at, "in_doubt_at": at}
+    lost["error_sub_type"] = "may have been called before the store was taken over"
+    Message.objects.filter(pk=child.first_message).update(**lost)
+    stranger = login(two[0])
+    message = Message.objects.get(pk=child.first_message)
+    said = [Reported(message.reference, "delivered", timezone.now())]
+    assert delivery_reports.take(stranger.vendor_id, said).unknown == (message.reference,)
+    assert delivery_reports.take(second.vendor_id, said).unknown == ()
+    message.refresh_from_db()
+    assert message.in_doubt_at is None and message.message_id
+
+
+def test_a_report_of_the_vendor_that_a_message_has_left_is_an_acceptance(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    parent = moved_whole(first, second)
+    message = Message.objects.get(pk=parent.first_message)
+    delivery_reports.take(first.vendor_id, [Reported(message.reference, "delivered", timezone.now())])
+    message.refresh_from_db()
+    assert message.message_id
+
+
+def test_a_vendor_whose_mailcasters_cut_nothing_takes_no_work(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    by_both = route(first, second)
+    parent = campaign(by_both, first, 1)
+    Mailcaster.objects.filter(vendor=first.vendor).update(kind="small-only")
+    assert mailcaster.idle(first.vendor_id) == []
+    assert entries.why_not([first.pk], 5) == {first.pk: entries.UNCUT}
+    assert entries.usable(by_both, parent.sponsor)[0] == second
+    assert moving.reroute_due().messages == 1
+    Mailcaster.objects.filter(vendor=second.vendor).update(enabled=False)
+    assert entries.usable(by_both, parent.sponsor)[0] == first
+
+
+def test_what_has_ended_without_a_call_is_not_counted_as_gone(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    parent = campaign(route(first, second), first, 10)
+    ended = range(parent.first_message, parent.first_message + 4)
+    Message.objects.filter(pk__in=ended).update(dequeued_at=timezone.now(), error_code="suppressed")
+    Job.objects.filter(pk=parent.pk).update(remaining_suppressed=4, suppressed=4)
+    close(first)
+    assert moving.reroute(parent.pk).messages == 6
+    assert [one.messages for one in whose.moves(parent.campaign_id)] == [6]
+
+
+def test_what_one_vendor_has_put_off_does_not_wait_for_it_at_the_next(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    parent = campaign(route(first, second), first, 8)
+    child = put_back(child_of(parent))
+    put_off = {"put_off_at": timezone.now(), "call_after": timezone.now() + timedelta(hours=1)}
+    Message.objects.filter(pk=child.first_message).update(**put_off)
+    close(first)
+    assert moving.reroute(parent.pk).messages == 8
+    assert not Message.objects.exclude(put_off_at=None, call_after=None).exists()
+
+
+def test_a_move_makes_nothing_that_was_shown_to_a_person_old(two: Two) -> None:
+    first, second = (login(one) for one in two)
+    parent = campaign(route(first, second), first, 8)
+    child, at = put_back(child_of(parent)), timezone.now()
+    doubtful = {"dequeued_at": at, "sent_at": at, "in_doubt_at": at, "resend_no": 2}  # twice sent again
+    Message.objects.filter(pk=child.first_message + 3).update(**doubtful)
+    Message.objects.filter(pk=child.first_message + 5).update(**doubtful)
+    Job.objects.filter(pk=child.pk).update(in_doubt=2, revision=2)
+    shown = resolve.versions([parent.pk])
+    close(first)
+    assert moving.reroute(parent.pk).messages == 6
+    assert resolve.versions([parent.pk]) == shown
+    assert [one for one in audit.run() if not one.ok and one.promise == "P1"] == []

@@ -21,7 +21,7 @@ MOST_WEIGHT = 1000
 class Command(BaseCommand):
     help = (
         "Routes: add, list, set, remove. A campaign with a route begins with its first credential, or by weight; while "
-        "a vendor takes no work, what was never called goes by the next one. Exit codes: 0 done (or so already), "
+        "a vendor takes no work, what it has not taken goes by the next one. Exit codes: 0 done (or so already), "
         "1 unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
