@@ -14,14 +14,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from campaigns import intake
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled, require
 from campaigns.intake import BadInput
-from campaigns.models import Entitlement, Identity, InboundMessage, Suppression
+from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Suppression
 from campaigns.phone_numbers import e164
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
@@ -42,17 +42,18 @@ LONGEST = 255
 MOST = 500  # messages of one request: each is a transaction
 
 
-def take(vendor_id: int, messages: Sequence[InboundText]) -> int:
+def take(vendor_id: int, messages: Sequence[InboundText], credentials: Sequence[int] = ()) -> int:
     """Stores what is new of these, and does what it asks for; returns how many were new. Raises the database's errors.
 
-    Before the vendor is answered.
+    Before the vendor is answered. credentials: by whose proof they came, so that they concern sponsors that may use one
+    of them; empty: all of the vendor's.
     """
     vendor = Vendor.objects.get(pk=vendor_id)
     new = 0
     for one in messages:  # a transaction each: two that hold each other's rows would wait for each other
         with transaction.atomic():
-            stored = _store(vendor, one)
-            job = _obey(vendor, stored) if stored else None
+            stored = _store(vendor, one, credentials)
+            job = _obey(vendor, stored, credentials) if stored else None
         new += stored is not None
         if job:  # the sweep does it if this process dies here
             dispatcher.dispatch_ready([job])
@@ -69,11 +70,11 @@ ON CONFLICT DO NOTHING RETURNING id
 """
 
 
-def _store(vendor: Vendor, one: InboundText) -> InboundMessage | None:
+def _store(vendor: Vendor, one: InboundText, credentials: Sequence[int]) -> InboundMessage | None:
     sender, to = _number(one.sender), _number(one.to)
     identity = _owner(to)
-    if identity and not Entitlement.objects.filter(sponsor=identity.sponsor_id, vendor=vendor).exists():
-        identity = None  # nobody reads what comes over a vendor that he may not use
+    if identity and not _entitled(vendor, credentials).filter(sponsor=identity.sponsor_id).exists():
+        identity = None  # nobody reads what comes over a vendor, or an account of it, that he may not use
     row = {
         "vendor": vendor.pk,
         "sponsor": identity.sponsor_id if identity else None,
@@ -90,6 +91,11 @@ def _store(vendor: Vendor, one: InboundText) -> InboundMessage | None:
         cursor.execute(STORE, row)
         found = cursor.fetchone()
     return InboundMessage.objects.select_related("identity__sponsor").get(pk=found[0]) if found else None
+
+
+def _entitled(vendor: Vendor, credentials: Sequence[int]) -> QuerySet[Entitlement]:
+    rows = Entitlement.objects.filter(vendor=vendor)
+    return rows.filter(Q(credential=None) | Q(credential__in=credentials)) if credentials else rows
 
 
 def _owner(number: str) -> Identity | None:
@@ -116,19 +122,19 @@ def _plain(text: str) -> str:
     return " ".join("".join(kept[first:]).split())
 
 
-def _obey(vendor: Vendor, row: InboundMessage) -> int | None:
+def _obey(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
     """Does what the message asks for. Returns the job of an answer."""
     match row.command:
         case Command.STOP:
             new = NewSuppression(row.sender, Suppression.Reason.STOP.value, _source(vendor, row), row.written_at)
-            for sponsor in _sponsors(vendor, row):
+            for sponsor in _sponsors(vendor, row, credentials):
                 if not _written(row, sponsor, Command.START, Q(written_at__gt=row.written_at)):
                     lists.add(sponsor, Vendor.Channel.SMS, [new])
         case Command.START:
-            held = [id for sponsor in _sponsors(vendor, row) for id in _stopped(vendor, row, sponsor)]
+            held = [id for sponsor in _sponsors(vendor, row, credentials) for id in _stopped(vendor, row, sponsor)]
             lists.lift(held)
         case Command.HELP:
-            return _answer(vendor, row)
+            return _answer(vendor, row, credentials)
     return None
 
 
@@ -136,16 +142,18 @@ def _source(vendor: Vendor, row: InboundMessage) -> str:
     return f"inbound, {vendor.slug}: {row.to}"
 
 
-def _sponsors(vendor: Vendor, row: InboundMessage) -> list[int]:
-    """Whose messages the sender has had. A number of no identity may be that of any sponsor of the vendor.
+def _sponsors(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> list[int]:
+    """Whose messages the sender has had. A number of no identity may be that of any sponsor of the account.
 
-    STOP holds for a number's sponsor also if he may not use the vendor any more.
+    STOP holds for a number's sponsor also if he may not use the account any more by which he has sent.
     """
     if row.sponsor_id:
         return [row.sponsor_id]
-    found = set(Entitlement.objects.filter(vendor=vendor).values_list("sponsor", flat=True))
+    found = set(_entitled(vendor, credentials).values_list("sponsor", flat=True))
     if row.command == Command.STOP and (owner := _owner(row.to)):
-        found.add(owner.sponsor_id)
+        sent = Campaign.objects.filter(sponsor=owner.sponsor_id, credential__in=credentials)
+        if not credentials or sent.exists():
+            found.add(owner.sponsor_id)
     return sorted(found)
 
 
@@ -166,7 +174,7 @@ def _stopped(vendor: Vendor, row: InboundMessage, sponsor_id: int) -> list[int]:
     return list(found.values_list("pk", flat=True))
 
 
-def _answer(vendor: Vendor, row: InboundMessage) -> int | None:
+def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> int | None:
     """Accepts the answer to HELP as a campaign of one recipient; returns its job. None: there is nothing to answer."""
     identity = row.identity
     if identity is None or not (identity.help_answer and identity.enabled):
@@ -176,7 +184,7 @@ def _answer(vendor: Vendor, row: InboundMessage) -> int | None:
         return None
     try:
         with transaction.atomic():
-            credential = _credential(identity, vendor)
+            credential = _credential(identity, vendor, credentials)
             job = intake.accept(
                 sponsor=identity.sponsor,
                 credential=credential,
@@ -196,10 +204,12 @@ def _answer(vendor: Vendor, row: InboundMessage) -> int | None:
     return job.pk
 
 
-def _credential(identity: Identity, vendor: Vendor) -> Credential:
-    """The vendor's credential that the sponsor may use: the only one, or the one called default. Raises NotEntitled."""
-    for credential in vendor.credentials.select_related("vendor").order_by("-name"):
-        if credential.name == "default" or vendor.credentials.count() == 1:
+def _credential(identity: Identity, vendor: Vendor, credentials: Sequence[int]) -> Credential:
+    """By which the sponsor answers, of those: the only one, or the one called default. Raises NotEntitled."""
+    rows = vendor.credentials.select_related("vendor").order_by("-name")
+    found = list(rows.filter(pk__in=credentials) if credentials else rows)
+    for credential in found:
+        if credential.name == "default" or len(found) == 1:
             require(identity.sponsor, credential)
             return credential
     raise NotEntitled(f"{vendor.slug} has no credential called default")

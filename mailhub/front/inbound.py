@@ -53,10 +53,10 @@ def take_inbound_by_query(request: HttpRequest, vendor: str) -> Status[None]:
 
 
 def _take(request: HttpRequest, slug: str) -> Status[None]:
-    of, messages = receipts.read_inbound(request, slug)
+    of, messages, credentials = receipts.read_inbound(request, slug)
     if len(messages) > inbound.MOST:
         raise invalid([{"pointer": "", "code": "too_long", "detail": f"At most {inbound.MOST:,} messages."}])
-    inbound.take(of.id, messages)
+    inbound.take(of.id, messages, credentials)
     receipts.counts.add(of.id, "taken", len(messages))
     return Status(204, None)
 

@@ -92,15 +92,15 @@ def _reported(
     return vendor, adapter, reported, credentials
 
 
-def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequence[InboundText]]:
+def read_inbound(request: HttpRequest, slug: str) -> tuple[ReportingVendor, Sequence[InboundText], Credentials]:
     """What a vendor hands on that somebody wrote to us, by the same proof."""
 
-    def read(adapter: type[Adapter], vendor: ReportingVendor) -> Sequence[InboundText]:
+    def read(adapter: type[Adapter], vendor: ReportingVendor) -> tuple[Sequence[InboundText], Credentials]:
         came = _as_it_came(request)
-        return report_keys.read(lambda source: adapter.read_inbound(came, source), vendor)[0]
+        return report_keys.read(lambda source: adapter.read_inbound(came, source), vendor)
 
-    vendor, _, messages = read_proved(slug, read)
-    return vendor, messages
+    vendor, _, (messages, credentials) = read_proved(slug, read)
+    return vendor, messages, credentials
 
 
 def read_proved(

@@ -18,7 +18,7 @@ from django.utils import timezone
 from twilio.request_validator import RequestValidator
 
 from campaigns import inbound
-from campaigns.models import Campaign, Identity, InboundMessage, Job, Message, Suppression
+from campaigns.models import Campaign, Entitlement, Identity, InboundMessage, Job, Message, Suppression
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from mailhub import installation
@@ -148,6 +148,26 @@ class TestStop:
         post(twilio, "STOP", "SM2")
         assert held() == [("Bob", THEIRS), ("Velma", THEIRS)]
         assert InboundMessage.objects.get(name="SM2").sponsor is None
+
+    def test_who_signs_for_one_account_speaks_for_no_sponsor_of_another(self, twilio: Any, velma: Identity) -> None:
+        """Bob may use an account of his own alone, and knows its token."""
+        theirs, own = twilio.credentials.get(), factories.credential(twilio, "bob", secret={"auth_token": "bobs"})
+        velma.sponsor.entitlements.update(credential=theirs)
+        bob = factories.sponsor("Bob")
+        Entitlement.objects.create(sponsor=bob, vendor=twilio, credential=own)
+        known_vendors.forget()
+        for number, text in enumerate(("STOP", "HELP", "hello")):
+            assert post(twilio, text, f"SM{number}", token="bobs").status_code == 204
+        assert held() == [("Bob", THEIRS)] and not Campaign.objects.exists()
+        assert {row.sponsor for row in InboundMessage.objects.all()} == {None}, "Velma reads none of it"
+        post(twilio, "STOP", "SM8")
+        post(twilio, "START", "SM9", token="bobs")
+        assert ("Velma", THEIRS) in held(), "and nobody lifts her STOP"
+        factories.campaign([THEIRS], of=theirs, by=velma.sponsor)
+        velma.sponsor.entitlements.all().delete()
+        lists.lift(list(Suppression.objects.values_list("pk", flat=True)))
+        post(twilio, "STOP", "SM10")
+        assert ("Velma", THEIRS) in held(), "her own account's STOP, although she may not use it any more"
 
     @pytest.mark.django_db(transaction=True)
     def test_a_campaign_that_is_dispatched_sends_it_nothing(self, twilio: Any, velma: Identity) -> None:

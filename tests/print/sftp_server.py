@@ -59,7 +59,7 @@ class _Files(asyncssh.SFTPServer):
             raise asyncssh.SFTPFailure("No space left on device")
         if wild == "denied":
             raise asyncssh.SFTPPermissionDenied("not here")
-        return wild if wild in ("done and cut", "done and hang") else ""
+        return wild if wild in ("done and cut", "done and hang", "stolen") else ""
 
     async def open(self, path: bytes, pflags: int, attrs: Any) -> Any:  # type: ignore[override]
         await self._step("open", path)
@@ -72,6 +72,9 @@ class _Files(asyncssh.SFTPServer):
 
     async def rename(self, oldpath: bytes, newpath: bytes) -> None:  # type: ignore[override]
         late = await self._step("rename", newpath)
+        if late == "stolen":  # somebody cleans up
+            os.remove(self.map_path(oldpath))
+            raise asyncssh.SFTPNoSuchFile("no such file")
         if self._vendor.map_path_exists(newpath):
             raise asyncssh.SFTPFailure("it exists")
         super().rename(oldpath, newpath)

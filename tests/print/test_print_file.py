@@ -116,6 +116,13 @@ def test_a_rename_of_which_nobody_can_tell_is_in_doubt(vendor: SftpVendor) -> No
     assert isinstance(outcome, InDoubt) and not outcome.wait and "mailhub-" in outcome.reason
 
 
+def test_a_batch_whose_temporary_name_somebody_else_removed_is_not_taken_for_brought(vendor: SftpVendor) -> None:
+    vendor.wild["rename", ""] = "stolen"
+    (outcome,) = sent(vendor, letter(1), accepted="uploaded")
+    assert isinstance(outcome, InDoubt) and not outcome.wait and "is gone" in outcome.reason
+    assert not vendor.visible
+
+
 def test_a_folder_that_refuses_us_pauses(vendor: SftpVendor) -> None:
     vendor.wild["open", ".pdf"] = "denied"
     (outcome,) = sent(vendor, letter(1))
@@ -384,7 +391,7 @@ def test_a_look_up_reads_the_manifests_that_stay(vendor: SftpVendor) -> None:
 
     async def asked(reference: str, **more: Any) -> Any:
         async with opened(vendor.settings(manifests_stay="yes", **more), vendor.secret()) as adapter:
-            assert adapter.capabilities.lookup == "strong"
+            assert adapter.capabilities.lookup == "weak"
             return await adapter.look_up(reference)
 
     assert asyncio.run(asked("ref-3")) is None

@@ -39,8 +39,8 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
     holds `password` or `private_key` (OpenSSH's, without a passphrase), for SFTP.
 
     `accepted`: acknowledged: a letter is accepted when a file in `acknowledgements` says so; uploaded: the vendor's
-    contract takes whatever is in the folder. `manifests_stay`: its contract leaves manifests there for three days, so
-    that one that is not there never was.
+    contract takes whatever is in the folder. `manifests_stay`: manifests stay there for some days, so that a letter in
+    doubt may be found in one. What is not found may have been there, or may still come.
     """
 
     options = OPTIONS
@@ -86,7 +86,7 @@ class PrintFile(FetchesReports, PrintsAddresses, Adapter):
         self.deadline = known["making"] + known["uploading"] + 2 * known["timeout"] + WIND_UP
         self._acknowledged = known["accepted"] == "acknowledged"
         self.capabilities = Capabilities(
-            lookup="strong" if known["manifests_stay"] else "none",
+            lookup="weak" if known["manifests_stay"] else "none",
             batch_max=known["batch"],
             cost=one_unit if known["unit"] == "letter" else _at_least,
         )

@@ -72,8 +72,10 @@ class Upload:
             async with asyncio.timeout(seconds), self.opens() as place:
                 removed = await place.remove(self.part(".csv"))
                 visible = await place.size(self.path(".csv")) is not None
-                if not removed:  # it was renamed; the vendor may have taken it away since
+                if not removed and (visible or not error.answered):  # renamed; the vendor may have taken it away since
                     return None
+                if not removed:  # the rename was refused, and somebody else has removed what it should rename
+                    return InDoubt(f"{self.name}: {error.reason}; its temporary name is gone", pause=error.pause)
                 if visible:
                     return InDoubt(f"{self.name}: {error.reason}; there are both names")
                 return not_sent(error)  # the PDF may stay: without its manifest it is no batch
