@@ -129,7 +129,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_a_stream_that_raises_harms_no_other_one(sandbox: Sandbox, forgetful: str) -> None:
     sandbox.settings(latency_ms=300.0)
-    well, ill = taken(40, login(sandbox.url)), taken(40, login(sandbox.url))
+    well, ill = taken(100, login(sandbox.url)), taken(40, login(sandbox.url))  # the one is long, on any machine
     Vendor.objects.filter(pk=ill.vendor_id).update(adapter=forgetful)
     with closing(Sender(many=True)) as sender, ThreadPoolExecutor(2) as threads:
         going = threads.submit(sender.send, well.pk, well.fence)
@@ -138,13 +138,13 @@ def test_a_stream_that_raises_harms_no_other_one(sandbox: Sandbox, forgetful: st
             threads.submit(sender.send, ill.pk, ill.fence).result()
         assert not going.done() and not going.result().left
     well.refresh_from_db()
-    assert (well.status, well.accepted) == ("SENT", 40)
+    assert (well.status, well.accepted) == ("SENT", 100)
     assert finalizer.recover(ill.pk, timedelta())
     assert 0 < sums()["in doubt"] <= CONCURRENCY
     Vendor.objects.filter(pk=ill.vendor_id).update(adapter="http")
     for job in (well, ill):
         send_the_rest(job)
-    assert judge(sandbox.books()) == [] and sums()["in doubt"] + sums()["accepted"] == 80
+    assert judge(sandbox.books()) == [] and sums()["in doubt"] + sums()["accepted"] == 140
 
 
 def test_letters_to_idle_vendors_are_called_while_a_fast_vendor_and_slow_ones_keep_the_process_busy() -> None:
