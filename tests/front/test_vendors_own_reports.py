@@ -21,7 +21,8 @@ from mailhub.monitoring import metrics
 from tests.campaigns.rows import accepted, in_doubt, logged, messages
 from tests.front.program import api_vendor, fresh, problem
 from tests.front.vendor import receipt, reporting
-from vendors import adapters, report_counts
+from tests.installed import installed
+from vendors import report_counts
 from vendors.adapters.http import Http
 from vendors.adapters.reports import NotTheVendor, Reported, ReportRequest, ReportSource, bad_report
 from vendors.models import Credential, ReportCount, ReportKey
@@ -63,11 +64,9 @@ def signature(token: str, url: str, body: bytes) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(adapters._BUILT_IN, "callback", f"{__name__}:Callback")
-    adapters.load.cache_clear()
-    yield
-    adapters.load.cache_clear()
+def _installed() -> Iterator[None]:
+    with installed("callback", f"{__name__}:Callback"):
+        yield
 
 
 def sent(shapes: Sequence[Any] = (accepted("v-1"),), channel: str = "email") -> tuple[Any, Job, list[str]]:

@@ -12,6 +12,7 @@ from django.test import Client
 from campaigns import sending
 from tests import factories
 from tests.faults.sending import taken
+from tests.installed import installed
 from tests.sandbox import Sandbox
 from tests.vendors.test_admin import form
 from vendors import adapters, configuration, history
@@ -127,14 +128,10 @@ class Unmarked(Http):
 
 
 @pytest.fixture
-def unmarked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unmarked() -> Iterator[None]:
     """An installed package's adapter."""
-    known = adapters._found()
-    point = type(known["http"])("unmarked", f"{__name__}:Unmarked", adapters.GROUP)
-    monkeypatch.setattr(adapters, "_found", lambda: known | {"unmarked": point})
-    adapters.load.cache_clear()
-    yield
-    adapters.load.cache_clear()
+    with installed("unmarked", f"{__name__}:Unmarked"):
+        yield
 
 
 def test_every_setting_of_an_adapter_that_marks_none_counts(unmarked: None) -> None:
