@@ -297,7 +297,7 @@ def moved(at: datetime) -> Job:
     parent = factories.job(child.campaign, "P_FINISHED", finished_at=timezone.now(), accepted=1)
     Job.objects.filter(pk=child.pk).update(parent=parent)
     RouteMove.objects.create(
-        campaign=child.campaign, parent=parent, job=child, first_message=child.first_message, size=1,
+        campaign=child.campaign, parent=parent, job=child, first_message=child.first_message, size=1, messages=1,
         came_from=other, went_to=login, at=at, reason="paused",
     )  # fmt: skip
     return child
