@@ -301,7 +301,8 @@ def test_a_report_of_lob_changes_the_message_it_names() -> None:
     row = api_vendor(adapter="described", settings=own)
     report_keys.enter(row, "hush", timezone.now())
     program = Program()
-    links, [reference] = finished(program, row, [accepted("ltr_1")])
+    address = {"name": "Ann", "address_line1": "Main Street 1", "address_city": "Town"}
+    links, [reference] = finished(program, row, [accepted("ltr_1")], fields=address)
     signed = from_lob(EVENT | {"body": {"id": "ltr_1", "metadata": {"reference": reference}}})
     known_vendors.forget()
     path = f"/api/v1/receipts/{row.slug}"

@@ -36,9 +36,9 @@ def kept() -> bool:
     return [check for check in audit.run() if not check.ok] == []
 
 
-def finished(program, vendor, shapes):
+def finished(program, vendor, shapes, **more):
     """A session over the vendor whose messages have these shapes; its links, its messages' references."""
-    recipients = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}"} for n in range(len(shapes))]
+    recipients = [{"to": f"p{n}@sandbox.example", "reference": f"r{n}", **more} for n in range(len(shapes))]
     links = program.send(letter(vendor, recipients=recipients)).json()["links"]
     job = Job.objects.latest("id")
     end(job, shapes)

@@ -194,8 +194,8 @@ def test_how_many_reports_wait_for_their_letters_is_a_metric() -> None:
 def test_a_text_that_no_column_holds_keeps_back_nothing() -> None:
     vendor, job, (name, other) = sent([accepted(), accepted()])
     said = [Reported(name, "bounced", NOON, "\ud800", "\0\ud800", "hard", "\ud800" * 30)]
-    posted = [receipts._Posted(vendor.pk, vendor.slug, one) for one in (said, [Reported(other, "delivered", NOON)])]
-    assert [one.changed for one in receipts._store(posted)] == [1, 1]  # type: ignore[union-attr]
+    together = receipts._together(vendor.pk, vendor.slug, ())._serve([said, [Reported(other, "delivered", NOON)]])
+    assert [one.changed for one in together] == [1, 1]  # type: ignore[union-attr]
     job.refresh_from_db()
     assert (job.delivered, job.bounced) == (1, 1)
 
