@@ -24,10 +24,10 @@ MOST_STRANGE = 5  # rows that are told of one by one
 MOST_FILES = 50  # that are read at once
 PART, MOST = 4 << 20, 256 << 20  # bytes of a file that are read at a time, and that are read of it at all
 LONGEST_HEAD = 10_000  # bytes of the names of columns
+LONGEST = 100_000  # characters of a row that is read
 TOO_LARGE = f"it is larger than {MOST:,} bytes: what follows is not read"
 OLD = 600.0  # seconds after which a file without an end of its last line is not written any more
 READ = ".read"  # ends the name of a file that was read
-csv.field_size_limit(100_000)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -84,7 +84,8 @@ def _rows(content: bytes) -> Iterator[dict[str, str]]:
 def _cells(line: str, delimiter: str) -> list[str]:
     """Of one line; none if it is too long."""
     try:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+        row = next(csv.reader([line], delimiter=delimiter), []) if len(line) <= LONGEST else []
+        return [cell.strip() for cell in row]
     except csv.Error:
         return []
 
