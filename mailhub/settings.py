@@ -88,7 +88,8 @@ STATIC_URL = "static/"
 STATIC_ROOT = Path(os.environ.get("STATIC_ROOT", BASE_DIR / "staticfiles"))
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
-LOGIN_URL = "admin:login"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
 WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # threads for Django in each web process
 # Steps (campaigns/content/cost.py) that a sponsor's templates may take a minute: about ten seconds of a processor.

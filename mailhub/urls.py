@@ -1,11 +1,11 @@
-"""URLs: the API, the pages for recipients, and the admin with the operators' pages."""
+"""URLs: the API, the pages for recipients, the admin with the operators' pages, and those of campaign owners."""
 
 from django.contrib import admin
 from django.urls import include, path
-from django.views.generic import RedirectView
 
 from mailhub.front.api import api
 from mailhub.operations import views as operations
+from mailhub.owners import urls as owners
 from mailhub.public import unsubscribe
 
 admin.autodiscover()
@@ -15,7 +15,7 @@ admin.site.index_title = "Operations"
 urlpatterns = [
     path("api/v1/", api.urls),  # first, since most requests are for the API
     path("unsubscribe/<str:token>", unsubscribe.page),
-    path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", include(operations.urls())),
     path("admin/", admin.site.urls),
+    path("", include(owners.urls())),
 ]

@@ -33,10 +33,13 @@ class PollMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        asks_again = "HX-Request" in request.headers and request.path.startswith(reverse("admin:index"))
-        if not asks_again or admin.site.has_permission(request):
+        if "HX-Request" not in request.headers:
             return self._get_response(request)
-        headers = {"WWW-Authenticate": "Session", "X-Login": reverse("admin:login"), "Cache-Control": "no-store"}
+        operators = request.path.startswith(reverse("admin:index"))
+        if admin.site.has_permission(request) if operators else request.user.is_authenticated:
+            return self._get_response(request)
+        login = reverse("admin:login" if operators else "login")
+        headers = {"WWW-Authenticate": "Session", "X-Login": login, "Cache-Control": "no-store"}
         return HttpResponse("Your session has ended.", "text/plain", 401, headers=headers)
 
 

@@ -1,0 +1,40 @@
+"""Who sees the pages of campaign owners, and of which sponsors."""
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from mailhub import installation
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def owner(client):
+    """Ann, a campaign owner who is no member of the staff, logged in."""
+    installation.create_groups()
+    ann = User.objects.create_user("ann", password="a long password")
+    ann.groups.add(Group.objects.get(name="campaign owner"))
+    client.force_login(ann)
+    return ann
+
+
+def test_ann_logs_in_and_sees_the_campaigns_of_her_sponsor_alone(client, owner):
+    theirs, hers = factories.campaign_with_job(3).campaign, factories.campaign_with_job(3).campaign
+    hers.sponsor.users.add(owner)
+    client.logout()
+    assert client.get("/").headers["Location"] == "/login/?next=/"
+    client.post("/login/", {"username": "ann", "password": "a long password", "next": "/"})
+    page = client.get("/").content.decode()
+    assert hers.sponsor.name in page
+    assert theirs.sponsor.name not in page
+
+
+def test_who_may_not_look_at_campaigns_is_refused(client):
+    client.force_login(User.objects.create_user("somebody"))
+    assert client.get("/").status_code == 403
+
+
+def test_a_poll_without_a_session_is_told_where_to_log_in(client):
+    poll = client.get("/", headers={"HX-Request": "true"})
+    assert (poll.status_code, poll.headers["X-Login"]) == (401, "/login/")
