@@ -164,7 +164,7 @@ WITH reported AS (
 """
 # A bounce of a letter that was refused, or of an earlier sending, is no evidence.
 EVIDENCE = f"""{REPORTED}
-SELECT a.id, a.evidence FROM reported a JOIN campaigns_message m USING (id)
+SELECT a.id, a.evidence, a.no FROM reported a JOIN campaigns_message m USING (id)
 WHERE m.message_id IS NULL AND (a.kind IS DISTINCT FROM 'bounced' OR a.no = m.resend_no AND m.error_code IS NULL)
 """
 REPORT = f"""{REPORTED}, before AS (
@@ -176,7 +176,7 @@ REPORT = f"""{REPORTED}, before AS (
             THEN a.timed AND a.at > m.report_at
                 OR (NOT a.timed OR a.at = m.report_at) AND m.report = 'delivered' AND a.kind = 'bounced'
         WHEN a.kind = 'delivered' THEN m.report IS NULL OR m.report = 'bounced' AND a.no < m.report_no
-        ELSE m.report IS NULL AND a.no = m.resend_no END
+        ELSE m.report IS NULL AND (a.no = m.resend_no OR a.evidence = m.message_id) END
     RETURNING m.id, m.campaign_id, m.message_id, a.no, a.kind, a.at, a.note, a.was
 ), counted AS (
     UPDATE campaigns_job j SET delivered = greatest(0, j.delivered + s.delivered),
@@ -231,8 +231,8 @@ def _store(reports: Sequence[Report], accepted: Collection[int]) -> tuple[list[R
         if doubted := [one for one in reports if not one.refusal and one.id not in accepted]:
             cursor.execute(EVIDENCE, _columns(doubted))
             if proved := cursor.fetchall():
-                found, evidence = zip(*proved, strict=True)
-                answers = {"ids": list(found), "codes": list(evidence), "notes": [None] * len(found)}
+                found, evidence, nos = (list(column) for column in zip(*proved, strict=True))
+                answers = {"ids": found, "codes": evidence, "notes": [None] * len(found), "nos": nos}
                 cursor.execute(ground_truth.ACCEPT, answers)
         cursor.execute(REPORT, _columns(reports))
         rows = cursor.fetchall()

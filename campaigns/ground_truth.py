@@ -8,7 +8,7 @@ from django.db import connection, transaction
 from psycopg import AsyncConnection
 
 from campaigns.lifecycle import Status, hold_around, holding
-from campaigns.merging import ACCEPTED, OWN_ENDS
+from campaigns.merging import ACCEPTED, OWN_ENDS, SENDING
 from campaigns.models import AnswerBatch
 from campaigns.routes import whose
 
@@ -35,7 +35,10 @@ FROM (
 """
 # Runs while the jobs around the messages are locked, so that nothing else changes what it reads of them.
 BEFORE = """
-WITH answer AS (SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[]) AS a(id, code, note)),
+WITH answer AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(codes)s::text[], %(notes)s::text[], %(nos)s::int[])
+        AS a(id, code, note, no)
+),
 before AS (
     SELECT m.id, m.in_doubt_at IS NOT NULL AS doubted, m.error_code AS error
     FROM answer JOIN campaigns_message m USING (id)
@@ -68,7 +71,7 @@ ACCEPT = f"""{BEFORE}written AS (
         sent_at = coalesce(m.sent_at, now()), dequeued_at = coalesce(m.dequeued_at, clock_timestamp()),
         units = {CLAIMED_UNITS}
     FROM answer a WHERE m.id = a.id AND m.message_id IS NULL
-    RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, m.resend_no, m.sent_at, m.units
+    RETURNING m.id, m.campaign_id, m.message_id, m.error_code, m.uuid, a.no AS resend_no, m.sent_at, m.units
 ), charged AS ({CHARGED.format(accepted="written", where="")}), identified AS (
     INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
     SELECT v.id, w.message_id, w.id, w.uuid, w.resend_no
@@ -90,14 +93,17 @@ SUPPRESS = f"""{BEFORE}written AS (
 ) {COUNTED}"""
 
 
-async def accept(connection: AsyncConnection[Any], found: Sequence[tuple[int, str]]) -> None:
-    """Stores acceptances, (message, the vendor's id); they overrule whatever is stored (promise P3)."""
-    await _tell(connection, ACCEPT, [(id, code, None) for id, code in found])
+async def accept(connection: AsyncConnection[Any], found: Sequence[tuple[int, str, int]]) -> None:
+    """Stores acceptances, (message, the vendor's id, resend_no); they overrule whatever is stored (promise P3)."""
+    await _tell(connection, ACCEPT, [(id, code, None, no) for id, code, no in found])
 
 
-LATE = """
-SELECT b.id, a.message, a.kind, a.code, a.units FROM campaigns_answerbatch b JOIN campaigns_job j ON j.id = b.job_id,
-    unnest(b.messages, string_to_array(b.kinds, NULL), b.codes, b.units) AS a(message, kind, code, units)
+LATE = f"""
+SELECT a.batch, a.message, a.kind, a.code, a.units, {SENDING}
+FROM campaigns_answerbatch b JOIN campaigns_job j ON j.id = b.job_id CROSS JOIN LATERAL (
+    SELECT b.id AS batch, b.called_at, u.*
+    FROM unnest(b.messages, string_to_array(b.kinds, NULL), b.codes, b.units) AS u(message, kind, code, units)
+) a JOIN campaigns_message m ON m.id = a.message
 WHERE b.job_id = ANY(%(jobs)s) AND j.status = 'LOGGED'
 """
 LATE_UNITS = "UPDATE campaigns_message SET units = %s WHERE id = %s AND message_id IS NULL"
@@ -108,20 +114,21 @@ def accept_late(job_ids: Sequence[int]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(LATE, {"jobs": list(job_ids)})
         late = cursor.fetchall()
-    found = {message: code for _, message, kind, code, _ in late if kind == ACCEPTED}
-    dear = [(units, message) for _, message, kind, _, units in late if kind == ACCEPTED and units not in (None, 1)]
+    found = {message: (code, no) for _, message, kind, code, _, no in late if kind == ACCEPTED}
+    dear = [(units, message) for _, message, kind, _, units, _ in late if kind == ACCEPTED and units not in (None, 1)]
     with transaction.atomic(), connection.cursor() as cursor:
         hold_around(found)
         if found:
             cursor.executemany(LATE_UNITS, dear)
-            answers = {"ids": list(found), "codes": list(found.values()), "notes": [None] * len(found)}
+            codes, nos = zip(*found.values(), strict=True)
+            answers = {"ids": list(found), "codes": list(codes), "notes": [None] * len(found), "nos": list(nos)}
             cursor.execute(ACCEPT, answers)
         AnswerBatch.objects.filter(pk__in={batch for batch, *_ in late}, job__status=Status.LOGGED).delete()
 
 
 async def refuse(connection: AsyncConnection[Any], answers: Sequence[tuple[int, str, str]]) -> None:
     """Stores refusals, (message, code, sub type), of messages in doubt of which every attempt was refused."""
-    await _tell(connection, REFUSE, answers)
+    await _tell(connection, REFUSE, [(*answer, None) for answer in answers])
 
 
 REFUSED = """
@@ -146,7 +153,7 @@ def refuse_reported(reported: Sequence[tuple[int, int, str, str | None]]) -> int
         rows = cursor.fetchall()
         if doubted := [row[:3] for row in rows if row[3]]:
             names = dict(zip(("ids", "codes", "notes"), map(list, zip(*doubted, strict=True)), strict=True))
-            cursor.execute(REFUSE, names)
+            cursor.execute(REFUSE, {**names, "nos": None})
     return len(rows) - len(doubted)
 
 
@@ -157,12 +164,12 @@ def refusal_code(said: str) -> str:
 
 async def suppress(connection: AsyncConnection[Any], message_id: int, reason: str) -> None:
     """Ends a message in doubt that the vendor does not have, as a look-up proved: its recipient is suppressed."""
-    await _tell(connection, SUPPRESS, [(message_id, None, reason)])
+    await _tell(connection, SUPPRESS, [(message_id, None, reason, None)])
 
 
-async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any]]) -> None:
-    ids, codes, notes = (list(column) for column in zip(*rows, strict=True))
-    await holding(connection, statement, {"ids": ids, "codes": codes, "notes": notes}, messages=ids)
+async def _tell(connection: AsyncConnection[Any], statement: str, rows: Sequence[tuple[int, Any, Any, Any]]) -> None:
+    ids, codes, notes, nos = (list(column) for column in zip(*rows, strict=True))
+    await holding(connection, statement, {"ids": ids, "codes": codes, "notes": notes, "nos": nos}, messages=ids)
 
 
 def charge(ids: Sequence[int]) -> None:

@@ -33,6 +33,10 @@ WRITE = """
         put_off_at = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
         call_after = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait,
             least(3600, (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
+# In which sending of message m call a was made: sent again since then, it has another number now.
+SENDING = """CASE WHEN m.resend_no = 0 THEN 0 ELSE greatest(0, m.resend_no - (
+        SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.created_at > a.called_at
+            AND (r.decision = 'resend' OR r.decision = 'failed' AND m.error_code IS DISTINCT FROM 'person'))) END"""
 MERGE = f"""
 WITH job AS (
     SELECT * FROM campaigns_job WHERE id = ANY(%(jobs)s) AND status <> 'LOGGED'
@@ -103,7 +107,7 @@ WITH job AS (
     WHERE a.kind = 'a' GROUP BY 1, 2, 3, 4
 ), identified AS (  -- for vendors whose reports name nothing but their own id (vendor_ids)
     INSERT INTO campaigns_vendormessageid (vendor_id, name, message, uuid, resend_no)
-    SELECT j.vendor_id, a.code, m.id, m.uuid, m.resend_no
+    SELECT j.vendor_id, a.code, m.id, m.uuid, {SENDING}
     FROM vendors_vendor v JOIN job j ON j.vendor_id = v.id JOIN answer a ON a.job_id = j.id AND a.kind = 'a'
         JOIN campaigns_message m ON m.id = ANY(ARRAY[a.id]) AND m.message_id IS DISTINCT FROM a.code
     WHERE v.reports_by_id

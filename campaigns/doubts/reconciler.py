@@ -167,7 +167,7 @@ async def _look_up(case: Case, doubt: Doubt) -> None:
     )
     match found:
         case Accepted(vendor_id):
-            await ground_truth.accept(case.rows, [(doubt.id, vendor_id)])
+            await ground_truth.accept(case.rows, [(doubt.id, vendor_id, doubt.resend_no)])
         case None if case.adapter.capabilities.lookup == "strong":
             await queries.disprove(case.rows, doubt)
             await _call_again(case, doubt)
@@ -206,7 +206,7 @@ async def _repeat(case: Case, doubt: Doubt, *, young: float | None) -> None:
     failpoints.here("before_settle")
     match outcome:
         case Accepted(vendor_id):
-            await ground_truth.accept(case.rows, [(doubt.id, vendor_id)])
+            await ground_truth.accept(case.rows, [(doubt.id, vendor_id, doubt.resend_no)])
         case Refused(code, sub_type) if young is None:
             await suppress_recipient(case.vendor, campaign, doubt.recipient, outcome)
             await ground_truth.refuse(case.rows, [(doubt.id, code, sub_type)])

@@ -452,7 +452,7 @@ def test_an_acceptance_that_comes_while_a_message_waits_again_is_no_call_of_now(
         job = factories.campaign_with_job(1, status="STOPPED", stopped_at=timezone.now(), started_at=timezone.now())
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(0.01)")  # only the database's clock tells what comes after the stop
-        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
+        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None], "nos": [0]})
     assert Message.objects.get(id=job.first_message).message_id == "v-1"
     assert broken() == {}
 

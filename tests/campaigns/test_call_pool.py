@@ -122,7 +122,7 @@ def test_a_letter_that_was_priced_and_is_found_to_be_accepted_keeps_no_other_fro
             need = by_cost.need(1)
             assert need.want == 2
             if number == 0:
-                await ground_truth.accept(rows, [(job.first_message, "v-1")])
+                await ground_truth.accept(rows, [(job.first_message, "v-1", 0)])
             most, units = by_cost.fitting(need.want)
             claimed = await calling.claim(rows, job, lease, most, units=units)
             found.append([call.message.id for call in by_cost.calls(claimed, ["1", "2"], float("inf"))])

@@ -183,7 +183,7 @@ def test_a_claim_that_waited_for_a_report_claims_nothing_that_is_accepted_by_it(
     job = sending(2)
     with while_it_waits(claim, job) as found, connection.cursor() as cursor:
         lifecycle.hold([job.pk])
-        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
+        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None], "nos": [0]})
     assert found[0].claim is None and not found[0].nothing_waits
     assert shape(job) == "aw"
     assert [one.id for one in claim(job).messages] == [job.first_message + 1]

@@ -63,7 +63,8 @@ def accept(message_id: int) -> None:
     """What a look-up or a repeat has learned."""
     with transaction.atomic(), connection.cursor() as cursor:
         hold_around([message_id])
-        cursor.execute(ground_truth.ACCEPT, {"ids": [message_id], "codes": [f"v-{message_id}"], "notes": [None]})
+        answer = {"ids": [message_id], "codes": [f"v-{message_id}"], "notes": [None], "nos": [0]}
+        cursor.execute(ground_truth.ACCEPT, answer)
 
 
 def merge(job: Job) -> None:
@@ -98,7 +99,9 @@ class TestEntries:
         Message.objects.filter(pk=job.first_message).update(sent_at=before, in_doubt_at=before)
         for _ in range(2):
             with connection.cursor() as cursor:
-                cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["x"], "notes": [None]})
+                cursor.execute(
+                    ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["x"], "notes": [None], "nos": [0]}
+                )
         assert entries(day=before.astimezone(UTC).date()) == (1, 3) and entries() == (2, 4)
 
     def test_an_acceptance_after_the_job_was_logged_is_entered_once(self) -> None:
@@ -163,7 +166,9 @@ class TestEntries:
         type(claim).objects.filter(pk=claim.pk).update(units=[4, 1])
         assert finalizer.recover(job.pk, timedelta(seconds=60)) and entries() == (0, 0)
         with connection.cursor() as cursor:
-            cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["x"], "notes": [None]})
+            cursor.execute(
+                ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["x"], "notes": [None], "nos": [0]}
+            )
         assert entries() == (1, 4)
 
     def test_a_part_of_a_job_is_entered_once_not_for_its_parent_too(self) -> None:
@@ -173,7 +178,9 @@ class TestEntries:
         answer(part, "aa", None)
         merge(part)
         with connection.cursor() as cursor:
-            cursor.execute(ground_truth.ACCEPT, {"ids": [campaign.first_message + 3], "codes": ["x"], "notes": [None]})
+            cursor.execute(
+                ground_truth.ACCEPT, {"ids": [campaign.first_message + 3], "codes": ["x"], "notes": [None], "nos": [0]}
+            )
         assert entries() == (3, 3)
 
     def test_finalising_again_and_again_changes_nothing(self) -> None:
@@ -279,7 +286,9 @@ class TestAmounts:
         job = logged(1, [in_doubt() | {"sent_at": datetime(2025, 4, 30, 23, 59, 59, tzinfo=UTC)}])
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL TIME ZONE 'Asia/Tokyo'")
-            cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["x"], "notes": [None]})
+            cursor.execute(
+                ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["x"], "notes": [None], "nos": [0]}
+            )
         assert CostEntry.objects.get().day == date(2025, 4, 30)
 
 

@@ -79,7 +79,9 @@ def breaches() -> list[str]:
 def test_an_answer_that_waits_for_a_persons_decision_counts_no_doubt_twice(verb: Any, decision: str) -> None:
     job = logged(1, [in_doubt()])
     answer = (
-        (job.first_message, "v-1") if verb is ground_truth.accept else (job.first_message, "bounce", "no such person")
+        (job.first_message, "v-1", 0)
+        if verb is ground_truth.accept
+        else (job.first_message, "bounce", "no such person")
     )
     with while_it_waits(over_a_connection_of_its_own, verb, [answer]):
         resolve.resolve([job.first_message], decision, "they rang", "ann")
@@ -98,7 +100,7 @@ def test_a_decision_that_waits_for_an_answer_finds_nothing_to_decide() -> None:
 
     with while_it_waits(decide), connection.cursor() as cursor:
         lifecycle.hold_around([job.first_message])
-        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None]})
+        cursor.execute(ground_truth.ACCEPT, {"ids": [job.first_message], "codes": ["v-1"], "notes": [None], "nos": [0]})
     assert (*counters(job), Message.objects.get().message_id) == (1, 0, 0, "v-1")
 
 

@@ -11,7 +11,8 @@ from redis import Redis
 
 from campaigns import audit, delivery_reports, ground_truth, lifecycle, tasks, vendor_ids
 from campaigns.claiming.claims import Lease, OpenClaim
-from campaigns.models import Claim, Job, VendorMessageId, WaitingReport
+from campaigns.doubts import resolve
+from campaigns.models import Claim, Job, MessageEvent, VendorMessageId, WaitingReport
 from tests import calling, factories
 from tests.campaigns.rows import called, in_doubt, logged, messages, refused
 from vendors.adapters.reports import Reported
@@ -84,8 +85,37 @@ def test_an_acceptance_that_is_learned_later_is_known_too(shape: Any) -> None:
     job = logged(1, [shape])
     Vendor.objects.filter(pk=job.vendor_id).update(reports_by_id=True)
     report(job, ("SM1", "delivered"))
-    calling.by_sender(lambda connected: ground_truth.accept(connected, [(job.first_message, "SM1")]))
+    calling.by_sender(lambda connected: ground_truth.accept(connected, [(job.first_message, "SM1", 0)]))
     assert delivery_reports.take_waiting() == 1 and stored(job) == ["delivered"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["its sender", "a look-up", "its sender, after the job was logged"])
+def test_an_acceptance_that_comes_after_a_person_sent_it_again_is_of_the_first_sending(how: str) -> None:
+    """Its bounce undoes no delivery of the second one, and shows where there is no second one."""
+    job = sending(1)
+    claim = Claim.objects.get(job=job)
+    of = OpenClaim(claim.pk, claim.at, len(claim.messages))
+    answer(job, [InDoubt("cut")])
+    Job.objects.filter(pk=job.pk).update(status="LOGGED", fence=2)
+    resolve.resolve([job.first_message], "resend", "they rang", "ann")
+    if how == "a look-up":
+        calling.by_sender(lambda connected: ground_truth.accept(connected, [(job.first_message, "SM0", 0)]))
+    else:
+        late = [(job.first_message, Accepted("SM0"))]
+        calling.by_sender(lambda connected: calling.answer(connected, Lease(job.pk, claim.fence), of, late))
+        if how == "its sender":
+            Job.objects.filter(pk=job.pk).update(status="SENDING", fence=3)
+            with transaction.atomic():
+                lifecycle.hold([job.pk])
+        else:
+            Job.objects.filter(pk=job.pk).update(status="LOGGED", fence=3)
+            ground_truth.accept_late([job.pk])
+    row = messages(job)[0]
+    assert (row.message_id, row.resend_no) == ("SM0", 1)
+    assert VendorMessageId.objects.values_list("name", "resend_no").get() == ("SM0", 0)
+    report(job, ("SM0", "bounced"))
+    assert stored(job) == ["bounced"] and MessageEvent.objects.get().resend_no == 0
 
 
 @pytest.mark.django_db(transaction=True)

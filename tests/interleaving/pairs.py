@@ -169,7 +169,7 @@ def _send(state: State, thread: VerbThread, job: Job) -> None:
 
 def _settle(state: State, thread: VerbThread) -> None:
     doubts = Message.objects.filter(in_doubt_at__isnull=False)
-    found = [(one.pk, id) for one in doubts if (id := state.has(one.reference))]
+    found = [(one.pk, id, one.resend_no) for one in doubts if (id := state.has(one.reference))]
     if found:
         thread.run(lambda rows: ground_truth.accept(rows, found))
 

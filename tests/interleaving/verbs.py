@@ -313,7 +313,7 @@ def bounced(state: State, thread: VerbThread) -> Any:
 
 @verb("sent " + ENDED, fates=TAKEN)
 def look_up(state: State, thread: VerbThread) -> None:
-    found = [(state.doubt, f"v-{state.doubt}")]
+    found = [(state.doubt, f"v-{state.doubt}", 0)]
     thread.run(lambda rows: ground_truth.accept(rows, found))
     state.reported.add(state.doubt)
 
@@ -362,5 +362,5 @@ async def _repeat_what_is_not_there(state: State, rows: Any) -> Any:
 
 async def _take(state: State, rows: Any, doubt: queries.Doubt) -> None:
     id = state.call(doubt.reference)
-    await ground_truth.accept(rows, [(doubt.id, id)])
+    await ground_truth.accept(rows, [(doubt.id, id, doubt.resend_no)])
     state.reported.add(doubt.id)

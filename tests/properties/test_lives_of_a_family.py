@@ -209,10 +209,10 @@ class Family(RuleBasedStateMachine):
 
     @rule(verb=st.sampled_from(["repeat", "repeat what is not there", "look up"]))
     def doubts_are_settled(self, verb: str) -> None:
-        found = [(one.pk, id) for one in self._doubts() if (id := self.state.has(one.reference))]
+        found = [(one.pk, id, one.resend_no) for one in self._doubts() if (id := self.state.has(one.reference))]
         if verb == "look up" and found:
             self.here.run(lambda rows: ground_truth.accept(rows, found))
-            self.state.reported |= {id for id, _ in found}
+            self.state.reported |= {id for id, *_ in found}
         elif verb != "look up":
             VERBS[verb].act(self.state, self.here)
 

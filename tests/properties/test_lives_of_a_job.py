@@ -205,7 +205,11 @@ class Lives(RuleBasedStateMachine):
     def _look_up(self) -> None:
         found = {entry.reference: entry.id for entry in self.vendor if entry.verdict == "accepted"}
         doubts = Message.objects.filter(in_doubt_at__isnull=False)
-        hits = [(message.pk, found[message.reference]) for message in doubts if message.reference in found]
+        hits = [
+            (message.pk, found[message.reference], message.resend_no)
+            for message in doubts
+            if message.reference in found
+        ]
         if hits:
             self.loop.run_until_complete(ground_truth.accept(self.rows, hits))
 
