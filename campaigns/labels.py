@@ -7,6 +7,9 @@ suppressed.
 
 from typing import Any
 
+from django.db.models import Q
+
+from campaigns.merging import OWN_ENDS
 from campaigns.models import Message, ReportKind
 from campaigns.progress import Progress
 
@@ -15,6 +18,18 @@ DELIVERED, BOUNCED = "Delivered", "Bounced"
 FAILED, ATTENTION, STOPPED, PAUSED = "Failed", "Needs attention", "Stopped", "Paused"
 EXPIRED, SUPPRESSED = "Expired", "Suppressed"
 OWN = {"expired": EXPIRED, "suppressed": SUPPRESSED}
+OPEN = "Without an end"
+# Messages by their label, by the ground truth, which does not tell Waiting from Sending: that is in the claims.
+SHAPES = {
+    SENT: Q(message_id__isnull=False, report=None),
+    DELIVERED: Q(report=ReportKind.DELIVERED),
+    BOUNCED: Q(report=ReportKind.BOUNCED),
+    FAILED: Q(error_code__isnull=False) & ~Q(error_code__in=OWN_ENDS),
+    EXPIRED: Q(error_code="expired"),
+    SUPPRESSED: Q(error_code="suppressed"),
+    ATTENTION: Q(in_doubt_at__isnull=False),
+    OPEN: Q(message_id=None, error_code=None, in_doubt_at=None),
+}
 
 
 def of_message(row: Message, *, in_flight: bool = False, stopped: bool = False) -> str:

@@ -82,6 +82,13 @@ def record(
     )
 
 
+def latest(model: type[Model], keys: Iterable[int], most: int) -> list[LogEntry]:
+    """The newest entries about these rows, with their users."""
+    kind = ContentType.objects.get_for_model(model)
+    about = LogEntry.objects.filter(content_type=kind, object_id__in=[str(pk) for pk in keys])
+    return list(about.select_related("user").order_by("-id")[:most])
+
+
 def _system() -> int:
     """The id of the user SYSTEM, which cannot log in."""
     return User.objects.get_or_create(username=SYSTEM, defaults={"is_active": False, "password": "!"})[0].pk

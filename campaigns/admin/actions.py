@@ -3,7 +3,7 @@
 A page first shows in numbers what the decision would do; once confirmed, it is made about exactly what was shown.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,9 @@ from django.template.response import TemplateResponse
 
 from campaigns import labels, progress
 from campaigns.decisions import JobDecision, Verdict
-from campaigns.doubts.resolve import CannotResolve, versions
-from campaigns.lifecycle import DONE, MOVES, S, Status
-from campaigns.models import Job, Resolution
-from campaigns.operators import actions, pausing
+from campaigns.doubts.resolve import CannotResolve
+from campaigns.models import Job
+from campaigns.operators.verbs import DOUBTS, LEGAL, decide, is_legal, shown_versions
 from campaigns.progress import Progress
 from vendors.history import Actor
 
@@ -33,17 +32,6 @@ TITLES = {
     "sent": "Mark those in doubt as sent",
 }
 NAMES = {name: name for name in TITLES} | {"dispatch": "dispatch_now", "sent": "mark_sent"}
-DECIDES = {"stop": actions.stop, "dispatch": actions.dispatch, "pause": pausing.pause, "resume": pausing.resume}
-LEGAL: dict[str, tuple[Status, ...]] = {
-    "dispatch": MOVES["dispatch"].sources,
-    "stop": MOVES["stop"].sources + MOVES["stop_parent"].sources,
-    "pause": MOVES["stop"].sources + MOVES["stop_parent"].sources,
-    "resume": tuple(S),
-    "retry": (*DONE, S.STOPPED, S.P_STOPPED),
-    "resend": (*DONE, S.P_STOPPED),
-    "sent": (*DONE, S.P_STOPPED),
-}
-DOUBTS = {"resend": Resolution.Decision.RESEND, "sent": Resolution.Decision.SENT}  # decisions about doubts
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +87,8 @@ class Decisions(admin.ModelAdmin):
         job: Any = kwargs.get("obj")
         sums = progress.of_jobs([job])[job.pk] if job else Progress()
         may, may_resolve = self.has_change_permission(request), self.has_resolve_permission(request)
-        legal = [one for one in LEGAL if job and _legal(one, job, sums) and (may_resolve if one in DOUBTS else may)]
+        allowed = [one for one in LEGAL if (may_resolve if one in DOUBTS else may)]
+        legal = [one for one in allowed if job and is_legal(one, job, sums)]
         context["offered"] = [(NAMES[one], TITLES[one]) for one in legal]
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -120,7 +109,7 @@ class Decisions(admin.ModelAdmin):
         if len(rows) > AT_ONCE:
             self.message_user(request, f"Choose at most {AT_ONCE} jobs at once.", messages.ERROR)
             return None
-        seen = _seen(action, rows)  # before the sums, so that a change in between is noticed
+        seen = shown_versions(action, rows)  # before the sums, so that a change in between is noticed
         sums = progress.of_jobs(rows)
         found = [_row(action, job, sums[job.pk], seen[job.pk]) for job in rows]
         meant = [row for row in found if row.legal]
@@ -139,36 +128,12 @@ class Decisions(admin.ModelAdmin):
 
 
 def _act(request: HttpRequest, action: str, job_id: int, seen: int) -> list[JobDecision]:
-    by, reason = Actor(request.user.get_username(), request.user.pk), request.POST.get("reason", "")
-    if action in DOUBTS:
-        return actions.settle_jobs([job_id], DOUBTS[action], by, reason, seen)
-    if action == "retry":
-        return actions.retry([job_id], seen, "expired" in request.POST, by, reason)
-    return DECIDES[action]([job_id], by, reason, seen)
+    by = Actor(request.user.get_username(), request.user.pk)
+    return decide(action, job_id, by, request.POST.get("reason", ""), seen, expired="expired" in request.POST)
 
 
 def _row(action: str, job: Job, sums: Progress, seen: int) -> ConfirmationRow:
-    return ConfirmationRow(job, labels.of_sum(sums), sums, seen, _legal(action, job, sums))
-
-
-def _legal(action: str, job: Job, sums: Progress) -> bool:
-    """Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped.
-
-    What is paused may be resumed, and is resumed before it is sent again.
-    """
-    if job.paused_at and action in ("pause", "retry"):
-        return False
-    if action == "resume":
-        return job.paused_at is not None
-    if action == "stop" and job.is_parent and sums.moving:
-        return True
-    ended = sums.in_doubt > 0 and sums.parts == sums.parts_done
-    return job.status in LEGAL[action] and (ended or action not in DOUBTS)
-
-
-def _seen(action: str, jobs: list[Job]) -> Mapping[int, int]:
-    """A version of each job, by which a stale page is noticed."""
-    return versions(job.pk for job in jobs) if action in DOUBTS else {job.pk: job.revision for job in jobs}
+    return ConfirmationRow(job, labels.of_sum(sums), sums, seen, is_legal(action, job, sums))
 
 
 def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:

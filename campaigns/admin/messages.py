@@ -6,31 +6,17 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import path
 
-from campaigns import labels, progress
+from campaigns import labels
 from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
-from campaigns.lifecycle import PARENTS, Status
-from campaigns.merging import OWN_ENDS
-from campaigns.models import Campaign, Claim, Job, Message, MessageEvent, ReportKind, Resolution
+from campaigns.models import Campaign, Claim, Message, MessageEvent, Resolution
 from campaigns.models.campaigns import sponsors_of
+from campaigns.reports import message_rows
 from vendors.listing import CappedPaginator
-
-FINAL = (Status.STOPPED, Status.LOGGED)
-# By the ground truth, which does not tell Waiting from Sending: that is in the claims.
-SHAPES = {
-    labels.SENT: Q(message_id__isnull=False, report=None),
-    labels.DELIVERED: Q(report=ReportKind.DELIVERED),
-    labels.BOUNCED: Q(report=ReportKind.BOUNCED),
-    labels.FAILED: Q(error_code__isnull=False) & ~Q(error_code__in=OWN_ENDS),
-    labels.EXPIRED: Q(error_code="expired"),
-    labels.SUPPRESSED: Q(error_code="suppressed"),
-    labels.ATTENTION: Q(in_doubt_at__isnull=False),
-    "Without an end": Q(message_id=None, error_code=None, in_doubt_at=None),
-}
 
 
 class CampaignFilter(admin.ListFilter):
@@ -77,10 +63,10 @@ class ShapeFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [(word, word) for word in SHAPES]
+        return [(word, word) for word in labels.SHAPES]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
-        shape = SHAPES.get(self.value() or "")
+        shape = labels.SHAPES.get(self.value() or "")
         return queryset.filter(shape) if shape else queryset
 
 
@@ -90,22 +76,8 @@ class MessageList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        with_labels(rows)
+        message_rows.with_labels(rows)
         self.result_list = rows
-
-
-def with_labels(rows: list[Any]) -> None:
-    """Adds to each message its label, in two statements for all of them."""
-    if not rows:
-        return
-    ids = [row.pk for row in rows]
-    near = Job.objects.filter(campaign__in={row.campaign_id for row in rows}, first_message__lte=max(ids))
-    jobs = [job for job in near.exclude(status__in=PARENTS) if job.end > min(ids)]
-    called = progress.in_flight(job.pk for job in jobs)
-    still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
-    for row in rows:
-        stopped = any(row.pk in span for span in still)
-        row.word = labels.of_message(row, in_flight=row.pk in called, stopped=stopped)
 
 
 @admin.register(Message)
@@ -162,7 +134,7 @@ class MessageAdmin(Scoped):
 
     def state(self, row: Any) -> str:
         if not hasattr(row, "word"):
-            with_labels([row])
+            message_rows.with_labels([row])
         return row.word
 
 

@@ -167,6 +167,26 @@ def _harmless(text: str) -> str:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
+def so_far(jobs: Iterable[Any]) -> str:
+    """What jobs with their `sums` have cost, as users read it: 3,150 units, about 23.63 EUR at today's price.
+
+    Empty: nothing is known. How many units refused messages had is not kept apart, so only the accounts are exact.
+    """
+    units, calls = 0, 0
+    amounts: dict[str, Decimal] = {}
+    for job in jobs:
+        sums, price = job.sums, prices.held(job.vendor_id, job.credential_id, prices.today())
+        called = sums.accepted + sums.refused + sums.in_doubt
+        units, calls = units + sums.units, calls + called
+        if price is not None and sums.accepted:
+            charged = Decimal(max(sums.units, called)) * sums.accepted / called
+            new = charged * price.per_unit + sums.accepted * price.per_message
+            amounts[price.currency] = amounts.get(price.currency, Decimal(0)) + new
+    money = " and ".join(prices.amount(round(sum_, 2), currency) for currency, sum_ in sorted(amounts.items()))
+    parts = (f"{units:,} units" if units > calls else "", f"about {money} at today's price" if money else "")
+    return ", ".join(filter(None, parts))
+
+
 MOST_SUMMED = 10_000  # entries at a time
 SUM_UP = """
 WITH gone AS (

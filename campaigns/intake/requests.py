@@ -160,10 +160,10 @@ WITH asked AS (
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
         first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files,
-        topic_id, transactional, bounce_limit, complaint_limit, route_id, routed)
+        topic_id, transactional, bounce_limit, complaint_limit, route_id, routed, made_by)
     SELECT campaign, sponsor, credential, identity, name, subject, body, html, first, size, send_at, deadline, '',
         clock_timestamp(), text, headers, file_fields, files IS NOT NULL,
-        topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL
+        topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL, prefix
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), named AS (
     INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)

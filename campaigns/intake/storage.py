@@ -153,6 +153,7 @@ def accept(
     transactional: bool = False,
     pauses: PauseRules = NO_RULES,
     route: Route | None = None,
+    made_by: str = "",
     progress: Callable[[int], None] = lambda stored: None,
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
@@ -161,7 +162,7 @@ def accept(
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
     identity: the name of one of the sponsor's; empty: its default one. topic: one of the
     sponsor's; empty: none. transactional: the sponsor may mark it so. route: by which it goes,
-    beginning with the credential. Recipients, templates, headers and files must
+    beginning with the credential. made_by: whose name the campaign keeps. Recipients, templates, headers and files must
     have been checked (checking.check, templates.compile, content.parts). Raises BadInput for impossible times, texts
     or sizes, and entitlements.NotEntitled; then, and after any other error, nothing is stored.
     """
@@ -199,6 +200,7 @@ def accept(
             deadline=deadline,
             bounce_limit=pauses.bounce_limit,
             complaint_limit=pauses.complaint_limit,
+            made_by=made_by[:150],
         )
         _copy(campaign, recipients, progress)
         if files:

@@ -16,7 +16,7 @@ from campaigns.models import Job
 from campaigns.operators import filters
 from vendors.history import Actor
 from vendors.management import arguments
-from vendors.management.facts import person
+from vendors.management.arguments import person
 from vendors.management.output import tell, write_json
 
 NOT_YET = 3

@@ -55,6 +55,14 @@ TIMED = Index(
 
 
 PAUSED = Index(fields=["id"], condition=Q(paused_at__isnull=False), name="campaign_paused")
+# Of messages. Of accepted ones these columns never change, so their updates stay heap-only.
+MESSAGE_DOUBTS = Index(fields=["id"], condition=Q(in_doubt_at__isnull=False), name="message_doubts")
+MESSAGE_FAILED = Index(  # why those of a campaign failed is counted without reading the others
+    fields=["id"],
+    include=["error_code", "error_sub_type"],
+    condition=Q(error_code__isnull=False),
+    name="message_failed",
+)
 
 
 class Sponsor(models.Model):
@@ -194,6 +202,9 @@ class Campaign(models.Model):
     complaint_limit = models.FloatField(null=True, blank=True, help_text=PERCENT)
     judged = models.JSONField(null=True, editable=False, help_text="What campaigns/pausing/rates.py remembers of it")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    made_by = models.CharField(
+        max_length=150, blank=True, default="", db_default="", editable=False, help_text="A user or an API key's prefix"
+    )
 
     objects = OfSponsors.as_manager()
 

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
-from mailhub.owners import home
+from mailhub.owners import campaign, decisions, home
 
 
 def urls() -> list[URLPattern]:
@@ -12,4 +12,10 @@ def urls() -> list[URLPattern]:
         path("login/", log_in, name="login"),
         path("logout/", LogoutView.as_view(next_page="login"), name="logout"),
         path("", home.index, name="home"),
+        path("campaigns/<int:campaign_id>/", campaign.index, name="campaign"),
+        path("campaigns/<int:campaign_id>/live/", campaign.live, name="campaign-live"),
+        path("campaigns/<int:campaign_id>/failures/", campaign.failures, name="campaign-failures"),
+        path("campaigns/<int:campaign_id>/parts/", campaign.parts, name="campaign-parts"),
+        path("campaigns/<int:campaign_id>/recipients/", campaign.recipients, name="campaign-recipients"),
+        path("campaigns/<int:campaign_id>/<slug:verb>/", decisions.decide, name="campaign-decide"),
     ]

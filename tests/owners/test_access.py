@@ -1,22 +1,11 @@
 """Who sees the pages of campaign owners, and of which sponsors."""
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 
-from mailhub import installation
 from tests import factories
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def owner(client):
-    """Ann, a campaign owner who is no member of the staff, logged in."""
-    installation.create_groups()
-    ann = User.objects.create_user("ann", password="a long password")
-    ann.groups.add(Group.objects.get(name="campaign owner"))
-    client.force_login(ann)
-    return ann
 
 
 def test_ann_logs_in_and_sees_the_campaigns_of_her_sponsor_alone(client, owner):

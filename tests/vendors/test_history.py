@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from tests import factories
-from vendors.management.facts import person
+from vendors.management.arguments import person
 from vendors.models import Vendor
 
 pytestmark = pytest.mark.django_db

@@ -1,5 +1,6 @@
 """Arguments of commands about vendors: KEY=VALUE, N/SECONDS, names. A CommandError says what the right form is."""
 
+import getpass
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,14 @@ from vendors.models import LONGEST_WINDOW, Credential, Vendor
 MOST_SECRET = 10_000  # characters
 NO_SECRET = "it waits for its secret"  # noqa: S105  a sentence
 """How the reason of a pause begins that ends when the secret is entered."""
+
+
+def person() -> str:
+    """The user of this shell; "unknown" if it has no name, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
 
 
 def pairs(typed: Iterable[str]) -> dict[str, str]:

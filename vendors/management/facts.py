@@ -3,7 +3,6 @@
 Each change by a command is logged with the user of the shell, for the history that the admin shows of each row.
 """
 
-import getpass
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,16 +13,9 @@ from django.db import models, transaction
 
 from vendors import history
 from vendors.health import HealthStatus
+from vendors.management.arguments import person
 from vendors.management.output import word
 from vendors.models import Credential, Mailcaster, Vendor
-
-
-def person() -> str:
-    """The user of this shell; "unknown" if it has no name, as in some containers."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
 
 
 def added(row: models.Model) -> None:

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from vendors import prices
 from vendors.history import Actor
-from vendors.management import arguments, facts
+from vendors.management import arguments
 from vendors.management.output import tell, write_rows
 from vendors.models import Price
 from vendors.prices import NotAPrice
@@ -49,7 +49,7 @@ def price(out: OutputWrapper, slug: str, options: Mapping[str, Any]) -> None:
     )
     arguments.check(wanted)
     try:
-        new = prices.add(wanted, Actor(facts.person()))
+        new = prices.add(wanted, Actor(arguments.person()))
     except NotAPrice as error:
         raise CommandError(f"{slug}: {error} (--reason)") from None
     tell(out, f"{login or slug}: {wanted}: {'added' if new else 'already so'}", _facts(wanted), options["json"])

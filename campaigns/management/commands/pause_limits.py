@@ -9,7 +9,7 @@ from campaigns.intake import BadInput
 from campaigns.management import job_commands
 from campaigns.operators import pausing
 from vendors.history import Actor
-from vendors.management.facts import person
+from vendors.management.arguments import person
 
 
 class Command(BaseCommand):

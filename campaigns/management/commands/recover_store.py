@@ -11,7 +11,7 @@ from django.utils.timezone import is_naive, make_aware
 from campaigns.failover import recovery
 from campaigns.management.job_commands import confirm
 from vendors.history import Actor
-from vendors.management.facts import person
+from vendors.management.arguments import person
 from vendors.management.output import tell
 
 

@@ -16,7 +16,7 @@ from campaigns.management.job_commands import NOT_YET, report_decisions
 from campaigns.models import Job, Resolution
 from campaigns.operators import actions
 from vendors.history import Actor
-from vendors.management.facts import person
+from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 
 SHOWN = 50  # rows of the table

@@ -194,6 +194,7 @@ def _accept(
         files=files,
         recipients=recipients,
         at=at,
+        made_by=arguments.person(),
         hours=hours,
         deadline=deadline,
         identity=options["identity"],

@@ -19,7 +19,7 @@ from campaigns.operators import suppressing
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
-from vendors.management.facts import person
+from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 from vendors.models import Vendor
 

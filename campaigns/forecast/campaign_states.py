@@ -1,0 +1,82 @@
+"""How campaigns stand, as whoever sent them reads it: their sums, what comes next, why they wait, when they end."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from campaigns import labels, progress
+from campaigns.forecast import eta
+from campaigns.models import Job
+from campaigns.progress import Progress
+
+CLOCK = re.compile(r"\b\d\d:\d\d\b")
+MOST_SAID = 3  # of the jobs of one campaign
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignState:
+    """One campaign at one moment. next: what comes next, or why it waits; ends: about when it ends; either may be "".
+
+    jobs: those that no other was cut into, with their own sums (`sums`); finished: no call is made any more unless
+    somebody decides so. zone: that of the times.
+    """
+
+    sums: Progress
+    jobs: tuple[Any, ...]
+    next: str
+    ends: str
+    finished: bool
+    finished_at: datetime | None
+
+    @property
+    def label(self) -> str:
+        return labels.of_sum(self.sums)
+
+    @property
+    def why(self) -> str:
+        """Both in one sentence, with the zone of its times; empty: nothing comes any more."""
+        said = "; ".join(filter(None, (self.next, self.ends)))
+        zone = timezone.get_current_timezone_name()
+        named = f" ({zone})" if CLOCK.search(said) and not said.endswith(zone) else ""
+        return f"{said[0].upper()}{said[1:]}{named}." if said else ""
+
+
+NOTHING = CampaignState(Progress(), (), "", "", True, None)
+
+
+def of_campaigns(ids: Collection[int]) -> dict[int, CampaignState]:
+    """By campaign id, in a fixed number of statements."""
+    now = timezone.now()
+    rows: Any = eta.with_holder(Job.objects.filter(parent=None, campaign__in=ids)).select_related(
+        "campaign__sponsor", "vendor", "credential"
+    )
+    jobs = list(
+        rows.defer("campaign__subject", "campaign__body", "campaign__text", "credential__secret").order_by("pk")
+    )
+    sums = progress.of_jobs(jobs)
+    forecasts = eta.of_jobs(jobs, sums, now)
+    of: dict[int, list[Any]] = {}
+    for job in jobs:
+        job.sums, job.forecast = sums[job.pk], forecasts[job.pk]
+        of.setdefault(job.campaign_id, []).append(job)
+    return {pk: _state(of[pk]) if pk in of else NOTHING for pk in ids}
+
+
+def _state(jobs: list[Any]) -> CampaignState:
+    said = list(dict.fromkeys(job.forecast.next for job in jobs if job.forecast.next))
+    ends = list(dict.fromkeys(job.forecast.ends for job in jobs if job.forecast.ends))
+    finished = all(job.is_done for job in jobs)
+    sums = sum((job.sums for job in jobs), start=Progress())
+    over = [job.finished_at for job in jobs if job.finished_at]
+    return CampaignState(
+        sums,
+        tuple(jobs),
+        "; ".join(said[:MOST_SAID]),
+        "; ".join(ends[:MOST_SAID]),
+        finished,
+        max(over) if over and finished else None,
+    )

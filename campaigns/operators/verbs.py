@@ -1,0 +1,59 @@
+"""The decisions that a page offers about a job: which of them are legal now, and each as one call.
+
+A page shows numbers with a version of the job, and the decision is made only about that version.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from campaigns.decisions import JobDecision
+from campaigns.doubts.resolve import versions
+from campaigns.lifecycle import DONE, MOVES, S, Status
+from campaigns.models import Job, Resolution
+from campaigns.operators import actions, pausing
+from campaigns.progress import Progress
+from vendors.history import Actor
+
+STOPPABLE = MOVES["stop"].sources + MOVES["stop_parent"].sources
+LEGAL: dict[str, tuple[Status, ...]] = {
+    "dispatch": MOVES["dispatch"].sources,
+    "stop": STOPPABLE,
+    "pause": STOPPABLE,
+    "resume": tuple(S),
+    "retry": (*DONE, S.STOPPED, S.P_STOPPED),
+    "resend": (*DONE, S.P_STOPPED),
+    "sent": (*DONE, S.P_STOPPED),
+}
+DOUBTS = {"resend": Resolution.Decision.RESEND, "sent": Resolution.Decision.SENT}  # decisions about doubts
+_DECIDES = {"stop": actions.stop, "dispatch": actions.dispatch, "pause": pausing.pause, "resume": pausing.resume}
+
+
+def is_legal(verb: str, job: Job, sums: Progress) -> bool:
+    """Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped.
+
+    What is paused may be resumed, and is resumed before it is sent again.
+    """
+    if job.paused_at and verb in ("pause", "retry"):
+        return False
+    if verb == "resume":
+        return job.paused_at is not None
+    if verb == "stop" and job.is_parent and sums.moving:
+        return True
+    ended = sums.in_doubt > 0 and sums.parts == sums.parts_done
+    return job.status in LEGAL[verb] and (ended or verb not in DOUBTS)
+
+
+def shown_versions(verb: str, jobs: Sequence[Job]) -> Mapping[int, int]:
+    """A version of each job, by which a stale page is noticed."""
+    return versions(job.pk for job in jobs) if verb in DOUBTS else {job.pk: job.revision for job in jobs}
+
+
+def decide(verb: str, job_id: int, by: Actor, reason: str, shown: int, *, expired: bool = False) -> list[JobDecision]:
+    """Makes the decision if the job is as it was shown. expired: a retry sends those that expired, too.
+
+    Raises CannotResolve for a decision about doubts without a reason.
+    """
+    if verb in DOUBTS:
+        return actions.settle_jobs([job_id], DOUBTS[verb], by, reason, shown)
+    if verb == "retry":
+        return actions.retry([job_id], shown, expired, by, reason)
+    return _DECIDES[verb]([job_id], by, reason, shown)

@@ -1,0 +1,198 @@
+"""Why messages of a campaign failed: counts by reason, in sentences for whoever sent it.
+
+A reason has a key, which the same expression makes of a row, in counts and in lists of recipients. What vendors say
+word for word may name a recipient, and is no part of a sentence; their codes are.
+"""
+
+import re
+from dataclasses import dataclass
+
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from campaigns import labels
+from campaigns.merging import OWN_ENDS
+from campaigns.models import Campaign, Message, MessageEvent, ReportKind, Suppression
+from campaigns.models.message_events import BOUNCES
+from campaigns.progress import Progress
+from campaigns.suppression.refused import STOPPED, UNKNOWN, reason_of
+from vendors.models import Vendor
+
+MOST = 100_000  # failed messages that are looked at
+MOST_REASONS = 30  # shown
+KINDS = MessageEvent.Kind
+VENDOR, LATER = "vendor:", "bounced:"  # with the vendor's code; with the kind of the bounce
+SUPPRESSED = "suppressed:"  # with the reason
+
+EMAIL, SMS, PRINT = Vendor.Channel.EMAIL, Vendor.Channel.SMS, Vendor.Channel.PRINT
+UNKNOWN_TO = {
+    EMAIL: gettext_noop("There is no mailbox at this address."),
+    SMS: gettext_noop("There is no such number, or it takes no messages."),
+    PRINT: gettext_noop("There is no such postal address."),
+}
+SENTENCES = {
+    "expired": gettext_noop("It was not sent before its deadline."),
+    "person": gettext_noop("Somebody has settled it as not sent."),
+    "template": gettext_noop("The message could not be made from the recipient's fields."),
+    "unsendable": gettext_noop("The message could not be made from its files."),
+    "too_dear": gettext_noop("It would cost more than the vendor's limit allows."),
+    "stop": gettext_noop("The recipient has told the vendor to stop."),
+    "full": gettext_noop("The mailbox is full."),
+    "disabled": gettext_noop("The mailbox is not in use any more."),
+    "too_large": gettext_noop("The message is too large for the mailbox."),
+    SUPPRESSED + Suppression.Reason.UNSUBSCRIBED: gettext_noop("The recipient has unsubscribed."),
+    SUPPRESSED + Suppression.Reason.BOUNCED: gettext_noop("An earlier message came back: the address does not exist."),
+    SUPPRESSED + Suppression.Reason.COMPLAINED: gettext_noop("The recipient has called an earlier message spam."),
+    SUPPRESSED + Suppression.Reason.STOP: gettext_noop("The recipient has answered STOP."),
+    SUPPRESSED + Suppression.Reason.BY_HAND: gettext_noop("Somebody has said not to write to it any more."),
+    LATER + KINDS.HARD_BOUNCE: gettext_noop("It came back: the address does not exist."),
+    LATER + KINDS.SOFT_BOUNCE: gettext_noop("It came back: it could not be delivered this time."),
+    LATER + KINDS.BLOCKED: gettext_noop("It was blocked because of its sender or its content."),
+    LATER + KINDS.FAILED: gettext_noop("The vendor took it, and has given it up."),
+    LATER: gettext_noop("It came back; why is not known any more."),
+    "in_doubt": gettext_noop("The vendor's answer was lost: nobody knows yet whether it was sent."),
+}
+NEVER_AGAIN = ("unknown", "stop")  # whom a retry does not call, until a person allows it
+OURS = ("expired", "person", "template", "unsendable", "too_dear")  # codes that are keys
+SUB_TYPES = {"full": r"^5\.2\.2", "disabled": r"^5\.2\.1", "too_large": r"^5\.(3\.4|2\.3)"}
+# Of groups g(code, sub). The first that fits counts; `_failed` says the same of a query set.
+KEY = f"""CASE WHEN code = ANY(ARRAY{list(OURS)}) THEN code
+    WHEN code = 'suppressed' THEN '{SUPPRESSED}' || coalesce(sub, '')
+    WHEN code ~* %(stop)s OR coalesce(sub ~* %(stop)s, false) THEN 'stop'
+    WHEN code ~* %(unknown)s OR coalesce(sub ~* %(unknown)s, false) THEN 'unknown'
+    {" ".join(f"WHEN sub ~ '{form}' THEN '{key}'" for key, form in SUB_TYPES.items())}
+    ELSE '{VENDOR}' || code END"""
+FAILED = f"""
+SELECT {KEY} AS key, sum(n)::bigint FROM (
+    SELECT m.error_code AS code, m.error_sub_type AS sub, count(*) AS n FROM (
+        SELECT error_code, error_sub_type FROM campaigns_message
+        WHERE id >= %(first)s AND id < %(end)s AND error_code IS NOT NULL ORDER BY id LIMIT %(most)s
+    ) m GROUP BY 1, 2
+) g GROUP BY 1
+"""
+# The last event of each message that counts as bounced. A later delivery takes a bounce away.
+BOUNCED = """
+SELECT last.kind, count(*) FROM (
+    SELECT DISTINCT ON (e.message_id) e.message_id, e.kind FROM (
+        SELECT id, message_id, resend_no, kind FROM campaigns_messageevent
+        WHERE campaign_id = %(campaign)s AND kind = ANY(%(kinds)s) LIMIT %(most)s
+    ) e JOIN campaigns_message m ON m.id = e.message_id AND m.report = 'bounced' AND m.report_no = e.resend_no
+    ORDER BY e.message_id, e.id DESC
+) last GROUP BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReason:
+    """How many messages of a campaign did not reach their recipients for one reason. state: their label."""
+
+    key: str
+    state: str
+    sentence: str
+    messages: int
+
+
+def of_campaign(campaign: Campaign, channel: str, sums: Progress) -> list[FailureReason]:
+    """The reasons, those of most messages first; of each state what has no reason of its own comes last.
+
+    sums: of the campaign. Of a campaign with more than MOST failures the first ones are looked at.
+    """
+    counts: dict[str, int] = {}
+    with connection.cursor() as cursor:
+        if sums.refused or sums.expired or sums.suppressed:
+            block = {"first": campaign.first_message, "end": campaign.first_message + campaign.size, "most": MOST}
+            cursor.execute(FAILED, {"stop": STOPPED, "unknown": UNKNOWN, **block})
+            counts |= dict(cursor.fetchall())
+        if sums.bounced:
+            kinds = [kind.value for kind in BOUNCES]
+            cursor.execute(BOUNCED, {"campaign": campaign.pk, "kinds": kinds, "most": MOST})
+            events = {LATER + kind: count for kind, count in cursor.fetchall()}
+            counts |= events | {LATER: max(0, sums.bounced - sum(events.values()))}
+    counts["in_doubt"] = sums.in_doubt
+    found = [FailureReason(key, _state(key), sentence(key, channel), count) for key, count in counts.items() if count]
+    return sorted(found, key=lambda one: (-one.messages, one.key))[:MOST_REASONS]
+
+
+def sentence(key: str, channel: str) -> str:
+    """What users read."""
+    if key == "unknown":
+        return _(UNKNOWN_TO.get(Vendor.Channel(channel), UNKNOWN_TO[EMAIL]))
+    if known := SENTENCES.get(key):
+        return _(known)
+    if key.startswith(SUPPRESSED):
+        return _(SENTENCES[SUPPRESSED + Suppression.Reason.BY_HAND])
+    return _("The vendor has refused it, with its code %(code)s.") % {"code": key.removeprefix(VENDOR)}
+
+
+def _state(key: str) -> str:
+    if key == "in_doubt":
+        return labels.ATTENTION
+    if key.startswith(LATER):
+        return labels.BOUNCED
+    return labels.SUPPRESSED if key.startswith(SUPPRESSED) else labels.EXPIRED if key == "expired" else labels.FAILED
+
+
+def key_of(message: Message) -> str:
+    """The key of one message; empty: it has not failed. Of a bounce it does not say the kind."""
+    code, sub = message.error_code, message.error_sub_type or ""
+    if message.report == ReportKind.BOUNCED:
+        return LATER
+    if message.in_doubt_at:
+        return "in_doubt"
+    if code is None or message.message_id is not None:
+        return ""
+    if code in OURS:
+        return code
+    if code == "suppressed":
+        return SUPPRESSED + sub
+    if why := reason_of(code, sub):
+        return "stop" if why == Suppression.Reason.STOP else "unknown"
+    return next((key for key, form in SUB_TYPES.items() if re.match(form, sub)), VENDOR + code)
+
+
+def of_message(message: Message, channel: str) -> str:
+    """Why one message failed, as a sentence; empty: it has not."""
+    key = key_of(message)
+    if key == LATER:
+        return _("It came back.")
+    return sentence(key, channel) if key else ""
+
+
+def having(rows: "QuerySet[Message]", key: str) -> "QuerySet[Message]":
+    """Those that failed for this reason."""
+    if key == "in_doubt":
+        return rows.filter(in_doubt_at__isnull=False)
+    if key.startswith(LATER):
+        kinds = [key.removeprefix(LATER)] if key != LATER else [kind.value for kind in BOUNCES]
+        events = MessageEvent.objects.filter(message=OuterRef("pk"), resend_no=OuterRef("report_no"), kind__in=kinds)
+        known = Exists(events)
+        return rows.filter(known if key != LATER else ~known, report=ReportKind.BOUNCED)
+    failed = rows.filter(error_code__isnull=False)
+    if key in OURS:
+        return failed.filter(error_code=key)
+    if key.startswith(SUPPRESSED):
+        return failed.filter(error_code="suppressed", error_sub_type=key.removeprefix(SUPPRESSED))
+    others = failed.exclude(error_code__in=(*OURS, *OWN_ENDS))
+    before = Q()
+    for name, form in _ORDERED.items():
+        if name == key:
+            return others.filter(form).exclude(before) if before else others.filter(form)
+        before |= form
+    return others.filter(error_code=key.removeprefix(VENDOR)).exclude(before)
+
+
+def _either(form: str) -> Q:
+    return Q(error_code__iregex=form) | Q(error_sub_type__isnull=False, error_sub_type__iregex=form)
+
+
+def _sub_type(form: str) -> Q:
+    return Q(error_sub_type__isnull=False, error_sub_type__regex=form)
+
+
+_ORDERED = {
+    "stop": _either(STOPPED),
+    "unknown": _either(UNKNOWN),
+    **{key: _sub_type(form) for key, form in SUB_TYPES.items()},
+}

@@ -1,0 +1,187 @@
+"""A campaign's page: how it stands, why it waits, when it ends, why messages failed, and its recipients."""
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from campaigns import labels, progress
+from campaigns.costs import accounts
+from campaigns.forecast import campaign_states
+from campaigns.forecast.campaign_states import CampaignState
+from campaigns.models import Campaign, Job
+from campaigns.models.campaigns import sponsors_of
+from campaigns.operators.verbs import is_legal
+from campaigns.reports import message_rows, reasons
+from mailhub.owners.access import page
+from mailhub.owners.polling import LivePart
+from vendors import history
+
+VERBS = ("pause", "resume", "stop", "retry")
+MOST_PARTS = 500  # of one job
+FEW = 5_000  # failures whose reasons are counted at each look at a campaign that is being sent
+DECIDED = 10  # decisions that are shown
+MEANS = {
+    labels.WAITING: gettext_lazy("Nothing has been sent yet."),
+    labels.SENDING: gettext_lazy("It is being sent."),
+    labels.PAUSED: gettext_lazy("It is paused: nothing more is sent until somebody lets it go on."),
+    labels.STOPPED: gettext_lazy("It was stopped: the rest is not sent unless somebody sends it."),
+    labels.SENT: gettext_lazy("It has been sent to everybody."),
+    labels.DELIVERED: gettext_lazy("Everybody has got it, as the vendor reports."),
+    labels.PARTLY_SENT: gettext_lazy("It has ended. Not everybody was reached."),
+    labels.FAILED: gettext_lazy("It has ended. Nobody was reached."),
+    labels.EXPIRED: gettext_lazy("Its deadline passed before anything was sent."),
+    labels.SUPPRESSED: gettext_lazy("Nobody on its list may be written to."),
+    labels.ATTENTION: gettext_lazy("It has ended. Of some messages it is not known whether they were sent."),
+}
+STATES = {  # of recipients, as the address has them, in the order of the choices
+    "sent": labels.SENT,
+    "delivered": labels.DELIVERED,
+    "bounced": labels.BOUNCED,
+    "failed": labels.FAILED,
+    "expired": labels.EXPIRED,
+    "suppressed": labels.SUPPRESSED,
+    "attention": labels.ATTENTION,
+    "open": labels.OPEN,
+}
+
+
+def of_user(request: HttpRequest, campaign_id: int) -> Campaign:
+    """A campaign of the user's sponsors. Raises Http404 for any other."""
+    mine = Campaign.objects.of_sponsors(sponsors_of(request.user))
+    found = mine.select_related("sponsor", "identity", "credential__vendor", "route")
+    return get_object_or_404(found.defer("body", "text", "credential__secret", "identity__secret"), pk=campaign_id)
+
+
+def channel_of(campaign: Campaign) -> str:
+    return campaign.credential.vendor.channel
+
+
+@page()
+def index(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """The page of one campaign."""
+    campaign = of_user(request, campaign_id)
+    part, state = _live(request, campaign)
+    jobs = [job.pk for job in state.jobs]
+    context = {
+        "campaign": campaign,
+        "state": state,
+        "live": part.html(over=state.finished),
+        "parts": state.sums.parts,
+        "cost": accounts.so_far(state.jobs),
+        "decided": history.latest(Job, jobs, DECIDED),
+    }
+    return render(request, "owners/campaign/page.html", context)
+
+
+@page()
+def live(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """What of the page changes while the campaign is sent."""
+    part, state = _live(request, of_user(request, campaign_id))
+    return part.answer(over=state.finished)
+
+
+def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignState]:
+    context: dict[str, Any] = {"campaign": campaign}
+    part = LivePart(request, reverse("campaign-live", args=[campaign.pk]), "owners/campaign/live.html", context)
+    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    sums = state.sums
+    failures = sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
+    counted = failures <= FEW or state.finished
+    context |= {
+        "state": state,
+        "means": MEANS.get(state.label, ""),
+        "numbers": numbers(state),
+        "verbs": offered(request, state),
+        "failures": failures,
+        "reasons": why_failed(campaign, state) if failures and counted else [],
+    }
+    return part, state
+
+
+def numbers(state: CampaignState) -> list[tuple[str, str, int, str]]:
+    """(the name of a number, its look, how many, the state of the recipients behind it) of those that matter."""
+    sums = state.sums
+    found = [
+        (_("Sent"), "good", sums.accepted, ""),
+        (_("Delivered"), "good", sums.delivered, "delivered"),
+        (_("Came back"), "bad", sums.bounced, "bounced"),
+        (_("Failed"), "bad", sums.refused, "failed"),
+        (_("Expired"), "bad", sums.expired, "expired"),
+        (_("Needs attention"), "warn", sums.in_doubt, "attention"),
+        (_("Not to be written to"), "idle", sums.suppressed, "suppressed"),
+        (_("Never sent") if state.finished else _("Waiting"), "idle", sums.open, "open"),
+    ]
+    always = {_("Sent"), _("Delivered"), _("Failed"), *(() if state.finished else [_("Waiting")])}
+    return [one for one in found if one[2] or one[0] in always]
+
+
+def why_failed(campaign: Campaign, state: CampaignState) -> list[dict[str, Any]]:
+    """The reasons with the addresses of their recipients."""
+    slugs = {label: slug for slug, label in STATES.items()}
+    found = reasons.of_campaign(campaign, channel_of(campaign), state.sums)
+    return [{"reason": one, "slug": slugs[one.state]} for one in found]
+
+
+def offered(request: HttpRequest, state: CampaignState) -> list[str]:
+    """The verbs that are legal now, of those that the user may use."""
+    if not request.user.has_perm("campaigns.change_job"):
+        return []
+    legal = [verb for verb in VERBS if any(is_legal(verb, job, job.sums) for job in state.jobs)]
+    left = state.sums.open or state.sums.refused or state.sums.expired
+    return [verb for verb in legal if verb != "retry" or left]
+
+
+@page()
+def failures(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """Why messages failed, of a campaign with so many failures that they are not counted at each look."""
+    campaign = of_user(request, campaign_id)
+    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    context = {"campaign": campaign, "reasons": why_failed(campaign, state), "most": reasons.MOST}
+    return render(request, "owners/campaign/failures.html", context)
+
+
+@page()
+def parts(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """The parts into which a large campaign was cut; for htmx the table alone."""
+    campaign = of_user(request, campaign_id)
+    mine = Job.objects.filter(parent__isnull=False, parent__campaign=campaign).order_by("first_message")
+    shown: list[Any] = list(mine.select_related("vendor").defer("vendor__settings")[: MOST_PARTS + 1])
+    sums = progress.of_jobs(shown[:MOST_PARTS])
+    for number, part in enumerate(shown[:MOST_PARTS], start=1):
+        part.number, part.sums = number, sums[part.pk]
+        part.word = labels.of_sum(part.sums)
+        part.first, part.last = part.first_message - campaign.first_message + 1, part.end - campaign.first_message
+    more = len(shown) > MOST_PARTS
+    context = {"campaign": campaign, "parts": shown[:MOST_PARTS], "more": more, "most": MOST_PARTS}
+    alone = "HX-Request" in request.headers
+    return render(request, "owners/campaign/parts_table.html" if alone else "owners/campaign/parts.html", context)
+
+
+@page("campaigns.view_message")
+def recipients(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """The campaign's recipients by state and reason, masked for who may not see them."""
+    campaign = of_user(request, campaign_id)
+    slug, reason, after = (request.GET.get(name, "") for name in ("state", "reason", "after"))
+    if (slug and slug not in STATES) or (after and not (after.isdecimal() and len(after) < 19)):
+        raise Http404
+    channel = channel_of(campaign)
+    found = message_rows.page(campaign, channel, STATES.get(slug, ""), reason[:300], int(after or 0))
+    seen = labels.sees_recipients(request.user)
+    for row in found.rows:
+        row.shown = labels.recipient(row.recipient, seen)
+    context = {
+        "campaign": campaign,
+        "rows": found.rows,
+        "after": found.after,
+        "first": not after,
+        "slug": slug,
+        "reason": reason,
+        "sentence": reasons.sentence(reason, channel) if reason else "",
+        "states": STATES,
+        "masked": not seen,
+    }
+    return render(request, "owners/campaign/recipients.html", context)

@@ -1,0 +1,85 @@
+"""Decisions about a campaign: a page shows in numbers what one would do, and it is made about exactly that."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from campaigns.decisions import Verdict
+from campaigns.forecast import campaign_states
+from campaigns.forecast.campaign_states import CampaignState
+from campaigns.models import Campaign
+from campaigns.operators import verbs
+from campaigns.reports import reasons
+from mailhub.owners import campaign as campaign_page
+from mailhub.owners.access import LOOK, page
+from vendors.history import Actor
+
+TITLES = {
+    "pause": gettext_lazy("Pause"),
+    "resume": gettext_lazy("Let it go on"),
+    "stop": gettext_lazy("Stop"),
+    "retry": gettext_lazy("Send to those who were not reached"),
+}
+LEVELS = {Verdict.DONE: messages.SUCCESS, Verdict.ALREADY: messages.INFO}
+LONGEST = 500  # characters of a reason
+
+
+@page(LOOK, "campaigns.change_job")
+def decide(request: HttpRequest, campaign_id: int, verb: str) -> HttpResponse:
+    """GET shows what the decision would do; POST makes it, with a reason."""
+    if verb not in TITLES:
+        raise Http404
+    campaign = campaign_page.of_user(request, campaign_id)
+    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    if request.method != "POST":
+        return _ask(request, campaign, state, verb)
+    reason = request.POST.get("reason", "").strip()[:LONGEST]
+    if not reason:
+        return _ask(request, campaign, state, verb, _("Say why: the reason is kept with the decision."))
+    user: Any = request.user
+    by, mine = Actor(user.get_username(), user.pk), {job.pk for job in state.jobs}
+    for job_id, seen in _shown(request):
+        for answer in (
+            verbs.decide(verb, job_id, by, reason, seen, expired="expired" in request.POST) if job_id in mine else ()
+        ):
+            messages.add_message(request, LEVELS.get(answer.verdict, messages.ERROR), f"{answer.message}.")
+    return redirect("campaign", campaign_id=campaign.pk)
+
+
+def _ask(request: HttpRequest, campaign: Campaign, state: CampaignState, verb: str, wrong: str = "") -> HttpResponse:
+    meant = [job for job in state.jobs if verbs.is_legal(verb, job, job.sums)]
+    never = _never(campaign, state) if verb == "retry" else 0
+    context = {
+        "campaign": campaign,
+        "state": state,
+        "verb": verb,
+        "heading": TITLES[verb],
+        "sums": state.sums,
+        "shown": [f"{pk}:{seen}" for pk, seen in verbs.shown_versions(verb, meant).items()],
+        "never": never,
+        "again": max(0, state.sums.refused - never),
+        "wrong": wrong,
+        "longest": LONGEST,
+    }
+    return render(request, "owners/campaign/decide.html", context)
+
+
+def _never(campaign: Campaign, state: CampaignState) -> int:
+    """How many refused messages are not sent again: to whom the vendor does not know, or who has told it to stop."""
+    if not state.sums.refused:
+        return 0
+    found = reasons.of_campaign(campaign, campaign_page.channel_of(campaign), state.sums)
+    return sum(one.messages for one in found if one.key in reasons.NEVER_AGAIN)
+
+
+def _shown(request: HttpRequest) -> Iterator[tuple[int, int]]:
+    """(job id, version) as the page showed them."""
+    for shown in request.POST.getlist("shown"):
+        job_id, _colon, seen = shown.partition(":")
+        if job_id.isdecimal() and seen.isdecimal() and len(job_id) < 19 and len(seen) < 10:
+            yield int(job_id), int(seen)

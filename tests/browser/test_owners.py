@@ -1,0 +1,38 @@
+"""The pages of campaign owners in a real browser."""
+
+import pytest
+from playwright.sync_api import expect
+
+from campaigns.models import Job, Message
+from tests import factories
+from tests.browser.conftest import Browsing
+from tests.campaigns.rows import refused
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_campaign_is_followed_and_stopped(window: Browsing) -> None:
+    """Its page follows what the sender does without being loaded again, and fits a telephone."""
+    vendor = factories.vendor("amazingmail", limits=[(500, 60)], casters=["large-only"])
+    job = factories.campaign_with_job(400, of=factories.credential(vendor), by=factories.sponsor("Velma"))
+    Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
+    page = window.open(f"/campaigns/{job.campaign_id}/")
+    expect(page.get_by_text("Nothing has been sent yet.")).to_be_visible()
+    first = page.locator("#live").get_attribute("hx-vals")
+    page.wait_for_event("response", lambda answer: "/live/" in answer.url and answer.status == 204)
+    assert page.locator("#live").get_attribute("hx-vals") == first, "what has not changed is not replaced"
+    ended = Message.objects.filter(id__gte=job.first_message, id__lt=job.first_message + 3)
+    ended.update(dequeued_at="2026-11-01T00:00:00Z", **refused() | {"error_code": "550", "error_sub_type": "5.1.1"})
+    Job.objects.filter(pk=job.pk).update(refused=3, accepted=260, delivered=200)
+    expect(page.get_by_text("There is no mailbox at this address.")).to_be_visible()
+    for width in (1280, 390):
+        window.resize(width)
+        window.fits("owners-campaign")
+    page.locator("#verb-stop").click()
+    window.fits("owners-stop")
+    page.get_by_label("Why? It is kept with the decision.").fill("wrong date")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Reason: wrong date")).to_be_visible()
+    page.get_by_text("There is no mailbox at this address.").click()
+    expect(page.locator("tbody tr")).to_have_count(3)
+    window.fits("owners-recipients")

@@ -1,0 +1,106 @@
+"""Why messages failed: the counts of a campaign, the list behind each, and the sentence of one message agree."""
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from campaigns import labels, progress
+from campaigns.models import Message, MessageEvent
+from campaigns.reports import message_rows, reasons
+from tests.campaigns.rows import accepted, expired, in_doubt, logged, recount, refused, suppressed
+
+pytestmark = pytest.mark.django_db
+
+
+def no(code, sub=None):
+    return refused() | {"error_code": code, "error_sub_type": sub}
+
+
+def back():
+    return accepted() | {"report": "bounced", "report_at": timezone.now(), "report_no": 0}
+
+
+SHAPES = [
+    accepted(), expired(), suppressed(), in_doubt(),
+    no("550", "5.1.1"), no("550", "5.1.1"), no("Invalid-Recipient"), no("552", "5.2.2 mailbox full"),
+    no("550", "5.2.1"), no("552", "5.3.4"), no("21610"), no("550", "opt_out"), no("person", "unknown_recipient"),
+    no("template", "no name"),
+    no("too_dear"), no("http_422", "ann@example.com is odd"), no("http_422"), no("550", "5.1.1 (unclear)"),
+    back(), back(), back(),
+]  # fmt: skip
+COUNTS = {
+    "expired": 1, "suppressed:unsubscribed": 1, "in_doubt": 1, "unknown": 3, "full": 1, "disabled": 1, "too_large": 1,
+    "stop": 2, "person": 1, "template": 1, "too_dear": 1, "vendor:http_422": 2, "vendor:550": 1,
+    "bounced:hard_bounce": 2, "bounced:": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def job():
+    made = recount(logged(len(SHAPES) + 2, SHAPES))
+    first = made.first_message + SHAPES.index(back_of(SHAPES))
+    for message, kind in ((first, "soft_bounce"), (first, "hard_bounce"), (first + 1, "hard_bounce")):
+        MessageEvent.objects.create(
+            message_id=message, campaign=made.campaign, resend_no=0, kind=kind, at=timezone.now(), source="x"
+        )
+    return made
+
+
+def back_of(shapes):
+    return next(one for one in shapes if one.get("report"))
+
+
+def counted(job, channel="email"):
+    return reasons.of_campaign(job.campaign, channel, progress.of_campaigns([job.campaign_id])[job.campaign_id])
+
+
+def test_each_failure_is_counted_once_and_found_behind_its_count(job):
+    found = counted(job)
+    assert {one.key: one.messages for one in found} == COUNTS
+    assert [one.messages for one in found] == sorted(COUNTS.values(), reverse=True)
+    for one in found:
+        rows = message_rows.page(job.campaign, "email", one.state, one.key).rows
+        events = 1 if one.key == "bounced:soft_bounce" else 0
+        assert len(rows) == one.messages + events, one
+        for row in rows:
+            assert reasons.key_of(row).rstrip(":") == (one.key if one.state != labels.BOUNCED else "bounced")
+
+
+def test_sentences_depend_on_the_channel_and_name_no_recipient(job):
+    by_key = {one.key: one.sentence for one in counted(job)}
+    assert by_key["unknown"] == "There is no mailbox at this address."
+    assert by_key["vendor:http_422"] == "The vendor has refused it, with its code http_422."
+    assert "ann@example.com" not in str(by_key)
+    assert {one.key: one.sentence for one in counted(job, "sms")}["unknown"].startswith("There is no such number")
+
+
+def test_what_is_waiting_or_sent_has_no_reason(job):
+    quiet = Message.objects.filter(id__gte=job.first_message, id__lt=job.end, error_code=None, in_doubt_at=None)
+    assert {reasons.of_message(one, "email") for one in quiet if one.report is None} == {""}
+
+
+def test_the_failed_are_found_by_an_index_of_their_own(job):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(
+            "EXPLAIN SELECT error_code, error_sub_type FROM campaigns_message"
+            " WHERE id >= 1 AND id < 9000000 AND error_code IS NOT NULL ORDER BY id LIMIT 100000"
+        )
+        assert "message_failed" in str(cursor.fetchall())
+
+
+def test_a_list_goes_on_where_it_ended(job, monkeypatch):
+    monkeypatch.setattr(message_rows, "ON_A_PAGE", 5)
+    seen, after = [], 0
+    while after is not None:
+        page = message_rows.page(job.campaign, "email", after=after)
+        seen += [row.pk for row in page.rows]
+        after = page.after
+    assert seen == list(range(job.first_message, job.end))
+
+
+def test_a_list_that_finds_nothing_in_time_says_where_to_go_on(job, monkeypatch):
+    monkeypatch.setattr(message_rows, "AT_ONCE", 1)
+    monkeypatch.setattr(message_rows, "SECONDS", 0)
+    page = message_rows.page(job.campaign, "email", labels.BOUNCED)
+    assert (page.rows, page.after) == ([], job.first_message)
