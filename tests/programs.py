@@ -3,8 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -14,6 +12,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import close_old_connections, connection
 
+from tests import forks
 from tests.waiting import DEADLINE, wait_until
 
 PROJECT = Path(__file__).parents[1]
@@ -40,15 +39,7 @@ class Program:
     def __init__(self, arguments: list[str], **more: str) -> None:
         self.log = Path(tempfile.mkstemp(prefix="mailhub-program-", suffix=".log")[1])
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=PROJECT,
-                env=environment(**more),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            self.process = forks.start(arguments, env=environment(**more), stdout=output, start_new_session=True)
 
     def said(self, text: str) -> bool:
         assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.log.read_text()[-3000:]}"

@@ -2,10 +2,9 @@
 
 import http.client
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +16,8 @@ import pytest
 
 from sandbox.vendor import books
 from sandbox.vendor.server import hold_port
+from tests import forks
 from tests.waiting import DEADLINE, wait_until
-
-PROJECT = Path(__file__).parents[1]
 
 
 class Sandbox:
@@ -37,13 +35,8 @@ class Sandbox:
         port = self._held.getsockname()[1]
         files = [f"--books={self.books_path}", f"--url-file={self._url_file}", f"--port={port}"]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "sandbox.vendor", "--until-stdin-closes", *files, *self._options],
-                cwd=PROJECT,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-            )
+            arguments = ["-m", "sandbox.vendor", "--until-stdin-closes", *files, *self._options]
+            self.process = forks.start(arguments, env=dict(os.environ), stdout=log, pipe=True)
         self.url, self.control_url = self._wait_for_urls()
 
     def _wait_for_urls(self) -> list[str]:

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 from django.db import connection
 
+from tests import forks
 from tests.factories import unique
 from tests.waiting import DEADLINE, wait_until
 
@@ -20,7 +20,7 @@ PROJECT = Path(__file__).parents[1]
 
 
 class Process:
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: forks.Process, log: Path) -> None:
         self.process = process
         self._log = log
 
@@ -56,14 +56,7 @@ def worker(*queues: str, name: str = "", **variables: str) -> Any:
 @contextmanager
 def celery(*arguments: str, **variables: str) -> Iterator[Process]:
     with tempfile.NamedTemporaryFile() as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "celery", "-A", "mailhub", *arguments],
-            cwd=PROJECT,
-            env=environment(**variables),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+        process = forks.start(["-m", "celery", "-A", "mailhub", *arguments], env=environment(**variables), stdout=log)
         try:
             yield Process(process, Path(log.name))
         finally:

@@ -5,8 +5,6 @@ its own books tell who got something twice.
 """
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +12,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests import forks
 from tests.postgres_pair import Pair
 from tests.private_redis import PrivateRedis
-from tests.programs import PROJECT, Program, environment
+from tests.programs import Program, environment
 from tests.sandbox import Sandbox
 from tests.waiting import wait_until
 
@@ -36,15 +35,7 @@ class Installation:
         self.programs: list[Program] = []
 
     def manage(self, *args: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *args],
-            cwd=PROJECT,
-            env=environment(**self.settings),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-        )
+        done = forks.run(["manage.py", *args], env=environment(**self.settings), timeout=300)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 

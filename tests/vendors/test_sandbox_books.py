@@ -5,7 +5,8 @@ import sys
 
 from sandbox.vendor import books
 from sandbox.vendor.ledger import PAGE
-from tests.sandbox import DEADLINE, PROJECT, Caller, Sandbox, running
+from tests.forks import PROJECT
+from tests.sandbox import DEADLINE, Caller, Sandbox, running
 
 
 def test_a_second_acceptance_is_booked_as_a_duplicate(sandbox: Sandbox, caller: Caller) -> None:

@@ -1,0 +1,240 @@
+"""Python programs as processes of their own, without most of the processor time that their imports take.
+
+`start` asks a process that has imported the packages that all of them need, and nothing that reads settings, for a fork
+of itself. The fork has its own arguments, environment and files, and runs the program as `python -m program` or `python
+file` does. What only a new interpreter can show (its options, its path, how it starts) is for subprocess.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+
+PROJECT = Path(__file__).parents[1]
+# Packages, and parts of them that are imported late; none reads settings, connects or starts a thread when imported.
+MODULES = (
+    *("celery.bin.celery", "celery.apps.worker", "celery.app.control", "celery.worker.consumer", "tomllib"),
+    *("celery.concurrency.prefork", "celery.concurrency.thread", "celery.concurrency.solo", "celery.backends.redis"),
+    *("celery.contrib.django.task", "celery.fixups.django", "kombu.transport.redis", "multiprocessing.sharedctypes"),
+    *("django.core.management", "django.db.backends.postgresql.base", "django.contrib.postgres.fields"),
+    *("django.contrib.staticfiles.apps", "django.contrib.admin.apps", "django.contrib.admin.views.main"),
+    *("cryptography.fernet", "cryptography.hazmat.primitives.ciphers.aead", "email_validator", "pydantic.networks"),
+    *("cryptography.hazmat.primitives.serialization", "pydantic.dataclasses", "standardwebhooks", "limits"),
+    *("babel.dates", "babel.numbers", "cron_descriptor", "phonenumbers", "jinja2.sandbox", "httptools", "orjson"),
+    *("uvloop", "sandbox.vendor.process"),
+)
+GREETING = b"ready\n"
+
+
+class Process:
+    """What a test needs of subprocess.Popen."""
+
+    returncode: int | None = None
+
+    def __init__(self, server: "Server", request: dict[str, Any], files: list[int]) -> None:
+        self._line = socket.socket(socket.AF_UNIX)
+        self._line.connect(server.address)
+        text = json.dumps(request).encode()
+        socket.send_fds(self._line, [len(text).to_bytes(8, "big")], files)
+        self._line.sendall(text)
+        self._answers = self._line.makefile("rb")
+        self.pid = int(self._answers.readline())
+        self.stdin: IO[bytes] | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._line], [], [], 0)[0]:
+            return self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._line], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            said = self._answers.readline()
+            self.returncode = int(said) if said else -signal.SIGKILL
+            self._answers.close()
+            self._line.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    arguments: list[str],
+    *,
+    env: dict[str, str],
+    stdout: IO[Any],
+    stderr: IO[Any] | None = None,
+    pipe: bool = False,
+    start_new_session: bool = False,
+) -> Process:
+    """As subprocess.Popen([sys.executable, *arguments]); errors go where its output goes unless to stderr.
+
+    pipe: to its stdin, which is empty otherwise.
+    """
+    request = {"arguments": arguments, "env": env, "session": start_new_session}
+    reads, writes = os.pipe() if pipe else (os.open(os.devnull, os.O_RDONLY), -1)
+    try:
+        process = Process(_server(), request, [reads, stdout.fileno(), (stderr or stdout).fileno()])
+    finally:
+        os.close(reads)
+    if pipe:
+        process.stdin = open(writes, "wb", buffering=0)  # noqa: SIM115
+    return process
+
+
+def run(arguments: list[str], *, env: dict[str, str], timeout: float) -> "subprocess.CompletedProcess[str]":
+    """As subprocess.run of Python with what it writes as text."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = start(arguments, env=env, stdout=out, stderr=errors)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        out.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, code, out.read(), errors.read())
+
+
+class Server:
+    """The process that is forked; it ends with the one that made it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="mailhub-forks-")
+        self.address = str(Path(self._folder.name, "socket"))
+        self.owner = os.getpid()
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "tests.forks", self.address],
+            cwd=PROJECT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._process.stdout
+        assert self._process.stdout.readline() == GREETING
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        if os.getpid() != self.owner:
+            return  # a forked child
+        self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+_servers: dict[int, Server] = {}
+_starting = threading.Lock()
+
+
+def _server() -> Server:
+    with _starting:
+        if os.getpid() not in _servers:
+            _servers[os.getpid()] = Server()
+        return _servers[os.getpid()]
+
+
+def serve(address: str) -> dict[str, Any]:
+    """Answers with the id of a fork, and with its status when it has ended. Returns in each fork: its request."""
+    for name in MODULES:
+        importlib.import_module(name)
+    assert not settings.configured and threading.active_count() == 1
+    gc.collect()
+    gc.freeze()
+    ended, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    print(GREETING.decode(), end="", flush=True)
+    lines: dict[int, socket.socket] = {}
+    while True:
+        ready = select.select([0, ended, listener], [], [])[0]
+        if 0 in ready:
+            os._exit(0)  # whoever made this process has ended
+        if ended in ready:
+            os.read(ended, 4096)
+            _tell(lines)
+        if listener in ready:
+            line, _ = listener.accept()
+            length, files, _, _ = socket.recv_fds(line, 8, 3)
+            request = json.loads(line.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL))
+            child = os.fork()
+            if not child:
+                for one in (listener, line, *lines.values()):
+                    one.detach()  # closed below, before its number is another file's
+                _settle(request, files)
+                return request
+            for file in files:
+                os.close(file)
+            lines[child] = line
+            _say(line, child)
+
+
+def _tell(lines: dict[int, socket.socket]) -> None:
+    while lines:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if not child:
+            return
+        with lines.pop(child) as line:
+            _say(line, os.waitstatus_to_exitcode(status))
+
+
+def _say(line: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        line.sendall(f"{number}\n".encode())
+
+
+def _settle(request: dict[str, Any], files: list[int]) -> None:
+    """What a new process has: no file of the one that it was forked from, its own surroundings, no signal handled."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    os.closerange(3, 1024)
+    if request["session"]:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    random.seed()
+
+
+def _become(arguments: list[str]) -> None:
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    _become(serve(sys.argv[1])["arguments"])
