@@ -25,11 +25,13 @@ from mailhub import embedded
 PREFIX = "mailhub-test-"
 # Parts of the names of files and folders, those that take longest first.
 LONG = (
-    *("test_29_", "test_03_many_", "test_demo.py", "test_01_", "test_000_", "test_pauses.py", "test_upgrade.py"),
-    *("tests/interleaving/", "test_failover.py", "front/test_contract.py", "tests/browser/", "test_answers_about"),
-    *("test_16_", "test_04_", "test_mailbox.py", "test_probes.py", "test_masked_fields.py", "tests/faults/"),
-    *("test_doors.py", "test_flower.py", "test_postfix.py", "test_up.py", "test_run_policy.py", "test_slow_"),
-    *("tests/seeds/", "tests/properties/", "tests/front/", "tests/waiter/", "tests/mailhub/", "test_plans.py"),
+    *("test_demo.py", "test_29_", "test_01_", "test_03_many_", "faults/test_failover.py", "test_000_"),
+    *("test_pauses.py", "front/test_contract.py", "front/test_doors.py", "tests/interleaving/", "tests/browser/"),
+    *("test_16_", "test_up.py", "test_masked_fields.py", "test_04_", "test_answers_about", "faults/test_routes.py"),
+    *("test_upgrade.py", "test_probes.py", "test_mailbox.py", "test_postfix.py", "mailhub/test_services.py"),
+    *("test_50_", "tests/print/", "test_002_", "tests/faults/", "test_metrics.py", "test_adapters_of_others.py"),
+    *("test_run_policy.py", "tests/properties/", "test_slow_", "test_backoff.py", "tests/waiter/", "tests/seeds/"),
+    *("tests/mailhub/", "tests/front/", "test_plans.py", "test_streams.py", "tests/described/", "tests/vendors/"),
 )
 NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 # Of property tests: the same examples each time, at night other ones. A slow machine is no fault.
