@@ -30,7 +30,7 @@ from vendors.outcomes import Outcome
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 STREAMS = 300
-EACH = 40  # messages of a job: at five seconds a call none is done before the last one has begun
+EACH = 20  # messages of a job: at five seconds a call none is done before the last one has begun
 AT_ONCE = 2  # calls of a stream
 MOST_CONNECTIONS = 9  # of a sender process to PostgreSQL
 LEASE = {"LEASE_SECONDS": "15", "HEARTBEAT_SECONDS": "3"}

@@ -3,6 +3,9 @@
 The connection is cut behind the statement by a proxy (tests/postgres_proxy.py). Whoever asked fails as its task would.
 Then the sweeps alone must bring all to an end: either a person has stopped the job, so that nothing is called any more,
 or nobody decides anything and the casters and senders that a sweep notifies go on.
+
+A run loses the reply to every third statement of each story, and to those that a story names; with MAILHUB_NIGHTLY=1 to
+every one.
 """
 
 import itertools
@@ -43,6 +46,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 CONCURRENCY = 2
 NOW = timedelta()
 TRIES = 200  # more statements than any story has
+NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
+STEP = 1 if NIGHTLY else 3
 ROUNDS = 10  # sweeps until all is at its end
 
 
@@ -157,7 +162,7 @@ def each_reply_is_lost(
     vendor: Sandbox,
     among: tuple[str, ...],
 ) -> None:
-    """The story as often as it has statements, each time without the reply to the next one; then once whole.
+    """The story without the reply to its first statement, then to the next one of the run, and so on; then once whole.
 
     after: brings its job to an end; then no promise may be broken. among: parts of statements whose replies must have
     been lost. Threads run differently each time, so that counting may pass over a statement: the first reply to one
@@ -179,7 +184,8 @@ def each_reply_is_lost(
         return bool(now)
 
     with PostgresProxy(os.environ["DATABASE_URL"]) as proxy:
-        if all(once(after=number) for number in range(TRIES)):
+        first = len(story.__name__ + "".join(among)) % STEP  # stories have many statements in common: not the same ones
+        if all(once(after=number) for number in range(first, TRIES, STEP)):
             raise AssertionError("there are more statements than tries")
         for part in among:
             if not any(part in statement for statement in lost):
