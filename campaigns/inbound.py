@@ -196,6 +196,7 @@ def _answer(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> 
                 at="now",
                 identity=identity.name,
                 transactional=identity.sponsor.may_be_transactional,
+                without_approval=True,
             )
     except (NotEntitled, BadInput) as error:
         log.warning("HELP to %s is not answered: %s", identity, str(error)[:300])

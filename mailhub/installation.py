@@ -3,9 +3,9 @@
 Beat only starts tasks. Two beats, or a late one, change nothing but the time at which work starts: the tasks decide
 from the database (a night runs once per vendor and local date, document 000).
 
-The groups are viewer, campaign owner, operator, vendor admin, auditor and all sponsors. They are created once; an
-installation may change them. A user who is not in "all sponsors" sees the mail of those sponsors only that name the
-user.
+The groups are viewer, campaign owner, campaign approver, operator, vendor admin, auditor and all sponsors. They are
+created once; an installation may change them. A user who is not in "all sponsors" sees the mail of those sponsors only
+that name the user.
 """
 
 import logging
@@ -44,6 +44,7 @@ OWN = ["campaigns.add_campaign", "campaigns.change_job", "campaigns.see_recipien
 ROLES: dict[str, list[str]] = {
     "viewer": LOOK,
     "campaign owner": [*LOOK, *OWN],
+    "campaign approver": [*LOOK, "campaigns.approve_campaign", "campaigns.see_recipients"],
     "operator": [*LOOK, *OPERATE, "vendors.view_*"],
     "vendor admin": [*LOOK, *VENDORS, *OFFER],
     "auditor": [*LOOK, "campaigns.see_recipients", "vendors.view_*", "admin.view_logentry"],

@@ -1,4 +1,4 @@
-"""The pages about sponsors and campaigns."""
+"""The pages about sponsors, campaigns and their approvals."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from campaigns import estimates, labels, progress
 from campaigns.admin.base import CreatedFilter, Scoped
-from campaigns.models import Campaign, Job, Sponsor
+from campaigns.models import Approval, Campaign, Job, Sponsor
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import pausing
 from vendors.history import Actor
@@ -30,9 +30,9 @@ class SponsorAdmin(OwnLookups):
     filter_horizontal = ["users"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """A sponsor's own users cannot take the link to unsubscribe away from its recipients."""
+        """A sponsor's own users take no link to unsubscribe from its recipients, nor say what needs approval."""
         user: Any = request.user
-        return [] if user.has_perm(ALL_SPONSORS) else ["may_be_transactional"]
+        return [] if user.has_perm(ALL_SPONSORS) else ["may_be_transactional", "approval_above"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Sponsor]:
         return Sponsor.objects.of_sponsors(sponsors_of(request.user))
@@ -136,3 +136,16 @@ class CampaignAdmin(Scoped):
             '<a href="{}?campaign={}">jobs</a> · <a href="{}?campaign={}">messages</a>',
             *(jobs, campaign.pk, messages, campaign.pk),
         )
+
+
+@admin.register(Approval)
+class ApprovalAdmin(Scoped):
+    """Who asked, who decided, and what exactly. Nothing is decided here."""
+
+    list_display = ["campaign", "recipients", "asked_by", "asked_at", "verdict", "decided_by", "decided_at", "remark"]
+    list_filter = ["verdict"]
+    list_select_related = ["campaign"]
+    sortable_by = ()
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).defer("campaign__body", "campaign__text")

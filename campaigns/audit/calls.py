@@ -87,6 +87,16 @@ P5 = [
     ),
     Question(
         "P5",
+        "no message of a campaign was called before somebody had approved it",
+        f"""SELECT format('message %%s of campaign %%s', c.id, a.campaign_id) FROM campaigns_approval a
+        JOIN campaigns_job j ON j.campaign_id = a.campaign_id AND {LEAF} AND {FRESH} CROSS JOIN LATERAL (
+            SELECT m.id, m.sent_at, m.delivered_at FROM campaigns_message m WHERE {SLICE}
+            UNION ALL SELECT m.id, c.at, NULL FROM {CALLED} AND m.dequeued_at IS NULL WHERE c.job_id = j.id
+        ) c WHERE c.sent_at IS NOT NULL
+            AND (a.verdict IS DISTINCT FROM 'approved' OR c.sent_at < a.decided_at AND {KNOWN})""",
+    ),
+    Question(
+        "P5",
         "no parent that is over hides a child that is not",
         f"""SELECT format('parent %%s: child %%s is %%s', j.id, k.id, k.status) FROM campaigns_job k
         JOIN campaigns_job j ON j.id = k.parent_id

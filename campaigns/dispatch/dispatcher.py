@@ -2,7 +2,8 @@
 
 A job becomes DISPATCHED, or P_QUEUED if it is to be cut. This module dispatches nightly jobs on demand and jobs whose
 time has come; the nightly run is in nightly.py. Jobs of a paused vendor are dispatched too: they wait on its queue. A
-job whose sponsor may not use its vendor, credential or identity any more stays as it is (entitlements.may_go).
+job whose sponsor may not use its vendor, credential or identity any more stays as it is (entitlements.may_go), and so
+does a rendered one whose campaign waits for approval.
 
 Whoever dispatches notifies their vendors then. That names Celery's tasks (campaigns/tasks.py) as texts, so commands and
 pages load nothing of what only workers do.
@@ -17,13 +18,14 @@ from typing import Any, Self
 
 from celery import current_app
 from django.db import transaction
-from django.db.models import Count, F, Max, Q, QuerySet
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from campaigns import entitlements, failpoints
 from campaigns.lifecycle import Status, hold, move
-from campaigns.models import DispatchRun, Job
+from campaigns.models import Approval, Campaign, DispatchRun, Job
 from vendors.models import Vendor
 
 log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ def in_batches(
 
     After an interruption the same call goes on with the rest. run: its counter is updated in the batch's commit.
     """
-    mine = waiting.filter(entitlements.may_go(), vendor=vendor)
+    mine = waiting.filter(_may_go(), vendor=vendor)
     after = 0
     while (last := _last_of_batch(mine.filter(id__gt=after), batch)) is not None:
         done = _dispatch(mine.filter(id__gt=after, id__lte=last), vendor, now, run)
@@ -112,10 +114,20 @@ def dispatch_these(job_ids: Iterable[int]) -> Dispatched:
 def pending(jobs: "QuerySet[Job] | None" = None) -> Dispatched:
     """What `dispatch` would do now; changes nothing."""
     small = leaf(F("vendor__small_audience_threshold"))
-    rows = _rendered(jobs).filter(entitlements.may_go()).order_by().values("vendor")
+    rows = _rendered(jobs).filter(_may_go()).order_by().values("vendor")
     counts = rows.annotate(leaves=Count("id", filter=small), parents=Count("id", filter=~small))
     found = (Dispatched(row["leaves"], row["parents"], frozenset([row["vendor"]])) for row in counts)
     return sum(found, start=Dispatched())
+
+
+def _may_go() -> Q:
+    """Not rendered jobs whose campaign is undecided: approved by day, they wait for the night that they were meant for.
+
+    Past its deadline such a job is dispatched, so that its messages expire.
+    """
+    undecided = Exists(Approval.objects.filter(campaign=OuterRef("campaign"), verdict=None))
+    late = Exists(Campaign.objects.filter(pk=OuterRef("campaign"), deadline__lte=Now()))
+    return entitlements.may_go() & (~Q(undecided, status=Status.RENDERED) | Q(late))
 
 
 def _rendered(jobs: "QuerySet[Job] | None") -> "QuerySet[Job]":

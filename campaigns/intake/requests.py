@@ -11,7 +11,7 @@ has nothing in its caches.
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -24,6 +24,8 @@ from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
+from campaigns import approvals
+from campaigns.approvals import Kind, Party
 from campaigns.intake.files import CampaignFiles, keep
 from campaigns.intake.storage import NO_RULES, PauseRules
 from campaigns.lifecycle import Status
@@ -112,6 +114,7 @@ class Request:
     topic_id: int | None = None
     transactional: bool = False
     pauses: PauseRules = NO_RULES
+    needs_approval: bool = False
 
     @property
     def wait_after(self) -> int | None:
@@ -199,26 +202,35 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     If the connection is dead it tries a new one, once: what the lost one may have stored is found by its key.
     """
     secret = key()
+    asking = {number: one.key_prefix for number, one in enumerate(requests) if one.needs_approval}
     parameters = [_requests(requests), _digests(requests, secret), secret is not None, _messages(requests)]
     files = (file for request in requests if request.files for file in request.files.all())
     contents = [file.read() for file in files if file.digest is None]
     try:
-        rows = _execute(parameters, contents)
+        rows = _execute(parameters, contents, asking)
     except (psycopg.OperationalError, psycopg.InterfaceError):
         if connection.in_atomic_block:
             raise
         connection_pool.close()
-        rows = _execute(parameters, contents)
+        rows = _execute(parameters, contents, asking)
     return [Stored(job_id, busy) for job_id, busy in rows]
 
 
-def _execute(parameters: list[Any], contents: list[bytes]) -> list[Any]:
+def _execute(parameters: list[Any], contents: list[bytes], asking: Mapping[int, str]) -> list[Any]:
+    """asking: the API keys of those requests that need an approval, by their number."""
     # Parsed and planned once a connection. Django's own cursors put values into the text, so they prepare nothing.
     with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
         pooled.prepare_threshold = 0
         for content in contents:
             keep(content, pooled)
-        return cursor.execute(STORE, parameters, prepare=True).fetchall()
+        if not asking:
+            return cursor.execute(STORE, parameters, prepare=True).fetchall()
+        with pooled.transaction():
+            rows = cursor.execute(STORE, parameters, prepare=True).fetchall()
+            new = {rows[number][0]: prefix for number, prefix in asking.items() if rows[number][0] is not None}
+            if new:
+                approvals.ask(cursor, {job: Party(Kind.KEY, prefix) for job, prefix in new.items()})
+            return rows
 
 
 def _requests(requests: Sequence[Request]) -> str:

@@ -14,14 +14,16 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.utils import timezone
 
-from campaigns import entitlements
+from campaigns import approvals, entitlements
 from campaigns.intake import files as file_storage
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
 from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Job, Route, Sponsor
+from campaigns.models.campaigns import needs_approval
 from campaigns.models.jobs import new_uuids
 from campaigns.suppression.comparing import end_suppressed
+from vendors.history import Actor
 from vendors.models import Credential, known_zone
 
 FARTHEST = timedelta(days=3653)  # ten years
@@ -153,16 +155,19 @@ def accept(
     transactional: bool = False,
     pauses: PauseRules = NO_RULES,
     route: Route | None = None,
-    made_by: str = "",
+    by: Actor | None = None,
+    without_approval: bool = False,
     progress: Callable[[int], None] = lambda stored: None,
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
 
     Messages to suppressed recipients are stored with that end, and the job counts them (`suppressed`).
+    by: whose name the campaign keeps; if the sponsor demands the approval of another person, it is stored paused.
+    without_approval: a test-send, or an answer to HELP: one recipient, who has asked for it.
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
     identity: the name of one of the sponsor's; empty: its default one. topic: one of the
     sponsor's; empty: none. transactional: the sponsor may mark it so. route: by which it goes,
-    beginning with the credential. made_by: whose name the campaign keeps. Recipients, templates, headers and files must
+    beginning with the credential. Recipients, templates, headers and files must
     have been checked (checking.check, templates.compile, content.parts). Raises BadInput for impossible times, texts
     or sizes, and entitlements.NotEntitled; then, and after any other error, nothing is stored.
     """
@@ -200,7 +205,7 @@ def accept(
             deadline=deadline,
             bounce_limit=pauses.bounce_limit,
             complaint_limit=pauses.complaint_limit,
-            made_by=made_by[:150],
+            made_by=by.name[:150] if by else "",
         )
         _copy(campaign, recipients, progress)
         if files:
@@ -217,7 +222,22 @@ def accept(
             wait_after=pauses.wait_after(size),
         )
         end_suppressed(job)
+        _ask_approval(job, by, without_approval)
         return job
+
+
+def _ask_approval(job: Job, by: Actor | None, without: bool) -> None:
+    if without and job.size > 1:
+        raise BadInput(f"a letter that needs no approval has one recipient, not {job.size:,}")
+    above = Sponsor.objects.values_list("approval_above", flat=True).get(pk=job.sponsor_id)
+    if without or not needs_approval(above, job.size):
+        return
+    if by is None:
+        raise BadInput(f"campaigns of {job.sponsor} wait for approval, so it must be known who asks for this one")
+    with connection.cursor() as cursor:
+        approvals.ask(cursor, {job.pk: approvals.Party.of(by)})
+    job.refresh_from_db()
+    job.campaign.refresh_from_db()
 
 
 def allocate(size: int) -> int:

@@ -3,11 +3,13 @@
 campaigns: sponsors, their topics, campaigns, whose rows a user may see. identities: sender identities, entitlements.
 files: what letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions,
 which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the
-last audit, what vendors charge for. routes: by which vendors campaigns may go. suppressions: whom nobody writes to
-again; keys. message_events: bounces, complaints, letters by the vendor's own id, what recipients write to us.
+last audit, what vendors charge for. approvals: who let a campaign go. routes: by which vendors campaigns may go.
+suppressions: whom nobody writes to again; keys. message_events: bounces, complaints, letters by the vendor's own id,
+what recipients write to us.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
+from campaigns.models.approvals import Approval
 from campaigns.models.campaigns import Campaign, Sponsor, Topic
 from campaigns.models.files import CampaignFile, StoredFile, UploadedFile
 from campaigns.models.identities import Entitlement, Identity
@@ -28,6 +30,7 @@ __all__ = [
     "BOUNCES",
     "HOLDING",
     "AnswerBatch",
+    "Approval",
     "Audited",
     "Campaign",
     "CampaignFile",

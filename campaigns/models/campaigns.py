@@ -99,6 +99,11 @@ class Sponsor(models.Model):
     may_be_transactional = models.BooleanField(
         default=False, db_default=False, help_text="It may mark campaigns as transactional"
     )
+    approval_above = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Campaigns of more recipients wait until a second person approves them; 0: all, empty: none",
+    )
     quiet_from = models.TimeField(
         "quiet hours from",
         null=True,
@@ -132,6 +137,11 @@ class Sponsor(models.Model):
             raise ValidationError({"quiet_from": "whole minutes"})
         if self.quiet_from is not None and not self.time_zone:
             raise ValidationError({"time_zone": "quiet hours need one, for numbers of which it is not known"})
+
+
+def needs_approval(above: int | None, size: int) -> bool:
+    """Whether a campaign of so many recipients waits for a second person. above: its sponsor's; None: demands none."""
+    return above is not None and size > above
 
 
 class Topic(models.Model):

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from campaigns import decisions, entitlements
+from campaigns import approvals, decisions, entitlements
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import resolve
@@ -103,7 +103,8 @@ def _retry(job_id: int, revision: int | None, expired: bool, by: Actor | None, r
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
     if job.paused_at:
-        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is paused with its campaign: resume_job lets it go on")
+        why = approvals.bars(job.campaign_id) or "resume_job lets it go on"
+        return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is paused with its campaign: {why}")
     free_lifted(job, leaves)
     freed = _free([leaf.pk for leaf in leaves], expired)
     ready = tuple(leaf_id for leaf_id, count in freed.items() if count)
@@ -190,7 +191,7 @@ def _dispatch(job_id: int, by: Actor, reason: str, revision: int | None) -> JobD
         return decisions.stale(job_id)
     gone = dispatcher.dispatch_these([job_id])
     if not gone.jobs:
-        why = entitlements.held([job_id])
+        why = entitlements.held([job_id]) or approvals.bars(job.campaign_id)
         waits = f"job {job_id} is {why}" if why else f"job {job_id} waits for its time to be sent"
         return JobDecision(job_id, Verdict.BUSY, waits)
     transaction.on_commit(lambda: dispatcher.notify_vendors(gone.vendors))

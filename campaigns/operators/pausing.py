@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from django.db import transaction
 from django.db.models import QuerySet
 
-from campaigns import decisions, entitlements, lifecycle
+from campaigns import approvals, decisions, entitlements, lifecycle
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.intake.storage import PauseRules
@@ -54,7 +54,8 @@ def resume(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: 
     """Lets paused campaigns go on, those among them that wait after their first messages; others stay as they are.
 
     Exactly what was never called goes on. Before its first messages are sent a campaign waits after them, however often
-    it is resumed. While its sponsor may not send it, it stays paused (entitlements.held). One that had paused itself
+    it is resumed. Without the approval that it needs, or while its sponsor may not send it, it stays paused
+    (approvals.bars, entitlements.held). One that had paused itself
     does so again only if its rates become worse than those of now. by, revision: as in actions.stop; with a revision a
     repeat ends no later pause, such as the one behind the first N.
     """
@@ -71,6 +72,8 @@ def _resume(job_id: int, by: Actor | str, reason: str, revision: int | None) -> 
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is not paused{_waits(first)}")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
+    if why := approvals.bars(job.campaign_id):
+        return JobDecision(job_id, Verdict.BUSY, f"job {job_id}'s campaign: {why}")
     live = dict(decisions.called_next(job.campaign_id).values_list("pk", "vendor"))
     if why := entitlements.held(live):
         return JobDecision(job_id, Verdict.BUSY, f"job {job_id} is {why}")

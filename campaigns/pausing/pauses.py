@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from campaigns import approvals
 from campaigns.lifecycle import S, Status, hold_campaign
 from campaigns.models import Campaign, Job, Session
 from campaigns.webhooks import events
@@ -57,12 +58,12 @@ def pause_for(campaign_id: int, reason: str) -> bool:
 
 
 def resume(campaign_id: int, judged: dict[str, Any] | None) -> bool:
-    """Lets a paused campaign that the caller holds go on; False: it is not paused.
+    """Lets a paused campaign that the caller holds go on; False: it is not paused, or lacks the approval that it needs.
 
     If its first messages are sent, the rest goes, too; before that it still waits after them, however often somebody
     resumes. judged: what the person has seen (rates.seen).
     """
-    mine = Campaign.objects.filter(pk=campaign_id, paused_at__isnull=False)
+    mine = Campaign.objects.filter(approvals.may_go_on(), pk=campaign_id, paused_at__isnull=False)
     if not mine.update(paused_at=None, paused_by="", paused_reason="", judged=judged):
         return False
     jobs = Job.objects.filter(campaign=campaign_id)

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 REASONS = {"expired": "it was not sent before its expiry", "template": "its template could not be filled"}
 TO_CALL = (S.RENDERED, S.READY, S.DISPATCHED, S.ENQUEUED, S.SENDING, S.RECOVERING, S.P_QUEUED, S.P_ASSIGNING)
 COUNTERS = ("accepted", "refused", "in_doubt", "expired", "suppressed", "delivered", "bounced")
+UNREAD = ("answer", "fingerprint", "job__campaign__approval__frozen")  # of a session
 WHY_SUPPRESSED = dict(Suppression.Reason.choices)
 
 
@@ -65,6 +66,13 @@ class SessionView:
         return self.job.campaign.paused_reason if self.job.paused_at and not self.finished else None
 
     @property
+    def approval(self) -> dict[str, Any] | None:
+        """Of a session that needs one: its state, who has decided, when, and what they remarked."""
+        row: Any = getattr(self.job.campaign, "approval", None)
+        facts = row and {"by": row.decided_by, "decided_at": row.decided_at, "remark": row.remark or None}
+        return facts and {"state": row.verdict or "waiting", **facts}
+
+    @property
     def route(self) -> str | None:
         """The name of its route."""
         return self.job.campaign.route.name if self.job.campaign.route else None
@@ -87,7 +95,9 @@ def plain(word: str) -> str:
 def look(session_id: UUID, sponsor_id: int, test: bool) -> SessionView | None:
     """The session of that sponsor and mode; None: there is none."""
     mine = Session.objects.of_sponsors([sponsor_id]).filter(pk=session_id, test=test)
-    session = mine.select_related("job__vendor", "job__campaign__route").defer("answer", "fingerprint").first()
+    session = (
+        mine.select_related("job__vendor", "job__campaign__route", "job__campaign__approval").defer(*UNREAD).first()
+    )
     if session is None:
         return None
     job = session.job

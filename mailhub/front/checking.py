@@ -19,6 +19,7 @@ from campaigns.intake import AddressReader, BadInput
 from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
 from campaigns.intake.uploads import Owner
 from campaigns.models import Campaign, Sponsor
+from campaigns.models.campaigns import needs_approval
 from campaigns.routes import entries
 from campaigns.suppression.links import given as given_to
 from campaigns.suppression.links import links_of
@@ -92,7 +93,14 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         topic_id=topic_id,
         transactional=asked.transactional,
         pauses=PauseRules(asked.first, asked.bounce_limit, asked.complaint_limit),
+        needs_approval=_needs_approval(asked, caller, len(recipients)),
     )
+
+
+def _needs_approval(asked: SendRequest, caller: Caller, size: int) -> bool:
+    """A test-send needs none."""
+    above = vendor_cache.offered_to(caller.sponsor_id).approval_above
+    return asked.test_to is None and needs_approval(above, size)
 
 
 def _route_id(asked: SendRequest, caller: Caller) -> int | None:

@@ -16,7 +16,6 @@ MetadataValue = Annotated[str, StringConstraints(max_length=500)]
 Channel = Literal["print", "email", "sms"]
 assert set(Vendor.Channel.values) == {"print", "email", "sms"}
 
-
 LIMIT = "Percent, beyond which the session pauses itself; default: the installation's, 0: never"
 
 
@@ -60,10 +59,7 @@ class SendRequest(Strict):
         default=None, max_length=50, description="By name; where a vendor takes no work, the next"
     )
     identity: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=50,
-        description="As whom e-mail or SMS goes out; else as your default",
+        default=None, min_length=1, max_length=50, description="As whom e-mail or SMS goes out; else as your default"
     )
     topic: str | None = Field(
         default=None, min_length=1, max_length=50, description="One of yours; recipients can unsubscribe from it alone"
@@ -72,9 +68,7 @@ class SendRequest(Strict):
         default=False, description="Nobody can unsubscribe from it, and who did gets it; you must be allowed to"
     )
     region: str | None = Field(
-        default=None,
-        max_length=2,
-        description="Like GB: of phone numbers without country code; default: your own",
+        default=None, max_length=2, description="Like GB: of phone numbers without country code; default: your own"
     )
     subject: str = Field(default="", max_length=10_000, description="A template; e-mail must have one")
     body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
@@ -156,9 +150,8 @@ class AcceptedOut(BaseModel):
     vendor: str
     mode: Literal["live", "test"]
     forecast: ForecastOut
-    cost: EstimateOut | None = Field(
-        description="Of a dry run: what it costs at most; else, and if it is not known, null"
-    )
+    cost: EstimateOut | None = Field(description="Of a dry run: what it costs at most; else, or if not known, null")
+    approval: Literal["waiting"] | None = Field(description="waiting: nothing goes before a person approves it")
     links: Links | None
 
 
@@ -181,6 +174,13 @@ class MoveOut(BaseModel):
     reason: str
 
 
+class ApprovalOut(BaseModel):
+    state: Literal["waiting", "approved", "refused"]
+    by: str | None = Field(description="Who has decided")
+    decided_at: datetime | None
+    remark: str | None
+
+
 class SessionOut(BaseModel):
     id: str
     status: str = Field(
@@ -189,6 +189,7 @@ class SessionOut(BaseModel):
     finished: bool = Field(description="Nothing will be called any more, unless somebody retries")
     held: str | None = Field(description="Why nothing of it is sent until a person changes that; else null")
     paused: str | None = Field(description="Why nothing is called until /resume")
+    approval: ApprovalOut | None = Field(description="Of a session that needs one; else null")
     due: datetime | None = Field(description="When it goes on, if all of it waits for a time, as after quiet hours")
     revision: int = Field(description="Counts decisions about it: stop, retry, pause, resume; not the state of calls")
     bounce_limit: float | None = Field(description="Percent; null: the installation's")

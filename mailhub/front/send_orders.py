@@ -52,6 +52,7 @@ class SendOrder:
     topic_id: int | None
     transactional: bool
     pauses: PauseRules
+    needs_approval: bool
 
     @property
     def size(self) -> int:
@@ -74,6 +75,7 @@ class SendOrder:
             "mode": self.mode,
             "forecast": forecast,
             "cost": self.cost,
+            "approval": "waiting" if self.needs_approval else None,
             "links": session and links(session),
         }
         return orjson.dumps(facts).decode()
@@ -112,6 +114,7 @@ class SendOrder:
             topic_id=self.topic_id,
             transactional=self.transactional,
             pauses=self.pauses,
+            needs_approval=self.needs_approval,
         )
 
 

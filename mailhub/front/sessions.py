@@ -170,6 +170,7 @@ def _facts(look: SessionView) -> dict[str, Any]:
         "finished": look.finished,
         "held": look.held or None,
         "paused": look.paused,
+        "approval": look.approval,
         "due": look.due,
         "revision": look.job.revision,
         "bounce_limit": look.job.campaign.bounce_limit,

@@ -59,12 +59,13 @@ class OfferedRoute:
 class OfferedTo:
     """What a sponsor may use. vendors: by slug, in this order; identities, routes: by name.
 
-    region: the sponsor's, of phone numbers without country code.
+    region: the sponsor's, of phone numbers without country code. approval_above: as the sponsor has it.
     """
 
     vendors: Mapping[str, VendorSnapshot]
     identities: Mapping[str, Identity]
     region: str = ""
+    approval_above: int | None = None
     routes: Mapping[str, OfferedRoute] = field(default_factory=dict)
 
 
@@ -123,8 +124,9 @@ def _offered(sponsor_id: int, vendors: list[Vendor]) -> OfferedTo:
     allowed = entitlements.allowed(sponsor_id)
     mine = {vendor.slug: _snapshot(vendor, allowed[vendor.pk]) for vendor in vendors if vendor.pk in allowed}
     rows = Identity.objects.filter(sponsor=sponsor_id, enabled=True).defer("secret")
-    region = Sponsor.objects.filter(pk=sponsor_id).values_list("phone_region", flat=True).first()
-    return OfferedTo(mine, {row.name: row for row in rows}, region or "", _routes(sponsor_id, vendors, allowed))
+    of = Sponsor.objects.filter(pk=sponsor_id).values_list("phone_region", "approval_above").first()
+    region, above = of or ("", None)
+    return OfferedTo(mine, {row.name: row for row in rows}, region, above, _routes(sponsor_id, vendors, allowed))
 
 
 def _routes(sponsor_id: int, vendors: list[Vendor], allowed: entitlements.Allowed) -> dict[str, OfferedRoute]:

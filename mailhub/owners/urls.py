@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
-from mailhub.owners import campaign, decisions, home
+from mailhub.owners import approvals, campaign, decisions, home
 
 
 def urls() -> list[URLPattern]:
@@ -12,6 +12,10 @@ def urls() -> list[URLPattern]:
         path("login/", log_in, name="login"),
         path("logout/", LogoutView.as_view(next_page="login"), name="logout"),
         path("", home.index, name="home"),
+        path("approvals/", approvals.index, name="approvals"),
+        path("campaigns/<int:campaign_id>/approval/", approvals.detail, name="approval"),
+        path("campaigns/<int:campaign_id>/approval/cost/", approvals.cost, name="approval-cost"),
+        path("campaigns/<int:campaign_id>/approval/letter/<int:row>/", approvals.letter, name="approval-letter"),
         path("campaigns/<int:campaign_id>/", campaign.index, name="campaign"),
         path("campaigns/<int:campaign_id>/live/", campaign.live, name="campaign-live"),
         path("campaigns/<int:campaign_id>/failures/", campaign.failures, name="campaign-failures"),

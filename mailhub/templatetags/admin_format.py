@@ -10,6 +10,7 @@ from campaigns import labels
 from campaigns.failover import recovery as takeover
 from campaigns.progress import Progress
 from mailhub.operations import views
+from mailhub.owners import approvals
 
 register = template.Library()
 LOOKS = {
@@ -50,6 +51,12 @@ def look(word: str) -> str:
 def halt(context: dict[str, Any]) -> dict[str, Any]:
     """The notice that nothing is called, with the reason; empty if calls are made."""
     return {"halt": takeover.halt(), "may": context["request"].user.has_perms(views.MAY_RECOVER)}
+
+
+@register.simple_tag(takes_context=True)
+def approvals_waiting(context: dict[str, Any]) -> int:
+    """How many campaigns of the user's sponsors wait for approval."""
+    return approvals.waiting_for(context["user"])
 
 
 @register.inclusion_tag("admin/campaigns/bar.html")

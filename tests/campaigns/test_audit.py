@@ -13,7 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from campaigns import audit, ground_truth, tasks
+from campaigns import approvals, audit, ground_truth, tasks
 from campaigns import sending as sender
 from campaigns.audit.questions import QUESTIONS
 from campaigns.finishing import finalizer
@@ -222,6 +222,16 @@ def call_after_the_stop() -> str:
     return f"message {job.first_message} of job {job.pk}"
 
 
+def call_unapproved() -> str:
+    job = factories.campaign_with_job(1, status="SENDING")
+    called(job.vendor, 1)
+    with connection.cursor() as cursor:
+        approvals.ask(cursor, {job.pk: approvals.Party("user", "ann", 1)})
+    Job.objects.filter(pk=job.pk).update(paused_at=None)  # by a hand that knows of no approvals
+    factories.claim(job)
+    return f"message {job.first_message} of campaign {job.campaign_id}"
+
+
 def hide_a_child() -> str:
     top, cut = family(parent="P_STOPPED", remaining=1, children=["LOGGED", "DISPATCHED"], each=1)
     Message.objects.filter(id=cut[0].first_message).update(dequeued_at=timezone.now(), **accepted())
@@ -344,6 +354,7 @@ PLANTS: dict[str, Callable[[], str]] = {
     "no window holds more calls than its limit": send_too_fast,
     "each call is in the ledger": call_outside_of_the_ledger,
     "no call was allowed after a stop or in a pause": call_after_the_stop,
+    "no message of a campaign was called before somebody had approved it": call_unapproved,
     "no parent that is over hides a child that is not": hide_a_child,
     "each vendor has at most one dispatch run a night": run_twice_a_night,
     "each run counted the jobs that it dispatched, all of its own vendor": miscount_a_night,

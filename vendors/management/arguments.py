@@ -1,4 +1,4 @@
-"""Arguments of commands about vendors: KEY=VALUE, N/SECONDS, names. A CommandError says what the right form is."""
+"""Arguments of commands: KEY=VALUE, N/SECONDS, names, who types them. A CommandError says what the right form is."""
 
 import getpass
 import json

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
-from campaigns import entitlements, estimates, intake, previews
+from campaigns import approvals, entitlements, estimates, intake, previews
 from campaigns.content import templates
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
@@ -28,6 +28,7 @@ from campaigns.management.sponsors import campaign_sponsor, region_of
 from campaigns.models import Campaign, Job
 from campaigns.routes import entries
 from campaigns.sending_hours import describe_opening, opens_at
+from vendors.history import Actor
 from vendors.management import arguments
 from vendors.models import Credential, Vendor
 
@@ -125,6 +126,7 @@ class Command(BaseCommand):
         self._tell(job, options, len(left_out or ()))
 
     def _tell(self, job: Job, options: dict[str, Any], left_out: int) -> None:
+        approval = job.paused_at is not None  # nothing else pauses what was just stored
         if not options["json"]:
             if note := _about_links(job.campaign):
                 sys.stderr.write(f"{note}\n")
@@ -139,6 +141,7 @@ class Command(BaseCommand):
         if options["json"]:
             counts = {"recipients": job.size, "left_out": left_out, "suppressed": job.suppressed}
             facts = {"job": job.pk, "campaign": job.campaign_id, **counts, "status": job.status}
+            facts["approval"] = "waiting" if approval else None
             self.stdout.write(json.dumps(facts))
         elif sums:
             paused = f"; paused: {job.campaign.paused_reason}" if job.paused_at else ""
@@ -194,7 +197,6 @@ def _accept(
         files=files,
         recipients=recipients,
         at=at,
-        made_by=arguments.person(),
         hours=hours,
         deadline=deadline,
         identity=options["identity"],
@@ -202,6 +204,8 @@ def _accept(
         transactional=options["transactional"],
         pauses=pauses,
         route=None if options["test_to"] else route,
+        by=Actor(arguments.person()),
+        without_approval=bool(options["test_to"]),
         progress=add("Storing", len(recipients)),
     )
 
@@ -292,6 +296,8 @@ def _sentence(job: Job) -> str:
     going = f"waits ({describe_opening(job.campaign, opening)})" if opening else "is on its way"
     state = waits.get(Status(job.status), going)
     recipients = "1 recipient" if job.size == 1 else f"{job.size:,} recipients"
+    if job.paused_at:
+        state = approvals.bars(job.campaign_id)
     if job.wait_after:
         state += f", and waits after its first {job.wait_after:,} for resume_job {job.pk}"
     if job.suppressed:

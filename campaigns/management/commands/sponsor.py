@@ -12,7 +12,7 @@ from campaigns.models import Sponsor
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
 
-SHOWN = ("sponsor", "language", "region", "transactional", "quiet_hours", "time_zone")
+SHOWN = ("sponsor", "language", "region", "transactional", "quiet_hours", "time_zone", "approval_above")
 
 
 class Command(BaseCommand):
@@ -41,6 +41,11 @@ class Command(BaseCommand):
             "--quiet-hours", metavar="HH:MM-HH:MM", help="no SMS then, by the recipient's clock; empty: none"
         )
         change.add_argument("--time-zone", metavar="ZONE", help="of quiet hours for numbers of an unknown zone")
+        change.add_argument(
+            "--approval-above",
+            metavar="N",
+            help="campaigns of more recipients wait for the approval of a second person; 0: all, empty: none",
+        )
         for one in (listing, change):
             one.add_argument("--json", action="store_true", help="one object a sponsor")
 
@@ -56,8 +61,9 @@ class Command(BaseCommand):
         typed = {"language": options["language"], "phone_region": options["region"], "may_be_transactional": may}
         typed |= {"time_zone": options["time_zone"]}
         wanted = {field: value for field, value in typed.items() if value is not None} | _hours(options["quiet_hours"])
+        wanted |= _above(options["approval_above"])
         if not wanted:
-            names = "--language, --region, --transactional, --quiet-hours, --time-zone"
+            names = "--language, --region, --transactional, --quiet-hours, --time-zone, --approval-above"
             raise CommandError(f"say what is to be changed: {names}", returncode=2)
         changed = {field: value for field, value in wanted.items() if getattr(row, field) != value}
         if changed:
@@ -81,6 +87,14 @@ def _hours(text: str | None) -> dict[str, Any]:
     return {"quiet_from": hours.start, "quiet_to": hours.end}
 
 
+def _above(text: str | None) -> dict[str, Any]:
+    if not text:
+        return {} if text is None else {"approval_above": None}
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise CommandError(f"--approval-above {text!r} is no number of recipients")
+    return {"approval_above": int(text)}
+
+
 def sponsor_facts(row: Sponsor) -> dict[str, Any]:
     return {
         "sponsor": row.name,
@@ -89,4 +103,5 @@ def sponsor_facts(row: Sponsor) -> dict[str, Any]:
         "transactional": row.may_be_transactional,
         "quiet_hours": f"{row.quiet_from:%H:%M}-{row.quiet_to:%H:%M}" if row.quiet_from else None,
         "time_zone": row.time_zone,
+        "approval_above": row.approval_above,
     }

@@ -1,0 +1,129 @@
+"""Which campaigns need the approval of a second person, what exactly is frozen for it, and what bars a campaign.
+
+A sponsor may demand it above so many recipients. Whatever stores a campaign asks here, in the transaction that stores
+it: the campaign begins paused, and pausing/pauses.py lets nothing go on that is undecided or refused. Whether it is
+needed is decided once, when it is stored; a change of the sponsor's rule holds for what is stored afterwards.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q
+
+from campaigns.models import Approval
+from vendors.history import Actor
+
+Kind, Verdict = Approval.Kind, Approval.Verdict
+WAITS = "waits for approval"
+BLOCK = 10_000  # messages whose digests make one digest: any number of them is read in bounded memory
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Who asks or decides, by kind (Approval.Kind) and name. user: the number of a user."""
+
+    kind: str
+    name: str
+    user: int | None = None
+
+    @classmethod
+    def of(cls, actor: Actor) -> "Party":
+        """A user of the pages, or of a shell."""
+        return cls(Kind.SHELL if actor.id is None else Kind.USER, actor.name, actor.id)
+
+
+# What is approved: texts, headers, who sends, by what, when, the files and each message in its order. Times are UTC.
+# Limits at which it pauses itself are no part of it: they may be changed while it is sent.
+FROZEN = f"""
+SELECT c.id, jsonb_build_object(
+    'sponsor', s.name, 'name', c.name, 'subject', c.subject, 'html', c.html, 'transactional', c.transactional,
+    'body', encode(sha256(convert_to(c.body, 'UTF8')), 'hex'),
+    'text', encode(sha256(convert_to(c.text, 'UTF8')), 'hex'), 'headers', c.headers,
+    'topic', t.name, 'identity', i.name, 'reply to', i.reply_to,
+    'from', concat_ws(' ', i.from_name, i.from_address, i.sender_id, array_to_string(i.numbers, ' ')),
+    'vendor', v.slug, 'credential', l.name, 'route', r.name, 'recipients', c.size,
+    'first message', c.first_message, 'first', j.wait_after, 'when', CASE WHEN j.status = 'RENDERED' THEN 'nightly'
+        ELSE coalesce(to_char(c.send_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'at once') END,
+    'hours', to_char(c.hours_from, 'HH24:MI') || '-' || to_char(c.hours_to, 'HH24:MI'), 'time zone', c.time_zone,
+    'deadline', to_char(c.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+    'file fields', c.file_fields, 'files', (
+        SELECT encode(sha256(string_agg(f.file_id || sha256(convert_to(jsonb_build_array(
+            f.name, f.content_type, f.cid, f.to_all)::text, 'UTF8')), ''::bytea ORDER BY f.id)), 'hex')
+        FROM campaigns_campaignfile f WHERE f.campaign_id = c.id),
+    'messages', (
+        SELECT encode(sha256(string_agg(b.digest, ''::bytea ORDER BY b.block)), 'hex') FROM (
+            SELECT (m.id - c.first_message) / {BLOCK} AS block, sha256(string_agg(
+                sha256(convert_to(m.recipient || E'\\n' || m.params::text, 'UTF8')), ''::bytea ORDER BY m.id)) AS digest
+            FROM campaigns_message m WHERE m.id >= c.first_message AND m.id < c.first_message + c.size GROUP BY 1
+        ) b)
+) AS frozen
+FROM campaigns_campaign c JOIN campaigns_sponsor s ON s.id = c.sponsor_id
+JOIN campaigns_job j ON j.campaign_id = c.id AND j.parent_id IS NULL
+JOIN vendors_credential l ON l.id = c.credential_id JOIN vendors_vendor v ON v.id = l.vendor_id
+LEFT JOIN campaigns_identity i ON i.id = c.identity_id LEFT JOIN campaigns_topic t ON t.id = c.topic_id
+LEFT JOIN campaigns_route r ON r.id = c.route_id
+WHERE c.id = ANY(%(campaigns)s)
+"""
+HOLD_BACK = f"""
+WITH asked AS (
+    SELECT j.campaign_id, a.name FROM unnest(%(jobs)s::bigint[], %(names)s::text[]) AS a (job, name)
+    JOIN campaigns_job j ON j.id = a.job
+), campaigns AS (
+    UPDATE campaigns_campaign c SET paused_at = clock_timestamp(), paused_by = 'mailhub',
+        paused_reason = '{WAITS}, asked for by ' || a.name
+    FROM asked a WHERE c.id = a.campaign_id RETURNING c.id, c.paused_at
+)
+UPDATE campaigns_job j SET paused_at = c.paused_at FROM campaigns c WHERE j.campaign_id = c.id RETURNING c.id
+"""
+ASK = f"""
+WITH frozen AS ({FROZEN})
+INSERT INTO campaigns_approval (campaign_id, asked_kind, asked_by, asked_user, asked_at, recipients, frozen, digest)
+SELECT f.id, a.kind, a.name, a.number, clock_timestamp(), c.size, f.frozen,
+    encode(sha256(convert_to(f.frozen::text, 'UTF8')), 'hex')
+FROM unnest(%(jobs)s::bigint[], %(kinds)s::text[], %(names)s::text[], %(users)s::int[]) AS a (job, kind, name, number)
+JOIN campaigns_job j ON j.id = a.job JOIN campaigns_campaign c ON c.id = j.campaign_id JOIN frozen f ON f.id = c.id
+"""
+DIFFERENT = f"""
+SELECT n.key FROM ({FROZEN}) c CROSS JOIN LATERAL jsonb_each(c.frozen) n
+JOIN campaigns_approval a ON a.campaign_id = c.id WHERE a.frozen -> n.key IS DISTINCT FROM n.value ORDER BY 1
+"""
+
+
+def ask(cursor: Any, askers: Mapping[int, Party]) -> None:
+    """Pauses the campaigns of these jobs, by who asks for each, and stores what is frozen of them.
+
+    In the transaction that stores the campaigns. cursor: of Django or of psycopg.
+    """
+    who = list(askers.values())
+    names = [one.name[:150] for one in who]
+    cursor.execute(HOLD_BACK, {"jobs": list(askers), "names": names})
+    asked = {"jobs": list(askers), "kinds": [str(one.kind) for one in who], "names": names}
+    campaigns = [campaign for (campaign,) in cursor.fetchall()]
+    cursor.execute(ASK, {**asked, "users": [one.user for one in who], "campaigns": campaigns})
+
+
+def differences(approval: Approval) -> list[str]:
+    """What of the campaign is not as it was frozen, by name; empty: all is. Reads every message of it."""
+    with connection.cursor() as cursor:
+        cursor.execute(DIFFERENT, {"campaigns": [approval.campaign_id]})
+        return [name for (name,) in cursor.fetchall()]
+
+
+def bars(campaign_id: int) -> str:
+    """Why nothing of the campaign may go, to be said of it; empty: it needs no approval, or has it."""
+    found = Approval.objects.filter(campaign=campaign_id).exclude(verdict=Verdict.APPROVED).first()
+    return why(found) if found else ""
+
+
+def why(approval: Approval) -> str:
+    if approval.verdict == Verdict.REFUSED:
+        remark = f": {approval.remark}" if approval.remark else ""
+        return f"refused by {approval.decided_by}{remark}; it never goes out"
+    return f"{WAITS}: {approval.asked_by} has asked for it, and somebody else decides (approve_campaign)"
+
+
+def may_go_on() -> Q:
+    """Campaigns that need no approval, or have it."""
+    return Q(approval=None) | Q(approval__verdict=Verdict.APPROVED)

@@ -1,0 +1,64 @@
+"""Who asked that a campaign be approved, what exactly was frozen then, and who decided. Kept for good."""
+
+from django.db import models
+from django.db.models import F, Index, Q
+
+from campaigns.models.campaigns import Campaign, OfSponsors
+
+APPROVE = "campaigns.approve_campaign"
+UNDECIDED = Index(fields=["id"], condition=Q(verdict=None), name="approval_undecided")
+
+
+class Approval(models.Model):
+    """A campaign that may go only if a second person says so: stored with it, decided once, never changed or deleted.
+
+    A trigger holds that, also against statements typed by hand. kinds: what asked or decided, with its name then: a
+    user (with its number, which no other user ever gets), an API key by its prefix, or the user of a shell. frozen:
+    what is approved, with digests of texts, files and all messages in their order; digest: the SHA-256 of that.
+    """
+
+    class Kind(models.TextChoices):
+        USER = "user", "User"
+        KEY = "key", "API key"
+        SHELL = "shell", "Shell"
+
+    class Verdict(models.TextChoices):
+        APPROVED = "approved", "Approved"
+        REFUSED = "refused", "Refused"
+
+    SPONSOR = "campaign__sponsor"
+    campaign = models.OneToOneField(Campaign, on_delete=models.PROTECT, related_name="approval")
+    asked_kind = models.CharField(max_length=5, choices=Kind.choices)
+    asked_by = models.CharField(max_length=150)
+    asked_user = models.IntegerField(null=True)
+    asked_at = models.DateTimeField()
+    recipients = models.PositiveIntegerField()
+    frozen = models.JSONField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of what is frozen")
+    verdict = models.CharField(max_length=8, choices=Verdict.choices, null=True)
+    decided_kind = models.CharField(max_length=5, choices=Kind.choices, null=True)
+    decided_by = models.CharField(max_length=150, null=True)
+    decided_user = models.IntegerField(null=True)
+    decided_at = models.DateTimeField(null=True)
+    remark = models.TextField(blank=True, default="", db_default="")
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        permissions = [("approve_campaign", "Can approve campaigns of others, and refuse them")]
+        indexes = [UNDECIDED]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(verdict=None, decided_at=None)
+                | Q(verdict__isnull=False, decided_at__isnull=False, decided_user__isnull=False),
+                name="approval_decided",
+            ),
+            models.CheckConstraint(
+                condition=~Q(verdict="approved", asked_user__isnull=False, decided_user=F("asked_user")),
+                name="approval_by_another",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"approval of campaign {self.campaign_id}"

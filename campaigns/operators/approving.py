@@ -1,0 +1,122 @@
+"""The second person's decision about a campaign: it goes, or it never does. For pages and the command.
+
+Who decides is a user with the permission for it, who sees the campaign's sponsor, and to approve is another one than
+who asked. At a shell a user of mailhub is named; nobody can prove there to be that user, so what a shell has asked is
+approved on a page. An API key decides nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
+
+from campaigns import approvals, decisions, entitlements, lifecycle
+from campaigns.approvals import Kind
+from campaigns.dispatch import dispatcher
+from campaigns.models import Approval, Campaign, Job
+from campaigns.models.approvals import APPROVE
+from campaigns.models.campaigns import sponsors_of
+from campaigns.operators import actions
+from campaigns.pausing import pauses, rates
+from vendors import history
+from vendors.history import Actor
+
+
+class CannotDecide(ValueError):
+    """A sentence that says why this person cannot make this decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecision:
+    """What came of it. changed: False, if it was decided before. message: a sentence."""
+
+    changed: bool
+    message: str
+
+
+def may_decide(user: Any) -> bool:
+    """Whether the user decides about campaigns of others at all."""
+    return bool(user.is_active and user.has_perm(APPROVE))
+
+
+def why_not(approval: Approval, user: Any, shell: str = "") -> str:
+    """Why this user cannot approve it, as a sentence; empty: the user can. shell: as in `decide`."""
+    if not may_decide(user):
+        return f"{user.get_username()} has not the permission to approve campaigns"
+    if approval.asked_kind == Kind.SHELL and shell:
+        return "it was asked for at a shell, so somebody approves it on its page"
+    asked = approval.asked_user == user.pk
+    if approval.asked_kind == Kind.SHELL:
+        asked = approval.asked_by == user.get_username()
+    return f"{user.get_username()} has asked for it: another person approves it" if asked else ""
+
+
+def waiting() -> tuple[Q, ...]:
+    """Conditions for approvals that are undecided, while something of the campaign could still go."""
+    live = Job.objects.filter(campaign=OuterRef("campaign"), parent=None, finished_at=None)
+    return (Q(verdict=None), Q(Exists(live)))
+
+
+@transaction.atomic
+def decide(campaign_id: int, verdict: str, user: User, remark: str = "", shell: str = "") -> ApprovalDecision:
+    """Approves a campaign, so that it goes on, or refuses it, so that it is stopped for good.
+
+    Once decided it stays so: a second decision changes nothing and tells the first. It is approved exactly as it was
+    frozen. shell: the user of the shell at which `user` was named. Raises CannotDecide; then nothing is changed.
+    """
+    remark = remark.strip()
+    lifecycle.hold_campaign(campaign_id)
+    mine = Approval.objects.of_sponsors(sponsors_of(user)).filter(campaign=campaign_id)
+    found = mine.first()  # read after the lock of its jobs: nobody else decides meanwhile
+    if found is None:
+        raise CannotDecide(f"campaign {campaign_id} needs no approval, or {user.get_username()} does not see it")
+    if found.verdict:
+        raised = f"{found.decided_at:%Y-%m-%d %H:%M} UTC by {found.decided_by}"
+        return ApprovalDecision(False, f"campaign {campaign_id} was {found.verdict} at {raised} already")
+    approved = verdict == Approval.Verdict.APPROVED
+    _check(found, approved, user, remark, shell)
+    by = f"{user.get_username()} (at the shell of {shell})" if shell else user.get_username()
+    kind = Kind.SHELL if shell else Kind.USER
+    facts = {"verdict": verdict, "decided_kind": kind, "decided_by": by[:150], "decided_user": user.pk}
+    Approval.objects.filter(pk=found.pk, verdict=None).update(**facts, decided_at=Now(), remark=remark)
+    actor = Actor(user.get_username(), user.pk)
+    rest = _let_go(found, by) if approved else _stop(found, actor, remark)
+    history.record(actor, Campaign, [(campaign_id, f"{verdict} ({found.recipients:,} recipients): {rest}")], remark)
+    return ApprovalDecision(True, f"campaign {campaign_id} {verdict}: {rest}")
+
+
+def _check(found: Approval, approved: bool, user: User, remark: str, shell: str) -> None:
+    if not may_decide(user):
+        raise CannotDecide(why_not(found, user, shell))
+    if "\0" in remark:
+        raise CannotDecide("there is a NUL character in the remark")
+    if not approved and not remark:
+        raise CannotDecide("say why it is refused: who asked for it reads that")
+    if not approved:
+        return
+    if why := why_not(found, user, shell):
+        raise CannotDecide(why)
+    if changed := approvals.differences(found):
+        raise CannotDecide(f"it is not as it was when its approval was asked for: {', '.join(changed)}")
+
+
+def _let_go(found: Approval, by: str) -> str:
+    campaign = Campaign.objects.get(pk=found.campaign_id)
+    live = dict(decisions.called_next(campaign.pk).values_list("pk", "vendor"))
+    if held := entitlements.held(live):
+        Campaign.objects.filter(pk=campaign.pk).update(paused_reason=f"approved by {by}; {held}"[:255])
+        return f"it stays paused, {held}"
+    pauses.resume(campaign.pk, rates.seen(campaign))
+    transaction.on_commit(lambda: dispatcher.notify_vendors(set(live.values())))
+    return "it goes on"
+
+
+def _stop(found: Approval, actor: Actor, remark: str) -> str:
+    whole = Job.objects.filter(campaign=found.campaign_id, parent=None).values_list("pk", flat=True)
+    actions.stop(list(whole), actor, remark)
+    reason = f"refused by {actor.name}: {remark}"[:255]
+    Campaign.objects.filter(pk=found.campaign_id).update(paused_reason=reason)
+    return "it never goes out"

@@ -1,0 +1,162 @@
+"""Campaigns that wait for the approval of a second person: the list, what exactly is asked, and the decision."""
+
+from base64 import b64encode
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.html import escape
+from django.utils.translation import gettext as _
+from django.views.decorators.clickjacking import xframe_options_sameorigin
+from django.views.decorators.http import require_GET, require_http_methods
+
+from campaigns import estimates, labels, previews, progress
+from campaigns.content.templates import TemplateError
+from campaigns.intake import BadInput
+from campaigns.models import Approval, Message
+from campaigns.models.campaigns import sponsors_of
+from campaigns.operators import approving
+from campaigns.operators.approving import CannotDecide
+from mailhub.owners.access import page
+from vendors.adapters.base import Letter
+
+LATEST = 20  # decided ones that the list shows
+MOST = 200  # of those that wait
+LONGEST = 2_000  # characters of a remark
+# Of a letter's own HTML: no scripts, nothing from elsewhere, framed by our pages alone.
+ALONE = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'self'"
+
+
+@page()
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """What waits, the oldest first, and what was decided lately."""
+    mine = _mine(request).defer("frozen", "campaign__body", "campaign__text", "campaign__subject")
+    waiting = list(mine.filter(*approving.waiting()).order_by("id")[:MOST])
+    decided = list(mine.filter(verdict__isnull=False).order_by("-decided_at")[:LATEST])
+    return render(request, "owners/approvals.html", {"waiting": waiting, "decided": decided})
+
+
+@page()
+@require_http_methods(["GET", "HEAD", "POST"])
+def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """What exactly waits, with the letter of any row; a POST decides."""
+    found = _one(request, campaign_id)
+    if request.method == "POST":
+        return _decide(request, found)
+    campaign, user = found.campaign, request.user
+    rows = campaign.size
+    row = _row(request.GET.get("row", ""), rows)
+    sees = labels.sees_recipients(user)
+    letter, fault = _letter(found, row) if sees else (None, "")
+    context = {
+        "approval": found,
+        "campaign": campaign,
+        "sums": progress.of_campaigns([campaign.pk])[campaign.pk],
+        "may": approving.may_decide(user),
+        "why_not": approving.why_not(found, user),
+        "live": found.verdict is None,
+        "row": row,
+        "before": row - 1 if row > 1 else None,
+        "after": row + 1 if row < rows else None,
+        "sees": sees,
+        "letter": letter,
+        "fault": fault,
+        "files": campaign.files.filter(to_all=True).select_related(None).order_by("id").values("name", "content_type"),
+        "longest": LONGEST,
+    }
+    return render(request, "owners/approval.html", context)
+
+
+def _decide(request: HttpRequest, found: Approval) -> HttpResponse:
+    user: Any = request.user
+    if not approving.may_decide(user):
+        raise PermissionDenied
+    verdict, remark = request.POST.get("verdict", ""), request.POST.get("remark", "")
+    if verdict not in Approval.Verdict.values or len(remark) > LONGEST:
+        messages.error(request, _("Choose whether it is approved or refused; a remark has up to 2,000 characters."))
+    else:
+        try:
+            answer = approving.decide(found.campaign_id, verdict, user, remark)
+            level = messages.SUCCESS if answer.changed else messages.INFO
+            messages.add_message(request, level, _sentence(answer.message))
+        except CannotDecide as why:
+            messages.error(request, _sentence(str(why)))
+    return redirect("approval", found.campaign_id)
+
+
+@page()
+@require_GET
+def cost(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """What it will cost and when it would end: it may take some seconds, so the page asks for it by itself."""
+    campaign = _one(request, campaign_id).campaign
+    whole = "HX-Request" not in request.headers
+    context = {"campaign": campaign, "cost": _sentence(estimates.of_campaign(campaign)), "whole": whole}
+    return render(request, "owners/approval_cost.html", context)
+
+
+@page("campaigns.view_campaign", "campaigns.see_recipients")
+@require_GET
+@xframe_options_sameorigin
+def letter(request: HttpRequest, campaign_id: int, row: int) -> HttpResponse:
+    """The HTML of one row's letter, for a frame that runs no script and asks for nothing elsewhere."""
+    found = _one(request, campaign_id)
+    if not 1 <= row <= found.campaign.size:
+        raise Http404
+    made, fault = _letter(found, row)
+    body = _with_images(made) if made else escape(fault)
+    answer = HttpResponse(body)
+    answer["Content-Security-Policy"] = ALONE
+    return answer
+
+
+def _mine(request: HttpRequest) -> Any:
+    rows = Approval.objects.of_sponsors(sponsors_of(request.user))
+    return rows.select_related("campaign__sponsor")
+
+
+def _one(request: HttpRequest, campaign_id: int) -> Approval:
+    of = ("campaign__identity", "campaign__topic", "campaign__route", "campaign__credential__vendor")
+    found: Approval | None = _mine(request).select_related(*of).filter(campaign=campaign_id).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def _row(typed: str, rows: int) -> int:
+    number = int(typed) if typed.isascii() and typed.isdecimal() and len(typed) < 12 else 1
+    return min(max(1, number), rows)
+
+
+def _letter(found: Approval, row: int) -> tuple[Letter | None, str]:
+    """The letter of a row, counted from 1; or why there is none."""
+    message = Message.objects.filter(pk=found.campaign.first_message + row - 1).first()
+    if message is None:
+        return None, _("There is no such row.")
+    message.campaign = found.campaign
+    try:
+        return previews.of_message(message), ""
+    except (BadInput, TemplateError, ValueError, LookupError) as why:
+        return None, str(why)
+
+
+def _with_images(made: Letter) -> str:
+    body = made.body
+    for file in made.attachments:
+        if file.cid:
+            data = f"data:{file.content_type};base64,{b64encode(file.content).decode()}"
+            body = body.replace(f"cid:{file.cid}", data)
+    return body
+
+
+def _sentence(text: str) -> str:
+    """As it begins on a page, with a capital and a full stop."""
+    return text if not text else f"{text[0].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
+
+
+def waiting_for(user: Any) -> int:
+    """How many wait that the user sees, up to MOST."""
+    rows = Approval.objects.of_sponsors(sponsors_of(user)).filter(*approving.waiting())
+    return len(rows.values_list("pk", flat=True)[:MOST])
