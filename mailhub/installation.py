@@ -40,7 +40,14 @@ OFFER = [
     for what in ("entitlement", "identity", "topic", "route", "routeentry")
 ]
 APPS = ("campaigns", "vendors", "mailhub", "waiter", "admin")
-OWN = ["campaigns.add_campaign", "campaigns.change_job", "campaigns.see_recipients", "campaigns.add_suppression"]
+OWN = [
+    "campaigns.add_campaign",
+    "campaigns.change_job",
+    "campaigns.see_recipients",
+    "campaigns.add_suppression",
+    "campaigns.add_template",
+    "campaigns.change_template",
+]
 ROLES: dict[str, list[str]] = {
     "viewer": LOOK,
     "campaign owner": [*LOOK, *OWN],

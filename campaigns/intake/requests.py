@@ -115,6 +115,7 @@ class Request:
     transactional: bool = False
     pauses: PauseRules = NO_RULES
     needs_approval: bool = False
+    template_version_id: int | None = None
 
     @property
     def wait_after(self) -> int | None:
@@ -143,7 +144,8 @@ WITH asked AS (
         idempotency_key text, fingerprint text, answer text, vendor bigint, credential bigint, status text, name text,
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
         deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint,
-        topic bigint, transactional bool, wait_after int, bounce_limit float8, complaint_limit float8, route bigint)
+        topic bigint, transactional bool, wait_after int, bounce_limit float8, complaint_limit float8, route bigint,
+        template_version bigint)
 ), suppressed AS (
     SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
     JOIN asked a USING (n) CROSS JOIN LATERAL (
@@ -163,10 +165,10 @@ WITH asked AS (
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
         first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files,
-        topic_id, transactional, bounce_limit, complaint_limit, route_id, routed, made_by)
+        topic_id, transactional, bounce_limit, complaint_limit, route_id, routed, made_by, template_version_id)
     SELECT campaign, sponsor, credential, identity, name, subject, body, html, first, size, send_at, deadline, '',
         clock_timestamp(), text, headers, file_fields, files IS NOT NULL,
-        topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL, prefix
+        topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL, prefix, template_version
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), named AS (
     INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
@@ -268,6 +270,7 @@ def _requests(requests: Sequence[Request]) -> str:
             "wait_after": r.wait_after,
             "bounce_limit": r.pauses.bounce_limit,
             "complaint_limit": r.pauses.complaint_limit,
+            "template_version": r.template_version_id,
         }
         for number, r in enumerate(requests)
     ]

@@ -19,7 +19,7 @@ from campaigns.intake import files as file_storage
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
 from campaigns.lifecycle import Status
-from campaigns.models import Campaign, Job, Route, Sponsor
+from campaigns.models import Campaign, Job, Route, Sponsor, TemplateVersion
 from campaigns.models.campaigns import needs_approval
 from campaigns.models.jobs import new_uuids
 from campaigns.suppression.comparing import end_suppressed
@@ -157,6 +157,7 @@ def accept(
     route: Route | None = None,
     by: Actor | None = None,
     without_approval: bool = False,
+    template_version: TemplateVersion | None = None,
     progress: Callable[[int], None] = lambda stored: None,
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
@@ -167,9 +168,10 @@ def accept(
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
     identity: the name of one of the sponsor's; empty: its default one. topic: one of the
     sponsor's; empty: none. transactional: the sponsor may mark it so. route: by which it goes,
-    beginning with the credential. Recipients, templates, headers and files must
-    have been checked (checking.check, templates.compile, content.parts). Raises BadInput for impossible times, texts
-    or sizes, and entitlements.NotEntitled; then, and after any other error, nothing is stored.
+    beginning with the credential. template_version: whose content this is.
+    Recipients, templates, headers and files must have been checked (checking.check, templates.compile, content.parts).
+    Raises BadInput for impossible times, texts or sizes, and entitlements.NotEntitled; then, and after any other
+    error, nothing is stored.
     """
     check_times(at, deadline, timezone.now())
     _check_texts(name, subject, body, text)
@@ -188,6 +190,7 @@ def accept(
             transactional=transactional,
             route=route,
             routed=route is not None,
+            template_version=template_version,
             name=name,
             subject=subject,
             body=body,

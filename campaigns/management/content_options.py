@@ -25,15 +25,21 @@ from campaigns.content.templates import Content
 from campaigns.intake import BadInput, RowError, Table
 from campaigns.intake.csv_reader import field_name
 from campaigns.intake.files import CampaignFiles, NewFile, source
+from campaigns.management.sponsors import KNOWN
+from campaigns.models import Sponsor, TemplateVersion
 from campaigns.suppression.links import given as given_to
+from campaigns.template_versions import versions
+from campaigns.template_versions.versions import TemplateContent
 from vendors.models import Vendor
 from vendors.printing import sheets
 
 
 def add_content_options(parser: ArgumentParser) -> None:
     add = parser.add_argument
+    about = "the sponsor's template of that name, its newest version or this one, instead of --subject to --header"
+    add("--template", metavar="NAME[@VERSION]", help=about)
     add("--subject", default="", metavar="TEXT", help="template of the subject")
-    add("--body", required=True, metavar="TEMPLATE_FILE", help="template of the body, UTF-8")
+    add("--body", metavar="TEMPLATE_FILE", help="template of the body, UTF-8; needed without --template")
     add("--html", action="store_true", help="the body is HTML: fields are escaped in it")
     add("--mjml", action="store_true", help="the body is MJML, of which HTML is made")
     add("--text", metavar="TEMPLATE_FILE", help="text beside an HTML body; default: made from the HTML")
@@ -51,7 +57,10 @@ def add_content_options(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CampaignContent:
-    """The content of a campaign, checked but for the recipients' fields. text: made, or as given."""
+    """The content of a campaign, checked but for the recipients' fields. text: made, or as given.
+
+    version: of the template that says it.
+    """
 
     subject: str
     body: str
@@ -60,6 +69,7 @@ class CampaignContent:
     headers: Sequence[tuple[str, str]]
     files: CampaignFiles | None
     compiled: Content
+    version: TemplateVersion | None
 
     def check_columns(self, table: Table) -> None:
         """Raises BadInput if the list lacks a column that names files."""
@@ -71,15 +81,40 @@ class CampaignContent:
             raise BadInput([RowError(1, text)])
 
 
-def read_content(options: dict[str, Any], vendor: Vendor, others: Iterable[Vendor] = ()) -> CampaignContent:
-    """others: by which it may go, too. Raises CommandError, BadInput, TemplateError."""
-    subject, body, html = options["subject"], _template(options["body"]), options["html"]
-    if vendor.channel == Vendor.Channel.EMAIL and not subject.strip():
+def typed_content(options: dict[str, Any], channel: str) -> TemplateContent:
+    """What --subject, --body, --html, --mjml, --text and --header say. Raises CommandError, TemplateError."""
+    subject, body, html = options["subject"], _read(options["body"]), options["html"]
+    if channel == Vendor.Channel.EMAIL and not subject.strip():
         raise CommandError("an e-mail needs a --subject")
     if options["mjml"]:
         body, html = mjml.to_html(body), True
     headers = [parse_header(line) for line in options["header"] or ()]
-    given = _template(options["text"]) if options["text"] else ""
+    return TemplateContent(subject, body, html, _read(options["text"]) if options["text"] else "", headers)
+
+
+def _version(options: dict[str, Any], sponsor: Sponsor, channel: str) -> TemplateVersion | None:
+    """The version that --template names."""
+    named = options["template"]
+    if not named:
+        if not options["body"]:
+            raise CommandError("give a --body, or a --template", returncode=2)
+        return None
+    if beside := [f"--{name}" for name in ("subject", "body", "html", "mjml", "text", "header") if options[name]]:
+        raise CommandError(f"--template says what {', '.join(beside)} would say: give one of both", returncode=2)
+    try:
+        return versions.find(sponsor.pk, named, channel)
+    except versions.TemplateRefused as error:
+        known = ", ".join(sponsor.templates.filter(archived_at=None).values_list("name", flat=True)[:KNOWN])
+        raise CommandError(f"{error}; {sponsor.name} has: {known or 'none yet'}") from None
+
+
+def read_content(
+    options: dict[str, Any], sponsor: Sponsor, vendor: Vendor, others: Iterable[Vendor] = ()
+) -> CampaignContent:
+    """others: by which it may go, too. Raises CommandError, BadInput, TemplateError."""
+    version = _version(options, sponsor, vendor.channel)
+    says = versions.content_of(version) if version else typed_content(options, vendor.channel)
+    subject, body, html, given, headers = says.subject, says.body, says.html, says.text, says.headers
     files = _files(options)
     text = _beside(body, html, given, headers, files, vendor) if html or given or headers or files else ""
     compiled = templates.compile(subject, body, html, text=text, given=given_to(options["transactional"]))
@@ -87,7 +122,7 @@ def read_content(options: dict[str, Any], vendor: Vendor, others: Iterable[Vendo
     compiled = with_beside(compiled, header_templates(headers), own)
     if vendor.channel == Vendor.Channel.PRINT:
         compiled = with_addresses(compiled, [address_rules(one.adapter, one.settings) for one in (vendor, *others)])
-    return CampaignContent(subject, body, html, text, headers, files, compiled)
+    return CampaignContent(subject, body, html, text, headers, files, compiled, version)
 
 
 def _beside(
@@ -123,7 +158,7 @@ def _file(name: str) -> NewFile:
         raise CommandError(f"cannot read {name}: {error.strerror}") from error
 
 
-def _template(name: str) -> str:
+def _read(name: str) -> str:
     try:
         return Path(name).read_text(encoding="utf-8-sig")
     except OSError as error:

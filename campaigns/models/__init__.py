@@ -4,8 +4,8 @@ campaigns: sponsors, their topics, campaigns, whose rows a user may see. identit
 files: what letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions,
 which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the
 last audit, what vendors charge for. approvals: who let a campaign go. routes: by which vendors campaigns may go.
-suppressions: whom nobody writes to again; keys. message_events: bounces, complaints, letters by the vendor's own id,
-what recipients write to us.
+suppressions: whom nobody writes to again; keys. templates: those that sponsors keep, with versions. message_events:
+bounces, complaints, letters by the vendor's own id, what recipients write to us.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
@@ -25,6 +25,7 @@ from campaigns.models.message_events import (
 from campaigns.models.operations import Audited, CostEntry, DispatchRun, Resolution, Store
 from campaigns.models.routes import Route, RouteEntry, RouteMove
 from campaigns.models.suppressions import Suppression, SuppressionKey, TokenKey
+from campaigns.models.templates import Template, TemplateVersion
 
 __all__ = [
     "BOUNCES",
@@ -55,6 +56,8 @@ __all__ = [
     "StoredFile",
     "Suppression",
     "SuppressionKey",
+    "Template",
+    "TemplateVersion",
     "TokenKey",
     "Topic",
     "UploadedFile",

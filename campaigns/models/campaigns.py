@@ -54,6 +54,10 @@ TIMED = Index(
 )
 
 
+# By which version a campaign was written; most of a large installation's campaigns name none.
+OF_TEMPLATE = Index(
+    fields=["template_version", "id"], condition=Q(template_version__isnull=False), name="campaign_template"
+)
 PAUSED = Index(fields=["id"], condition=Q(paused_at__isnull=False), name="campaign_paused")
 # Of messages. Of accepted ones these columns never change, so their updates stay heap-only.
 MESSAGE_DOUBTS = Index(fields=["id"], condition=Q(in_doubt_at__isnull=False), name="message_doubts")
@@ -190,6 +194,9 @@ class Campaign(models.Model):
     transactional = models.BooleanField(
         default=False, db_default=False, help_text="Nobody can unsubscribe from it, and who has done so gets it, too"
     )
+    template_version = models.ForeignKey(  # what it says is copied into the campaign; found by an index of its own
+        "TemplateVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
+    )
     name = models.CharField(max_length=200)
     subject = models.TextField(blank=True)
     body = models.TextField(blank=True)
@@ -223,6 +230,7 @@ class Campaign(models.Model):
         indexes = [
             TIMED,
             PAUSED,
+            OF_TEMPLATE,
             models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name"),
         ]
 

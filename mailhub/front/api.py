@@ -6,9 +6,23 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
-from mailhub.front import costs, files, inbound, messages, problems, receipts, sessions, suppressions, vendors, webhooks
-from mailhub.front.schemas import LimitsIn, SendRequest, WebhookIn
+from mailhub.front import (
+    costs,
+    files,
+    inbound,
+    messages,
+    problems,
+    receipts,
+    sessions,
+    suppressions,
+    templates,
+    vendors,
+    webhooks,
+)
+from mailhub.front.schemas import LimitsIn, SendRequest
 from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
+from mailhub.front.templates import TemplateIn
+from mailhub.front.webhooks import WebhookIn
 from vendors.adapters.reports import ReceiptsIn
 
 
@@ -33,7 +47,7 @@ class Api(NinjaAPI):
         return self._schemas[asked]
 
     def _described(self, schema: OpenAPISchema) -> OpenAPISchema:
-        for model in (SendRequest, ReceiptsIn, WebhookIn, SuppressionsIn, AddressesIn, LimitsIn):
+        for model in (SendRequest, ReceiptsIn, WebhookIn, SuppressionsIn, AddressesIn, LimitsIn, TemplateIn):
             body = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schema["components"]["schemas"] |= body.pop("$defs", {}) | {model.__name__: body}
         for methods in schema["paths"].values():
@@ -53,5 +67,5 @@ api = Api(
     openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
 problems.install(api)
-for part in (messages, files, sessions, suppressions, vendors, receipts, inbound, webhooks, costs):
+for part in (messages, templates, files, sessions, suppressions, vendors, receipts, inbound, webhooks, costs):
     api.add_router("", part.router)

@@ -43,6 +43,7 @@ Error = dict[str, str]
 def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> SendOrder:
     """Raises Problem: validation (up to MOST_ERRORS errors), forbidden, rate-limited."""
     vendors, budget = _vendors(asked, caller), RenderBudget(caller.sponsor_id)
+    asked, version_id = contents.with_template(asked, caller.sponsor_id, vendors[0].channel)
     if asked.mjml:
         asked = _converted(asked, budget)
     beside = contents.read(asked, Owner(caller.sponsor_id, caller.test))
@@ -90,6 +91,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         deadline=asked.expires_at,
         identity_id=identity_id,
         route_id=_route_id(asked, caller),
+        template_version_id=version_id,
         topic_id=topic_id,
         transactional=asked.transactional,
         pauses=PauseRules(asked.first, asked.bounce_limit, asked.complaint_limit),

@@ -1,4 +1,4 @@
-"""What the letters of a request have beside subject and body: headers, files, and the text beside an HTML body."""
+"""What the letters of a request say, if it names a template, and have beside it: headers, files, the text of HTML."""
 
 import base64
 import binascii
@@ -11,8 +11,9 @@ from campaigns.content.templates import Budget, TemplateError
 from campaigns.intake import BadInput, uploads
 from campaigns.intake.files import CampaignFiles, NewFile
 from campaigns.intake.uploads import Owner, Uploaded
+from campaigns.template_versions import versions
 from mailhub.front.problems import error, invalid
-from mailhub.front.schemas import FILE_ID, FileIn, ImageIn, SendRequest
+from mailhub.front.schemas import FILE_ID, FileIn, HeaderIn, ImageIn, SendRequest
 from mailhub.front.vendor_cache import VendorSnapshot
 
 READ = 2  # characters of HTML that are read in a step (campaigns/content/cost.py)
@@ -45,6 +46,27 @@ class BesideBody:
 
 
 NOTHING = BesideBody()
+
+
+OF_A_TEMPLATE = ("subject", "body", "html", "text", "headers", "mjml")
+
+
+def with_template(asked: SendRequest, sponsor_id: int, channel: str) -> tuple[SendRequest, int | None]:
+    """The request with the content of the template that it names, and the id of the version. Raises Problem."""
+    if asked.template is None:
+        if not asked.body:
+            raise invalid([error("/body", "missing", "give a body, or a template")])
+        return asked, None
+    if beside := [name for name in OF_A_TEMPLATE if name in asked.model_fields_set]:
+        raise invalid([error(f"/{name}", "template", "a template says it; give one of both") for name in beside])
+    try:
+        version = versions.find(sponsor_id, asked.template, channel)
+    except versions.TemplateRefused as why:
+        raise invalid([error("/template", "template", str(why))]) from why
+    says = versions.content_of(version)
+    headers = [HeaderIn(name=name, value=value) for name, value in says.headers]
+    given = {"subject": says.subject, "body": says.body, "html": says.html, "text": says.text, "headers": headers}
+    return asked.model_copy(update=given), version.pk
 
 
 def read(asked: SendRequest, of: Owner) -> BesideBody:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from campaigns import previews
-from campaigns.models.api_clients import Event
 from vendors.models import Vendor
 
 MOST_RECIPIENTS = 1000
@@ -70,8 +69,15 @@ class SendRequest(Strict):
     region: str | None = Field(
         default=None, max_length=2, description="Like GB: of phone numbers without country code; default: your own"
     )
+    template: str | None = Field(
+        default=None, min_length=1, max_length=111, description="NAME, or NAME@VERSION; instead of subject to mjml"
+    )
     subject: str = Field(default="", max_length=10_000, description="A template; e-mail must have one")
-    body: str = Field(min_length=1, max_length=1_000_000, description="A template: {{ name }} shows the field name")
+    body: str = Field(
+        default="",
+        max_length=1_000_000,
+        description="A template: {{ name }} shows the field name. Needed without template",
+    )
     html: bool = Field(default=False, description="The body is HTML: fields are escaped in it")
     text: str = Field(default="", max_length=1_000_000, description="Beside HTML, a template; default: made from it")
     headers: list[HeaderIn] = Field(default=[], max_length=20, description="Of e-mail; values are templates")
@@ -292,29 +298,3 @@ class IdentitiesOut(BaseModel):
 class ReceiptsOut(BaseModel):
     changed: int = Field(description="Letters whose state this changed")
     unknown: list[str] = Field(description="References that belong to no letter of this vendor")
-
-
-class WebhookIn(Strict):
-    """Where a client wants its events."""
-
-    url: str = Field(min_length=1, max_length=500, description="https, in the public network")
-    events: list[Event] = Field(default=[], max_length=20, description="All, if none is named")
-
-
-class WebhookOut(BaseModel):
-    id: str
-    url: str
-    events: list[str]
-    mode: Literal["live", "test"] = Field(description="It gets the events of sessions of such keys")
-    enabled: bool
-    disabled_reason: str | None
-    suspended_until: datetime | None = Field(description="Its receiver does not answer in time; tried again then")
-    created_at: datetime
-
-
-class WebhookSecretOut(WebhookOut):
-    secret: str = Field(description="For the signatures (Standard Webhooks); nobody can see it again")
-
-
-class WebhooksOut(BaseModel):
-    data: list[WebhookOut]

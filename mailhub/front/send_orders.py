@@ -49,6 +49,7 @@ class SendOrder:
     deadline: datetime | None
     identity_id: int | None
     route_id: int | None
+    template_version_id: int | None
     topic_id: int | None
     transactional: bool
     pauses: PauseRules
@@ -111,6 +112,7 @@ class SendOrder:
             deadline=self.deadline,
             identity_id=self.identity_id,
             route_id=self.route_id,
+            template_version_id=self.template_version_id,
             topic_id=self.topic_id,
             transactional=self.transactional,
             pauses=self.pauses,

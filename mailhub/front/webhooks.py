@@ -3,7 +3,7 @@
 import json
 import re
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
@@ -13,19 +13,13 @@ from pydantic import BaseModel, Field
 
 from campaigns import tasks
 from campaigns.models import Webhook, WebhookCall
+from campaigns.models.api_clients import Event
 from campaigns.webhooks import events
 from mailhub.front import request_bodies
 from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.request_bodies import Created
-from mailhub.front.schemas import (
-    PageLinks,
-    ProblemOut,
-    WebhookIn,
-    WebhookOut,
-    WebhookSecretOut,
-    WebhooksOut,
-)
+from mailhub.front.schemas import PageLinks, ProblemOut, Strict
 from vendors.webhook_http import Forbidden
 
 router = Router(tags=["webhooks"])
@@ -35,6 +29,32 @@ HERE = "/api/v1/webhooks"
 NAME = re.compile(r"whk_(\d{1,18})", re.ASCII)
 EVENT = re.compile(r"evt_([0-9a-f]{32})")
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
+
+
+class WebhookIn(Strict):
+    """Where a client wants its events."""
+
+    url: str = Field(min_length=1, max_length=500, description="https, in the public network")
+    events: list[Event] = Field(default=[], max_length=20, description="All, if none is named")
+
+
+class WebhookOut(BaseModel):
+    id: str
+    url: str
+    events: list[str]
+    mode: Literal["live", "test"] = Field(description="It gets the events of sessions of such keys")
+    enabled: bool
+    disabled_reason: str | None
+    suspended_until: datetime | None = Field(description="Its receiver does not answer in time; tried again then")
+    created_at: datetime
+
+
+class WebhookSecretOut(WebhookOut):
+    secret: str = Field(description="For the signatures (Standard Webhooks); nobody can see it again")
+
+
+class WebhooksOut(BaseModel):
+    data: list[WebhookOut]
 
 
 class CallOut(BaseModel):

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
-from mailhub.owners import approvals, campaign, decisions, home
+from mailhub.owners import approvals, campaign, decisions, home, template_editor, templates
 
 
 def urls() -> list[URLPattern]:
@@ -22,4 +22,18 @@ def urls() -> list[URLPattern]:
         path("campaigns/<int:campaign_id>/parts/", campaign.parts, name="campaign-parts"),
         path("campaigns/<int:campaign_id>/recipients/", campaign.recipients, name="campaign-recipients"),
         path("campaigns/<int:campaign_id>/<slug:verb>/", decisions.decide, name="campaign-decide"),
+        *_templates(),
+    ]
+
+
+def _templates() -> list[URLPattern]:
+    return [
+        path("templates/", templates.index, name="templates"),
+        path("templates/new/", template_editor.new, name="template-new"),
+        path("templates/<int:pk>/", templates.template, name="template"),
+        path("templates/<int:pk>/versions/<int:number>/", templates.template, name="template-version"),
+        path("templates/<int:pk>/edit/", template_editor.edit, name="template-edit"),
+        path("templates/<int:pk>/differences/", templates.differences, name="template-differences"),
+        path("templates/<int:pk>/archive/", templates.archive, name="template-archive"),
+        path("templates/<int:pk>/restore/", templates.restore, name="template-restore"),
     ]

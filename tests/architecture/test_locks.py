@@ -31,6 +31,7 @@ ALLOWED = {
     "campaigns/failover/queries.py:hold": "the store, after all jobs",
     "campaigns/claiming/rebuild.py:rebuild": "a vendor",
     "campaigns/suppression/lists.py:TELL_VENDORS": "vendors, by id; it waits for claims, which wait for nothing of its",
+    "campaigns/template_versions/versions.py:_held": "a template, before its next version",
     "campaigns/webhook": "webhooks, their calls and sponsors",
     "waiter/parking.py": "parked tasks",
     "campaigns/vendor_ids.py:DUE": "waiting reports, SKIP LOCKED",

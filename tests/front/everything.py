@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 from campaigns.models import Job, Session, WebhookCall
 from campaigns.results import writer
+from campaigns.template_versions import versions
+from campaigns.template_versions.versions import TemplateContent
 from campaigns.webhooks import events
 from mailhub.front.api import api
 from tests.campaigns.rows import accepted
 from tests.front.program import Program, letter
 from tests.front.test_sessions import end
+from vendors.history import Actor
 
 OF_VENDORS = "/api/v1/receipts/{vendor}"  # signed by a vendor; no API key opens it
 URL = "https://receiver.example/very-own-hook"
-REFERENCE, RUN = "very-own-reference", "very-own-run"
+REFERENCE, RUN, TEMPLATE = "very-own-reference", "very-own-run", "very-own-template"
 
 
 def operations() -> list[tuple[str, str]]:
@@ -37,7 +40,7 @@ class Everything:
 
 
 def everything(program: Program, vendor) -> Everything:
-    """A finished session with a message, a webhook, and an event that waits to be posted."""
+    """A finished session with a message, a webhook, an event that waits to be posted, and a template."""
     hook, _ = events.create(program.sponsor, URL, [], test=False)
     recipients = [{"to": "ann@sandbox.example", "reference": REFERENCE}]
     sent = program.send(letter(vendor, recipients=recipients, metadata={"run": RUN}), "very-own-key")
@@ -47,8 +50,10 @@ def everything(program: Program, vendor) -> Everything:
     writer.write_result(job.session.pk)
     call = WebhookCall.objects.filter(webhook=hook, kind="message.sent").get()
     file = program.client.post("/api/v1/files", b"very-own-file", content_type="application/octet-stream")
+    added = versions.add(program.sponsor.pk, TEMPLATE, "email", TemplateContent("Hello", "Good day"), Actor("ann"))
     return Everything(
         {
+            "template": added.version.template.name,
             "file_id": file.json()["id"],
             "session_id": sent.json()["id"],
             "message_id": f"msg_{job.first_message}",

@@ -167,7 +167,7 @@ def _accept(
     if sponsor.pk:  # the first sponsor's identity is made with it
         entitlements.choose(sponsor, vendor, options["identity"])
     topic = entitlements.about(sponsor, options["topic"], options["transactional"])
-    content = read_content(options, vendor, entries.vendors(route) if route else ())
+    content = read_content(options, sponsor, vendor, entries.vendors(route) if route else ())
     at, hours, deadline = _times(options, vendor)
     pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
@@ -206,6 +206,7 @@ def _accept(
         route=None if options["test_to"] else route,
         by=Actor(arguments.person()),
         without_approval=bool(options["test_to"]),
+        template_version=content.version,
         progress=add("Storing", len(recipients)),
     )
 

@@ -1,0 +1,71 @@
+"""Templates that a sponsor keeps. Their versions never change; a campaign has a copy, and names its version."""
+
+import re
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils import timezone
+
+from campaigns.models.campaigns import OfSponsors, Sponsor
+from vendors.models import Vendor
+
+NAME = re.compile(r"[^\s@/\\](?:[^@/\\]*[^\s@/\\])?")
+
+
+def known_name(name: str) -> None:
+    """Raises ValidationError: NAME@3 is a version in commands and requests, and the API's paths have names in them."""
+    if not (NAME.fullmatch(name) and name.isprintable()):
+        raise ValidationError("a template's name has no @, / or \\ in it, and begins and ends with no blank")
+
+
+class Template(models.Model):
+    """What a sponsor writes again and again, by its name; what it says is in its versions. Archived: of no more use."""
+
+    SPONSOR = "sponsor"
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="templates", db_index=False)
+    name = models.CharField(
+        max_length=100, validators=[known_name], help_text="By which campaigns and programs name it"
+    )
+    channel = models.CharField(max_length=10, choices=Vendor.Channel.choices)
+    archived_at = models.DateTimeField(null=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["sponsor", "name"]
+        constraints = [models.UniqueConstraint(fields=["sponsor", "name"], name="template_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TemplateVersion(models.Model):
+    """What a template said from then on until the next version; number: 1, 2, 3 ..."""
+
+    SPONSOR = "template__sponsor"
+    template = models.ForeignKey(Template, on_delete=models.PROTECT, related_name="versions", db_index=False)
+    number = models.PositiveIntegerField()
+    subject = models.TextField(blank=True)
+    body = models.TextField()
+    html = models.BooleanField(default=False)
+    text = models.TextField(blank=True)
+    headers: Any = models.JSONField(null=True)
+    remark = models.CharField(max_length=255, blank=True)
+    made_by = models.CharField(max_length=150)
+    made_at = models.DateTimeField(default=timezone.now)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["template", "number"], name="template_number")]
+
+    def __str__(self) -> str:
+        return f"{self.template.name}@{self.number}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise TypeError("a version of a template never changes; add the next one")
+        super().save(*args, **kwargs)

@@ -1,0 +1,116 @@
+"""What two versions of a template differ in, line by line, for pages and for the command."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+from campaigns.template_versions.versions import TemplateContent
+
+CONTEXT = 3  # equal lines that are shown before and after a difference
+MOST_LINES = 1_000  # between the first and the last difference; more are compared as one piece
+SIGNS = {"same": " ", "added": "+", "removed": "-", "left_out": "@"}
+_Kind = Literal["same", "added", "removed", "left_out"]
+LineTexts = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedLine:
+    """before, after: its number in either version. left_out: its text says how many equal lines are not shown."""
+
+    kind: _Kind
+    text: str
+    before: int | None = None
+    after: int | None = None
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPart:
+    """A part of the two versions that differs: its name, and its lines."""
+
+    name: str
+    lines: Sequence[ComparedLine]
+
+
+def differences(old: TemplateContent, new: TemplateContent) -> list[ComparedPart]:
+    """The parts that differ; [] if both say the same."""
+    before, after = _parts(old), _parts(new)
+    return [
+        ComparedPart(name, list(_shortened(list(_compared(before[name], after[name])))))
+        for name in before
+        if before[name] != after[name]
+    ]
+
+
+def as_text(parts: Sequence[ComparedPart]) -> str:
+    """For a terminal: each line with its sign."""
+    return "\n".join("\n".join([f"{one.name}:", *(f"{line.sign} {line.text}" for line in one.lines)]) for one in parts)
+
+
+def _parts(content: TemplateContent) -> dict[str, LineTexts]:
+    return {
+        "Subject": [content.subject] if content.subject else [],
+        "Kind of body": ["HTML" if content.html else "Text"],
+        "Body": content.body.splitlines(),
+        "Text beside the HTML": content.text.splitlines(),
+        "Headers": [f"{name}: {value}" for name, value in content.headers],
+    }
+
+
+def _compared(old: LineTexts, new: LineTexts) -> Iterator[ComparedLine]:
+    begin = _equal(old, new)
+    end = _equal(old[begin:][::-1], new[begin:][::-1])
+    for number in range(begin):
+        yield ComparedLine("same", old[number], number + 1, number + 1)
+    a, b = old[begin : len(old) - end], new[begin : len(new) - end]
+    for same, a_from, a_to, b_from, b_to in _blocks(a, b):
+        if same:
+            for step in range(a_to - a_from):
+                yield ComparedLine("same", a[a_from + step], begin + a_from + step + 1, begin + b_from + step + 1)
+            continue
+        yield from (ComparedLine("removed", a[row], begin + row + 1) for row in range(a_from, a_to))
+        yield from (ComparedLine("added", b[row], None, begin + row + 1) for row in range(b_from, b_to))
+    for step in range(end):
+        before, after = len(old) - end + step, len(new) - end + step
+        yield ComparedLine("same", old[before], before + 1, after + 1)
+
+
+def _equal(old: LineTexts, new: LineTexts) -> int:
+    """How many lines at the beginning are the same."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((number for number, (a, b) in pairs if a != b), min(len(old), len(new)))
+
+
+def _blocks(a: LineTexts, b: LineTexts) -> Iterator[tuple[bool, int, int, int, int]]:
+    if max(len(a), len(b)) > MOST_LINES:
+        yield False, 0, len(a), 0, len(b)
+        return
+    for tag, a_from, a_to, b_from, b_to in SequenceMatcher(None, a, b).get_opcodes():
+        yield tag == "equal", a_from, a_to, b_from, b_to
+
+
+def _shortened(lines: Sequence[ComparedLine]) -> Iterator[ComparedLine]:
+    """Without equal lines that are far from any difference."""
+    near: set[int] = set()
+    for number, line in enumerate(lines):
+        if line.kind != "same":
+            near.update(range(number - CONTEXT, number + CONTEXT + 1))
+    hidden = 0
+    for number, line in enumerate(lines):
+        if number in near:
+            if hidden:
+                yield _left_out(hidden)
+            hidden = 0
+            yield line
+        else:
+            hidden += 1
+    if hidden:
+        yield _left_out(hidden)
+
+
+def _left_out(number: int) -> ComparedLine:
+    return ComparedLine("left_out", "1 equal line" if number == 1 else f"{number:,} equal lines")

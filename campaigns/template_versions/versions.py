@@ -1,0 +1,228 @@
+"""Templates that sponsors keep: a new version is compiled before it is stored, and none is changed or deleted.
+
+A save names the version that it started from; if there is a newer one, nothing is stored (NewerVersion). A save of what
+the newest version says already stores nothing, so that it can be repeated.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.contrib.admin.models import ADDITION, CHANGE
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+from django.utils import timezone
+
+from campaigns.content import templates
+from campaigns.content.headers import header_templates, with_beside
+from campaigns.content.parts import header_faults, text_beside
+from campaigns.content.templates import Budget, Content, TemplateError
+from campaigns.models import Template, TemplateVersion
+from campaigns.suppression.links import given
+from vendors import history
+from vendors.history import Actor
+from vendors.models import Vendor
+
+MOST_USES = 1_000  # campaigns that are counted
+LINE_ENDS = ("\r\n", "\r")
+
+
+class TemplateRefused(ValueError):
+    """What was asked of a template cannot be done. The text says why, for users."""
+
+
+class NewerVersion(Exception):
+    """Somebody else added a version meanwhile: `newest`; None: the template is not there any more, or not yet."""
+
+    def __init__(self, newest: TemplateVersion | None) -> None:
+        what = f"version {newest.number} by {newest.made_by} is newer" if newest else "there is no version yet"
+        super().__init__(f"{what} than the one that this started from")
+        self.newest = newest
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateContent:
+    """What a version says. text: beside an HTML body; empty: it is made from the HTML where it can be carried."""
+
+    subject: str
+    body: str
+    html: bool = False
+    text: str = ""
+    headers: Sequence[tuple[str, str]] = ()
+
+    def with_line_feeds(self) -> "TemplateContent":
+        """Browsers send other line ends than files have; both are the same text."""
+        body, text = self.body, self.text
+        for end in LINE_ENDS:
+            body, text = body.replace(end, "\n"), text.replace(end, "\n")
+        return replace(
+            self, body=body, text=text, headers=[(name.strip(), value.strip()) for name, value in self.headers]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AddedVersion:
+    """new: False: the newest version said that already."""
+
+    version: TemplateVersion
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VersionUse:
+    """campaigns: at most MOST_USES are counted; last: the newest one's id and name."""
+
+    campaigns: int
+    last_id: int | None = None
+    last_name: str = ""
+
+
+def content_of(version: TemplateVersion) -> TemplateContent:
+    """What a stored version says."""
+    headers = [(name, value) for name, value in version.headers or ()]
+    return TemplateContent(version.subject, version.body, version.html, version.text, headers)
+
+
+def check(channel: str, content: TemplateContent, budget: Budget | None = None) -> Content:
+    """Compiles it as a campaign would. Raises TemplateError, and OverBudget if there is a budget."""
+    for what, text in (("subject", content.subject), ("body", content.body), ("text", content.text)):
+        if "\0" in text:
+            raise TemplateError(f"the {what} has a NUL character in it")
+    if channel == Vendor.Channel.EMAIL and not content.subject.strip():
+        raise TemplateError("the subject: an e-mail needs one")
+    if not content.body.strip():
+        raise TemplateError("the body: it is empty")
+    if channel == Vendor.Channel.SMS and content.html:
+        raise TemplateError("the body: an SMS is a text, not HTML")
+    for _, fault in header_faults(content.headers):
+        raise TemplateError(fault)
+    if content.headers and channel != Vendor.Channel.EMAIL:
+        raise TemplateError("only an e-mail has further headers")
+    text = text_beside(content.body, content.html, content.text, frozenset())
+    compiled = templates.compile(content.subject, content.body, content.html, budget, text, given(transactional=False))
+    return with_beside(compiled, header_templates(content.headers), None)
+
+
+def fields_of(version: TemplateVersion) -> tuple[list[str], list[str]]:
+    """The fields that a recipient must have, and those that it may have; none if it cannot be compiled any more."""
+    try:
+        compiled = check(version.template.channel, content_of(version))
+    except TemplateError:
+        return [], []
+    return sorted(compiled.fields), sorted(compiled.optional)
+
+
+def add(
+    sponsor_id: int,
+    name: str,
+    channel: str,
+    content: TemplateContent,
+    by: Actor,
+    remark: str = "",
+    based_on: int | None = None,
+    budget: Budget | None = None,
+) -> AddedVersion:
+    """Stores the next version of the template of that name, which is made if there is none.
+
+    based_on: the version that it started from, 0: none, so that the template must be new; None: whichever is newest.
+    Raises TemplateError, TemplateRefused, NewerVersion, and OverBudget if there is a budget; then nothing is stored.
+    """
+    content = content.with_line_feeds()
+    check(channel, content, budget)
+    if len(remark) > 255 or not remark.replace("\n", " ").isprintable():
+        raise TemplateRefused("a remark is one line of at most 255 characters")
+    with transaction.atomic():
+        template = _held(sponsor_id, name, channel)
+        newest = template.versions.first()
+        if newest and content_of(newest) == content:
+            return AddedVersion(newest, new=False)
+        if based_on is not None and based_on != (newest.number if newest else 0):
+            raise NewerVersion(newest)
+        if template.archived_at:
+            raise TemplateRefused(f"the template {name!r} is archived; restore it first")
+        version = TemplateVersion.objects.create(
+            template=template,
+            number=newest.number + 1 if newest else 1,
+            subject=content.subject,
+            body=content.body,
+            html=content.html,
+            text=content.text,
+            headers=[list(one) for one in content.headers] or None,
+            remark=remark.strip(),
+            made_by=by.name[:150],
+        )
+        what = f"version {version.number} added"
+        history.record(by, Template, [(template.pk, what)], remark, CHANGE if newest else ADDITION)
+        return AddedVersion(version, new=True)
+
+
+def _held(sponsor_id: int, name: str, channel: str) -> Template:
+    """The template, locked, so that one version is added at a time."""
+    made = Template(sponsor_id=sponsor_id, name=name, channel=channel)
+    try:
+        made.full_clean(validate_unique=False, validate_constraints=False)
+    except ValidationError as error:
+        raise TemplateRefused("; ".join(error.messages)) from None
+    Template.objects.bulk_create([made], ignore_conflicts=True)
+    template = Template.objects.select_for_update(no_key=True).get(sponsor=sponsor_id, name=name)
+    if template.channel != channel:
+        raise TemplateRefused(f"the template {name!r} is one for {template.get_channel_display()}")
+    return template
+
+
+def find(sponsor_id: int | None, reference: str, channel: str) -> TemplateVersion:
+    """The version that NAME or NAME@VERSION means: without a number the newest. Raises TemplateRefused."""
+    name, at, number = reference.rpartition("@") if "@" in reference else (reference, "", "")
+    if at and not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise TemplateRefused(f"{reference!r} is no template; write NAME, or NAME@VERSION like welcome@3")
+    rows = TemplateVersion.objects.select_related("template").filter(template__sponsor=sponsor_id, template__name=name)
+    found = (rows.filter(number=int(number)) if at else rows).first() if name.isprintable() else None
+    if found is None:
+        raise TemplateRefused(f"there is no template {reference!r}")
+    if found.template.archived_at:
+        raise TemplateRefused(f"the template {name!r} is archived")
+    if found.template.channel != channel:
+        raise TemplateRefused(f"the template {name!r} is one for {found.template.get_channel_display()}")
+    return found
+
+
+def archive(template: Template, by: Actor) -> bool:
+    """No new campaign can name it; those that did stay as they are. False: it was so already."""
+    return _archive(template, by, "archived", archived_at__isnull=True)
+
+
+def restore(template: Template, by: Actor) -> bool:
+    """It can be used again. False: it was not archived."""
+    return _archive(template, by, "restored", archived_at__isnull=False)
+
+
+@transaction.atomic
+def _archive(template: Template, by: Actor, what: str, **was: Any) -> bool:
+    at = timezone.now() if what == "archived" else None
+    if not Template.objects.filter(pk=template.pk, **was).update(archived_at=at):
+        return False
+    template.archived_at = at
+    history.record(by, Template, [(template.pk, what)])
+    return True
+
+
+USES = """
+SELECT v.id, u.count, l.id, l.name FROM unnest(%s::bigint[]) AS v(id)
+CROSS JOIN LATERAL (SELECT count(*) FROM (
+    SELECT FROM campaigns_campaign WHERE template_version_id = v.id LIMIT %s) AS counted) u
+CROSS JOIN LATERAL (
+    SELECT id, name FROM campaigns_campaign WHERE template_version_id = v.id ORDER BY id DESC LIMIT 1) l
+"""
+
+
+def uses(versions: Iterable[TemplateVersion]) -> dict[int, VersionUse]:
+    """Who uses these versions, by their ids; those that nobody uses are not in it."""
+    with connection.cursor() as cursor:
+        cursor.execute(USES, [[version.pk for version in versions], MOST_USES])
+        return {id: VersionUse(*use) for id, *use in cursor.fetchall()}
+
+
+def newest_of(found: Collection[Template]) -> dict[int, TemplateVersion]:
+    """The newest version of each of these templates, without what it says."""
+    rows = TemplateVersion.objects.filter(template__in=found).order_by("template_id", "-number").distinct("template_id")
+    return {row.template_id: row for row in rows.defer("subject", "body", "text", "headers")}

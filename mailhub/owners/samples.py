@@ -1,0 +1,88 @@
+"""A template as a letter, with sample values for its fields."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from campaigns import previews
+from campaigns.content.templates import TemplateError
+from campaigns.intake import BadInput
+from campaigns.models import Campaign
+from campaigns.suppression.links import links_of
+from campaigns.template_versions import versions
+from campaigns.template_versions.versions import TemplateContent
+from mailhub.owners.sandboxed import framed
+from vendors.adapters.base import Letter
+from vendors.adapters.segments import segments
+from vendors.models import Vendor
+
+RECIPIENTS = {
+    Vendor.Channel.EMAIL.value: "ann@example.com",
+    Vendor.Channel.SMS.value: "+442079460000",
+    Vendor.Channel.PRINT.value: "Ann Example",
+}
+PREFIX = "field."  # begins the name of a field's input
+LONGEST = 10_000  # characters of a sample
+
+
+@dataclass(frozen=True, slots=True)
+class SampleField:
+    """A field with its sample. needed: the template cannot do without it."""
+
+    name: str
+    sample: str
+    needed: bool
+
+    @property
+    def input(self) -> str:
+        return f"{PREFIX}{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLetter:
+    """What a preview shows. fault: why there is no letter; frame: its HTML as the content of a frame."""
+
+    letter: Letter | None = None
+    html: bool = False
+    fault: str = ""
+    fields: list[SampleField] = field(default_factory=list)
+    segments: int = 0
+
+    @property
+    def frame(self) -> str:
+        return framed(self.letter.body) if self.letter and self.html else ""
+
+
+def sample_of(channel: str, content: TemplateContent, posted: Mapping[str, str]) -> SampleLetter:
+    """The letter with the posted samples; a field without one shows its own name."""
+    try:
+        compiled = versions.check(channel, content)
+    except TemplateError as error:
+        return SampleLetter(fault=str(error))
+    named = sorted(compiled.fields | compiled.optional)
+    needed = compiled.fields
+    fields = [SampleField(name, _sample(name, name in needed, posted), name in needed) for name in named]
+    values = {one.name: _value(one.sample) for one in fields if one.sample or one.needed}
+    campaign = Campaign(html=content.html, headers=[list(one) for one in content.headers])
+    links = links_of(campaign, channel, {"headers"}, None)
+    try:
+        letter = previews.letters(campaign, compiled, links, [(RECIPIENTS[channel], values)], 1)[0]
+    except BadInput as error:
+        return SampleLetter(fault=str(error), fields=fields)
+    counted = segments(letter.body) if channel == Vendor.Channel.SMS else 0
+    return SampleLetter(letter, content.html, "", fields, counted)
+
+
+def _sample(name: str, needed: bool, posted: Mapping[str, str]) -> str:
+    return posted.get(f"{PREFIX}{name}", f"[{name}]" if needed else "")[:LONGEST]
+
+
+def _value(sample: str) -> Any:
+    """A list or an object, as programs send them, is written as JSON; all else is a text."""
+    if sample.lstrip().startswith(("{", "[")):
+        try:
+            return json.loads(sample)
+        except ValueError:
+            pass
+    return sample

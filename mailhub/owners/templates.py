@@ -1,0 +1,117 @@
+"""Pages of templates: all of them, one with its versions, what two versions differ in; archive, restore."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from campaigns.models import Template, TemplateVersion
+from campaigns.models.campaigns import sponsors_of
+from campaigns.template_versions import comparing, versions
+from mailhub.owners.access import page
+from mailhub.owners.samples import sample_of
+from mailhub.owners.sandboxed import guarded
+from vendors.history import Actor
+
+EACH_PAGE = 50
+LOOK, ADD, CHANGE = "campaigns.view_template", "campaigns.add_template", "campaigns.change_template"
+WITHOUT_TEXTS = ("subject", "body", "text", "headers")
+
+
+def mine(request: HttpRequest, pk: int) -> Template:
+    """The template, if it is of the user's sponsors. Raises Http404."""
+    rows = Template.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
+    return get_object_or_404(rows, pk=pk)
+
+
+def version_of(template: Template, number: str | int) -> TemplateVersion:
+    """Raises Http404."""
+    known = str(number).isdecimal() and len(str(number)) < 10
+    found: TemplateVersion = get_object_or_404(template.versions, number=int(number) if known else 0)
+    found.template = template
+    return found
+
+
+def actor(request: HttpRequest) -> Actor:
+    """Who decides, for the history."""
+    user: Any = request.user
+    return Actor(user.get_username(), user.pk)
+
+
+@page(LOOK)
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """The templates of the user's sponsors: those in use, or those that are archived."""
+    archived = "archived" in request.GET
+    rows = Template.objects.of_sponsors(sponsors_of(request.user)).filter(archived_at__isnull=not archived)
+    some = Paginator(rows.select_related("sponsor").order_by("name", "pk"), EACH_PAGE).get_page(request.GET.get("page"))
+    newest = versions.newest_of(list(some.object_list))
+    listed = [(row, newest[row.pk]) for row in some.object_list]
+    return render(request, "owners/templates/list.html", {"page": some, "templates": listed, "archived": archived})
+
+
+@page(LOOK)
+@require_http_methods(["GET", "POST"])
+def template(request: HttpRequest, pk: int, number: int | None = None) -> HttpResponse:
+    """A template: one version as a letter with sample values, and all versions with who uses them.
+
+    The samples are posted, because addresses of pages stand in logs.
+    """
+    row = mine(request, pk)
+    some = Paginator(row.versions.defer(*WITHOUT_TEXTS), EACH_PAGE).get_page(request.GET.get("page"))
+    newest = versions.newest_of([row])[row.pk]
+    shown = version_of(row, number or newest.number)
+    used = versions.uses(some.object_list)
+    return guarded(
+        render(
+            request,
+            "owners/templates/template.html",
+            {
+                "template": row,
+                "newest": newest,
+                "version": shown,
+                "page": some,
+                "versions": [(one, used.get(one.pk)) for one in some.object_list],
+                "most": versions.MOST_USES,
+                "preview": sample_of(row.channel, versions.content_of(shown), request.POST.dict()),
+            },
+        )
+    )
+
+
+@page(LOOK)
+@require_GET
+def differences(request: HttpRequest, pk: int) -> HttpResponse:
+    """What two versions differ in; without a choice the newest and the one before it."""
+    row = mine(request, pk)
+    newest = versions.newest_of([row])[row.pk].number
+    new = version_of(row, request.GET.get("new") or newest)
+    old = version_of(row, request.GET.get("old") or max(1, new.number - 1))
+    parts = comparing.differences(versions.content_of(old), versions.content_of(new))
+    numbers = list(row.versions.values_list("number", flat=True)[:200])
+    facts = {"template": row, "old": old, "new": new, "parts": parts, "numbers": numbers}
+    return render(request, "owners/templates/differences.html", facts)
+
+
+@page(CHANGE)
+@require_POST
+def archive(request: HttpRequest, pk: int) -> HttpResponseRedirect:
+    """No new campaign can name it."""
+    row = mine(request, pk)
+    versions.archive(row, actor(request))
+    messages.success(request, _("The template “%(name)s” is archived.") % {"name": row.name})
+    return redirect("templates")
+
+
+@page(CHANGE)
+@require_POST
+def restore(request: HttpRequest, pk: int) -> HttpResponseRedirect:
+    """It can be used again."""
+    row = mine(request, pk)
+    versions.restore(row, actor(request))
+    messages.success(request, _("The template “%(name)s” can be used again.") % {"name": row.name})
+    return redirect("template", pk)
