@@ -1,8 +1,9 @@
 """Python programs as processes of their own, without most of the processor time that their imports take.
 
 `start` asks a process that has imported the packages that all of them need, and nothing that reads settings, for a fork
-of itself. The fork has its own arguments, environment and files, and runs the program as `python -m program` or `python
-file` does. What only a new interpreter can show (its options, its path, how it starts) is for subprocess.
+of itself. The fork has its own arguments, environment and files, and runs the program as `python -m program`, `python
+file` or `python -c text` does. What only a new interpreter can show (its options, its path, how it starts) is for
+subprocess.
 """
 
 import atexit
@@ -88,19 +89,21 @@ def start(
     arguments: list[str],
     *,
     env: dict[str, str],
-    stdout: IO[Any],
+    stdout: IO[Any] | None = None,
     stderr: IO[Any] | None = None,
     pipe: bool = False,
     start_new_session: bool = False,
 ) -> Process:
-    """As subprocess.Popen([sys.executable, *arguments]); errors go where its output goes unless to stderr.
+    """As subprocess.Popen([sys.executable, *arguments]); stdout: also of its errors unless they go to stderr.
 
     pipe: to its stdin, which is empty otherwise.
     """
+    out = 1 if stdout is None else stdout.fileno()
+    errors = stderr.fileno() if stderr else 2 if stdout is None else out
     request = {"arguments": arguments, "env": env, "session": start_new_session}
     reads, writes = os.pipe() if pipe else (os.open(os.devnull, os.O_RDONLY), -1)
     try:
-        process = Process(_server(), request, [reads, stdout.fileno(), (stderr or stdout).fileno()])
+        process = Process(_server(), request, [reads, out, errors])
     finally:
         os.close(reads)
     if pipe:
@@ -142,8 +145,8 @@ class Server:
     def end(self) -> None:
         if os.getpid() != self.owner:
             return  # a forked child
-        self._process.kill()
-        self._process.wait()
+        with self._process:  # closes its pipes
+            self._process.kill()
         self._folder.cleanup()
 
 
@@ -231,6 +234,9 @@ def _become(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(arguments[1], {"__name__": "__main__"})
     else:
         sys.argv = arguments
         runpy.run_path(arguments[0], run_name="__main__")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,7 +22,7 @@ from campaigns.costs import accounts
 from campaigns.doubts import reconciler
 from campaigns.models import Job, Message, MessageEvent
 from mailhub.operations import dashboard
-from tests import factories, programs
+from tests import factories, forks, programs
 from tests.faults.checker import sums
 from tests.faults.sending import send_the_rest, taken
 from tests.print.sftp_server import SftpVendor
@@ -176,10 +174,10 @@ def test_many_letters_are_few_batches_and_each_is_in_one(server: SftpVendor) -> 
     assert sorted(own) == sorted(references()) and len(server.manifests()) < 10
 
 
-def program(code: str, **more: str) -> subprocess.Popen[bytes]:
+def program(code: str, **more: str) -> forks.Process:
     settings = {"DJANGO_SETTINGS_MODULE": "mailhub.settings", **more}
     text = f"import django; django.setup(); {code}"
-    return subprocess.Popen([sys.executable, "-c", text], cwd=programs.PROJECT, env=programs.environment(**settings))
+    return forks.start(["-c", text], env=programs.environment(**settings))
 
 
 def killed_while_sending(server: SftpVendor, made: Job, step: str, end: str, wild: str) -> None:
