@@ -1,5 +1,7 @@
 """The API keeps its own contract: whatever comes, no 5xx, no answer that the schema does not name (schemathesis)."""
 
+import os
+
 import pytest
 import schemathesis
 from django.core.wsgi import get_wsgi_application
@@ -13,12 +15,13 @@ from tests.front.program import Program, api_vendor, fresh
 
 __all__ = ["fresh"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+NIGHTLY = os.environ.get("MAILHUB_NIGHTLY") == "1"
 SCHEMA = "/api/v1/openapi.json"
 load_all_checks()
 # What the schema cannot say: that a vendor exists, that an address is one. So good data may be refused.
 LEFT_OUT = [CHECKS.get_one("positive_data_acceptance")]
 FEW = hypothesis_settings(
-    max_examples=40,
+    max_examples=100 if NIGHTLY else 25,
     deadline=None,
     derandomize=True,
     database=None,
