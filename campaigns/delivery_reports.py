@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from campaigns import ground_truth, lifecycle, message_events, vendor_ids
+from campaigns import day_counts, ground_truth, lifecycle, message_events, vendor_ids
 from campaigns.message_events import NewEvent
 from campaigns.models import MessageEvent, ReportKind
 from campaigns.reported import Report, batches, consistent, read
@@ -168,7 +168,7 @@ SELECT a.id, a.evidence, a.no FROM reported a JOIN campaigns_message m USING (id
 WHERE m.message_id IS NULL AND (a.kind IS DISTINCT FROM 'bounced' OR a.no = m.resend_no AND m.error_code IS NULL)
 """
 REPORT = f"""{REPORTED}, before AS (
-    SELECT a.*, m.report AS was FROM reported a JOIN campaigns_message m USING (id)
+    SELECT a.*, m.report AS was, m.report_at AS was_at FROM reported a JOIN campaigns_message m USING (id)
 ), changed AS (
     UPDATE campaigns_message m SET report = a.kind, report_at = a.at, report_no = a.no, report_note = a.note
     FROM before a WHERE m.id = a.id AND a.kind IS NOT NULL AND m.message_id IS NOT NULL AND CASE
@@ -177,8 +177,8 @@ REPORT = f"""{REPORTED}, before AS (
                 OR (NOT a.timed OR a.at = m.report_at) AND m.report = 'delivered' AND a.kind = 'bounced'
         WHEN a.kind = 'delivered' THEN m.report IS NULL OR m.report = 'bounced' AND a.no < m.report_no
         ELSE m.report IS NULL AND (a.no = m.resend_no OR a.evidence = m.message_id) END
-    RETURNING m.id, m.campaign_id, m.message_id, a.no, a.kind, a.at, a.note, a.was
-), counted AS (
+    RETURNING m.id, m.campaign_id, m.message_id, a.no, a.kind, a.at, a.note, a.was, a.was_at
+), days AS ({day_counts.OF_REPORTS}), counted AS (
     UPDATE campaigns_job j SET delivered = greatest(0, j.delivered + s.delivered),
         bounced = greatest(0, j.bounced + s.bounced)
     FROM (

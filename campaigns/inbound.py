@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from campaigns import intake
+from campaigns import day_counts, intake
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled, require
 from campaigns.intake import BadInput
@@ -128,8 +128,9 @@ def _obey(vendor: Vendor, row: InboundMessage, credentials: Sequence[int]) -> in
         case Command.STOP:
             new = NewSuppression(row.sender, Suppression.Reason.STOP.value, _source(vendor, row), row.written_at)
             for sponsor in _sponsors(vendor, row, credentials):
-                if not _written(row, sponsor, Command.START, Q(written_at__gt=row.written_at)):
-                    lists.add(sponsor, Vendor.Channel.SMS, [new])
+                restarted = _written(row, sponsor, Command.START, Q(written_at__gt=row.written_at))
+                if not restarted and lists.add(sponsor, Vendor.Channel.SMS, [new]):
+                    day_counts.unsubscribed(sponsor)
         case Command.START:
             held = [id for sponsor in _sponsors(vendor, row, credentials) for id in _stopped(vendor, row, sponsor)]
             lists.lift(held)

@@ -15,6 +15,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
+from campaigns import day_counts
 from campaigns.models import MessageEvent, Suppression
 from campaigns.routes import whose
 from campaigns.routes.whose import ReportingAccount
@@ -81,13 +82,15 @@ WHERE e.digest = ANY(%(digests)s::bigint[]) AND e.at > clock_timestamp() - %(day
         AND coalesce(s.sponsor_id, c.sponsor_id) = c.sponsor_id AND s.until <= clock_timestamp()), '-infinity')
 GROUP BY 1, 2
 """
-APPEND = """
+APPEND = f"""
+WITH stored AS (
 INSERT INTO campaigns_messageevent (message_id, campaign_id, resend_no, kind, at, source, code, note, digest)
 SELECT a.id, a.campaign, a.no, a.kind, a.at, %(source)s, a.code, a.note, a.digest
 FROM unnest(%(ids)s::bigint[], %(campaigns)s::bigint[], %(nos)s::int[], %(kinds)s::text[], %(ats)s::timestamptz[],
     %(codes)s::text[], %(notes)s::text[], %(digests)s::bigint[])
     AS a(id, campaign, no, kind, at, code, note, digest)
-ON CONFLICT DO NOTHING
+ON CONFLICT DO NOTHING RETURNING campaign_id, kind, at
+), days AS ({day_counts.OF_EVENTS}) SELECT count(*) FROM stored
 """
 
 
@@ -191,7 +194,7 @@ def append(events: Sequence[NewEvent], source: str) -> int:
     }
     with connection.cursor() as cursor:
         cursor.execute(APPEND, params)
-        return cursor.rowcount
+        return int(cursor.fetchone()[0])
 
 
 # By their ids, which rise with the time at which they were stored.

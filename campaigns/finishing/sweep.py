@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.db.models import Q
 from django.utils import timezone
 
+from campaigns import day_counts
 from campaigns.claiming import rebuild
 from campaigns.costs import accounts
 from campaigns.dispatch import dispatcher, nightly
@@ -50,6 +51,7 @@ def sweep(lease: timedelta) -> Swept:
     dispatcher.dispatch_ready()
     rerouted = moving.reroute_due()
     accounts.sum_up()
+    day_counts.sum_up()
     if why is None:
         rebuild.forget(timedelta(hours=1))  # a recovery needs the ledger as it is
     waiting = _vendors_waiting() | rerouted.vendors

@@ -5,7 +5,7 @@ files: what letters carry. jobs: messages, the jobs that send them, their calls 
 which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the
 last audit, what vendors charge for. approvals: who let a campaign go. routes: by which vendors campaigns may go.
 suppressions: whom nobody writes to again; keys. templates: those that sponsors keep, with versions. message_events:
-bounces, complaints, letters by the vendor's own id, what recipients write to us.
+bounces, complaints, what happened by day, letters by the vendor's own id, what recipients write to us.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
@@ -16,6 +16,7 @@ from campaigns.models.identities import Entitlement, Identity
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
 from campaigns.models.message_events import (
     BOUNCES,
+    DayCount,
     InboundCount,
     InboundMessage,
     MessageEvent,
@@ -37,6 +38,7 @@ __all__ = [
     "CampaignFile",
     "Claim",
     "CostEntry",
+    "DayCount",
     "DispatchRun",
     "Entitlement",
     "Identity",

@@ -177,7 +177,7 @@ class Campaign(models.Model):
     """
 
     SPONSOR = "sponsor"
-    sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="campaigns")
+    sponsor = models.ForeignKey(Sponsor, on_delete=models.PROTECT, related_name="campaigns", db_index=False)
     credential = models.ForeignKey(Credential, on_delete=models.PROTECT, related_name="campaigns")
     identity = models.ForeignKey(  # of a sponsor's few; only the removal of one looks for its campaigns
         "Identity", on_delete=models.PROTECT, null=True, blank=True, related_name="campaigns", db_index=False
@@ -231,6 +231,7 @@ class Campaign(models.Model):
             TIMED,
             PAUSED,
             OF_TEMPLATE,
+            models.Index(fields=["sponsor", "id"], name="campaign_sponsor"),
             models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name"),
         ]
 

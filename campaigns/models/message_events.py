@@ -73,6 +73,40 @@ BOUNCES = (
 """The kinds that say that a message which was accepted did not arrive."""
 
 
+class DayCount(models.Model):
+    """How many messages of a sponsor were delivered or came back on a day (UTC), and who complained or unsubscribed.
+
+    Whatever stores reports, events or such wishes appends a row in the same transaction (day_counts.py); the sweep adds
+    the rows of a day up (`summed`). A later report of the same message takes an earlier one back on its day, so numbers
+    may fall, and those of a single row be negative.
+    """
+
+    SPONSOR = "sponsor"
+    day = models.DateField()
+    sponsor = models.ForeignKey(
+        Sponsor, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
+    delivered = models.BigIntegerField(db_default=0)
+    bounced = models.BigIntegerField(db_default=0)
+    complained = models.BigIntegerField(db_default=0)
+    unsubscribed = models.BigIntegerField(db_default=0)
+    summed = models.BooleanField(db_default=False)
+
+    objects = OfSponsors.as_manager()
+
+    class Meta:
+        indexes = [
+            Index(fields=["day"], name="day_count_day"),
+            Index(fields=["id"], condition=Q(summed=False), name="day_count_to_sum"),
+        ]
+        constraints = [
+            UniqueConstraint(fields=["day", "sponsor"], condition=Q(summed=True), name="day_count_summed_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day}: {self.delivered} delivered"
+
+
 class InboundCount(models.Model):
     """How many mails came back on a day, by what they were (campaigns/bounces/): also those that are no events."""
 

@@ -7,9 +7,11 @@ import logging
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from campaigns import day_counts
 from campaigns.models import Message, Sponsor, Suppression, Topic
 from campaigns.models.jobs import read_reference
 from campaigns.suppression import lists
@@ -67,7 +69,10 @@ def unsubscribe(of: Subscription, source: str, everything: bool = False) -> bool
     if _mine(of).filter(until=None, topic=topic).exists():
         return False
     new = NewSuppression(address, REASON, f"{source}, campaign {campaign}" if campaign else source, topic_id=topic)
-    added = lists.add_found(of.sponsor_id, of.channel, of.digest, new)
+    with transaction.atomic():
+        added = lists.add_found(of.sponsor_id, of.channel, of.digest, new)
+        if added:
+            day_counts.unsubscribed(of.sponsor_id)
     log.info("message %s: its recipient unsubscribed from %s", of.message_id, f"topic {topic}" if topic else "all")
     return added
 

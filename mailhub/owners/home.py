@@ -1,28 +1,84 @@
-"""An owner's first page: the newest campaigns, and how far they are."""
+"""An owner's first page: campaigns with how they stand, what waits for a person, and the last days."""
 
 from typing import Any
+from urllib.parse import urlencode
 
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext_lazy
 
-from campaigns import labels, progress
-from campaigns.models import Campaign
-from campaigns.models.campaigns import sponsors_of
+from campaigns import day_counts
+from campaigns.forecast import campaign_states
+from campaigns.models import Sponsor
+from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
+from campaigns.reports import campaign_rows
+from campaigns.reports.campaign_rows import STATES, CampaignQuery
 from mailhub.owners.access import page
+from mailhub.owners.day_chart import chart
+from mailhub.owners.polling import LivePart
 
-NEWEST = 50
+MOST_SPONSORS = 500  # in their select
+MOST_NEEDS = 5  # of each kind
+LONGEST = 200  # characters of a search
+NAMES = {
+    "going": gettext_lazy("Under way"),
+    "night": gettext_lazy("Waits for the night"),
+    "paused": gettext_lazy("Paused"),
+    "attention": gettext_lazy("Needs attention"),
+    "stopped": gettext_lazy("Stopped"),
+}
 
 
 @page()
 def index(request: HttpRequest) -> HttpResponse:
-    """The newest campaigns of the user's sponsors."""
-    found: list[Any] = list(
-        Campaign.objects.of_sponsors(sponsors_of(request.user))
-        .select_related("sponsor")
-        .only("id", "name", "size", "created_at", "sponsor__name")[:NEWEST]
-    )
-    sums = progress.of_campaigns([campaign.pk for campaign in found])
-    for campaign in found:
-        campaign.sums = sums[campaign.pk]
-        campaign.label = labels.of_sum(campaign.sums)
-    return render(request, "owners/home.html", {"campaigns": found})
+    """The campaigns of the user's sponsors, the newest first."""
+    sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).order_by("name")
+    asked = _asked(request)
+    part = _live(request, asked)
+    context = {
+        "live": part.html(over=False),
+        "asked": asked,
+        "sponsors": sponsors.values_list("pk", "name")[:MOST_SPONSORS],
+        "states": NAMES,
+        "chart": None if asked.narrowed else chart(day_counts.of_sponsors(sponsor_ids_of(request.user))),
+    }
+    return render(request, "owners/home.html", context)
+
+
+@page()
+def live(request: HttpRequest) -> HttpResponse:
+    """The same campaigns alone, as they stand now."""
+    return _live(request, _asked(request)).answer(over=False)
+
+
+def _asked(request: HttpRequest) -> CampaignQuery:
+    typed = {name: request.GET.get(name, "") for name in ("q", "sponsor", "state", "before")}
+    numbers = {name: typed[name] for name in ("sponsor", "before")}
+    if any(one and not (one.isdecimal() and len(one) < 19) for one in numbers.values()):
+        raise BadRequest("sponsor and before are numbers")
+    sponsor, before = (int(one) if one else None for one in numbers.values())
+    state = typed["state"] if typed["state"] in STATES else ""
+    return CampaignQuery(typed["q"].replace("\0", "").strip()[:LONGEST], sponsor, state, before)
+
+
+def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
+    context: dict[str, Any] = {"asked": asked}
+    here = {"q": asked.q, "sponsor": asked.sponsor, "state": asked.state, "before": asked.before}
+    query = urlencode({name: value for name, value in here.items() if value})
+    part = LivePart(request, f"{reverse('home-live')}?{query}", "owners/home_live.html", context)
+    mine = sponsor_ids_of(request.user)
+    found = campaign_rows.page(mine, asked)
+    needs: list[Any] = [] if asked.narrowed else campaign_rows.waiting_for_a_person(mine, MOST_NEEDS)
+    rows: list[Any] = list(found.rows)
+    states = campaign_states.of_campaigns([row.pk for row in (*rows, *needs)])
+    for row in (*rows, *needs):
+        row.state = states[row.pk]
+    older = {name: value for name, value in {**here, "before": found.before}.items() if value}
+    context |= {
+        "rows": rows,
+        "needs": [one for one in needs if one.paused_at or one.state.sums.in_doubt],
+        "older": urlencode(older) if found.before else "",
+    }
+    return part

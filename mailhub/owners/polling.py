@@ -29,9 +29,10 @@ class LivePart:
         return self._whole(*self._made(over))
 
     def answer(self, *, over: bool) -> HttpResponse:
-        """The part alone; empty if it is what the browser shows."""
+        """The part alone; empty if it is what the browser shows, which asks seldom enough."""
         inner, every, digest = self._made(over)
-        if self._request.GET.get("seen") == digest:
+        seen, _, asks = self._request.GET.get("seen", "").partition("-")
+        if seen == digest and asks.isdecimal() and (0 < every <= int(asks[:4]) or over):
             return HttpResponse(status=204)
         return HttpResponse(self._whole(inner, every, digest))
 
@@ -39,7 +40,7 @@ class LivePart:
         inner = render_to_string(self._template, self._context, self._request)
         taken = SHARE * (time.monotonic() - self.began)
         every = 0 if over else next((seconds for seconds in EVERY if seconds >= taken), EVERY[-1])
-        return inner, every, hashlib.sha256(f"{every} {inner}".encode()).hexdigest()[:16]
+        return inner, every, hashlib.sha256(f"{over} {inner}".encode()).hexdigest()[:16]
 
     def _whole(self, inner: SafeString, every: int, digest: str) -> SafeString:
         at = timezone.localtime()

@@ -25,6 +25,7 @@ ALLOWED = {
     "campaigns/casting/mailcaster.py:LOCK": "a mailcaster",
     "campaigns/casting/mailcaster.py:admits": "an exclusive credential",
     "campaigns/costs/accounts.py:SUM_UP": "entries of the accounts, SKIP LOCKED",
+    "campaigns/day_counts.py:SUM_UP": "counts by day, SKIP LOCKED",
     "campaigns/doubts/queries.py:CALL": "a vendor",
     "campaigns/doubts/queries.py:DUE": "messages, SKIP LOCKED",
     "campaigns/doubts/resolve.py:DOUBTS": "messages, after their jobs",

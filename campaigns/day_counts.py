@@ -1,0 +1,98 @@
+"""What happened to a sponsor's messages, by day (UTC): appended where it is stored, in its transaction, and added up.
+
+Sums by day over messages would read all of them; an index for it would be written with each message that is delivered.
+A row for each statement that stores reports costs nothing beside it. How many were sent is in the accounts, by the day
+of the call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+MOST_SUMMED = 10_000  # rows at a time
+# Parts of the statements that store reports and events. In `changed`: id, campaign_id, kind, at, and before it was, at.
+OF_REPORTS = """
+INSERT INTO campaigns_daycount (day, sponsor_id, delivered, bounced)
+SELECT (one.at AT TIME ZONE 'UTC')::date, p.sponsor_id,
+    coalesce(sum(n) FILTER (WHERE one.kind = 'delivered'), 0), coalesce(sum(n) FILTER (WHERE one.kind = 'bounced'), 0)
+FROM (
+    SELECT campaign_id, kind, at, 1 AS n FROM changed WHERE kind IS DISTINCT FROM was
+    UNION ALL SELECT campaign_id, was, was_at, -1 FROM changed WHERE kind IS DISTINCT FROM was AND was IS NOT NULL
+) one JOIN campaigns_campaign p ON p.id = one.campaign_id GROUP BY 1, 2
+"""
+OF_EVENTS = """
+INSERT INTO campaigns_daycount (day, sponsor_id, complained, unsubscribed)
+SELECT (e.at AT TIME ZONE 'UTC')::date, c.sponsor_id, count(*) FILTER (WHERE e.kind = 'complaint'),
+    count(*) FILTER (WHERE e.kind = 'unsubscribed')
+FROM stored e JOIN campaigns_campaign c ON c.id = e.campaign_id
+WHERE e.kind IN ('complaint', 'unsubscribed') GROUP BY 1, 2
+"""
+UNSUBSCRIBED = """
+INSERT INTO campaigns_daycount (day, sponsor_id, unsubscribed)
+VALUES ((clock_timestamp() AT TIME ZONE 'UTC')::date, %s, 1)
+"""
+SUM_UP = """
+WITH gone AS (
+    DELETE FROM campaigns_daycount WHERE id = ANY(ARRAY(
+        SELECT id FROM campaigns_daycount WHERE NOT summed ORDER BY id LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    )) RETURNING *
+)
+INSERT INTO campaigns_daycount AS was (day, sponsor_id, delivered, bounced, complained, unsubscribed, summed)
+SELECT day, sponsor_id, sum(delivered), sum(bounced), sum(complained), sum(unsubscribed), true FROM gone
+GROUP BY 1, 2 ORDER BY 1, 2  -- two at once lock the sums in the same order
+ON CONFLICT (day, sponsor_id) WHERE summed DO UPDATE SET delivered = was.delivered + excluded.delivered,
+    bounced = was.bounced + excluded.bounced, complained = was.complained + excluded.complained,
+    unsubscribed = was.unsubscribed + excluded.unsubscribed
+"""
+DAYS = """
+SELECT day, sum(sent)::bigint, sum(delivered)::bigint, sum(bounced)::bigint, sum(complained)::bigint,
+    sum(unsubscribed)::bigint
+FROM (
+    SELECT day, sponsor_id, messages AS sent, 0 AS delivered, 0 AS bounced, 0 AS complained, 0 AS unsubscribed
+    FROM campaigns_costentry WHERE day > %(before)s AND day <= %(last)s
+    UNION ALL
+    SELECT day, sponsor_id, 0, delivered, bounced, complained, unsubscribed
+    FROM campaigns_daycount WHERE day > %(before)s AND day <= %(last)s
+) one
+WHERE %(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[])
+GROUP BY day
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DaySums:
+    """What happened on one day."""
+
+    day: date
+    sent: int = 0
+    delivered: int = 0
+    bounced: int = 0
+    complained: int = 0
+    unsubscribed: int = 0
+
+
+def of_sponsors(sponsors: Sequence[int] | None, days: int = 30) -> list[DaySums]:
+    """The last days (UTC), today's last, of these sponsors' mail; None: of all."""
+    last = timezone.now().date()
+    params: Any = {"before": last - timedelta(days=days), "last": last, "sponsors": sponsors}
+    with connection.cursor() as cursor:
+        cursor.execute(DAYS, params)
+        found = {row[0]: DaySums(*row) for row in cursor.fetchall()}
+    every = (last - timedelta(days=ago) for ago in range(days - 1, -1, -1))
+    return [found.get(day) or DaySums(day) for day in every]
+
+
+def unsubscribed(sponsor_id: int) -> None:
+    """Somebody has unsubscribed by a link of ours; in the transaction that stores it."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNSUBSCRIBED, [sponsor_id])
+
+
+def sum_up() -> None:
+    """Adds rows up to one for each day and sponsor; what is read stays the same."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(SUM_UP, {"most": MOST_SUMMED})
