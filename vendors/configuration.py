@@ -13,6 +13,7 @@ from django.db import ProgrammingError, transaction
 
 from vendors import adapters, history
 from vendors.adapters.base import InvalidSettings
+from vendors.limits.values import SPANS
 from vendors.models import Credential, Mailcaster, RateLimit, Vendor
 
 LimitSpec = tuple[int, float]  # units in any so many seconds
@@ -68,9 +69,10 @@ def describe_rate_limit(window: LimitSpec) -> str:
     if not units:
         return f"0/{seconds:g}: paused"
     reached = [(units * seconds / (seconds + wait), wait) for wait in LATENCIES]
+    span = SPANS.get(seconds) or f"{seconds:g} s"
     rates = ", ".join(f"{rate:{',.0f' if rate >= 1000 else '.4g'}} with {wait:g} s" for rate, wait in reached)
     return (
-        f"{units}/{seconds:g}: never more than {units:,} calls in any {seconds:g} s. Reached are "
+        f"{units}/{seconds:g}: never more than {units:,} calls in any {span}. Reached are "
         f"{units:,} × {seconds:g}/({seconds:g} + the vendor's latency): {rates}. "
         "The longest window that the contract allows is the fastest."
     )

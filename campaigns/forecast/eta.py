@@ -127,10 +127,12 @@ def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int
 
 
 def about(at: datetime | None, now: datetime) -> str:
-    """A time as users read it: 21:20 (3 h 19 min), rounded up to the minute."""
+    """A time as users read it: 21:20 (3 h 19 min), rounded up to the minute; what has come is now."""
     if at is None:
         return ""
     minutes = -(-(at - now) // timedelta(minutes=1))
+    if minutes <= 0:
+        return f"{timezone.localtime(now):%H:%M} (now)"
     local = timezone.localtime(now + timedelta(minutes=minutes))
     hours, rest = divmod(minutes, 60)
     long = f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {rest} min" if hours else f"{rest} min"

@@ -90,7 +90,7 @@ def _read(vendor: VendorSnapshot) -> _Read:
 
 
 def _limits(vendor: VendorSnapshot) -> str:
-    return ", ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in vendor.limits) or "no limit"
+    return ", ".join(map(str, vendor.limits)) or "no limit"
 
 
 def _forecast(first: datetime | None, last: datetime | None, basis: str) -> Forecast:

@@ -14,7 +14,6 @@ from vendors.limits.values import Limit
 from vendors.models import Minute, Vendor
 
 CELLS = 20  # up to so many places are drawn as single cells
-SPANS = {3600.0: "hour", 86_400.0: "day"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class WindowUsage:
 
     @property
     def label(self) -> str:
-        return f"{self.limit.units:,} per {SPANS.get(self.limit.seconds) or f'{self.limit.seconds:g} s'}"
+        return str(self.limit)
 
     @property
     def cells(self) -> list[bool]:

@@ -11,9 +11,11 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from campaigns.forecast import eta
 from campaigns.models import Campaign, Job
 from tests import factories
 from tests.campaigns.rows import accepted, family, logged
+from tests.terminal import Terminal
 from vendors import redis_clients
 from vendors.limits.throttle import Throttle
 from vendors.limits.values import Grant, Limit, Scope
@@ -50,6 +52,23 @@ def test_a_thousand_letters_at_five_a_minute_end_after_3_hours_and_19_minutes(an
     waiting(vendor, 2, each=500)
     assert re.fullmatch(r"mail: 1,000 messages in 2 jobs at 5 per 60 s: ends \d\d:\d\d \(3 h 19 min\)", answer(vendor))
     assert answer(vendor, json=True)["seconds"] == 11_940
+
+
+def test_on_a_terminal_a_forecast_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor = factories.at_work(factories.vendor("mail-for-" + "all" * 10, limits=[(5, 60), (200_000, 86_400)]))
+    factories.campaign_with_job(4, status="RENDERED", of=factories.credential(vendor))
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Terminal()
+    call_command("forecast", vendor.slug, stdout=screen)
+    lines = screen.lines()
+    assert len(lines) > 1 and max(map(len, lines)) <= 80
+    said = " ".join(line.strip() for line in lines)
+    assert f"{vendor.slug}: nothing is queued at 5 per 60 s and 200,000 per day; 4 for the nightly dispatch" in said
+
+
+def test_what_ends_at_this_moment_ends_now() -> None:
+    now = timezone.now()
+    assert eta.about(now, now) == f"{timezone.localtime(now):%H:%M} (now)" == eta.about(now - timedelta(hours=1), now)
 
 
 def test_messages_that_cost_several_units_are_reckoned_by_what_the_last_ones_cost(answer: Any) -> None:

@@ -1,8 +1,6 @@
 """manage.py list_jobs: the look-ups of document 000, and where each message is."""
 
-import io
 import json
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +12,7 @@ from campaigns.management.commands.list_jobs import SHOWN
 from campaigns.models import Campaign, Job, Message
 from tests import factories
 from tests.campaigns.rows import accepted, expired, family, in_doubt, logged, recount, refused
+from tests.terminal import Terminal
 from vendors.management.output import fitting
 
 pytestmark = pytest.mark.django_db
@@ -183,11 +182,6 @@ class TestLimit:
         assert capsys.readouterr().out.endswith(f"the newest {SHOWN} of {SHOWN + 1} jobs; --limit 0 shows all\n")
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 class TestTable:
     def test_80_columns_show_whose_job_it_is_its_status_and_its_date(self, monkeypatch: pytest.MonkeyPatch) -> None:
         job = factories.campaign_with_job(1, status="DISPATCHED", waits_for="sending hours: from Monday 08:00")
@@ -195,7 +189,7 @@ class TestTable:
         monkeypatch.setenv("COLUMNS", "80")
         screen = Terminal()
         call_command("list_jobs", stdout=screen)
-        lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+        lines = screen.lines()
         assert max(map(len, lines)) <= 80
         assert {"id", "sponsor", "campaign", "status", "created"} <= set(lines[0].split())
         assert {str(job.pk), job.campaign.sponsor.name, "DISPATCHED"} <= set(lines[1].split())

@@ -17,6 +17,7 @@ from campaigns.models import Job
 from mailhub.operations import charts, dashboard
 from tests import factories
 from tests.campaigns.rows import family, in_doubt, logged
+from tests.terminal import Terminal
 from tests.waiting import wait_until
 from tests.workers import worker
 from vendors.models import Credential, Minute, RateLimit, Unreadable, Vendor
@@ -219,6 +220,29 @@ class TestStatus:
         said = capsys.readouterr().out
         assert vendor.slug in said and "0 of 5" in said and "1,000" in said and "(3 h " in said
         assert "0 workers" in said
+
+    @pytest.mark.parametrize("width", [80, 120, 160])
+    def test_on_a_terminal_no_word_is_broken_and_the_newest_minutes_are_shown(
+        self, width: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        vendor = factories.at_work(
+            factories.vendor("print-and-mail-house-of-the-north", limits=[(5, 60), (200_000, 86_400)])
+        )
+        factories.campaign_with_job(1000, of=factories.credential(vendor), status="DISPATCHED", messages=False)
+        minute = timezone.now().replace(second=0, microsecond=0)
+        for ago in range(1, 30):
+            at = minute - timedelta(minutes=ago)
+            Minute.objects.create(vendor=vendor, at=at, share=0, accepted=900 if ago == 1 else 1, refused=0)
+        monkeypatch.setenv("COLUMNS", str(width))
+        screen = Terminal()
+        call_command("status", stdout=screen)
+        lines = screen.lines()
+        assert max(map(len, lines)) <= width
+        seen = {word.strip(",()") for word in " ".join(lines).replace("-", " ").split()}
+        assert {*vendor.slug.split("-"), "1,000", "200,000", "day", "accepting", "min"} <= seen, screen.getvalue()
+        assert "…" not in screen.getvalue()
+        if width > 80:
+            assert "█" in screen.getvalue(), "the last minute is the highest"
 
     def test_programs_read_one_object_a_vendor(self, capsys) -> None:
         vendor = factories.vendor(limits=[(5, 60)], paused=True)

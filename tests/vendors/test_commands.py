@@ -208,7 +208,7 @@ class TestVendorLater:
         assert [json.loads(line)["slug"] for line in lines] == ["v0", "v1", "v2"]
         table = run("vendor", "list").splitlines()
         assert table[0].split()[:3] == ["slug", "name", "channel"]
-        assert "MC1, MC2, MC3, MC4" in table[1]
+        assert "MC1, MC2, MC3, MC4" in table[1] and "5 per 60 s" in table[1]
 
     @pytest.mark.parametrize("verb", ["show", "limit", "pause", "resume", "remove"])
     def test_an_unknown_vendor_is_named_with_those_that_there_are(self, fails: Any, verb: str) -> None:

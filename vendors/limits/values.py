@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+SPANS = {3600.0: "hour", 86_400.0: "day"}
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -18,6 +20,10 @@ class Limit:
     def __post_init__(self) -> None:
         if self.units < 0 or not 0 < self.seconds < math.inf:
             raise ValueError(f"a limit needs units >= 0 and seconds > 0, not {self.units} per {self.seconds}")
+
+    def __str__(self) -> str:
+        """5 per 60 s; 200,000 per day."""
+        return f"{self.units:,} per {SPANS.get(self.seconds) or f'{self.seconds:g} s'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from django.db import models, transaction
 
 from vendors import history
 from vendors.health import HealthStatus
+from vendors.limits.values import Limit
 from vendors.management.arguments import person
 from vendors.management.output import word
 from vendors.models import Credential, Mailcaster, Vendor
@@ -115,6 +116,11 @@ def caster_facts(row: Mailcaster) -> dict[str, Any]:
         "percentage": row.percentage,
         "enabled": row.enabled,
     }
+
+
+def limit_texts(row: Vendor) -> list[str]:
+    """Its own limits: 5 per 60 s."""
+    return [str(Limit(one.units, one.seconds)) for one in row.limits.all() if one.credential_id is None]
 
 
 def _limit(row: Any) -> str:

@@ -1,6 +1,8 @@
 """Output of management commands: sentences and tables, or with --json one JSON object a line."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Any, Literal
 
 import orjson
@@ -21,6 +23,16 @@ def tell(out: OutputWrapper, sentence: str, facts: Mapping[str, Any], as_json: b
         write_json(out, [facts])
     else:
         out.write(sentence)
+
+
+def wrapped(out: OutputWrapper, sentence: str) -> str:
+    """For a terminal in lines of its width, broken between words: a terminal breaks them anywhere."""
+    width = get_terminal_size().columns
+    return (
+        fill(sentence, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        if out.isatty()
+        else sentence
+    )
 
 
 def write_rows(

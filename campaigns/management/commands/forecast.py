@@ -11,7 +11,7 @@ from campaigns.forecast import eta, obstacles, queues
 from campaigns.forecast.eta import Eta
 from campaigns.forecast.queues import VendorQueue
 from vendors.management import arguments
-from vendors.management.output import tell
+from vendors.management.output import tell, wrapped
 from vendors.models import Vendor
 
 
@@ -37,14 +37,15 @@ class Command(BaseCommand):
             queue = found[vendor.pk]
             end = eta.of_queue(queue, now)
             text = f"{vendor.slug}: {sentence(vendor, queue, end, now)}"
-            tell(self.stdout, text, facts(queue, end, now), options["json"])
+            tell(self.stdout, wrapped(self.stdout, text), facts(queue, end, now), options["json"])
 
 
 def sentence(vendor: Vendor, queue: VendorQueue, end: Eta, now: datetime) -> str:
     """1,000 messages in 1,000 jobs at 5 per 60 s: ends 21:20 (3 h 20 min)."""
-    limits = " and ".join(f"{limit.units:,} per {limit.seconds:g} s" for limit in queue.limits) or "no limit"
+    limits = " and ".join(map(str, queue.limits)) or "no limit"
     limits += f", {queue.cost}" if queue.cost else ""
-    text = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {limits}: {_end(queue, end, now)}"
+    waiting = f"{_count(queue.waiting, 'message')} in {_count(queue.jobs, 'job')} at {limits}: {_end(queue, end, now)}"
+    text = waiting if queue.waiting else f"nothing is queued at {limits}"
     return "; ".join([text, *obstacles.apart(vendor, queue, now)])
 
 

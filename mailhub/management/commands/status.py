@@ -1,13 +1,15 @@
 """`manage.py status`: the operations page on a terminal."""
 
 from argparse import ArgumentParser
+from textwrap import fill
 from time import sleep
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +24,8 @@ MINUTES = 30
 NARROW = 110  # columns; a narrower terminal shows only the most important ones
 NAMED = 2  # queues without a worker that are named; of more only the number is shown
 BLOCKS = "▁▂▃▄▅▆▇█"
+SLUG = 16  # columns of a vendor's name
+FEWEST = 10  # of them, where there is no room for all
 
 
 class Command(BaseCommand):
@@ -79,23 +83,27 @@ class Command(BaseCommand):
 def _page(found: dashboard.Workers, width: int) -> RenderableType:
     now, seen = timezone.now(), dashboard.read()
     lines = {one["name"]: one["values"] for one in charts.throughput(now, MINUTES)["vendors"]}
-    table = Table("vendor", "limit", "window", box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("vendor", no_wrap=True)
+    table.add_column("limit")
+    table.add_column("window")
     table.add_column("waiting", justify="right")
     table.add_column("ends about")
     table.add_column("accepting")
     more = width >= NARROW
-    for column in ("good answers", f"last {MINUTES} min") if more else ():
+    for column in ("good answers", "by the minute") if more else ():
         table.add_column(column)
     for row in seen.vendors:
-        limits, windows = (", ".join(parts) for parts in (_limits(row), _windows(row)))
+        limits, windows = ("\n".join(parts) for parts in (_limits(row), _windows(row)))
         state = Text(row.accepting, style="green" if row.open else "bold red")
-        line = _spark(lines.get(row.vendor.slug, []))
+        line = Sparkline(lines.get(row.vendor.slug, []))
         wide = (row.ratio, line) if more else ()
         ends = Text("\n".join([row.ends, *row.apart]))
         problems = [*row.stopped, *([f"last error: {row.trouble}"] if row.trouble else [])]
         problems += filter(None, [row.refused_reports])
         state.append("".join(f"\n{problem}" for problem in problems), style="default")
-        table.add_row(row.vendor.slug, limits, windows, f"{row.waiting:,}", ends, state, *wide)
+        name = fill(row.vendor.slug, max(SLUG, width // 5))  # broken at a hyphen
+        table.add_row(name, limits, windows, f"{row.waiting:,}", ends, state, *wide)
     halted = [Text(f"Nothing is called: {why}", style="bold red")] if (why := guard.halted()) else []
     late = [Text(alarm, style="bold red") for alarm in (*seen.alarms, *found.outdated)]
     return Group(*halted, *late, Text(_headline(seen, found)), table)
@@ -126,9 +134,18 @@ def _windows(row: dashboard.VendorRow) -> list[str]:
     return ["?" if meter.used is None else f"{meter.used:,} of {meter.limit.units:,}" for meter in row.meters]
 
 
-def _spark(values: list[int]) -> str:
-    most = max(values, default=0)
-    return "".join(BLOCKS[value * (len(BLOCKS) - 1) // most] for value in values) if most else ""
+class Sparkline:
+    """A block for each value; where there is no room for all, the oldest go."""
+
+    def __init__(self, values: list[int]) -> None:
+        most = max(values, default=0)
+        self._blocks = "".join(BLOCKS[value * (len(BLOCKS) - 1) // most] for value in values) if most else ""
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(FEWEST, len(self._blocks)), len(self._blocks)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self._blocks[-options.max_width :])
 
 
 def _facts(row: dashboard.VendorRow, running: VendorStreams) -> dict[str, Any]:

@@ -103,7 +103,10 @@ class Command(BaseCommand):
         self._tell(row, "\n".join([summary, *map(configuration.describe_rate_limit, limits)]), options)
 
     def do_list(self, **options: Any) -> None:
-        rows = [vendor_facts(row) for row in Vendor.objects.prefetch_related("limits", "credentials", "mailcasters")]
+        rows = [
+            vendor_facts(row) | ({} if options["json"] else {"limits": history.limit_texts(row)})
+            for row in Vendor.objects.prefetch_related("limits", "credentials", "mailcasters")
+        ]
         write_rows(self.stdout, rows, options["json"], SHOWN)
 
     def do_show(self, slug: str, **options: Any) -> None:
