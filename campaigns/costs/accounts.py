@@ -5,6 +5,8 @@ that is learned of a month later, or that a person settled as sent. Amounts are 
 units of a day and the price that holds on it, so that a price that is corrected is right from then on. They are exact,
 one for each currency; of days without a price only the messages and units are known.
 
+A sandbox delivers to nobody and charges nothing, whatever prices it was given to try them out.
+
 What is in doubt is not charged for as long as it is: accounts tell it beside what is, with what it would cost.
 """
 
@@ -76,7 +78,7 @@ FROM (
         AND (%(sponsors)s::bigint[] IS NULL OR sponsor_id = ANY(%(sponsors)s::bigint[]))
         AND (%(vendors)s::text[] IS NULL OR vendor_id IN (SELECT id FROM vendors_vendor WHERE slug = ANY(%(vendors)s)))
     GROUP BY day, sponsor_id, vendor_id, credential_id
-) d JOIN campaigns_sponsor s ON s.id = d.sponsor_id JOIN vendors_vendor v ON v.id = d.vendor_id
+) d JOIN campaigns_sponsor s ON s.id = d.sponsor_id JOIN vendors_vendor v ON v.id = d.vendor_id AND NOT v.sandbox
     LEFT JOIN LATERAL ({prices.HOLDS.format(vendor="d.vendor_id", credential="d.credential_id", day="d.day")}) p ON true
 GROUP BY d.month, s.id, s.name, v.slug, p.currency
 ORDER BY d.month DESC, s.name, v.slug, p.currency

@@ -72,6 +72,16 @@ def merge(job: Job) -> None:
         hold([job.pk])
 
 
+def test_what_a_sandbox_takes_is_charged_by_nobody() -> None:
+    job, tried = factories.campaign_with_job(1), factories.campaign_with_job(1)
+    Vendor.objects.filter(pk=tried.vendor_id).update(sandbox=True)
+    for one in (job, tried):
+        price(one.vendor, "0.05", TODAY)
+        enter(one, TODAY, 3, 3)
+        logged(2, [in_doubt()], of=one.credential)
+    assert {one.vendor for one in accounts.of_months(TODAY, TODAY)} == {job.vendor.slug}
+
+
 class TestEntries:
     def test_what_is_accepted_is_entered_with_its_units_and_nothing_else_is(self) -> None:
         job = factories.campaign_with_job(4, status="SENDING")
