@@ -10,7 +10,6 @@ from decimal import Decimal
 
 from babel.numbers import get_currency_precision
 from django.db import transaction
-from django.db.models import F, Q
 from django.utils import timezone
 
 from vendors import history
@@ -18,9 +17,10 @@ from vendors.history import Actor
 from vendors.models import Credential, Price, Vendor
 
 # The row of the price that holds; to be used in a LATERAL join.
-HOLDS = """SELECT p.currency, p.per_unit, p.per_message FROM vendors_price p
+HOLDS = """SELECT p.* FROM vendors_price p
     WHERE p.vendor_id = {vendor} AND p.since <= {day} AND (p.credential_id IS NULL OR p.credential_id = {credential})
     ORDER BY p.credential_id IS NULL, p.since DESC, p.id DESC LIMIT 1"""
+HELD = HOLDS.format(vendor="%(vendor)s", credential="%(credential)s", day="%(day)s")
 
 
 class NotAPrice(ValueError):
@@ -34,9 +34,7 @@ def today() -> date:
 
 def held(vendor_id: int, credential_id: int | None, day: date) -> Price | None:
     """The price that holds on this day; None: there is none."""
-    mine = Q(credential=None) | Q(credential=credential_id)
-    rows = Price.objects.filter(mine, vendor=vendor_id, since__lte=day)
-    return rows.order_by(F("credential").asc(nulls_last=True), "-since", "-id").first()
+    return next(iter(Price.objects.raw(HELD, {"vendor": vendor_id, "credential": credential_id, "day": day})), None)
 
 
 def check(price: Price) -> None:
