@@ -15,6 +15,8 @@ from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor
 from campaigns.models.jobs import Job
 from vendors.models import Credential, Vendor
 
+MOST_WEIGHT = 1000
+
 
 class Route(models.Model):
     """An ordered list of credentials of one channel, for a sponsor; without one, for all sponsors.
@@ -63,7 +65,7 @@ class RouteEntry(models.Model):
     weight = models.PositiveSmallIntegerField(
         default=0,
         db_default=0,
-        validators=[MaxValueValidator(1000)],
+        validators=[MaxValueValidator(MOST_WEIGHT)],
         help_text="Its share of new campaigns, among those that have one; 0 of all: they begin with the first",
     )
 

@@ -8,6 +8,7 @@ from django.db import IntegrityError, transaction
 
 from campaigns.management.sponsors import named_sponsor
 from campaigns.models import Campaign, Route, RouteEntry
+from campaigns.models.routes import MOST_WEIGHT
 from campaigns.routes.entries import why_not
 from vendors.management import arguments, facts
 from vendors.management.output import tell, write_rows
@@ -15,7 +16,6 @@ from vendors.models import Credential
 
 SHOWN = ("name", "sponsor", "channel", "by", "patience", "closed")
 MOST = 20  # entries
-MOST_WEIGHT = 1000
 
 
 class Command(BaseCommand):
