@@ -80,7 +80,7 @@ def _hear_signals() -> None:
 
 def _start() -> None:
     _bury_the_dead()
-    home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_folders()[0]))
+    home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folders()[0]))
     lock = os.open(home, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)  # held for as long as this process lives
     atexit.register(_end, home, os.getpid())
@@ -100,7 +100,7 @@ def _end(home: Path, owner: int) -> None:
     _remove(home)
 
 
-def _folders() -> list[Path]:
+def folders() -> list[Path]:
     """Where homes of runs are, those to come in the first one: in memory, where there is much of it.
 
     After a test with transactions PostgreSQL makes and removes hundreds of files; in memory that takes a quarter of the
@@ -115,7 +115,7 @@ def _folders() -> list[Path]:
 
 def _bury_the_dead() -> None:
     """Remove what runs that were killed left behind."""
-    for home in [home for folder in _folders() for home in folder.glob(f"{PREFIX}*")]:
+    for home in [home for folder in folders() for home in folder.glob(f"{PREFIX}*")]:
         try:
             if home.stat().st_uid == os.geteuid() and time.time() - home.stat().st_mtime > BEING_BORN_SECONDS:
                 _bury(home)

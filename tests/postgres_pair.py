@@ -13,6 +13,7 @@ import psycopg
 
 from mailhub.embedded.binaries import postgres_programs
 from mailhub.embedded.process import demoted
+from tests.plugin import folders
 from tests.waiting import DEADLINE, wait_until
 
 FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB", "-c", "max_connections=60"]
@@ -83,7 +84,7 @@ def with_pid(pid: int, number: int) -> None:
 
 class Pair:
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="pair-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="pair-", dir=folders()[0]))
         self.primary, self.standby = Server(self.folder / "a"), Server(self.folder / "b")
         try:
             self._start()

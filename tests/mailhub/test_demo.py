@@ -13,6 +13,7 @@ import pytest
 
 from mailhub.embedded.process import Daemon
 from tests import factories
+from tests.plugin import folders
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ FEWER = ("--recipients", "2000")  # than the default; the rest of the story is t
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="mailhub-demo-"))
+    made = Path(tempfile.mkdtemp(prefix="mailhub-demo-", dir=folders()[0]))
     yield made
     shutil.rmtree(made)
 

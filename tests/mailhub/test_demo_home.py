@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mailhub import embedded
+from tests.plugin import folders
 from tests.programs import PROJECT
 from tests.waiting import wait_until
 
@@ -90,7 +91,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="mailhub-demo-"))
+    made = Path(tempfile.mkdtemp(prefix="mailhub-demo-", dir=folders()[0]))
     yield made
     shutil.rmtree(made)
 
