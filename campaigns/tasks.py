@@ -30,6 +30,7 @@ from campaigns.connections import drop_lost_connection
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.dispatch.dispatcher import notify_vendors, shown
 from campaigns.doubts import reconciler
+from campaigns.drafts import keeping
 from campaigns.finishing import finalizer
 from campaigns.finishing import sweep as sweeper
 from campaigns.intake import files, uploads
@@ -260,7 +261,8 @@ def audit() -> None:
 
 @shared_task
 def delete_files() -> None:
-    """Deletes uploads that nobody refers to, and what was stored for requests that were refused afterwards."""
+    """Deletes old drafts, uploads that nobody refers to, and what was stored for requests that were refused then."""
+    keeping.delete_old()
     uploads.delete_unused()
     files.delete_unused()
 

@@ -129,6 +129,7 @@ def _rows() -> Iterator[BeatEntry]:
     yield BeatEntry("settle doubts", "campaigns.tasks.settle_doubts", timedelta(seconds=30))
     yield BeatEntry("sessions", "campaigns.tasks.sweep_sessions", timedelta(seconds=30))
     yield BeatEntry("pause campaigns", "campaigns.tasks.pause_campaigns", timedelta(seconds=settings.PAUSE_SECONDS))
+    yield BeatEntry("drafts", "mailhub.tasks.sweep_drafts", timedelta(seconds=30))
     yield BeatEntry("fetch reports", "mailhub.tasks.fetch_reports", timedelta(minutes=1))
     yield BeatEntry("audit", "campaigns.tasks.audit", timedelta(minutes=10))
     yield BeatEntry("release parked tasks", "waiter.release", settings.WAITER_SWEEP)

@@ -27,6 +27,7 @@ from django.shortcuts import resolve_url
 
 from mailhub.front.problems import API, Problem
 from mailhub.monitoring import endpoints as monitoring
+from mailhub.owners.wizard import uploads
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,8 @@ class Listener:
                 raise Problem("not-found", self._elsewhere)
             environ, public = _environ(scope), scope.path.startswith(PUBLIC)
             most = PUBLIC_BODY if public else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+            if uploads.may(scope.path, environ.get("HTTP_COOKIE", "")):
+                most = uploads.most_bytes()
             body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
             environ["wsgi.input"] = body
             hashes = scope.method == "POST" and scope.path == self._login

@@ -92,6 +92,9 @@ WHITENOISE_AUTOREFRESH = DEBUG
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1024 * 1024
+LIST_BYTES = (
+    int(environment.number("LIST_MEGABYTES", 100, most=1000)) * 1_000_000
+)  # of a list that is uploaded on a page
 WEB_THREADS = int(environment.number("WEB_THREADS", 8))  # threads for Django in each web process
 # Steps (campaigns/content/cost.py) that a sponsor's templates may take a minute: about ten seconds of a processor.
 RENDER_STEPS = int(environment.number("RENDER_STEPS", 40_000_000, most=1e12))

@@ -4,6 +4,8 @@ from celery import shared_task
 from django.core.management import call_command
 
 from campaigns import fetched_reports, inbound, message_events
+from campaigns.drafts import checking, sending
+from campaigns.models import Draft
 from campaigns.tasks import notify_webhooks
 
 
@@ -25,3 +27,23 @@ def fetch_reports() -> None:
     """Fetches what vendors report in files, such as acknowledgements of print files."""
     if any(found.calls for found in fetched_reports.fetch_all()):
         notify_webhooks()
+
+
+@shared_task(name="mailhub.tasks.check_draft")
+def check_draft(draft_id: int) -> None:
+    """Checks the list of a draft, unless somebody does or has done so."""
+    checking.check(draft_id)
+
+
+@shared_task(name="mailhub.tasks.send_draft")
+def send_draft(draft_id: int) -> None:
+    """Makes the campaign of a draft that was decided on, once."""
+    sending.finish(draft_id)
+
+
+@shared_task(name="mailhub.tasks.sweep_drafts")
+def sweep_drafts() -> None:
+    """Finds drafts whose check or campaign a lost notification or a killed worker has left undone."""
+    for draft_id, busy in checking.left_behind():
+        task = check_draft if busy == Draft.CHECKING else send_draft
+        task.apply_async((draft_id,), expires=60)

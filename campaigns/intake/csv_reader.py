@@ -8,7 +8,8 @@ import codecs
 import csv
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any, BinaryIO, NoReturn, TextIO
 
@@ -31,17 +32,32 @@ NOT_A_LIST = {
 NAMED = 20  # columns that an error names
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """recipient: the header of the column with the addresses; names: of fields, by the headers of their columns."""
+
+    recipient: str
+    names: Mapping[str, str]
+
+
 class Table:
     """A file with its header. file: seekable, binary. Raises BadInput if it is no list or the header is bad.
 
     encoding: of a CSV file, if it is not to be found; afterwards the one that it is read in, None for a spreadsheet.
     fields: the names under which templates know the columns. A row that a spreadsheet shows as blank is left out.
-    most_unpacked: bytes of a spreadsheet, as xlsx_reader.to_csv has it.
+    most_unpacked: bytes of a spreadsheet, as xlsx_reader.to_csv has it. columns: says which column is the recipient's,
+    and under which names templates know the others; by default the first one is, and they are known by their own.
     """
 
-    def __init__(self, file: BinaryIO, encoding: str | None = None, most_unpacked: int | None = None) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        encoding: str | None = None,
+        most_unpacked: int | None = None,
+        columns: Callable[["Table"], "ColumnNames"] | None = None,
+    ) -> None:
         self.file, self.encoding, self.delimiter = file, encoding, ","
-        self._preamble = False
+        self._preamble, self._first = False, 0
         file.seek(0)
         if file.read(4) == xlsx_reader.MAGIC:
             self.file, self.encoding = xlsx_reader.to_csv(file, most_unpacked), None
@@ -56,6 +72,8 @@ class Table:
         while self.header and not self.header[-1]:
             self.header.pop()  # a comma at the end of each row
         self.fields = [field_name(name) for name in self.header]
+        if columns and self.header:
+            self._arrange(columns(self))
         problems = RowErrors()
         for text in _header_problems(self.header, self.fields):
             problems.add(1, text)
@@ -68,11 +86,23 @@ class Table:
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """(row number as a spreadsheet counts, cells); blank rows are counted and left out. Raises BadInput."""
-        records = self._records()
+        records, first = self._records(), self._first
         next(records, None)
         for number, cells in records:
             if any(cells):
+                if first and self.encoding is None:  # a spreadsheet ends a row with its last cell
+                    cells.extend([""] * (first + 1 - len(cells)))
+                if first and first < len(cells):  # else it has too few, and is said to be bad
+                    cells.insert(0, cells.pop(first))
                 yield number, cells
+
+    def _arrange(self, columns: "ColumnNames") -> None:
+        """The recipient's column is the first one from now on. Raises BadInput."""
+        if columns.recipient not in self.header:
+            raise BadInput([RowError(1, f"there is no column {columns.recipient!r}")])
+        self._first = self.header.index(columns.recipient)
+        self.header.insert(0, self.header.pop(self._first))
+        self.fields = [columns.names.get(name, field_name(name)) for name in self.header]
 
     def _look_at_the_start(self) -> None:
         self.file.seek(0)
@@ -227,23 +257,26 @@ class TableRows:
         if len(cells) < width and self.table.encoding is None:
             cells.extend([""] * (width - len(cells)))  # a spreadsheet ends a row with its last cell
         if len(cells) < width or any(cells[width:]):
-            return f"{_cells(len(cells))}, but the header has {width}"
+            return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}, but the header has {width}"
         for column in self.unnamed:
             if cells[column]:
                 return f"column {column + 1} is not blank, and has no name in the header"
         return ""
 
 
-def write_left_out(table: Table, left_out: LeftOut, file: TextIO) -> None:
-    """Writes the rows that are left out as CSV: their cells as they were, their number, and what is wrong."""
+def write_left_out(table: Table, left_out: LeftOut, file: TextIO, safe: Callable[[str], str] = str) -> None:
+    """Writes the rows that are left out as CSV: their cells as they were, their number, and what is wrong.
+
+    safe: what is written of a cell, for who opens the file in a spreadsheet.
+    """
     reasons = left_out.reasons()
     writer = csv.writer(file, delimiter=table.delimiter)
-    writer.writerow([*table.header, "row in the list", "left out because"])
+    writer.writerow([*map(safe, table.header), "row in the list", "left out because"])
     following, reason = next(reasons, (0, ""))
     for number, cells in table.rows():
         if number == following:
             blank = [""] * (len(table.header) - len(cells))
-            writer.writerow([*cells, *blank, number, reason])
+            writer.writerow([*map(safe, cells), *blank, number, safe(reason)])
             following, reason = next(reasons, (0, ""))
 
 
@@ -282,7 +315,3 @@ def _is_recipient(text: str, normal: AddressReader) -> bool:
         return bool(normal(text))
     except ValueError:
         return False
-
-
-def _cells(count: int) -> str:
-    return "1 cell" if count == 1 else f"{count} cells"

@@ -213,6 +213,7 @@ UNUSED = """
 DELETE FROM campaigns_storedfile s WHERE asked_at < clock_timestamp() - interval '1 day'
     AND NOT EXISTS (SELECT FROM campaigns_campaignfile f WHERE f.file_id = s.sha256)
     AND NOT EXISTS (SELECT FROM campaigns_uploadedfile u WHERE u.file_id = s.sha256)
+    AND NOT EXISTS (SELECT FROM campaigns_draftfile d WHERE d.file_id = s.sha256)
 """
 NAME = """
 INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)

@@ -45,6 +45,11 @@ class LeftOut:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def duplicates(self) -> int:
+        """How many of them are not the first of their recipient, and have no other fault; when both passes ended."""
+        return len(self._passes[1].rows) if len(self._passes) > 1 else 0
+
     def add(self, row: int, text: str) -> None:
         self._passes[-1].add(row, text)
 

@@ -159,6 +159,7 @@ def accept(
     without_approval: bool = False,
     template_version: TemplateVersion | None = None,
     progress: Callable[[int], None] = lambda stored: None,
+    joined: Callable[[Campaign], None] = lambda campaign: None,
 ) -> Job:
     """Stores a campaign and returns its job: RENDERED if it waits for the night, else READY (document 000).
 
@@ -170,8 +171,9 @@ def accept(
     sponsor's; empty: none. transactional: the sponsor may mark it so. route: by which it goes,
     beginning with the credential. template_version: whose content this is.
     Recipients, templates, headers and files must have been checked (checking.check, templates.compile, content.parts).
+    joined: what the caller stores with the campaign, in its transaction, before its messages.
     Raises BadInput for impossible times, texts or sizes, and entitlements.NotEntitled; then, and after any other
-    error, nothing is stored.
+    error, also one of `joined`, nothing is stored.
     """
     check_times(at, deadline, timezone.now())
     _check_texts(name, subject, body, text)
@@ -210,6 +212,7 @@ def accept(
             complaint_limit=pauses.complaint_limit,
             made_by=by.name[:150] if by else "",
         )
+        joined(campaign)
         _copy(campaign, recipients, progress)
         if files:
             file_storage.name(campaign.pk, kept)

@@ -1,37 +1,37 @@
-"""The options of send_campaign that say what its letters consist of."""
+"""The options of send_campaign that say whose it is, and what its letters consist of."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from django.core.management import CommandError
 
-from campaigns.content import mjml, templates
-from campaigns.content.addresses import address_rules, with_addresses
-from campaigns.content.headers import header_templates, with_beside
-from campaigns.content.parts import (
-    IMAGES,
-    carried_by,
-    check_carried,
-    header_faults,
-    image_faults,
-    parse_header,
-    shows_images,
-    text_beside,
-)
-from campaigns.content.templates import Content
-from campaigns.intake import BadInput, RowError, Table
+from campaigns.content import mjml
+from campaigns.content.parts import parse_header
+from campaigns.intake import contents
+from campaigns.intake.contents import CampaignContent
 from campaigns.intake.csv_reader import field_name
 from campaigns.intake.files import CampaignFiles, NewFile, source
-from campaigns.management.sponsors import KNOWN
+from campaigns.management.sponsors import KNOWN, new_sponsor
 from campaigns.models import Sponsor, TemplateVersion
-from campaigns.suppression.links import given as given_to
 from campaigns.template_versions import versions
 from campaigns.template_versions.versions import TemplateContent
 from vendors.models import Vendor
 from vendors.printing import sheets
+
+
+def campaign_sponsor(name: str, *, new: bool) -> Sponsor:
+    """The sponsor of a campaign; a new one is stored with its first campaign. new: although another one is alike."""
+    found = Sponsor.objects.filter(name=name).first()
+    if found:
+        return found
+    alike = get_close_matches(name, Sponsor.objects.values_list("name", flat=True))
+    if alike and not new:  # more likely a slip of the hand than a new sponsor
+        raise CommandError(f"there is no sponsor {name!r}; did you mean {alike[0]!r}? --new-sponsor creates it")
+    return new_sponsor(name)
 
 
 def add_content_options(parser: ArgumentParser) -> None:
@@ -53,32 +53,6 @@ def add_content_options(parser: ArgumentParser) -> None:
     about = "write these letters, or the first, as printed, and count their pages; store nothing"
     add("--preview-pdf", metavar="FILE", help=about)
     add("--window", choices=sorted(sheets.WINDOWS), help="of the envelope, instead of the vendor's, in that PDF")
-
-
-@dataclass(frozen=True, slots=True)
-class CampaignContent:
-    """The content of a campaign, checked but for the recipients' fields. text: made, or as given.
-
-    version: of the template that says it.
-    """
-
-    subject: str
-    body: str
-    html: bool
-    text: str
-    headers: Sequence[tuple[str, str]]
-    files: CampaignFiles | None
-    compiled: Content
-    version: TemplateVersion | None
-
-    def check_columns(self, table: Table) -> None:
-        """Raises BadInput if the list lacks a column that names files."""
-        fields = self.files.fields if self.files else ()
-        missing = [repr(name) for name in fields if name not in table.fields[1:]]
-        if missing:
-            columns = ", ".join(filter(None, table.fields[1:])) or "none"
-            text = f"there is no column {', '.join(missing)} for files; the columns after the first are {columns}"
-            raise BadInput([RowError(1, text)])
 
 
 def typed_content(options: dict[str, Any], channel: str) -> TemplateContent:
@@ -116,27 +90,18 @@ def read_content(
     says = versions.content_of(version) if version else typed_content(options, vendor.channel)
     subject, body, html, given, headers = says.subject, says.body, says.html, says.text, says.headers
     files = _files(options)
-    text = _beside(body, html, given, headers, files, vendor) if html or given or headers or files else ""
-    compiled = templates.compile(subject, body, html, text=text, given=given_to(options["transactional"]))
-    own = files.faults if files and files.fields else None
-    compiled = with_beside(compiled, header_templates(headers), own)
-    if vendor.channel == Vendor.Channel.PRINT:
-        compiled = with_addresses(compiled, [address_rules(one.adapter, one.settings) for one in (vendor, *others)])
-    return CampaignContent(subject, body, html, text, headers, files, compiled, version)
-
-
-def _beside(
-    body: str, html: bool, given: str, headers: Sequence[tuple[str, str]], files: CampaignFiles | None, vendor: Vendor
-) -> str:
-    """The text beside the body, when everything else beside it is right. Raises BadInput, TemplateError."""
-    faults = [text for _, text in header_faults(headers)]
-    faults.extend(image_faults(body, html, [file.cid for file in files.to_all] if files else ()))
-    if faults:
-        raise BadInput([RowError(0, text) for text in faults])
-    carried = carried_by(vendor.adapter, vendor.settings)
-    needs = {"text": given, "headers": headers, "attachments": files, IMAGES: files and shows_images(body, html)}
-    check_carried([name for name, part in needs.items() if part], carried, vendor.slug)
-    return text_beside(body, html, given, carried)
+    return contents.compiled(
+        subject,
+        body,
+        html,
+        vendor,
+        text=given,
+        headers=headers,
+        files=files,
+        transactional=options["transactional"],
+        others=others,
+        version=version,
+    )
 
 
 def _files(options: dict[str, Any]) -> CampaignFiles | None:

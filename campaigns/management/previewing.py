@@ -11,8 +11,8 @@ from django.core.management.base import CommandError, OutputWrapper
 from campaigns import estimates, previews
 from campaigns.content.parts import carried_by
 from campaigns.intake import Recipients
+from campaigns.intake.contents import CampaignContent
 from campaigns.intake.files import CampaignFiles
-from campaigns.management.content_options import CampaignContent
 from campaigns.models import Campaign
 from campaigns.suppression.links import links_of
 from vendors.adapters.base import Attachment, Letter

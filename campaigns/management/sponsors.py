@@ -3,7 +3,6 @@
 A CommandError says what the right form is.
 """
 
-from difflib import get_close_matches
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -24,29 +23,18 @@ def named_sponsor(name: str, *, new: bool = False) -> Sponsor:
     if not new:
         known = ", ".join(Sponsor.objects.values_list("name", flat=True)[:KNOWN]) or "none yet"
         raise CommandError(f"there is no sponsor {name!r}; there are: {known}")
-    made = _made(name)
+    made = new_sponsor(name)
     made.save()
     return made
 
 
-def _made(name: str) -> Sponsor:
+def new_sponsor(name: str) -> Sponsor:
     made = Sponsor(name=name)
     try:
         made.full_clean()
     except ValidationError as error:
         raise CommandError(f"the sponsor's name: {'; '.join(error.messages)}") from None
     return made
-
-
-def campaign_sponsor(name: str, *, new: bool) -> Sponsor:
-    """The sponsor of a campaign; a new one is stored with its first campaign. new: although another one is alike."""
-    found = Sponsor.objects.filter(name=name).first()
-    if found:
-        return found
-    alike = get_close_matches(name, Sponsor.objects.values_list("name", flat=True))
-    if alike and not new:  # more likely a slip of the hand than a new sponsor
-        raise CommandError(f"there is no sponsor {name!r}; did you mean {alike[0]!r}? --new-sponsor creates it")
-    return _made(name)
 
 
 def region_of(sponsor: Sponsor | None, channel: str, typed: str | None) -> str:

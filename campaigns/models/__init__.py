@@ -1,16 +1,18 @@
 """The tables of campaigns.
 
 campaigns: sponsors, their topics, campaigns, whose rows a user may see. identities: sender identities, entitlements.
-files: what letters carry. jobs: messages, the jobs that send them, their calls and answers. api_clients: sessions,
-which the HTTP API gives for a send request, and webhooks. operations: nights, decisions about doubts, the store, the
-last audit, what vendors charge for. approvals: who let a campaign go. routes: by which vendors campaigns may go.
-suppressions: whom nobody writes to again; keys. templates: those that sponsors keep, with versions. message_events:
-bounces, complaints, what happened by day, letters by the vendor's own id, what recipients write to us.
+files: what letters carry. drafts: campaigns that somebody is making, with their lists. jobs: messages, the jobs that
+send them, their calls and answers. api_clients: sessions, which the HTTP API gives for a send request, and webhooks.
+operations: nights, decisions about doubts, the store, the last audit, what vendors charge for. approvals: who let a
+campaign go. routes: by which vendors campaigns may go. suppressions: whom nobody writes to again; keys. templates:
+those that sponsors keep, with versions. message_events: bounces, complaints, what happened by day, letters by the
+vendor's own id, what recipients write to us.
 """
 
 from campaigns.models.api_clients import Session, Webhook, WebhookCall
 from campaigns.models.approvals import Approval
 from campaigns.models.campaigns import Campaign, Sponsor, Topic
+from campaigns.models.drafts import Draft, DraftBlock, DraftFile
 from campaigns.models.files import CampaignFile, StoredFile, UploadedFile
 from campaigns.models.identities import Entitlement, Identity
 from campaigns.models.jobs import HOLDING, AnswerBatch, Claim, Job, Message, ReportKind
@@ -40,6 +42,9 @@ __all__ = [
     "CostEntry",
     "DayCount",
     "DispatchRun",
+    "Draft",
+    "DraftBlock",
+    "DraftFile",
     "Entitlement",
     "Identity",
     "InboundCount",

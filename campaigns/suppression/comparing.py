@@ -1,11 +1,12 @@
 """Ends stored messages whose recipients are suppressed, and frees those that are suppressed no more, set by set."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from django.db import connection
 
-from campaigns.models import Job
+from campaigns.models import Campaign, Job
 from campaigns.suppression.digests import digests, key
 from campaigns.suppression.lists import HOLDS_ASKED, asking
 from campaigns.suppression.refused import REFUSED_SO
@@ -17,6 +18,8 @@ ANY = f"SELECT EXISTS (SELECT FROM campaigns_suppression s WHERE {HOLDS_ASKED})"
 FOUND = f"""unnest(%(ids)s::bigint[], %(digests)s::bigint[]) AS a(id, digest)
     CROSS JOIN LATERAL (SELECT min(s.reason) AS reason FROM campaigns_suppression s
         WHERE s.digest = a.digest AND {HOLDS_ASKED}) s"""
+COUNT = f"""SELECT count(*) FROM unnest(%(digests)s::bigint[]) AS a(digest)
+    WHERE EXISTS (SELECT FROM campaigns_suppression s WHERE s.digest = a.digest AND {HOLDS_ASKED})"""
 # The suppressions first: a planner that began with the messages would look each of them up.
 END = f"""
 WITH found AS MATERIALIZED (
@@ -56,6 +59,21 @@ def end_suppressed(job: Job) -> int:
             job.suppressed = _change(cursor, WAITING, END, job, range(job.first_message, job.end), secret)
     job.save(update_fields=["suppressions", "suppressed"])
     return job.suppressed
+
+
+def count_suppressed(campaign: Campaign, channel: str, recipients: Iterable[str]) -> int:
+    """How many of these recipients would not get it; the campaign need not be stored."""
+    secret = key()
+    if secret is None:
+        return 0
+    found, asked = 0, iter(recipients)
+    with connection.cursor() as cursor:
+        cursor.execute(ANY, asking(campaign))
+        if cursor.fetchone()[0]:
+            while some := list(islice(asked, AT_ONCE)):
+                cursor.execute(COUNT, {"digests": _array(sorted(digests(secret, channel, some))), **asking(campaign)})
+                found += cursor.fetchone()[0]
+    return found
 
 
 def free_lifted(job: Job, leaves: list[Job]) -> None:

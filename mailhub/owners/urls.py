@@ -4,6 +4,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
 from mailhub.owners import approvals, campaign, decisions, home, template_editor, templates
+from mailhub.owners.wizard import urls as wizard
 
 
 def urls() -> list[URLPattern]:
@@ -23,6 +24,7 @@ def urls() -> list[URLPattern]:
         path("campaigns/<int:campaign_id>/parts/", campaign.parts, name="campaign-parts"),
         path("campaigns/<int:campaign_id>/recipients/", campaign.recipients, name="campaign-recipients"),
         path("campaigns/<int:campaign_id>/<slug:verb>/", decisions.decide, name="campaign-decide"),
+        *wizard.urls(),
         *_templates(),
     ]
 

@@ -40,6 +40,7 @@ def test_a_migrated_database_has_the_sweeps() -> None:
         "campaigns.tasks.pause_campaigns": 3,
         "campaigns.tasks.settle_doubts": 30,
         "mailhub.tasks.fetch_reports": 60,
+        "mailhub.tasks.sweep_drafts": 30,
         "campaigns.tasks.sweep_sessions": 30,
         "campaigns.tasks.audit": 600,
         "waiter.release": 300,

@@ -19,12 +19,13 @@ from campaigns.content import templates
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, Hours
+from campaigns.intake.contents import CampaignContent
 from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_hours, parse_moment
 from campaigns.intake.text_encoding import WESTERN
 from campaigns.lifecycle import Status
 from campaigns.management import following, previewing
-from campaigns.management.content_options import CampaignContent, add_content_options, read_content
-from campaigns.management.sponsors import campaign_sponsor, region_of
+from campaigns.management.content_options import add_content_options, campaign_sponsor, read_content
+from campaigns.management.sponsors import region_of
 from campaigns.models import Campaign, Job
 from campaigns.routes import entries
 from campaigns.sending_hours import describe_opening, opens_at
@@ -171,13 +172,11 @@ def _accept(
     at, hours, deadline = _times(options, vendor)
     pauses = PauseRules(options["first"], options["bounce_limit"], options["complaint_limit"])
     name = options["name"] or ("standard input" if options["file"] == "-" else Path(options["file"]).stem)
-    region = region_of(sponsor, vendor.channel, options["region"])
+    typed = options["region"]
+    region = sponsor.phone_region if typed is None else region_of(sponsor, vendor.channel, typed)
     recipients: intake.Recipients = _recipients(file, vendor, content, options, add, left_out, region)
     if options["preview"] or options["check"]:
-        campaign = Campaign(
-            html=content.html, headers=content.headers, topic=topic, has_files=content.files is not None
-        )
-        campaign.transactional = options["transactional"]
+        campaign = content.campaign(topic, options["transactional"])
         return previewing.look(content, logins, campaign, recipients, options)
     files = content.files
     if options["test_to"]:

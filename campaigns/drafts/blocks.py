@@ -1,0 +1,121 @@
+"""Files of drafts in parts of a megabyte: as they were uploaded, and the rows that were checked."""
+
+import tempfile
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, BinaryIO
+
+import orjson
+import psycopg
+from django.db import connection
+
+from campaigns.models import DraftBlock
+
+SIZE = 1_000_000  # bytes of a block of a file
+ROWS = 1_000  # of a block of rows
+ADD = "INSERT INTO campaigns_draftblock (draft_id, kind, version, number, content) VALUES (%s, %s, %s, %s, %s)"
+READ = "SELECT content FROM campaigns_draftblock WHERE draft_id = %s AND kind = %s AND version = %s AND number = %s"
+DELETE = "DELETE FROM campaigns_draftblock WHERE draft_id = %s AND kind = ANY(%s) AND version <> %s"
+
+
+class GoneAway(Exception):
+    """Somebody has replaced the file in between."""
+
+
+def add(draft_id: int, kind: str, version: int, contents: Iterable[bytes]) -> None:
+    """Stores blocks, one at a time."""
+    connection.ensure_connection()
+    with psycopg.Cursor(connection.connection) as cursor:  # Django's own would write the bytes as text
+        for number, content in enumerate(contents):
+            cursor.execute(ADD, [draft_id, kind, version, number, content])
+
+
+def of_file(file: BinaryIO) -> Iterator[bytes]:
+    """The file's content, from where it stands."""
+    while content := file.read(SIZE):
+        yield content
+
+
+def of_rows(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[bytes]:
+    """Checked recipients with their fields."""
+    left = iter(rows)
+    while some := list(islice(left, ROWS)):
+        yield zlib.compress(orjson.dumps(some), 1)
+
+
+def read(draft_id: int, kind: str, version: int, number: int) -> bytes | None:
+    """One block; None: there is none."""
+    connection.ensure_connection()
+    with psycopg.Cursor(connection.connection) as cursor:
+        row = cursor.execute(READ, [draft_id, kind, version, number], binary=True).fetchone()
+    return bytes(row[0]) if row else None
+
+
+def each(draft_id: int, kind: str, version: int, first: int = 0) -> Iterator[bytes]:
+    """The blocks in their order."""
+    while (content := read(draft_id, kind, version, first)) is not None:
+        yield content
+        first += 1
+
+
+def spool(draft_id: int, version: int, size: int, alive: Callable[[], None]) -> BinaryIO:
+    """The uploaded list as a temporary file. alive: called at each block. Raises GoneAway."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+    for content in each(draft_id, DraftBlock.LIST, version):
+        file.write(content)
+        alive()
+    if file.tell() != size:
+        file.close()
+        raise GoneAway
+    return file
+
+
+def delete_others(draft_id: int, kinds: Iterable[str], version: int) -> None:
+    """Deletes the blocks of these kinds that are not of this version."""
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE, [draft_id, list(kinds), version])
+
+
+class SpooledRows:
+    """Checked recipients in a temporary file: while a campaign is stored, its connection reads nothing else."""
+
+    def __init__(self, draft_id: int, version: int, size: int, alive: Callable[[float], None]) -> None:
+        self._file, self._sizes, self._size = tempfile.TemporaryFile(), list[int](), size  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        for content in each(draft_id, DraftBlock.ROWS, version):
+            self._sizes.append(self._file.write(content))
+            alive(0)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        self._file.seek(0)
+        for size in self._sizes:
+            yield from orjson.loads(zlib.decompress(self._file.read(size)))
+
+
+class CheckedRows:
+    """The checked recipients of a draft with their fields, read again at each iteration; len() is their number."""
+
+    def __init__(self, draft_id: int, version: int, size: int) -> None:
+        self._draft, self._version, self._size = draft_id, version, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        return self.since(0)
+
+    def spooled(self, alive: Callable[[float], None]) -> SpooledRows:
+        """The same, for who needs the connection. alive: called at each block."""
+        return SpooledRows(self._draft, self._version, self._size, alive)
+
+    def since(self, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """From the recipient of this number on, counted from 0; only its block is read."""
+        block, skipped = divmod(number, ROWS)
+        for content in each(self._draft, DraftBlock.ROWS, self._version, block):
+            yield from islice(orjson.loads(zlib.decompress(content)), skipped, None)
+            skipped = 0

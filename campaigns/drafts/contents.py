@@ -1,0 +1,122 @@
+"""What a draft will be: by whom it may go, its compiled content, its letters, and what it would cost."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from django.db.models import Q
+
+from campaigns import entitlements, estimates, previews
+from campaigns.content.parts import carried_by
+from campaigns.drafts import keeping
+from campaigns.drafts.blocks import CheckedRows
+from campaigns.entitlements import NotEntitled
+from campaigns.intake import BadInput
+from campaigns.intake.contents import CampaignContent, compiled
+from campaigns.intake.files import CampaignFiles
+from campaigns.models import Campaign, Draft, Identity, Route, Sponsor
+from campaigns.routes import entries
+from campaigns.suppression.links import links_of
+from vendors.adapters.base import Attachment, Letter
+from vendors.models import Credential, Vendor
+
+
+def offered_credentials(sponsor: Sponsor) -> list[Credential]:
+    """Those that the sponsor may use."""
+    mine = Q(pk__in=())
+    for vendor_id, ids in entitlements.allowed(sponsor.pk).items():
+        mine |= Q(vendor=vendor_id) if ids is None else Q(vendor=vendor_id, pk__in=ids)
+    rows = Credential.objects.filter(mine).select_related("vendor").defer("secret")
+    return list(rows.order_by("vendor__channel", "vendor__name", "name"))
+
+
+def offered_routes(sponsor: Sponsor) -> list[Route]:
+    """Those of the sponsor, and those for all, by which something may go."""
+    rows = Route.objects.filter(Q(sponsor=None) | Q(sponsor=sponsor)).order_by("channel", "name")
+    return [route for route in rows if _goes(route, sponsor)]
+
+
+def _goes(route: Route, sponsor: Sponsor) -> bool:
+    try:
+        return bool(entries.usable(route, sponsor))
+    except NotEntitled:
+        return False
+
+
+def logins(draft: Draft) -> list[Credential]:
+    """By which it may go; it begins with the first. Raises NotEntitled."""
+    if draft.route:
+        return entries.usable(draft.route, draft.sponsor)
+    if draft.credential is None:
+        raise NotEntitled("it is open by whom it is sent: choose that with the message")
+    entitlements.require(draft.sponsor, draft.credential)
+    return [draft.credential]
+
+
+def identity(draft: Draft, vendor: Vendor) -> Identity | None:
+    """From whom it is. Raises NotEntitled."""
+    return entitlements.choose(draft.sponsor, vendor, draft.identity.name if draft.identity else "")
+
+
+def of(draft: Draft) -> CampaignContent:
+    """The content, if it could be sent. Raises BadInput, TemplateError, NotEntitled."""
+    vendor = logins(draft)[0].vendor
+    identity(draft, vendor)
+    entitlements.about(draft.sponsor, draft.topic.name if draft.topic else "", draft.transactional)
+    subject = draft.subject if draft.channel != Vendor.Channel.SMS else ""
+    if draft.channel == Vendor.Channel.EMAIL and not subject.strip():
+        raise BadInput("an e-mail needs a subject")
+    if not draft.body.strip():
+        raise BadInput("there is no text yet")
+    return compiled(
+        subject,
+        draft.body,
+        draft.is_html,
+        vendor,
+        text=draft.text if draft.is_html else "",
+        files=files(draft),
+        transactional=draft.transactional,
+        others=entries.vendors(draft.route) if draft.route else (),
+    )
+
+
+def files(draft: Draft) -> CampaignFiles | None:
+    """What each letter carries. Raises BadInput."""
+    found = [keeping.as_new(one, draft.html) for one in keeping.files_of(draft)]
+    return CampaignFiles(found) if found else None
+
+
+def recipients(draft: Draft) -> CheckedRows:
+    """Those that the last check has found good."""
+    found = draft.found or {"version": 0, "good": 0}
+    return CheckedRows(draft.pk, found["version"], found["good"])
+
+
+def _campaign(draft: Draft, content: CampaignContent, vendor: Vendor) -> Campaign:
+    return content.campaign(draft.topic, draft.transactional, sponsor=draft.sponsor, identity=identity(draft, vendor))
+
+
+def letter(draft: Draft, number: int) -> Letter:
+    """To the recipient of this number, counted from 1, with the images within its HTML.
+
+    Raises BadInput, TemplateError, NotEntitled.
+    """
+    content, vendor = of(draft), logins(draft)[0].vendor
+    campaign = _campaign(draft, content, vendor)
+    links = links_of(campaign, vendor.channel, carried_by(vendor.adapter, vendor.settings), None)
+    one = islice(recipients(draft).since(number - 1), 1)
+    found = previews.letters(campaign, content.compiled, links, one, 1)
+    if not found:
+        raise BadInput(f"there is no recipient {number:,}")
+    return found[0]._replace(attachments=tuple(_images(content)))
+
+
+def _images(content: CampaignContent) -> Iterator[Attachment]:
+    for one in content.files.to_all if content.files else ():
+        if one.cid:
+            yield Attachment(one.name, one.kind, one.read(), one.cid)
+
+
+def estimate(draft: Draft) -> estimates.ByLogin:
+    """What it would cost, by each of its credentials. Raises BadInput, TemplateError, NotEntitled."""
+    content, found = of(draft), logins(draft)
+    return estimates.of_table(found, _campaign(draft, content, found[0].vendor), content.compiled, recipients(draft))

@@ -1,0 +1,169 @@
+"""What pages save of a draft, under the revision of the part that they show; what is deleted of drafts, and when.
+
+A save of an older revision changes nothing and says so, unless it is the same save once more.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from hashlib import file_digest
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F, Q, Sum
+from django.utils import timezone
+
+from campaigns.drafts import blocks
+from campaigns.intake import BadInput
+from campaigns.intake import files as file_storage
+from campaigns.intake.files import CampaignFiles, NewFile
+from campaigns.models import Draft, DraftBlock, DraftFile, Sponsor
+
+MESSAGE, LIST, WHEN = "message", "list", "when"  # the parts, each with a revision
+MOST_DRAFTS = 500  # of a sponsor, that nothing was sent of
+MOST_LISTS = 20  # largest lists that a sponsor's drafts may have together
+UNUSED = timedelta(days=30)
+SENT = timedelta(days=30)  # for which the rows that were left out can still be had
+ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('campaigns_draft'), %s)"
+
+
+class Stale(Exception):
+    """Another window has changed this part since. draft: as it is now."""
+
+    def __init__(self, draft: Draft) -> None:
+        super().__init__(f"draft {draft.pk} has changed")
+        self.draft = draft
+
+
+class Closed(Exception):
+    """It is being sent, or was. draft: as it is now."""
+
+    def __init__(self, draft: Draft) -> None:
+        super().__init__(f"draft {draft.pk} is sent")
+        self.draft = draft
+
+
+def look(draft_id: int, sponsors: Any = None) -> Draft:
+    """The draft with all that pages show of it. Raises Draft.DoesNotExist. sponsors: as campaigns.sponsors_of."""
+    rows = Draft.objects.of_sponsors(sponsors).select_related(
+        "sponsor", "credential__vendor", "route", "identity", "topic", "campaign"
+    )
+    found: Draft = rows.defer("credential__secret", "identity__secret").get(pk=draft_id)
+    return found
+
+
+def create(sponsor: Sponsor, key: uuid.UUID, user: Any, values: Mapping[str, Any]) -> Draft:
+    """A new draft with this message; of one key there is one. Raises BadInput if the sponsor has too many."""
+    with transaction.atomic():
+        _one_at_a_time(sponsor.pk)
+        known = Draft.objects.filter(key=key, sponsor=sponsor).first()
+        if known is None:
+            if Draft.objects.filter(sponsor=sponsor, campaign=None).count() >= MOST_DRAFTS:
+                raise BadInput(f"{sponsor.name} has {MOST_DRAFTS:,} drafts: delete some that nobody needs")
+            known = Draft.objects.create(sponsor=sponsor, key=key, created_by=user, **values)
+    return look(known.pk)
+
+
+def _one_at_a_time(sponsor_id: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(ONE_AT_A_TIME, [sponsor_id])
+
+
+def still_open() -> Q:
+    """Drafts that can be changed."""
+    return Q(campaign=None) & ~Q(busy=Draft.SENDING)
+
+
+def save(draft: Draft, part: str, seen: str, values: Mapping[str, Any]) -> Draft:
+    """Stores values of a part. seen: the page's Draft.seen. Raises Stale, Closed."""
+    now = timezone.now()
+    mine = Draft.objects.filter(still_open(), pk=draft.pk, **{f"{part}_revision": revision(seen, part)})
+    sets = {**values, f"{part}_revision": F(f"{part}_revision") + 1, "updated_at": now}
+    if mine.update(**sets):
+        return look(draft.pk)
+    return _same(look(draft.pk), values)
+
+
+def _same(stored: Draft, values: Mapping[str, Any]) -> Draft:
+    """The draft, if it has these values already. Raises Stale, Closed."""
+    if stored.campaign_id or stored.busy == Draft.SENDING:
+        raise Closed(stored)
+    if any(getattr(stored, name) != value for name, value in values.items()):
+        raise Stale(stored)
+    return stored
+
+
+def revision(seen: str, part: str) -> int:
+    """Of the part, in a page's Draft.seen; 0, which nothing has: it is none."""
+    numbers = seen.split(".")
+    try:
+        return int(numbers[(MESSAGE, LIST, WHEN).index(part)])
+    except (ValueError, IndexError):
+        return 0
+
+
+def upload(draft: Draft, seen: str, name: str, file: Any, size: int) -> Draft:
+    """Stores a list instead of the one before. Raises Stale, Closed, and BadInput for too much."""
+    if not size:
+        raise BadInput("the file is empty")
+    if size > settings.LIST_BYTES:
+        raise BadInput(f"the file has {size:,} bytes; {settings.LIST_BYTES:,} are the most")
+    file.seek(0)
+    values: dict[str, Any] = {"list_name": name[-200:], "list_sha256": file_digest(file, "sha256").hexdigest()}
+    with transaction.atomic():
+        _one_at_a_time(draft.sponsor_id)
+        others = Draft.objects.filter(sponsor=draft.sponsor_id, campaign=None).exclude(pk=draft.pk)
+        if (others.aggregate(sum=Sum("list_bytes"))["sum"] or 0) + size > MOST_LISTS * settings.LIST_BYTES:
+            raise BadInput(f"the lists of {draft.sponsor.name}'s drafts are too large together: delete some drafts")
+        was = look(draft.pk)
+        if revision(seen, LIST) != was.list_revision:
+            return _same(was, values)
+        version = was.list_version + 1
+        sets = {"list_bytes": size, "list_version": version, "columns": {}, "leave_out": False, "facts": None}
+        saved = save(was, LIST, seen, values | sets)
+        file.seek(0)
+        blocks.add(draft.pk, DraftBlock.LIST, version, blocks.of_file(file))
+        blocks.delete_others(draft.pk, [DraftBlock.LIST], version)
+    return saved
+
+
+def attach(draft: Draft, new: Iterable[NewFile], removed: Iterable[int]) -> None:
+    """Adds files that each letter will carry, one of a name instead of another. Raises BadInput."""
+    new = list(new)
+    kept = [one for one in files_of(draft) if one.pk not in set(removed)]
+    names = {one.name for one in new}
+    CampaignFiles([*new, *(as_new(one) for one in kept if one.name not in names)])  # raises for those that do not fit
+    stored = file_storage.keep_all(CampaignFiles(new)) if new else []
+    with transaction.atomic():
+        DraftFile.objects.filter(Q(pk__in=list(removed)) | Q(name__in=names), draft=draft).delete()
+        DraftFile.objects.bulk_create(
+            (DraftFile(draft=draft, file_id=digest, name=one.name, content_type=one.kind) for one, digest in stored),
+            ignore_conflicts=True,
+        )
+
+
+def files_of(draft: Draft) -> list[DraftFile]:
+    """Its files with their sizes, without their contents."""
+    return list(draft.files.select_related("file").defer("file__content"))
+
+
+def as_new(one: DraftFile, body: str = "") -> NewFile:
+    """A stored file as campaigns are given it; an image that the HTML shows as cid:NAME is within it."""
+    cid = one.name if f"cid:{one.name}" in body else ""
+    digest = bytes(one.file_id)
+    return NewFile(one.name, one.file.size, lambda: bytes(one.file.content), one.content_type, cid, digest=digest)
+
+
+def delete(draft: Draft) -> bool:
+    """Deletes a draft with its list; one that is being sent stays, and so does the record of one that was."""
+    return bool(Draft.objects.filter(still_open(), pk=draft.pk).delete()[0])
+
+
+def delete_old() -> None:
+    """Deletes what nobody needs: drafts that were not touched for a month, and lists of which a campaign was made."""
+    now = timezone.now()
+    Draft.objects.filter(still_open(), updated_at__lt=now - UNUSED).delete()
+    Draft.objects.filter(campaign__isnull=False, updated_at__lt=now - SENT).delete()
+    needless = DraftBlock.objects.filter(draft__campaign__isnull=False).exclude(kind=DraftBlock.LEFT_OUT)
+    needless._raw_delete(needless.db)

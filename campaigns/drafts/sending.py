@@ -1,0 +1,180 @@
+"""Makes the campaign of a draft, once: whoever asks, however often, and whatever is killed on the way.
+
+The draft names its campaign in the transaction that stores it. So a double click, a second window, a task that comes
+twice and an answer that is lost all lead to the one campaign.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.contrib.admin.models import ADDITION
+from django.db.models import F
+from django.utils import timezone
+
+from campaigns import intake, previews
+from campaigns.content.templates import TemplateError
+from campaigns.dispatch import dispatcher
+from campaigns.drafts import contents, keeping
+from campaigns.drafts.checking import FenceLost, Sign, claim
+from campaigns.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, revision, still_open
+from campaigns.entitlements import NotEntitled
+from campaigns.intake import At, BadInput, Hours
+from campaigns.intake.storage import PauseRules, check_times
+from campaigns.lifecycle import Status
+from campaigns.models import Campaign, Draft, Job
+from vendors.history import Actor, record
+
+SMALL = 20_000  # recipients that are stored in less than two seconds
+
+
+def at(draft: Draft) -> At:
+    """When its calls may start."""
+    return draft.send_at if draft.when == "at" and draft.send_at else "nightly" if draft.when == "nightly" else "now"
+
+
+def hours(draft: Draft) -> Hours | None:
+    """Within which hours. Raises BadInput."""
+    if draft.hours_from is None or draft.hours_to is None:
+        return None
+    return Hours(draft.hours_from, draft.hours_to, draft.time_zone)
+
+
+def obstacle(draft: Draft) -> str:
+    """Why it cannot be sent as it is, as a sentence; empty: it can."""
+    facts = draft.found
+    if not draft.list_version:
+        return "There is no list of recipients yet."
+    if facts is None:
+        return "The list is being checked." if draft.busy else "The list must be checked once more."
+    if not facts["good"]:
+        return "No row of the list can be sent."
+    if facts["total"] and not draft.leave_out:
+        return f"{facts['total']:,} rows of the list are bad: correct them, or leave them out."
+    return ""
+
+
+def start(draft: Draft, seen: str, values: Mapping[str, Any], user: Any) -> Draft:
+    """Decides that it is sent then, as the page has shown it; `finish` does it. Raises Stale, Closed, BadInput."""
+    draft = keeping.save(draft, WHEN, seen, values)
+    if any(revision(seen, part) != revision(draft.seen, part) for part in (MESSAGE, LIST)):
+        raise Stale(draft)
+    if why := obstacle(draft):
+        raise BadInput(why)
+    check_times(at(draft), None, timezone.now())
+    hours(draft)
+    contents.of(draft)
+    mine = Draft.objects.filter(still_open(), pk=draft.pk, busy="")
+    as_seen = mine.filter(
+        message_revision=draft.message_revision,
+        list_revision=draft.list_revision,
+        when_revision=draft.when_revision,
+    )
+    sets = {"decided_by": user, "fence": F("fence") + 1, "lease_at": None, "percent": 0, "failure": ""}
+    if not as_seen.update(busy=Draft.SENDING, **sets):
+        now = look(draft.pk)
+        raise Closed(now) if now.campaign_id or now.busy == Draft.SENDING else Stale(now)
+    return look(draft.pk)
+
+
+def is_small(draft: Draft) -> bool:
+    """Whether it can be stored while somebody waits for the page."""
+    return len(contents.recipients(draft)) <= SMALL
+
+
+def finish(draft_id: int) -> Job | None:
+    """Makes the campaign of a draft that was decided on; None: somebody else does, has done, or it cannot be."""
+    fence = claim(draft_id, Draft.SENDING)
+    if fence is None:
+        return None
+    draft, sign = look(draft_id), Sign(draft_id, Draft.SENDING, fence)
+
+    def joined(campaign: Campaign) -> None:
+        if not sign.held.update(campaign=campaign, busy="", lease_at=None, updated_at=timezone.now()):
+            raise FenceLost
+        _record(draft, campaign, f"made of draft {draft.pk}")
+
+    try:
+        rows = contents.recipients(draft).spooled(sign)
+        job = _accept(draft, rows, joined, draft.name, at(draft), hours(draft))
+    except FenceLost:
+        return None
+    except (BadInput, TemplateError, NotEntitled) as error:
+        sign.held.update(busy="", lease_at=None, failure=str(error))
+        return None
+    _dispatch(job)
+    return job
+
+
+def _accept(
+    draft: Draft,
+    recipients: intake.Recipients,
+    joined: Callable[[Campaign], None],
+    name: str,
+    when: At,
+    within: Hours | None,
+    by: Any = None,
+) -> Job:
+    """by: whose test it is."""
+    test = by is not None
+    maker = by or draft.decided_by
+    content, logins = contents.of(draft), contents.logins(draft)
+    identity = contents.identity(draft, logins[0].vendor)
+    return intake.accept(
+        sponsor=draft.sponsor,
+        credential=logins[0],
+        name=name[:200],
+        subject=content.subject,
+        body=content.body,
+        html=content.html,
+        text=content.text,
+        files=content.files,
+        recipients=recipients,
+        at=when,
+        hours=within,
+        identity=identity.name if identity else "",
+        topic=draft.topic.name if draft.topic else "",
+        transactional=draft.transactional,
+        by=Actor(maker.get_username(), maker.pk) if maker else None,
+        without_approval=test,
+        pauses=PauseRules(None if test else draft.first),
+        route=None if test else draft.route,
+        joined=joined,
+    )
+
+
+def test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job | None:
+    """Sends the letter to recipient `number`, counted from 1, now, to this address of one's own instead.
+
+    tests: Draft.tests as the page has shown it; None: that test was sent already. Raises BadInput, TemplateError,
+    NotEntitled.
+    """
+    normal = intake.AddressReader(draft.channel, draft.sponsor.phone_region)
+    rows = contents.recipients(draft).since(number - 1)
+    oneself = previews.to_oneself(address, rows, normal, contents.of(draft).compiled)
+    mine = Draft.objects.filter(still_open(), pk=draft.pk, tests=tests)
+
+    def joined(campaign: Campaign) -> None:
+        if not mine.update(tests=F("tests") + 1):
+            raise FenceLost
+        _record(draft, campaign, f"a test of draft {draft.pk}", user)
+
+    try:
+        job = _accept(draft, oneself, joined, f"{previews.TEST}{draft.name}", "now", None, user)
+    except FenceLost:
+        return None
+    _dispatch(job)
+    return job
+
+
+def _record(draft: Draft, campaign: Campaign, what: str, user: Any = None) -> None:
+    user = user or draft.decided_by
+    actor = Actor(user.get_username(), user.pk) if user else Actor("somebody")
+    record(actor, Campaign, [(campaign.pk, what)], flag=ADDITION)
+
+
+def _dispatch(job: Job) -> None:
+    """What is lost of it the sweep does."""
+    if job.status == Status.READY:
+        dispatcher.dispatch_ready([job.pk])
+        dispatcher.notify_vendors([job.vendor_id])
+        job.refresh_from_db()

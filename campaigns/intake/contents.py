@@ -1,0 +1,92 @@
+"""The content of a campaign that is not stored yet: compiled and checked by one function, for every door."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from campaigns.content import templates
+from campaigns.content.addresses import address_rules, with_addresses
+from campaigns.content.headers import Headers, header_templates, with_beside
+from campaigns.content.parts import (
+    IMAGES,
+    carried_by,
+    check_carried,
+    header_faults,
+    image_faults,
+    shows_images,
+    text_beside,
+)
+from campaigns.content.templates import Content
+from campaigns.intake.checking import BadInput, RowError
+from campaigns.intake.csv_reader import Table
+from campaigns.intake.files import CampaignFiles
+from campaigns.models import Campaign, TemplateVersion, Topic
+from campaigns.suppression.links import given as given_to
+from vendors.models import Vendor
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignContent:
+    """The content of a campaign, checked but for the recipients' fields. text: made, or as given.
+
+    version: of the template that says it.
+    """
+
+    subject: str
+    body: str
+    html: bool
+    text: str
+    headers: Headers
+    files: CampaignFiles | None
+    compiled: Content
+    version: TemplateVersion | None
+
+    def check_columns(self, table: Table) -> None:
+        """Raises BadInput if the list lacks a column that names files."""
+        fields = self.files.fields if self.files else ()
+        missing = [repr(name) for name in fields if name not in table.fields[1:]]
+        if missing:
+            columns = ", ".join(filter(None, table.fields[1:])) or "none"
+            text = f"there is no column {', '.join(missing)} for files; the columns after the first are {columns}"
+            raise BadInput([RowError(1, text)])
+
+    def campaign(self, topic: Topic | None, transactional: bool, **fields: Any) -> Campaign:
+        """A campaign that is only looked at."""
+        made = Campaign(html=self.html, headers=self.headers, topic=topic, has_files=self.files is not None, **fields)
+        made.transactional = transactional
+        return made
+
+
+def compiled(
+    subject: str,
+    body: str,
+    html: bool,
+    vendor: Vendor,
+    *,
+    text: str = "",
+    headers: Headers = (),
+    files: CampaignFiles | None = None,
+    transactional: bool = False,
+    others: Iterable[Vendor] = (),
+    version: TemplateVersion | None = None,
+) -> CampaignContent:
+    """vendor: by which it goes; others: by which it may go, too. Raises BadInput, TemplateError."""
+    if html or text or headers or files:
+        text = _beside(body, html, text, headers, files, vendor)
+    made = templates.compile(subject, body, html, text=text, given=given_to(transactional))
+    made = with_beside(made, header_templates(headers), files.faults if files and files.fields else None)
+    if vendor.channel == Vendor.Channel.PRINT:
+        made = with_addresses(made, [address_rules(one.adapter, one.settings) for one in (vendor, *others)])
+    return CampaignContent(subject, body, html, text, headers, files, made, version)
+
+
+def _beside(body: str, html: bool, given: str, headers: Headers, files: CampaignFiles | None, vendor: Vendor) -> str:
+    """The text beside the body, when everything else beside it is right. Raises BadInput, TemplateError."""
+    faults = [text for _, text in header_faults(headers)]
+    faults.extend(image_faults(body, html, [file.cid for file in files.to_all] if files else ()))
+    if faults:
+        raise BadInput([RowError(0, text) for text in faults])
+    carried = carried_by(vendor.adapter, vendor.settings)
+    needs = {"text": given, "headers": headers, "attachments": files, IMAGES: files and shows_images(body, html)}
+    check_carried([name for name, part in needs.items() if part], carried, vendor.slug)
+    return text_beside(body, html, given, carried)

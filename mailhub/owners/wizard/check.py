@@ -1,0 +1,175 @@
+"""The last step: who gets what from whom, by which way, what it costs, and when; then it is sent."""
+
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
+
+from campaigns import estimates
+from campaigns.content.templates import TemplateError
+from campaigns.dispatch import nightly
+from campaigns.drafts import contents, keeping, sending
+from campaigns.drafts.keeping import WHEN, Stale
+from campaigns.entitlements import NotEntitled
+from campaigns.intake import BadInput
+from campaigns.models import Draft
+from mailhub.owners.wizard import preview
+from mailhub.owners.wizard.drafts import LABELS, check_soon, conflict, send_now, show, step
+from vendors.models import Vendor
+
+MINUTES = "%Y-%m-%dT%H:%M"
+
+
+class WhenForm(forms.Form):
+    """When a draft is sent. `values` are the draft's fields."""
+
+    when = forms.ChoiceField(
+        choices=[
+            ("now", gettext_lazy("Now")),
+            ("nightly", gettext_lazy("Tonight")),
+            ("at", gettext_lazy("At a time")),
+        ],
+        widget=forms.RadioSelect,
+        label=LABELS["when"],
+    )
+    send_at = forms.DateTimeField(
+        required=False,
+        label=LABELS["send_at"],
+        input_formats=[MINUTES, f"{MINUTES}:%S"],
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format=MINUTES),
+    )
+    hours_from = forms.TimeField(required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"))
+    hours_to = forms.TimeField(required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"))
+    time_zone = forms.CharField(
+        max_length=64, label=LABELS["time_zone"], widget=forms.TextInput(attrs={"list": "zones"})
+    )
+    first = forms.IntegerField(required=False, min_value=1, max_value=1_000_000_000, label=LABELS["first"])
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or {}
+        if data.get("when") == "at" and not data.get("send_at") and "send_at" not in self.errors:
+            self.add_error("send_at", _("Say at which time."))
+        if (data.get("hours_from") is None) != (data.get("hours_to") is None):
+            self.add_error("hours_to", _("The hours have a start and an end, or neither."))
+        if data.get("time_zone") and data["time_zone"] not in available_timezones():
+            self.add_error("time_zone", _("This is no time zone. Write it like Europe/London."))
+        return data
+
+    def clean_send_at(self) -> Any:
+        """As it was typed; its zone is another field."""
+        at = self.cleaned_data["send_at"]
+        return timezone.make_naive(at) if at and timezone.is_aware(at) else at
+
+    @property
+    def values(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        at, zone = data["send_at"], ZoneInfo(data["time_zone"])
+        return {
+            "when": data["when"],
+            "send_at": at.replace(tzinfo=zone).astimezone(UTC) if at and data["when"] == "at" else None,
+            "hours_from": data["hours_from"],
+            "hours_to": data["hours_to"],
+            "time_zone": data["time_zone"],
+            "first": data["first"],
+        }
+
+
+def _initial(draft: Draft, zone: str) -> dict[str, Any]:
+    known = draft.time_zone or zone
+    at = draft.send_at.astimezone(ZoneInfo(known)).replace(tzinfo=None) if draft.send_at else None
+    names = ("when", "hours_from", "hours_to", "first")
+    return {"send_at": at, "time_zone": known, **{name: getattr(draft, name) for name in names}}
+
+
+@step
+def check(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """All that is to be known before it is sent."""
+    return _page(request, draft, None)
+
+
+def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str = "") -> HttpResponse:
+    vendor = _vendor(draft)
+    zone = vendor.time_zone if vendor else settings.TIME_ZONE
+    obstacle = sending.obstacle(draft)
+    facts: dict[str, Any] = draft.found or {}
+    context: dict[str, Any] = {
+        "facts": facts,
+        "form": form or WhenForm(initial=_initial(draft, zone)),
+        "obstacle": obstacle,
+        "error": error or draft.failure,
+        "vendor": vendor,
+        "night": _night(vendor) if vendor else None,
+        "zones": sorted(available_timezones()),
+        "files": keeping.files_of(draft),
+        "seen": request.POST.get("seen") or draft.seen,
+        "goes": facts.get("good", 0) - facts.get("suppressed", 0),
+        "left_out": facts.get("total", 0),
+    }
+    if facts.get("good"):
+        context |= preview.context(request, draft, 1)
+        try:
+            context["identity"] = contents.identity(draft, vendor) if vendor else None
+            now = timezone.now()
+            costs = contents.estimate(draft).items()
+            context["costs"] = [(name, one.sentence(now) if one else estimates.NOT_KNOWN) for name, one in costs]
+        except preview.FAULTS as fault:
+            context["obstacle"] = str(fault)
+    return show(request, "check", draft, context)
+
+
+def _vendor(draft: Draft) -> Vendor | None:
+    try:
+        return contents.logins(draft)[0].vendor
+    except NotEntitled:
+        return None
+
+
+def _night(vendor: Vendor) -> tuple[datetime, ZoneInfo] | None:
+    """When the vendor's next night begins, in its zone."""
+    zone = ZoneInfo(vendor.time_zone)
+    found = nightly.coming(vendor, (), timezone.now())
+    return (found.at.astimezone(zone), zone) if found else None
+
+
+@require_POST
+@step
+def send(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """Sends it, or keeps when it shall be sent. A repeat leads to the one campaign."""
+    form = WhenForm(request.POST)
+    if not form.is_valid():
+        return _page(request, draft, form)
+    seen = request.POST.get("seen", "")
+    try:
+        if "stay" in request.POST:
+            keeping.save(draft, WHEN, seen, form.values)
+            messages.success(request, _("It is kept."))
+            return redirect("draft_check", draft.pk)
+        draft = sending.start(draft, seen, form.values, request.user)
+    except Stale as stale:
+        return _stale(request, stale.draft, seen, form)
+    except (BadInput, TemplateError, NotEntitled) as error:
+        fresh = keeping.look(draft.pk)
+        check_soon(fresh)
+        messages.error(request, str(error))
+        return redirect("draft_check", draft.pk)
+    send_now(draft)
+    return redirect("draft_sent", draft.pk)
+
+
+def _stale(request: HttpRequest, stored: Draft, seen: str, form: WhenForm) -> HttpResponse:
+    """Another window has changed when it is sent, or what: it is shown again before it goes."""
+    if keeping.revision(seen, WHEN) != stored.when_revision and any(
+        getattr(stored, name) != value for name, value in form.values.items()
+    ):
+        return conflict(request, stored, WHEN, form.values)
+    messages.warning(request, _("Nothing was sent: another window has changed this campaign. Look at it once more."))
+    return redirect("draft_check", stored.pk)

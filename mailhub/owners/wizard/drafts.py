@@ -1,0 +1,192 @@
+"""The drafts of a user's sponsors, and what the steps of the wizard share."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+from celery import current_app
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.http import require_POST
+from kombu.exceptions import OperationalError
+
+from campaigns.drafts import checking, keeping, sending
+from campaigns.models import Draft
+from campaigns.models.campaigns import sponsors_of
+from mailhub.owners.access import page
+from mailhub.owners.wizard import uploads
+
+MAKE = ("campaigns.add_campaign", "campaigns.see_recipients")
+SHOWN = 100
+STEPS = (
+    ("draft_message", gettext_lazy("Message")),
+    ("draft_recipients", gettext_lazy("Recipients")),
+    ("draft_check", gettext_lazy("Check and send")),
+)
+LABELS = {
+    "name": gettext_lazy("Name of the campaign"),
+    "credential": gettext_lazy("Sent by"),
+    "route": gettext_lazy("Route"),
+    "identity": gettext_lazy("From"),
+    "topic": gettext_lazy("Topic"),
+    "transactional": gettext_lazy("Not a newsletter: nobody can unsubscribe from it"),
+    "subject": gettext_lazy("Subject"),
+    "html": gettext_lazy("HTML"),
+    "text": gettext_lazy("Text"),
+    "columns": gettext_lazy("Columns"),
+    "leave_out": gettext_lazy("Leave the bad rows out"),
+    "list_name": gettext_lazy("List"),
+    "when": gettext_lazy("When"),
+    "send_at": gettext_lazy("Time"),
+    "hours_from": gettext_lazy("From (hour of the day)"),
+    "hours_to": gettext_lazy("To (hour of the day)"),
+    "time_zone": gettext_lazy("Time zone"),
+    "first": gettext_lazy("First recipients"),
+}
+
+
+def step(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A page about a draft of the user's sponsors; one that is sent leads to what became of it."""
+
+    @page(*MAKE)
+    @wraps(view)
+    def shown(request: HttpRequest, draft_id: int, *args: Any, **kwargs: Any) -> HttpResponse:
+        draft = find(request, draft_id)
+        if draft.campaign_id or draft.busy == Draft.SENDING:
+            return redirect("draft_sent", draft.pk)
+        try:
+            return view(request, draft, *args, **kwargs)
+        except keeping.Closed:
+            return redirect("draft_sent", draft.pk)
+
+    return shown
+
+
+def find(request: HttpRequest, draft_id: int) -> Draft:
+    """Raises Http404 also for a draft of another sponsor."""
+    try:
+        return keeping.look(draft_id, sponsors_of(request.user))
+    except Draft.DoesNotExist:
+        raise Http404 from None
+
+
+def show(request: HttpRequest, template: str, draft: Draft | None, context: Mapping[str, Any]) -> HttpResponse:
+    """A step's page."""
+    here = request.resolver_match.url_name if request.resolver_match else ""
+    done = {"draft_message": draft is not None, "draft_recipients": bool(draft and draft.found and draft.found["good"])}
+    steps = [
+        {
+            "name": name,
+            "label": label,
+            "here": name == here or (draft is None and name == "draft_message"),
+            "done": done.get(name),
+        }
+        for name, label in STEPS
+    ]
+    answer = render(request, f"owners/wizard/{template}.html", {"draft": draft, "steps": steps, **context})
+    uploads.allow(answer, request.user.pk or 0)
+    return answer
+
+
+def conflict(request: HttpRequest, stored: Draft, part: str, values: Mapping[str, Any]) -> HttpResponse:
+    """Both versions of a part that another window has changed since; nothing of what was typed is lost."""
+    differing = [
+        {
+            "label": LABELS.get(name.removesuffix("_id"), name),
+            "mine": _shown(name, mine),
+            "theirs": _shown(name, getattr(stored, name)),
+        }
+        for name, mine in values.items()
+        if getattr(stored, name) != mine
+    ]
+    typed = [
+        (name, value)
+        for name, some in request.POST.lists()
+        if name not in ("csrfmiddlewaretoken", "seen")
+        for value in some
+    ]
+    context = {"draft": stored, "differing": differing, "typed": typed, "back": _step_of(part), "action": request.path}
+    return render(request, "owners/wizard/conflict.html", context, status=409)
+
+
+def _step_of(part: str) -> str:
+    return {keeping.MESSAGE: "draft_message", keeping.LIST: "draft_recipients"}.get(part, "draft_check")
+
+
+def _shown(name: str, value: Any) -> str:
+    if name.endswith("_id") and value is not None:
+        model: Any = Draft._meta.get_field(name.removesuffix("_id")).related_model
+        return str(model.objects.filter(pk=value).first() or "")
+    if name == "columns":
+        fields = (f"{header} → {field}" for header, field in value.get("names", {}).items())
+        return "\n".join([value.get("recipient", ""), *fields])
+    return _("yes") if value is True else _("no") if value is False else "" if value is None else str(value)
+
+
+def check_soon(draft: Draft) -> None:
+    """Has the list checked if it must be: at once if it is small, else by a worker."""
+    draft = checking.ask(draft)
+    if draft.busy == Draft.CHECKING and draft.lease_at is None:
+        if checking.is_small(draft):
+            checking.check(draft.pk)
+        else:
+            notify("check_draft", draft.pk)
+
+
+def notify(task: str, draft_id: int) -> None:
+    """Without the broker the sweep finds it."""
+    with suppress(OperationalError):
+        current_app.send_task(f"mailhub.tasks.{task}", (draft_id,), ignore_result=True)
+
+
+@page(*MAKE)
+def index(request: HttpRequest) -> HttpResponse:
+    """Drafts of which nothing was sent yet."""
+    rows = Draft.objects.of_sponsors(sponsors_of(request.user)).filter(campaign=None)
+    rows = rows.select_related("sponsor", "created_by").only(
+        "name", "updated_at", "sponsor__name", "list_name", "busy", "created_by__username"
+    )
+    return render(request, "owners/wizard/drafts.html", {"drafts": rows[:SHOWN]})
+
+
+@require_POST
+@step
+def delete(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """Deletes a draft; a repeat changes nothing."""
+    if keeping.delete(draft):
+        messages.success(request, _("The draft “%(name)s” is deleted.") % {"name": draft.name})
+    return redirect("drafts")
+
+
+@page(*MAKE)
+def sent(request: HttpRequest, draft_id: int) -> HttpResponse:
+    """What became of a draft: how far its storing is, then its campaign."""
+    draft = find(request, draft_id)
+    if draft.campaign is None:
+        if draft.busy != Draft.SENDING:
+            return redirect("draft_check", draft.pk)
+        return render(request, "owners/wizard/sending.html", {"draft": draft})
+    campaign, size = draft.campaign, draft.campaign.size
+    text = ngettext(
+        "“%(name)s” is on its way to %(size)s recipient.", "“%(name)s” is on its way to %(size)s recipients.", size
+    )
+    messages.success(request, text % {"name": campaign.name, "size": f"{size:,}"})
+    if campaign.paused_reason:
+        messages.warning(request, _("It waits: %(reason)s") % {"reason": campaign.paused_reason})
+    try:
+        return redirect(reverse("campaign", args=[campaign.pk]))
+    except NoReverseMatch:
+        return redirect("home")
+
+
+def send_now(draft: Draft) -> None:
+    """Makes the campaign of a draft that was decided on: at once if it is small, else by a worker."""
+    if sending.is_small(draft):
+        sending.finish(draft.pk)
+    else:
+        notify("send_draft", draft.pk)

@@ -1,0 +1,204 @@
+"""The first step: what is sent, by whom, from whom. A message that cannot be sent yet is kept all the same."""
+
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from campaigns.content.templates import MAX_SIZE, TemplateError
+from campaigns.drafts import contents, keeping
+from campaigns.drafts.keeping import MESSAGE, Stale
+from campaigns.entitlements import NotEntitled
+from campaigns.intake import BadInput
+from campaigns.intake.files import NewFile
+from campaigns.models import Draft, Sponsor
+from campaigns.models.campaigns import sponsors_of
+from mailhub.owners.access import page
+from mailhub.owners.wizard.drafts import LABELS, MAKE, check_soon, conflict, show, step
+
+MOST_SPONSORS = 200  # that are listed
+SPLIT = ":"
+
+
+class MessageForm(forms.Form):
+    """The message of a sponsor's draft. `values` are the draft's fields."""
+
+    name = forms.CharField(
+        max_length=200, label=LABELS["name"], help_text=gettext_lazy("For you; recipients do not see it.")
+    )
+    by = forms.ChoiceField(label=LABELS["credential"])
+    identity: Any = forms.ModelChoiceField(None, required=False, label=LABELS["identity"])
+    topic: Any = forms.ModelChoiceField(None, required=False, label=LABELS["topic"])
+    transactional = forms.BooleanField(required=False, label=LABELS["transactional"])
+    subject = forms.CharField(required=False, max_length=1000, label=LABELS["subject"], strip=False)
+    html = forms.CharField(
+        required=False, max_length=MAX_SIZE, widget=forms.Textarea, label=LABELS["html"], strip=False
+    )
+    text = forms.CharField(
+        required=False, max_length=MAX_SIZE, widget=forms.Textarea, label=LABELS["text"], strip=False
+    )
+
+    def __init__(self, sponsor: Sponsor, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        fields: dict[str, Any] = self.fields
+        logins, self.routes = contents.offered_credentials(sponsor), contents.offered_routes(sponsor)
+        several = {one.vendor_id for one in logins if sum(other.vendor_id == one.vendor_id for other in logins) > 1}
+        by = [(f"credential:{one.pk}", _by(one, one.vendor_id in several)) for one in logins]
+        by += [
+            (
+                f"route:{one.pk}",
+                _("Route %(name)s (%(channel)s)") % {"name": one.name, "channel": one.get_channel_display()},
+            )
+            for one in self.routes
+        ]
+        fields["by"].choices = by
+        fields["identity"].queryset = sponsor.identities.filter(enabled=True).defer("secret")
+        fields["identity"].label_from_instance = lambda one: f"{one.shown} ({one.name})"
+        fields["identity"].empty_label = _("as usual")
+        fields["topic"].queryset = sponsor.topics.all()
+        fields["topic"].label_from_instance = lambda one: one.title
+        fields["topic"].empty_label = _("none")
+        if not sponsor.may_be_transactional:
+            del fields["transactional"]
+        for name in ("identity", "topic"):
+            if not fields[name].queryset.exists():
+                del fields[name]
+        self.nobody = not by
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Line breaks as in every template: browsers send CR LF."""
+        data = self.cleaned_data
+        kind, _sign, number = data["by"].partition(SPLIT)
+        texts = {name: data[name].replace("\r\n", "\n") for name in ("subject", "html", "text")}
+        return {
+            "name": data["name"],
+            "credential_id": int(number) if kind == "credential" else None,
+            "route_id": int(number) if kind == "route" else None,
+            "identity_id": getattr(data.get("identity"), "pk", None),
+            "topic_id": getattr(data.get("topic"), "pk", None),
+            "transactional": data.get("transactional", False),
+            **texts,
+        }
+
+
+def _by(login: Any, several: bool) -> str:
+    who = f"{login.vendor.name}, {login.name}" if several else login.vendor.name
+    return f"{who} ({login.vendor.get_channel_display()})"
+
+
+def initial(draft: Draft) -> dict[str, Any]:
+    by = f"route:{draft.route_id}" if draft.route_id else f"credential:{draft.credential_id}"
+    names = ("name", "identity_id", "topic_id", "transactional", "subject", "html", "text")
+    return {"by": by, **{name.removesuffix("_id"): getattr(draft, name) for name in names}}
+
+
+@page(*MAKE)
+def new(request: HttpRequest) -> HttpResponse:
+    """The first page of a new campaign. Nothing is stored before it is saved."""
+    sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).order_by("name")
+    chosen = request.POST.get("sponsor") or request.GET.get("sponsor")
+    if chosen is None:
+        known = list(sponsors[:MOST_SPONSORS])
+        if len(known) != 1:
+            return render(request, "owners/wizard/sponsors.html", {"sponsors": known})
+        [sponsor] = known
+    else:
+        sponsor = get_object_or_404(sponsors, pk=chosen if chosen.isdecimal() else 0)
+    if request.method != "POST":
+        return _page(request, None, sponsor, MessageForm(sponsor), key=uuid.uuid4())
+    form = MessageForm(sponsor, request.POST)
+    try:
+        key = uuid.UUID(request.POST.get("key", ""))
+    except ValueError:
+        key = uuid.uuid4()
+    if not form.is_valid():
+        return _page(request, None, sponsor, form, key=key)
+    try:
+        draft = keeping.create(sponsor, key, request.user, form.values)
+        _attach(request, draft)
+    except BadInput as error:
+        form.add_error(None, str(error))
+        return _page(request, None, sponsor, form, key=key)
+    return _onward(request, draft)
+
+
+@step
+def message(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """The message of a draft, with the fields of its list at hand."""
+    if request.method != "POST":
+        return _page(request, draft, draft.sponsor, MessageForm(draft.sponsor, initial=initial(draft)), _faults(draft))
+    form = MessageForm(draft.sponsor, request.POST)
+    if not form.is_valid():
+        return _page(request, draft, draft.sponsor, form)
+    try:
+        _attach(request, draft)
+        draft = keeping.save(draft, MESSAGE, request.POST.get("seen", ""), form.values)
+    except BadInput as error:
+        form.add_error(None, str(error))
+        return _page(request, draft, draft.sponsor, form)
+    except Stale as stale:
+        return conflict(request, stale.draft, MESSAGE, form.values)
+    check_soon(draft)
+    return _onward(request, draft)
+
+
+def _attach(request: HttpRequest, draft: Draft) -> None:
+    files = [
+        NewFile(one.name or "file", one.size or 0, partial(_read, one), one.content_type or "")
+        for one in request.FILES.getlist("files")
+    ]
+    removed = [int(one) for one in request.POST.getlist("remove") if one.isdecimal()]
+    if files or removed:
+        keeping.attach(draft, files, removed)
+
+
+def _read(file: Any) -> bytes:
+    file.seek(0)
+    return bytes(file.read())
+
+
+def _faults(draft: Draft) -> list[str]:
+    """Why the message cannot be sent as it is."""
+    try:
+        contents.of(draft)
+    except BadInput as error:
+        return [str(one) for one in error.problems]
+    except (TemplateError, NotEntitled) as error:
+        return [str(error)]
+    return []
+
+
+def _onward(request: HttpRequest, draft: Draft) -> HttpResponse:
+    if "stay" in request.POST or _faults(draft):
+        return redirect("draft_message", draft.pk)
+    return redirect("draft_recipients", draft.pk)
+
+
+def _page(
+    request: HttpRequest,
+    draft: Draft | None,
+    sponsor: Sponsor,
+    form: MessageForm,
+    faults: "list[str] | tuple[()]" = (),
+    **more: Any,
+) -> HttpResponse:
+    facts: Mapping[str, Any] = (draft.facts or {}) if draft else {}
+    fields = [one["field"] for one in facts.get("columns", ())]
+    shown = ["recipient", *(name for name in fields if name.isidentifier() and name != "recipient")]
+    context = {
+        "sponsor": sponsor,
+        "form": form,
+        "faults": faults,
+        "files": keeping.files_of(draft) if draft else (),
+        "fields": [f"{{{{ {name} }}}}" for name in shown],
+        "has_list": bool(fields),
+        "seen": request.POST.get("seen") or (draft.seen if draft else ""),
+    }
+    return show(request, "message", draft, {**context, **more})

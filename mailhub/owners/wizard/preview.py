@@ -1,0 +1,105 @@
+"""Letters of a draft as their recipients will see them, and a test to oneself; made by the code that sends."""
+
+import base64
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.html import escape
+from django.utils.translation import gettext as _
+from django.views.decorators.clickjacking import xframe_options_sameorigin
+from django.views.decorators.http import require_POST
+
+from campaigns.content.templates import TemplateError
+from campaigns.drafts import contents, sending
+from campaigns.entitlements import NotEntitled
+from campaigns.intake import BadInput
+from campaigns.models import Draft
+from mailhub.owners.wizard.drafts import show, step
+from vendors.adapters.base import Letter
+from vendors.adapters.segments import segments
+from vendors.models import Vendor
+from vendors.printing import previews as printed
+
+# Nothing in a letter runs, and nothing is asked from anywhere: a preview is no opening.
+POLICY = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:"
+LOOKS = ("", "phone", "dark")
+FAULTS = (BadInput, TemplateError, NotEntitled)
+
+
+@step
+def preview(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
+    """One letter, and links to those before and after it."""
+    return show(request, "preview", draft, context(request, draft, number))
+
+
+def context(request: HttpRequest, draft: Draft, number: int) -> dict[str, Any]:
+    """What a page needs to show a letter."""
+    most = draft.found["good"] if draft.found else 0
+    asked = request.GET.get("letter", "")
+    number = max(1, min(int(asked) if asked.isdecimal() and len(asked) < 10 else number, most or 1))
+    look = request.GET.get("look", "")
+    shown: dict[str, Any] = {"number": number, "most": most, "look": look if look in LOOKS else "", "letter": None}
+    if most:
+        try:
+            letter = contents.letter(draft, number)
+        except FAULTS as error:
+            return {**shown, "fault": str(error)}
+        shown["letter"] = letter
+        if draft.channel == Vendor.Channel.SMS:
+            shown["segments"] = segments(letter.body)
+        shown["before"], shown["after"] = number > 1, number < most
+    return shown
+
+
+@step
+@xframe_options_sameorigin
+def letter(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
+    """The HTML of a letter, for a frame in which nothing runs."""
+    found = _letter(draft, number)
+    body = found.body if draft.is_html else f"<pre style='white-space:pre-wrap;font:inherit'>{escape(found.body)}</pre>"
+    for one in found.attachments:
+        content = base64.b64encode(one.content).decode()
+        body = body.replace(f"cid:{one.cid}", f"data:{one.content_type};base64,{content}")
+    if request.GET.get("look") == "dark":
+        body = f"<meta name='color-scheme' content='dark'>{body}"
+    return HttpResponse(body, headers={"Content-Security-Policy": POLICY})
+
+
+@step
+def letter_pdf(request: HttpRequest, draft: Draft, number: int) -> HttpResponse:
+    """A letter as it will be printed."""
+    found = _letter(draft, number)
+    vendor = contents.logins(draft)[0].vendor
+    try:
+        made = printed.made([found], vendor.adapter, vendor.settings, {}, seconds=20)
+    except (ValueError, LookupError) as error:
+        messages.error(request, _("There is no PDF: %(why)s") % {"why": error})
+        return redirect("draft_preview", draft.pk, number)
+    headers = {"Content-Disposition": f'inline; filename="letter-{number}.pdf"'}
+    return HttpResponse(made.pdf, "application/pdf", headers=headers)
+
+
+def _letter(draft: Draft, number: int) -> Letter:
+    try:
+        return contents.letter(draft, number)
+    except FAULTS as error:
+        raise Http404(str(error)) from error
+
+
+@require_POST
+@step
+def test(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """Sends one letter to an address of one's own. Sent twice, it is sent once."""
+    address, number, tests = (request.POST.get(name, "") for name in ("address", "number", "tests"))
+    if not (number.isdecimal() and tests.isdecimal()) or draft.found is None:
+        raise Http404
+    try:
+        job = sending.test(draft, address, max(1, int(number)), int(tests), request.user)
+    except FAULTS as error:
+        messages.error(request, str(error))
+    else:
+        if job is not None:
+            messages.success(request, _("A test is on its way to %(address)s.") % {"address": address.strip()})
+    return redirect("draft_preview", draft.pk, max(1, int(number)))

@@ -1,0 +1,121 @@
+"""The second step: the list of recipients, its columns, and what is wrong with its rows."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.text import slugify
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from campaigns.content.templates import TemplateError
+from campaigns.drafts import blocks, contents, keeping
+from campaigns.drafts.keeping import LIST, Stale
+from campaigns.entitlements import NotEntitled
+from campaigns.intake import BadInput
+from campaigns.models import Draft, DraftBlock
+from mailhub.owners.wizard.drafts import check_soon, conflict, show, step
+
+
+@step
+def recipients(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """What the list is, and what was found in it."""
+    return show(request, "recipients", draft, _found(draft))
+
+
+@step
+def progress(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """The part of the page that is asked for while the list is checked; the whole page when it is."""
+    if draft.busy != Draft.CHECKING:
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+    return render(request, "owners/wizard/checking.html", {"draft": draft})
+
+
+def _found(draft: Draft) -> dict[str, Any]:
+    facts = draft.found
+    context: dict[str, Any] = {"facts": facts, "most": settings.LIST_BYTES, "needed": _needed(draft)}
+    if facts:
+        context["problems"] = [{"row": row, "text": text} for row, text in facts["problems"]]
+        context["whole"] = not facts["good"] and not facts["rows"]  # the list as a whole is bad
+        context["goes"] = facts["good"] - facts["suppressed"]
+    return context
+
+
+def _needed(draft: Draft) -> list[str]:
+    """The fields that the message shows."""
+    try:
+        made = contents.of(draft).compiled
+    except (BadInput, TemplateError, NotEntitled):
+        return []
+    return sorted(made.fields | made.optional)
+
+
+@require_POST
+@step
+def upload(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """Takes a list instead of the one before."""
+    file = request.FILES.get("list")
+    if file is None:
+        messages.error(request, _("Choose a file first."))
+        return redirect("draft_recipients", draft.pk)
+    try:
+        draft = keeping.upload(draft, request.POST.get("seen", ""), file.name or "list", file.file, file.size or 0)
+    except BadInput as error:
+        messages.error(request, str(error))
+    except Stale as stale:
+        typed = {"list_name": file.name}
+        return conflict(request, stale.draft, LIST, typed)
+    else:
+        check_soon(draft)
+    return redirect("draft_recipients", draft.pk)
+
+
+@require_POST
+@step
+def columns(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """Which column has the recipients, and by which names the message shows the others."""
+    headers, names = request.POST.getlist("header"), request.POST.getlist("field")
+    known = {one["header"] for one in (draft.facts or {}).get("columns", ())}
+    chosen = {"recipient": request.POST.get("recipient", ""), "names": {}}
+    chosen["names"] = {h: n.strip()[:100] for h, n in zip(headers, names, strict=False) if h in known and n.strip()}
+    values = {"columns": chosen, "leave_out": False}
+    try:
+        draft = keeping.save(draft, LIST, request.POST.get("seen", ""), values)
+    except Stale as stale:
+        return conflict(request, stale.draft, LIST, values)
+    check_soon(draft)
+    return redirect("draft_recipients", draft.pk)
+
+
+@require_POST
+@step
+def leave_out(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """Leaves the bad rows out, and goes on."""
+    values = {"leave_out": True}
+    try:
+        keeping.save(draft, LIST, request.POST.get("seen", ""), values)
+    except Stale as stale:
+        return conflict(request, stale.draft, LIST, values)
+    return redirect("draft_check", draft.pk)
+
+
+@require_POST
+@step
+def check_again(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """Checks a list whose check was for another message."""
+    check_soon(draft)
+    return redirect("draft_recipients", draft.pk)
+
+
+@step
+def bad_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
+    """The rows that are left out, as they were, each with what is wrong, as CSV."""
+    facts = draft.found
+    if not facts or not facts["rows"] or not facts["total"]:
+        raise Http404
+    name = slugify(draft.list_name.rpartition(".")[0]) or "list"
+    headers = {"Content-Disposition": f'attachment; filename="{name}-bad-rows.csv"'}
+    content = b"".join(blocks.each(draft.pk, DraftBlock.LEFT_OUT, facts["version"]))
+    return HttpResponse(content, "text/csv; charset=utf-8", headers=headers)

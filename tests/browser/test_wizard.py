@@ -1,0 +1,65 @@
+"""A campaign owner makes a campaign from a list with three bad rows, by the browser alone; clicks are counted."""
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from campaigns.models import Campaign, Draft, Entitlement, Sponsor
+from tests import factories
+
+pytestmark = pytest.mark.django_db(transaction=True)
+GOOD = 200
+ROWS = [f"r{n}@sandbox.example,Reader {n}" for n in range(GOOD)]
+BAD = ["no address,Cy", "r0@sandbox.example,Again", "zed@sandbox.example,"]
+
+
+def test_from_an_upload_with_three_bad_rows_to_a_campaign(window, tmp_path):
+    sponsor = factories.sponsor("Acme")
+    login = factories.credential(factories.vendor(casters=None))
+    assert Entitlement.objects.filter(sponsor=sponsor, vendor=login.vendor).exists()
+    assert Sponsor.objects.count() == 1
+    file = tmp_path / "may.csv"
+    file.write_text("\n".join(["email,first_name", *ROWS, *BAD]) + "\n")
+    clicks: list[str] = []
+
+    def click(button) -> None:
+        clicks.append(button.inner_text())
+        button.click()
+
+    page = window.open("/")
+    click(page.get_by_role("link", name="New campaign").first)
+    page.get_by_label("Name of the campaign").fill("May")
+    page.get_by_label("Subject").fill("Hello")
+    page.get_by_label("Text", exact=True).fill("Good day ")
+    page.get_by_role("button", name="{{ recipient }}").click()  # a help, not needed
+    expect(page.get_by_label("Text", exact=True)).to_have_value("Good day {{ recipient }}")
+    page.get_by_label("Text", exact=True).fill("Good day {{ first_name }}")
+    window.fits("wizard-message")
+    click(page.get_by_role("button", name="Keep, and go on"))
+
+    page.get_by_label("A spreadsheet").set_input_files(file)
+    clicks.append("choose the file")
+    click(page.get_by_role("button", name="Upload and check"))
+    expect(page.get_by_role("heading", name="Rows that cannot be sent")).to_be_visible()
+    for width in (390, 1280):
+        window.resize(width)
+        window.fits("wizard-recipients")
+    click(page.get_by_role("button", name="Leave these 3 rows out, and go on"))
+
+    expect(page.get_by_role("button", name=f"Send to {GOOD} recipients")).to_be_enabled()
+    frame = page.frame_locator("iframe")
+    expect(frame.get_by_text("Good day Reader 0")).to_be_visible()
+    for width in (390, 1280):
+        window.resize(width)
+        window.fits("wizard-check")
+    draft = Draft.objects.get()
+    for step, name in (("message", "fields"), ("preview", "preview")):
+        window.open(reverse(f"draft_{step}", args=[draft.pk, *([1] if step == "preview" else [])]))
+        for width in (390, 1280):
+            window.resize(width)
+            window.fits(f"wizard-{name}")
+    window.open(reverse("draft_check", args=[draft.pk]))
+    click(page.get_by_role("button", name=f"Send to {GOOD} recipients"))
+    expect(page.get_by_role("status")).to_contain_text(f"on its way to {GOOD} recipients")
+    assert Campaign.objects.get().size == GOOD
+    assert len(clicks) <= 6, clicks

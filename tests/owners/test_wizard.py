@@ -1,0 +1,362 @@
+"""Somebody who has never seen a shell makes a campaign: drafts, lists, what two windows do, and the one campaign."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.urls import reverse
+from django.utils import timezone
+
+from campaigns.drafts import blocks, checking, keeping, sending
+from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Message, StoredFile
+from campaigns.suppression import lists
+from mailhub import installation
+from mailhub.owners.wizard import uploads
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+LIST = (
+    "email,first_name\nann@example.com,Ann\nbob@example.com,Bob\nno address,Cy\nBOB@example.com,Bo\ndee@example.com,\n"
+)
+HELLO = {"name": "May", "subject": "Hello {{ first_name }}", "text": "Good day {{ first_name }}", "html": ""}
+SOON = {"when": "now", "time_zone": "UTC", "send_at": "", "hours_from": "", "hours_to": "", "first": ""}
+
+
+@pytest.fixture
+def ann(client):
+    installation.create_groups()
+    ann = User.objects.create_user("ann", email="ann@own.example", password="a long password")
+    ann.groups.add(Group.objects.get(name="campaign owner"))
+    client.force_login(ann)
+    return ann
+
+
+@pytest.fixture
+def login(ann):
+    """Of a vendor that Ann's only sponsor may use."""
+    sponsor = factories.sponsor()
+    sponsor.users.add(ann)
+    return factories.credential(
+        factories.vendor(settings={"url": "http://127.0.0.1:9/"}, casters=None, time_zone="Europe/Berlin")
+    )
+
+
+def make(client, login, **more):
+    """A draft with a message, by the page."""
+    page = client.get("/campaigns/new/").content.decode()
+    hidden = dict(re.findall(r'name="(key|sponsor)" value="([^"]+)"', page))
+    answer = client.post("/campaigns/new/", {**hidden, **HELLO, "by": f"credential:{login.pk}", **more})
+    assert answer.status_code == 302, answer.content.decode()
+    return Draft.objects.latest("pk")
+
+
+def put(client, draft, text=LIST, name="may.csv", seen=None):
+    file = SimpleUploadedFile(name, text if isinstance(text, bytes) else text.encode())
+    draft.refresh_from_db()
+    return client.post(reverse("draft_list", args=[draft.pk]), {"seen": seen or draft.seen, "list": file}, follow=True)
+
+
+def press(client, draft, step, **fields):
+    draft.refresh_from_db()
+    return client.post(reverse(f"draft_{step}", args=[draft.pk]), {"seen": draft.seen, **fields})
+
+
+def ready(client, login, text="email,first_name\nann@example.com,Ann\nbob@example.com,Bob\n"):
+    draft = make(client, login)
+    put(client, draft, text)
+    draft.refresh_from_db()
+    return draft
+
+
+def test_from_a_message_and_a_list_with_bad_rows_to_a_campaign(client, login):
+    draft = make(client, login)
+    page = put(client, draft).content.decode()
+    assert (
+        "no address" in page and "the same recipient as in row 3" in page and "&#x27;first_name&#x27; is empty" in page
+    )
+    assert "Leave these 3 rows out, and go on" in page
+    draft.refresh_from_db()
+    assert {name: draft.found[name] for name in ("rows", "good", "bad", "duplicates")} == {
+        "rows": 5, "good": 2, "bad": 2, "duplicates": 1
+    }  # fmt: skip
+    assert (
+        "3 rows of the list are bad"
+        in press(client, draft, "send", **SOON).wsgi_request._messages._queued_messages[0].message
+    )
+    assert press(client, draft, "leave_out").headers["Location"] == reverse("draft_check", args=[draft.pk])
+    page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    assert "Send to 2 recipients" in page and "3 rows are left out" in page and "2 messages: 2 units" in page
+    press(client, draft, "send", **SOON)
+    draft.refresh_from_db()
+    made = draft.campaign
+    assert (made.name, made.size, made.subject, made.body) == ("May", 2, HELLO["subject"], HELLO["text"])
+    assert dict(Message.objects.filter(campaign=made).values_list("recipient", "params")) == {
+        "ann@example.com": {"first_name": "Ann"}, "bob@example.com": {"first_name": "Bob"}
+    }  # fmt: skip
+
+
+def test_a_campaign_is_made_once_whoever_sends_it_how_often(client, login):
+    draft = ready(client, login)
+    seen = draft.seen
+    for _ in range(2):
+        press(client, draft, "send", **SOON | {"seen": seen})
+    assert sending.finish(draft.pk) is None
+    assert Campaign.objects.count() == 1
+    assert client.get(reverse("draft_message", args=[draft.pk])).headers["Location"] == reverse(
+        "draft_sent", args=[draft.pk]
+    )
+
+
+def test_a_second_worker_that_took_over_makes_the_campaign_and_the_first_one_does_not(client, login):
+    draft = ready(client, login)
+    sending.start(draft, draft.seen, {"when": "now"}, None)
+    fence = checking.claim(draft.pk, Draft.SENDING)
+    assert fence and checking.claim(draft.pk, Draft.SENDING) is None
+    Draft.objects.update(lease_at=timezone.now() - checking.LEASE - timedelta(seconds=1))
+    assert checking.left_behind() == [(draft.pk, "sending")]
+    assert sending.finish(draft.pk) is not None
+    first = checking.Sign(draft.pk, Draft.SENDING, fence)
+    assert not first.held.update(busy="")
+    assert Campaign.objects.count() == 1 and checking.left_behind() == []
+
+
+def test_a_save_of_an_older_page_changes_nothing_and_shows_both(client, login):
+    draft = make(client, login)
+    by = {"by": f"credential:{login.pk}"}
+    old = draft.seen
+    press(client, draft, "message", **HELLO | by | {"text": "From the first window"})
+    mine = HELLO | by | {"text": "From the <second> window", "seen": old}
+    answer = press(client, draft, "message", **mine)
+    page = answer.content.decode()
+    assert answer.status_code == 409 and "From the first window" in page and "From the &lt;second&gt; window" in page
+    draft.refresh_from_db()
+    assert draft.text == "From the first window"
+    kept = dict(re.findall(r'<textarea name="(\w+)" hidden>\n(.*?)</textarea>', page, re.DOTALL))
+    assert kept["text"] == "From the &lt;second&gt; window" and kept["subject"] == HELLO["subject"]
+    assert press(client, draft, "message", **HELLO | by | {"text": "From the second"}).status_code == 302
+    same = press(client, draft, "message", **HELLO | by | {"text": "From the second", "seen": old})
+    assert same.status_code == 302, "the same once more is no conflict"
+
+
+def test_windows_on_different_steps_do_not_argue(client, login):
+    draft = make(client, login)
+    old = draft.seen
+    put(client, draft)
+    changed = press(client, draft, "message", **HELLO | {"by": f"credential:{login.pk}", "text": "New", "seen": old})
+    assert changed.status_code == 302
+
+
+def test_nothing_is_sent_that_the_page_has_not_shown(client, login):
+    draft = ready(client, login)
+    shown = draft.seen
+    press(client, draft, "message", **HELLO | {"by": f"credential:{login.pk}", "text": "Something else"})
+    press(client, draft, "send", **SOON | {"seen": shown})
+    assert not Campaign.objects.exists()
+
+
+def test_a_new_page_that_is_sent_twice_makes_one_draft(client, login):
+    page = client.get("/campaigns/new/").content.decode()
+    hidden = dict(re.findall(r'name="(key|sponsor)" value="([^"]+)"', page))
+    for _ in range(2):
+        client.post("/campaigns/new/", {**hidden, **HELLO, "by": f"credential:{login.pk}"})
+    assert Draft.objects.count() == 1
+
+
+def test_a_draft_of_another_sponsor_does_not_exist(client, login):
+    draft = ready(client, login)
+    steps = ["message", "recipients", "check", "progress", "bad_rows", "sent"]
+    addresses = [reverse(f"draft_{one}", args=[draft.pk]) for one in steps]
+    addresses += [reverse(f"draft_{one}", args=[draft.pk, 1]) for one in ("preview", "letter", "letter_pdf")]
+    bob = User.objects.create_user("bob")
+    bob.groups.add(Group.objects.get(name="campaign owner"))
+    client.force_login(bob)
+    assert {client.get(one).status_code for one in addresses} == {404}
+    posts = ["message", "list", "columns", "leave_out", "check_again", "test", "send", "delete"]
+    assert {client.post(reverse(f"draft_{one}", args=[draft.pk])).status_code for one in posts} == {404}
+    assert client.get(f"/campaigns/new/?sponsor={draft.sponsor_id}").status_code == 404
+    assert draft.name not in client.get("/drafts/").content.decode()
+    bob.groups.clear()
+    assert client.get("/drafts/").status_code == 403
+
+
+def test_a_vendor_that_the_sponsor_may_not_use_is_not_offered(client, login):
+    foreign = factories.credential()
+    Entitlement.objects.filter(vendor=foreign.vendor).delete()
+    page = client.get("/campaigns/new/").content.decode()
+    assert f"credential:{login.pk}" in page and f"credential:{foreign.pk}" not in page
+
+
+def test_a_template_that_cannot_be_sent_is_kept_and_says_why(client, login):
+    draft = make(client, login, text="Hello {{ first_name")
+    page = client.get(reverse("draft_message", args=[draft.pk])).content.decode()
+    assert (
+        draft.text == "Hello {{ first_name"
+        and "It is kept, and cannot be sent yet:" in page
+        and "the body, line 1" in page
+    )
+
+
+def test_columns_are_found_by_what_is_in_them_and_can_be_chosen(client, login):
+    draft = make(client, login)
+    page = put(client, draft, "First Name,E-Mail,Other\nAnn,ann@example.com,bob@example.com\n").content.decode()
+    draft.refresh_from_db()
+    assert draft.found["recipient"] == "E-Mail" and draft.found["good"] == 1, draft.found
+    assert '<option value="first_name">' in page
+    press(client, draft, "columns", recipient="Other", header=["First Name", "E-Mail"], field=["first_name", "was"])
+    draft.refresh_from_db()
+    [(recipient, fields)] = blocks.CheckedRows(draft.pk, draft.found["version"], 1)
+    assert (recipient, fields) == ("bob@example.com", {"first_name": "Ann", "was": "ann@example.com"})
+
+
+def test_a_file_that_is_no_list_says_so(client, login):
+    draft = make(client, login)
+    assert "the file is a PDF" in put(client, draft, b"%PDF-1.7", "may.pdf").content.decode()
+    assert "the template needs &#x27;first_name&#x27;" in put(client, draft, "email\na@example.com\n").content.decode()
+
+
+def test_bad_rows_are_had_as_a_file_in_which_nothing_is_a_formula(client, login):
+    draft = make(client, login)
+    put(client, draft, "email,first_name\na@example.com,Ann\n=1+cmd,=2\n")
+    answer = client.get(reverse("draft_bad_rows", args=[draft.pk]))
+    text = answer.content.decode("utf-8-sig")
+    assert "'=1+cmd,'=2,3," in text and 'filename="may-bad-rows.csv"' in answer.headers["Content-Disposition"]
+    assert checking.defused("+49 30 1234") == "+49 30 1234" and checking.defused("+cmd") == "'+cmd"
+
+
+def test_the_suppressed_are_counted_before_anything_is_sent(client, login):
+    sponsor = login.vendor.entitlements.get().sponsor
+    lists.add(sponsor.pk, "email", [lists.NewSuppression("bob@example.com", "complaint")])
+    draft = ready(client, login)
+    assert draft.found["suppressed"] == 1
+    assert "Send to 1 recipient<" in client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+
+
+def test_a_changed_message_has_the_list_checked_anew(client, login):
+    draft = ready(client, login)
+    press(client, draft, "message", **HELLO | {"by": f"credential:{login.pk}", "text": "{{ city }}"})
+    draft.refresh_from_db()
+    assert draft.found["good"] == 0 and "city" in draft.found["problems"][0][1]
+
+
+def test_a_large_list_is_checked_by_whoever_holds_the_fence(client, login, monkeypatch):
+    monkeypatch.setattr(checking, "SMALL", 10)
+    draft = make(client, login)
+    page = put(client, draft).content.decode()
+    assert "is being checked" in page and 'http-equiv="refresh"' in page
+    draft.refresh_from_db()
+    assert draft.busy == "checking" and checking.left_behind() == [(draft.pk, "checking")]
+    fence = checking.claim(draft.pk, Draft.CHECKING)
+    assert not checking.check(draft.pk), "somebody is at it"
+    Draft.objects.update(lease_at=timezone.now() - checking.LEASE * 2)
+    assert checking.check(draft.pk)
+    assert not checking.Sign(draft.pk, Draft.CHECKING, fence).held.exists()
+    draft.refresh_from_db()
+    assert draft.found["good"] == 2 and draft.busy == ""
+    assert client.get(reverse("draft_progress", args=[draft.pk])).headers["HX-Refresh"] == "true"
+
+
+def test_a_list_that_is_replaced_while_it_is_checked_is_not_mixed_up(client, login):
+    draft = ready(client, login)
+    with pytest.raises(blocks.GoneAway):
+        blocks.spool(draft.pk, draft.list_version + 1, draft.list_bytes, lambda: None)
+    old = draft.seen
+    put(client, draft, "email,first_name\nzoe@example.com,Zoe\n", "june.csv")
+    page = put(client, draft, "email,first_name\nyan@example.com,Yan\n", "july.csv", seen=old).content.decode()
+    assert "june.csv" in page and "july.csv" in page and "choose the file again" in page
+    draft.refresh_from_db()
+    assert draft.list_name == "june.csv" and draft.found["good"] == 1
+    assert set(DraftBlock.objects.filter(draft=draft).values_list("kind", "version")) == {
+        ("list", draft.list_version), ("rows", draft.found["version"])
+    }  # fmt: skip
+
+
+def test_a_preview_runs_nothing_and_asks_nobody(client, login):
+    draft = make(client, login, html="<p>Hi {{ first_name }}</p><script>x</script>", text="")
+    put(client, draft, "email,first_name\nann@example.com,<b>\n")
+    answer = client.get(reverse("draft_letter", args=[draft.pk, 1]))
+    assert "Hi &lt;b&gt;" in answer.content.decode()
+    assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+    assert answer.headers["X-Frame-Options"] == "SAMEORIGIN"
+    assert 'sandbox src="' in client.get(reverse("draft_preview", args=[draft.pk, 1])).content.decode()
+    assert client.get(reverse("draft_letter", args=[draft.pk, 2])).status_code == 404
+
+
+def test_a_test_goes_to_oneself_once(client, login):
+    draft = ready(client, login)
+    for _ in range(2):
+        client.post(reverse("draft_test", args=[draft.pk]), {"number": "2", "tests": "0", "address": "ann@own.example"})
+    [message] = Message.objects.all()
+    assert (message.recipient, message.params) == ("ann@own.example", {"first_name": "Bob"})
+    assert message.campaign.name == "Test: May"
+    draft.refresh_from_db()
+    assert draft.campaign is None and draft.tests == 1
+
+
+def test_times_have_the_zone_that_is_named(client, login):
+    draft = ready(client, login)
+    day = f"{timezone.now() + timedelta(days=2):%Y-%m-%d}"
+    at = {
+        "when": "at",
+        "send_at": f"{day}T10:30",
+        "time_zone": "Asia/Tokyo",
+        "hours_from": "09:00",
+        "hours_to": "18:00",
+    }
+    press(client, draft, "send", **SOON | at | {"first": "1", "stay": "1"})
+    assert f'value="{day}T10:30"' in client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    press(client, draft, "send", **SOON | at | {"first": "1"})
+    draft.refresh_from_db()
+    made = draft.campaign
+    assert made.send_at.isoformat() == f"{day}T01:30:00+00:00" and made.time_zone == "Asia/Tokyo"
+    assert made.jobs.get().wait_after == 1
+
+
+def test_a_time_that_is_past_is_refused_with_what_was_typed(client, login):
+    draft = ready(client, login)
+    page = press(client, draft, "send", **SOON | {"when": "at", "send_at": "2020-01-01T10:00"})
+    assert page.status_code == 302 and not Campaign.objects.exists()
+    assert "2020-01-01T10:00" in client.get(page.headers["Location"]).content.decode()
+
+
+def test_files_are_kept_and_sent_with_each_message(client, login, settings):
+    login.vendor.adapter, login.vendor.settings = "smtp", {"host": "localhost", "sender": "a@example.com"}
+    login.vendor.save()
+    file = SimpleUploadedFile("map.pdf", b"%PDF", "application/pdf")
+    draft = make(client, login, files=file)
+    assert "Take map.pdf" in client.get(reverse("draft_message", args=[draft.pk])).content.decode()
+    StoredFile.objects.update(asked_at=timezone.now() - timedelta(days=3))
+    from campaigns.intake import files
+
+    assert files.delete_unused() == 0
+    press(client, draft, "message", **HELLO | {"by": f"credential:{login.pk}", "remove": draft.files.get().pk})
+    assert files.delete_unused() == 1
+
+
+def test_what_nobody_touches_is_deleted_and_of_what_was_sent_the_list_at_once(client, login):
+    old, fresh = make(client, login), ready(client, login)
+    Draft.objects.filter(pk=old.pk).update(updated_at=timezone.now() - keeping.UNUSED - timedelta(days=1))
+    press(client, fresh, "send", **SOON)
+    keeping.delete_old()
+    assert list(Draft.objects.values_list("pk", flat=True)) == [fresh.pk]
+    assert not DraftBlock.objects.exists()
+
+
+def test_large_bodies_are_for_browsers_that_were_shown_the_wizard(client, login):
+    client.get("/campaigns/new/")
+    cookie = client.cookies["upload"].value
+    assert uploads.may("/drafts/1/list/", f"a=b; upload={cookie}")
+    assert not uploads.may("/drafts/1/list/", "upload=1:forged:x") and not uploads.may("/drafts/1/list/", "")
+    assert not uploads.may("/admin/", f"upload={cookie}")
+
+
+def test_a_sponsor_cannot_fill_the_database(client, login, settings, monkeypatch):
+    settings.LIST_BYTES = 100
+    draft = make(client, login)
+    assert "100 are the most" in put(client, draft).content.decode()
+    monkeypatch.setattr(keeping, "MOST_DRAFTS", 1)
+    page = client.get("/campaigns/new/").content.decode()
+    hidden = dict(re.findall(r'name="(key|sponsor)" value="([^"]+)"', page))
+    answer = client.post("/campaigns/new/", {**hidden, **HELLO, "by": f"credential:{login.pk}"})
+    assert "drafts: delete some" in answer.content.decode()
