@@ -11,7 +11,8 @@ from typing import Any, Self
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import Index, Q, QuerySet
+from django.db.models import Func, Index, Q, QuerySet
+from django.db.models.functions import Lower
 from django.utils import timezone
 
 from campaigns.content import parts
@@ -61,6 +62,8 @@ OF_TEMPLATE = Index(
 PAUSED = Index(fields=["id"], condition=Q(paused_at__isnull=False), name="campaign_paused")
 # Of messages. Of accepted ones these columns never change, so their updates stay heap-only.
 MESSAGE_DOUBTS = Index(fields=["id"], condition=Q(in_doubt_at__isnull=False), name="message_doubts")
+# By which one recipient is found (campaigns/finding.py): the hash is smaller than the address.
+MESSAGE_RECIPIENT = Index(Func(Lower("recipient"), 0, function="hashtextextended"), name="message_recipient")
 MESSAGE_FAILED = Index(  # why those of a campaign failed is counted without reading the others
     fields=["id"],
     include=["error_code", "error_sub_type"],

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from campaigns.lifecycle import PARENTS, RUNNING, Status
 from campaigns.merging import OWN_ENDS
-from campaigns.models.campaigns import MESSAGE_DOUBTS, MESSAGE_FAILED, Campaign, OfSponsors, Sponsor
+from campaigns.models.campaigns import MESSAGE_DOUBTS, MESSAGE_FAILED, MESSAGE_RECIPIENT, Campaign, OfSponsors, Sponsor
 from vendors.models import Credential, Mailcaster, Vendor
 
 ROWS = 2_000  # whose randomness is drawn at once
@@ -126,7 +126,7 @@ class Message(models.Model):
             models.CheckConstraint(condition=IN_DOUBT, name="message_in_doubt"),
             models.CheckConstraint(condition=REPORTED, name="message_reported"),
         ]
-        indexes = [MESSAGE_DOUBTS, MESSAGE_FAILED]
+        indexes = [MESSAGE_DOUBTS, MESSAGE_FAILED, MESSAGE_RECIPIENT]
 
     def __str__(self) -> str:
         return f"message {self.pk}"

@@ -9,6 +9,7 @@ from ninja.operation import Operation
 from mailhub.front import (
     costs,
     files,
+    finds,
     inbound,
     messages,
     problems,
@@ -19,6 +20,7 @@ from mailhub.front import (
     vendors,
     webhooks,
 )
+from mailhub.front.finds import FindIn
 from mailhub.front.schemas import LimitsIn, SendRequest
 from mailhub.front.suppression_schemas import AddressesIn, SuppressionsIn
 from mailhub.front.templates import TemplateIn
@@ -47,7 +49,7 @@ class Api(NinjaAPI):
         return self._schemas[asked]
 
     def _described(self, schema: OpenAPISchema) -> OpenAPISchema:
-        for model in (SendRequest, ReceiptsIn, WebhookIn, SuppressionsIn, AddressesIn, LimitsIn, TemplateIn):
+        for model in (SendRequest, ReceiptsIn, WebhookIn, SuppressionsIn, AddressesIn, LimitsIn, TemplateIn, FindIn):
             body = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schema["components"]["schemas"] |= body.pop("$defs", {}) | {model.__name__: body}
         for methods in schema["paths"].values():
@@ -67,5 +69,5 @@ api = Api(
     openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
 problems.install(api)
-for part in (messages, templates, files, sessions, suppressions, vendors, receipts, inbound, webhooks, costs):
+for part in (messages, templates, files, sessions, suppressions, vendors, receipts, inbound, webhooks, costs, finds):
     api.add_router("", part.router)

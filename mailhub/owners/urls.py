@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
-from mailhub.owners import approvals, campaign, decisions, home, template_editor, templates
+from mailhub.owners import approvals, campaign, decisions, finds, home, template_editor, templates
 from mailhub.owners.wizard import urls as wizard
 
 
@@ -13,10 +13,10 @@ def urls() -> list[URLPattern]:
         path("login/", log_in, name="login"),
         path("logout/", LogoutView.as_view(next_page="login"), name="logout"),
         path("", home.index, name="home"),
+        path("find/", finds.index, name="find"),
         path("approvals/", approvals.index, name="approvals"),
         path("campaigns/<int:campaign_id>/approval/", approvals.detail, name="approval"),
         path("campaigns/<int:campaign_id>/approval/cost/", approvals.cost, name="approval-cost"),
-        path("campaigns/<int:campaign_id>/approval/letter/<int:row>/", approvals.letter, name="approval-letter"),
         path("campaigns/live/", home.live, name="home-live"),
         path("campaigns/<int:campaign_id>/", campaign.index, name="campaign"),
         path("campaigns/<int:campaign_id>/live/", campaign.live, name="campaign-live"),

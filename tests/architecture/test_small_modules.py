@@ -32,6 +32,7 @@ NAMED = {
     "mailhub/owners/access.py": "every page of campaign owners needs it, and none of them may import another",
     "mailhub/owners/sandboxed.py": "every page that shows the HTML of a letter needs it, and none may import another",
     "mailhub/owners/wizard/uploads.py": "the event loop of the web server asks it, and loads no page for that",
+    "mailhub/owners/finds.py": "a page of its own, and urls imports it",
     "mailhub/owners/polling.py": "several pages of campaign owners follow by it, and none of them may import another",
     "campaigns/operators/verbs.py": "operators' and owners' pages decide by it, and neither may import the other",
 }

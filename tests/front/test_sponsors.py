@@ -15,6 +15,7 @@ ADDRESSES = {"channel": "email", "addresses": ["ann@example.com"]}
 BODIES = {
     "/api/v1/webhooks": {"url": "https://other.example/hook"},
     "/api/v1/suppressions": {"channel": "email", "suppressions": [{"address": "ann@example.com", "reason": "stop"}]},
+    "/api/v1/recipients/find": {"text": "ann@sandbox.example"},
     "/api/v1/suppressions/lift": ADDRESSES,
     "/api/v1/suppressions/erase": ADDRESSES,
     "/api/v1/templates": {"name": "News", "channel": "email", "subject": "Hello", "body": "Good day"},

@@ -1,0 +1,231 @@
+"""Finds the messages of one recipient in all campaigns of a viewer's sponsors, and tells what became of each.
+
+By address, by our reference or the number of a message, or by the id that the vendor gave the letter. Only exactly: an
+address is read as an import reads it, for each channel, and found by the index on its hash. A vendor's id is found
+where the vendor's reports name nothing else, for as long as they may come (`vendor_ids`): an index on all ids would
+cost each message of every vendor another write when it is accepted.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q
+from django.utils.translation import gettext as _
+
+from campaigns import labels, progress
+from campaigns.intake import AddressReader
+from campaigns.models import Message, MessageEvent, Resolution, Session, Sponsor, Suppression, VendorMessageId
+from campaigns.models.jobs import read_reference
+from campaigns.progress import STILL
+from campaigns.routes import whose
+from campaigns.suppression.digests import digest, key
+from vendors.models import Vendor
+
+MOST = 50  # messages that are shown, the newest
+LONGEST = 2_000  # characters of what is looked for
+NUMBER = re.compile(r"(?:msg_)?([0-9]{1,18})", re.ASCII)
+WRITTEN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+E = Vendor.Channel.EMAIL.value
+ChannelAddress = tuple[str, str]  # its channel, and as it is stored
+
+# By the index on the hash; what only has the same hash is left out. E-mail is found in any capitals.
+BY_ADDRESS = """
+SELECT m.id FROM campaigns_message m JOIN campaigns_campaign c ON c.id = m.campaign_id
+WHERE hashtextextended(lower(m.recipient), 0) = ANY(ARRAY(
+        SELECT hashtextextended(lower(a), 0) FROM unnest(%(addresses)s::text[]) a))
+    AND (m.recipient = ANY(%(addresses)s::text[]) OR lower(m.recipient) = lower(%(mail)s::text))
+    AND (%(sponsors)s::bigint[] IS NULL OR c.sponsor_id = ANY(%(sponsors)s::bigint[]))
+ORDER BY m.id DESC LIMIT %(most)s
+"""
+JOBS = """
+SELECT m.id, j.id, j.status FROM unnest(%(messages)s::bigint[]) AS m (id) JOIN campaigns_message r ON r.id = m.id
+CROSS JOIN LATERAL (
+    SELECT j.id, j.status FROM campaigns_job j WHERE j.campaign_id = r.campaign_id
+        AND m.id >= j.first_message AND m.id < j.first_message + j.size
+    ORDER BY j.parent_id IS NULL LIMIT 1
+) j
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened to a message. at: by the clock of whoever says so."""
+
+    at: datetime
+    what: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """A message with its state as users see it, the vendor that has it, and what happened to it, in order of time."""
+
+    message: Message
+    state: str
+    vendor: str
+    happenings: tuple[Happening, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecipient:
+    """What was found. more: there are older ones than MOST. suppressed: entries about these recipients."""
+
+    messages: tuple[FoundMessage, ...] = ()
+    suppressed: tuple[Suppression, ...] = ()
+    more: bool = False
+
+
+def look_for(text: str, sponsors: Sequence[int] | None, test: bool | None = None) -> FoundRecipient:
+    """The messages of these sponsors, None: of all, that this text names; the newest first.
+
+    A phone number without its country code is read in the form of each sponsor's region. test: only what test keys have
+    asked for, or only what they have not; None: both.
+    """
+    text = text.strip()
+    if not text or len(text) > LONGEST or "\0" in text:
+        return FoundRecipient()
+    addresses = _addresses(text, sponsors)
+    ids = {*_by_reference(text), *_by_vendors_id(text), *_by_address(addresses, sponsors)}
+    found = _whole(ids, sponsors, test)
+    recipients = {*addresses, *((one.campaign.credential.vendor.channel, one.recipient) for one in found)}
+    messages = tuple(_described(found[:MOST]))
+    return FoundRecipient(messages, tuple(_suppressed(recipients, sponsors)), len(found) > MOST)
+
+
+def _by_reference(text: str) -> list[int]:
+    """The number of the message, of our reference with or without the count of its sendings, or its number alone."""
+    lower = text.lower()
+    if WRITTEN.fullmatch(lower):
+        lower += "-0"
+    if reference := read_reference(lower):
+        known = Message.objects.filter(pk=reference.id, uuid=UUID(str(reference.uuid)))
+        return list(known.values_list("pk", flat=True))
+    number = NUMBER.fullmatch(text)
+    return list(Message.objects.filter(pk=int(number[1])).values_list("pk", flat=True)) if number else []
+
+
+def _by_vendors_id(text: str) -> list[int]:
+    rows = VendorMessageId.objects.filter(vendor__in=list(Vendor.objects.values_list("pk", flat=True)), name=text)
+    return list(rows.order_by("-message").values_list("message", flat=True)[: MOST + 1])
+
+
+def _addresses(text: str, sponsors: Sequence[int] | None) -> set[ChannelAddress]:
+    """How the text is stored as an address of each channel, if it can be one."""
+    mine = Sponsor.objects.of_sponsors(sponsors).exclude(phone_region="")
+    regions = mine.order_by("phone_region").values_list("phone_region", flat=True).distinct()[:MOST]
+    readers = [(channel, AddressReader(channel)) for channel in Vendor.Channel.values]
+    sms = Vendor.Channel.SMS.value
+    found = set()
+    for channel, reader in [*readers, *((sms, AddressReader(sms, region)) for region in regions)]:
+        with suppress(ValueError):
+            found.add((channel, reader(text)))
+    return found
+
+
+def _by_address(addresses: Collection[ChannelAddress], sponsors: Sequence[int] | None) -> list[int]:
+    asked: dict[str, Any] = {"addresses": sorted({address for _channel, address in addresses})}
+    asked |= {"mail": next((address for channel, address in addresses if channel == E), None), "most": MOST + 1}
+    with connection.cursor() as cursor:
+        cursor.execute(BY_ADDRESS, {**asked, "sponsors": None if sponsors is None else list(sponsors)})
+        return [number for (number,) in cursor.fetchall()]
+
+
+def _whole(ids: Collection[int], sponsors: Sequence[int] | None, test: bool | None) -> list[Message]:
+    of = ("campaign__sponsor", "campaign__credential__vendor")
+    rows = Message.objects.of_sponsors(sponsors).filter(pk__in=ids).select_related(*of)
+    if test is not None:
+        asked = Session.objects.filter(job__campaign=OuterRef("campaign"), test=True)
+        rows = rows.filter(Exists(asked) if test else ~Exists(asked))
+    return list(
+        rows.defer("campaign__body", "campaign__text", "campaign__credential__secret").order_by("-pk")[: MOST + 1]
+    )
+
+
+def _described(rows: Sequence[Message]) -> Iterator[FoundMessage]:
+    ids = [row.pk for row in rows]
+    with connection.cursor() as cursor:
+        cursor.execute(JOBS, {"messages": ids})
+        jobs = {message: (job, status) for message, job, status in cursor.fetchall()}
+    called = progress.in_flight({job for job, _status in jobs.values()})
+    vendors = whose.vendors(ids)
+    events: dict[int, list[Happening]] = {pk: [] for pk in ids}
+    for event in MessageEvent.objects.filter(message__in=ids):
+        said = " ".join(filter(None, (event.code, event.note)))
+        events[event.message_id].append(Happening(event.at, event.get_kind_display(), said))
+    for one in Resolution.objects.filter(message__in=ids):
+        what = _("Settled by %(name)s: %(decision)s") % {
+            "name": one.decided_by,
+            "decision": one.get_decision_display(),
+        }
+        events[one.message_id].append(Happening(one.created_at, what, one.reason))
+    for row in rows:
+        stopped = jobs.get(row.pk, (0, ""))[1] in STILL
+        state = labels.of_message(row, in_flight=row.pk in called, stopped=stopped)
+        order = sorted([*_happened(row), *events[row.pk]], key=lambda one: one.at)
+        yield FoundMessage(row, state, vendors.get(row.pk, (0, ""))[1], tuple(order))
+
+
+def _happened(row: Message) -> Iterator[Happening]:
+    """What the message's own columns say."""
+    yield Happening(row.campaign.created_at, _("Accepted by mailhub"))
+    if row.sent_at:
+        yield Happening(row.sent_at, _("Called at the vendor"))
+    if row.delivered_at and row.message_id is not None:
+        yield Happening(row.delivered_at, _("Accepted by the vendor"), row.message_id)
+    elif row.delivered_at and row.error_code is not None:
+        yield Happening(
+            row.delivered_at, _("Refused by the vendor"), f"{row.error_code} {row.error_sub_type or ''}".strip()
+        )
+    elif row.dequeued_at and row.error_code is not None:
+        ends = {"expired": _("Expired before it was sent"), "suppressed": _("Not sent: the recipient is suppressed")}
+        yield Happening(row.dequeued_at, ends.get(row.error_code, _("Failed")), row.error_sub_type or "")
+    if row.in_doubt_at:
+        yield Happening(row.in_doubt_at, _("Needs attention: the vendor may have it"), row.error_sub_type or "")
+    if row.report_at and row.report:
+        yield Happening(
+            row.report_at, _("Reported by the vendor: %s") % row.get_report_display(), row.report_note or ""
+        )
+
+
+def _suppressed(recipients: Collection[ChannelAddress], sponsors: Sequence[int] | None) -> list[Suppression]:
+    """Entries for all sponsors, and for these; held or ended."""
+    secret = key()
+    if secret is None or not recipients:
+        return []
+    mine = Q() if sponsors is None else Q(sponsor=None) | Q(sponsor__in=list(sponsors))
+    hashes = {digest(secret, channel, address) for channel, address in recipients}
+    rows = Suppression.objects.filter(mine, digest__in=hashes).select_related("sponsor", "topic")
+    return list(rows.order_by("-since")[:MOST])
+
+
+def facts(one: FoundMessage) -> dict[str, Any]:
+    """A message for programs."""
+    row = one.message
+    return {
+        "reference": row.reference,
+        "campaign": row.campaign.name,
+        "status": one.state.lower().replace(" ", "_"),
+        "vendor": one.vendor,
+        "vendor_message_id": row.message_id,
+        "events": [
+            {"at": happening.at.isoformat(), "event": happening.what, "note": happening.note or None}
+            for happening in one.happenings
+        ],
+    }
+
+
+def suppression_facts(row: Suppression) -> dict[str, Any]:
+    """An entry for programs. sponsor: None, if it is of all."""
+    return {
+        "sponsor": row.sponsor.name if row.sponsor else None,
+        "reason": row.reason,
+        "topic": row.topic.name if row.topic else None,
+        "since": row.since.isoformat(timespec="seconds"),
+        "until": row.until.isoformat(timespec="seconds") if row.until else None,
+    }

@@ -1,0 +1,25 @@
+"""Find a recipient: one box for an address, our reference or the vendor's id, over the campaigns that the user sees.
+
+An address is posted, so that it stands in no log and no browser's history; a link may name a message by its number.
+"""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
+
+from campaigns import finding
+from campaigns.models.campaigns import sponsor_ids_of
+from mailhub.owners.access import LOOK, page
+
+
+@page(LOOK, "campaigns.see_recipients")
+@require_http_methods(["GET", "HEAD", "POST"])
+def index(request: HttpRequest) -> HttpResponse:
+    """The box, and what was found."""
+    number = request.GET.get("message", "")
+    text = request.POST.get("what", "")[: finding.LONGEST + 1]
+    if not text and number.isascii() and number.isdecimal():
+        text = f"msg_{number}"
+    found = finding.look_for(text, sponsor_ids_of(request.user)) if text.strip() else None
+    context = {"what": text, "found": found, "most": finding.MOST, "longest": finding.LONGEST}
+    return render(request, "owners/find.html", context)
