@@ -3,9 +3,9 @@
 Beat only starts tasks. Two beats, or a late one, change nothing but the time at which work starts: the tasks decide
 from the database (a night runs once per vendor and local date, document 000).
 
-The groups are viewer, campaign owner, campaign approver, operator, vendor admin, auditor and all sponsors. They are
-created once; an installation may change them. A user who is not in "all sponsors" sees the mail of those sponsors only
-that name the user.
+The groups are viewer, campaign owner, campaign approver, integrator, operator, vendor admin, auditor and all sponsors.
+They are created once; an installation may change them. A user who is not in "all sponsors" sees the mail of those
+sponsors only that name the user.
 """
 
 import logging
@@ -48,10 +48,18 @@ OWN = [
     "campaigns.add_template",
     "campaigns.change_template",
 ]
+# Whoever joins programs to mailhub: what keys with the scopes send and read may do, they may.
+INTEGRATE = [
+    "campaigns.add_campaign",
+    "campaigns.see_recipients",
+    *(f"campaigns.{verb}_webhook" for verb in ("add", "change", "delete")),
+    *(f"mailhub.{verb}_apikey" for verb in ("view", "add", "change")),
+]
 ROLES: dict[str, list[str]] = {
     "viewer": LOOK,
     "campaign owner": [*LOOK, *OWN],
     "campaign approver": [*LOOK, "campaigns.approve_campaign", "campaigns.see_recipients"],
+    "integrator": [*LOOK, *INTEGRATE],
     "operator": [*LOOK, *OPERATE, "vendors.view_*"],
     "vendor admin": [*LOOK, *VENDORS, *OFFER],
     "auditor": [*LOOK, "campaigns.see_recipients", "vendors.view_*", "admin.view_logentry"],

@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 
 from campaigns.models import Sponsor
+from campaigns.models.campaigns import OfSponsors
 from vendors.models import EncryptedJSONField
 
 
@@ -48,6 +49,7 @@ class ApiKey(models.Model):
         READ = "read"
         OPS = "ops"
 
+    SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="api_keys")
     kind = models.CharField(max_length=4, choices=Kind.choices)
     scopes: Any = ArrayField(models.CharField(max_length=10, choices=Scope.choices))
@@ -58,6 +60,9 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, editable=False, help_text="To the minute")
+    made_by = models.CharField(max_length=150, blank=True, default="", db_default="", editable=False)
+
+    objects = OfSponsors.as_manager()
 
     class Meta:
         ordering = ["-id"]

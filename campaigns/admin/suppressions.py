@@ -1,6 +1,5 @@
 """The page about whom nobody writes to again: look up an address, add one, lift, erase."""
 
-from contextlib import suppress
 from typing import Any
 
 from django import forms
@@ -19,14 +18,10 @@ from campaigns.intake import AddressReader
 from campaigns.models import Sponsor, Suppression, Topic
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import suppressing
-from campaigns.phone_numbers import e164
-from campaigns.suppression.digests import digests, key
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
 from vendors.listing import CappedPaginator
-from vendors.models import Vendor
 
-MOST_REGIONS = 300  # there are fewer
 FOR_ALL = "campaigns.suppress_for_all"
 
 
@@ -93,16 +88,11 @@ class SuppressionAdmin(Scoped):
         self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
     ) -> tuple[QuerySet[Suppression], bool]:
         """Finds by digest, so that nobody finds out an address letter by letter."""
-        secret, term = key(), search_term.strip()
+        term = search_term.strip()
         if not term:
             return queryset, False
-        if secret is None:
-            return queryset.none(), False
         regions = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("phone_region", flat=True)
-        numbers = _as_numbers(term, {"", *regions.distinct()[:MOST_REGIONS]})
-        wanted = [digest for channel in Vendor.Channel.values for digest in digests(secret, channel, [term])]
-        wanted += digests(secret, Vendor.Channel.SMS, numbers)
-        return queryset.filter(digest__in=wanted), False
+        return suppressing.of_text(queryset, term, regions.distinct()), False
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         mine = sponsors_of(request.user)
@@ -153,15 +143,6 @@ class SuppressionAdmin(Scoped):
     @admin.display(boolean=True)
     def holds(self, row: Suppression) -> bool:
         return row.until is None or row.until > timezone.now()
-
-
-def _as_numbers(term: str, regions: set[str]) -> set[str]:
-    """The phone numbers that the term may be, by these regions."""
-    found = set()
-    for region in regions:
-        with suppress(ValueError):
-            found.add(e164(term, region))
-    return found
 
 
 def _may_for_all(request: HttpRequest) -> bool:

@@ -125,15 +125,29 @@ def read_time(text: str, what: str) -> datetime:
 
 def write(rows: "QuerySet[Suppression]", file: Any) -> int:
     """Writes suppressions with an address as CSV that can be read again; returns how many."""
-    out, number = csv.writer(file), 0
-    out.writerow(WRITTEN)
+    number = -1  # the header
+    for line in lines(rows):
+        file.write(line)
+        number += 1
+    return number
+
+
+class _Returned:
+    """A file for csv that returns what is written to it."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def lines(rows: "QuerySet[Suppression]") -> Iterator[str]:
+    """The same as lines of text, the header first, in constant memory."""
+    out: Any = csv.writer(_Returned())
+    yield out.writerow(WRITTEN)
     known = rows.filter(address__isnull=False).select_related("topic").order_by("id")
     for row in known.iterator(chunk_size=AT_ONCE):
         times = [row.since.isoformat(), _text(row.until)]
         topic = row.topic.name if row.topic else ""
-        out.writerow([safe(row.address or ""), row.reason, safe(row.source), *times, topic])
-        number += 1
-    return number
+        yield out.writerow([safe(row.address or ""), row.reason, safe(row.source), *times, topic])
 
 
 def safe(text: str) -> str:

@@ -80,6 +80,7 @@ class Webhook(models.Model):
     timeouts: calls in a row that were not answered in time; after some the webhook is suspended for a while.
     """
 
+    SPONSOR = "sponsor"
     sponsor = models.ForeignKey(Sponsor, on_delete=models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
     events: Any = ArrayField(models.CharField(max_length=40, choices=Event.choices), default=all_events)
@@ -90,6 +91,8 @@ class Webhook(models.Model):
     timeouts = models.PositiveSmallIntegerField(default=0, editable=False)
     suspended_until = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = OfSponsors.as_manager()
 
     class Meta:
         ordering = ["id"]

@@ -15,13 +15,15 @@ from typing import Any
 from uuid import UUID, uuid5
 
 import orjson
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION
 from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook as Signer
 
 from campaigns.models import Campaign, ReportKind, Session, Sponsor, Webhook, WebhookCall
 from campaigns.models.api_clients import Event
-from vendors import webhook_http
+from vendors import history, webhook_http
+from vendors.history import Actor
 
 log = logging.getLogger(__name__)
 
@@ -69,45 +71,75 @@ class TooMany(Exception):
     """A sponsor has as many webhooks as the API may make for it."""
 
 
-def create(sponsor: Sponsor, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
+@transaction.atomic
+def create(
+    sponsor: Sponsor, url: str, events: Sequence[str], test: bool, by: Actor | None = None, secret: str = ""
+) -> tuple[Webhook, str]:
     """Makes a webhook; returns it and its signing secret. Raises webhook_http.Forbidden for a bad address."""
     webhook_http.check(url)
     row = Webhook(sponsor=sponsor, url=url, events=list(events) or list(Event.values), test=test)
-    secret = _new_secret()
+    secret = secret or _new_secret()
     row.secret = {"key": secret}
     row.save()
+    _record(by, row.pk, "added", ADDITION)
     return row, secret
 
 
 @transaction.atomic
-def add(sponsor_id: int, url: str, events: Sequence[str], test: bool) -> tuple[Webhook, str]:
-    """The same for the API, which may make MOST_OF_A_PROGRAM for a sponsor. Raises TooMany as well."""
+def add(
+    sponsor_id: int, url: str, events: Sequence[str], test: bool, by: Actor | None = None, secret: str = ""
+) -> tuple[Webhook, str]:
+    """The same for the API and for pages, which may make MOST_OF_A_PROGRAM for a sponsor. Raises TooMany as well.
+
+    secret: the one of this request; a repeat with it finds the webhook that the first one made.
+    """
     sponsor = Sponsor.objects.select_for_update(no_key=True).get(pk=sponsor_id)
-    if Webhook.objects.filter(sponsor=sponsor, test=test).count() >= MOST_OF_A_PROGRAM:
+    mine = list(Webhook.objects.filter(sponsor=sponsor, test=test))
+    if secret and (known := [one for one in mine if one.secret["key"] == secret]):
+        return known[0], secret
+    if len(mine) >= MOST_OF_A_PROGRAM:
         raise TooMany(f"There are {MOST_OF_A_PROGRAM} webhooks already; delete one.")
-    return create(sponsor, url, events, test)
+    return create(sponsor, url, events, test, by, secret)
 
 
 @transaction.atomic
-def rotate(hook_id: int) -> str:
-    """Makes a new signing secret; for a day the old one signs, too. Raises Webhook.DoesNotExist."""
+def rotate(hook_id: int, by: Actor | None = None, secret: str = "") -> str:
+    """Makes a new signing secret; for a day the old one signs, too. Raises Webhook.DoesNotExist.
+
+    secret: as `add` has it; a repeat would else make that of the first request the old one.
+    """
     row = Webhook.objects.select_for_update(no_key=True).get(pk=hook_id)
+    if secret and row.secret["key"] == secret:
+        return secret
     until = timezone.now() + OVERLAP
-    secret = _new_secret()
+    secret = secret or _new_secret()
     row.secret = {"key": secret, "old": row.secret["key"], "until": until.isoformat()}
     row.save(update_fields=["secret"])
+    _record(by, hook_id, "secret replaced")
     return secret
 
 
 @transaction.atomic
-def remove(hook_id: int) -> None:
+def remove(hook_id: int, by: Actor | None = None) -> None:
     """Deletes a webhook with its calls; waits for events that are just being stored for it."""
     for row in Webhook.objects.select_for_update().filter(pk=hook_id):
         row.delete()
+        _record(by, hook_id, f"removed: {row.url}", DELETION)
 
 
 def _new_secret() -> str:
-    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    return secret_of(secrets.token_bytes(32))
+
+
+def secret_of(some: bytes) -> str:
+    """32 bytes that nobody knows, as Standard Webhooks writes a signing secret."""
+    return "whsec_" + base64.b64encode(some).decode()
+
+
+def _record(by: Actor | None, hook_id: int, what: str, flag: int = CHANGE) -> None:
+    """In the history, if a person or a program decided it."""
+    if by is not None:
+        history.record(by, Webhook, [(hook_id, what)], flag=flag)
 
 
 def signature(hook: Webhook, name: str, moment: datetime, body: str) -> str:
@@ -247,15 +279,37 @@ def _row(hook: Webhook, session: Session, event: UUID, kind: Event, data: dict[s
     return WebhookCall(webhook=hook, session=session, event=event, kind=kind, body=body, next_at=now)
 
 
-def disable(hook: Webhook, reason: str) -> None:
+@transaction.atomic
+def enable(hook: Webhook, by: Actor) -> bool:
+    """Switches a webhook on: events from now on are posted. False: it was on."""
+    off = Webhook.objects.filter(pk=hook.pk, enabled=False)
+    if not off.update(enabled=True, disabled_reason="", timeouts=0, suspended_until=None):
+        return False
+    _record(by, hook.pk, "switched on")
+    return True
+
+
+@transaction.atomic
+def disable(hook: Webhook, reason: str, by: Actor | None = None) -> None:
     """Switches a webhook off: no call of it is made any more."""
+    _record(by, hook.pk, "switched off")
     Webhook.objects.filter(pk=hook.pk).update(enabled=False, disabled_reason=reason[:255])
     WebhookCall.objects.filter(webhook=hook).update(next_at=None)
     log.warning("webhook %s is switched off: %s", hook.pk, reason)
 
 
-def again(call_id: int) -> bool:
-    """Posts an event again, with ten new tries. False: there is no such call, or its webhook is off."""
-    Webhook.objects.filter(calls=call_id).update(suspended_until=None)
+@transaction.atomic
+def again(call_id: int, by: Actor | None = None, seen: tuple[int, datetime | None] | None = None) -> bool:
+    """Posts an event again, with ten new tries. False: there is no such call, its webhook is off, or it is not as seen.
+
+    seen: the tries and the time of its acceptance that somebody has seen: a second press of a button changes nothing.
+    """
     mine = WebhookCall.objects.filter(pk=call_id, webhook__enabled=True)
-    return mine.update(next_at=timezone.now(), tries=0, taken_at=None) == 1
+    if seen is not None:
+        mine = mine.filter(tries=seen[0], taken_at=seen[1])
+    hooks = list(mine.values_list("webhook", flat=True))
+    if mine.update(next_at=timezone.now(), tries=0, taken_at=None) != 1:
+        return False
+    Webhook.objects.filter(pk=hooks[0]).update(suspended_until=None)
+    _record(by, hooks[0], f"call {call_id} is posted again")
+    return True

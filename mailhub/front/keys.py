@@ -1,5 +1,6 @@
 """API keys: creation, look-up and authorisation. A key is read from the database at least once a second."""
 
+import base64
 import hashlib
 import hmac
 import secrets
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.contrib.admin.models import ADDITION, CHANGE
+from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja.security import HttpBearer
@@ -18,6 +22,8 @@ from campaigns.models import Sponsor
 from mailhub.front import rate_limits
 from mailhub.front.problems import Problem, unauthorized
 from mailhub.models import ApiKey
+from vendors import history
+from vendors.history import Actor
 
 FRESH = 0.8  # seconds that a process caches a key: a revoked key is refused within one second
 USED = timedelta(minutes=1)  # precision of last_used_at
@@ -43,16 +49,54 @@ def create(
     scopes: Iterable[str],
     expires_at: datetime | None = None,
     requests_per_minute: int | None = None,
+    by: Actor | None = None,
+    derived: bytes = b"",
 ) -> tuple[ApiKey, str]:
-    """Create a key. Returns the row and the key itself, of which only a digest is stored."""
-    prefix = f"mh_{kind}_{secrets.token_hex(4)}"
-    token = f"{prefix}_{secrets.token_urlsafe(24)}"
+    """Create a key. Returns the row and the key itself, of which only a digest is stored.
+
+    derived: 28 bytes of this request that nobody knows; a repeat with them finds the key that the first one made.
+    """
+    some = derived or secrets.token_bytes(28)
+    prefix = f"mh_{kind}_{some[:4].hex()}"
+    token = f"{prefix}_{base64.urlsafe_b64encode(some[4:28]).decode()}"
     row = ApiKey(sponsor=sponsor, kind=kind, scopes=list(scopes), prefix=prefix, expires_at=expires_at)
-    row.digest = _digest(token, settings.SECRET_KEY)
+    row.digest, row.made_by = _digest(token, settings.SECRET_KEY), by.name[:150] if by else ""
     if requests_per_minute is not None:
         row.requests_per_minute = requests_per_minute
-    row.save()
+    try:
+        with transaction.atomic():
+            row.save()
+            _record(by, row, f"key {prefix} made, {kind}, for {', '.join(row.scopes)}", ADDITION)
+    except IntegrityError:
+        known = ApiKey.objects.filter(digest=row.digest, sponsor=sponsor).first() if derived else None
+        if known is None:
+            raise
+        return known, token
     return row, token
+
+
+@transaction.atomic
+def revoke(row: ApiKey, by: Actor) -> bool:
+    """It is refused within a second, for good. False: it was so already."""
+    if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()):
+        return False
+    _record(by, row, f"key {row.prefix} revoked")
+    return True
+
+
+@transaction.atomic
+def extend(row: ApiKey, expires_at: datetime | None, by: Actor) -> bool:
+    """It expires then, None: never. False: it is not valid any more, and stays so."""
+    valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), pk=row.pk, revoked_at=None)
+    if not valid.update(expires_at=expires_at):
+        return False
+    _record(by, row, f"key {row.prefix} expires {expires_at.isoformat() if expires_at else 'never'}")
+    return True
+
+
+def _record(by: Actor | None, row: ApiKey, what: str, flag: int = CHANGE) -> None:
+    if by is not None:
+        history.record(by, ApiKey, [(row.pk, what)], flag=flag)
 
 
 def _digest(token: str, secret: str | bytes) -> bytes:

@@ -20,6 +20,7 @@ from mailhub.front.keys import Caller, Key
 from mailhub.front.problems import Problem, error, invalid
 from mailhub.front.request_bodies import Created
 from mailhub.front.schemas import PageLinks, ProblemOut, Strict
+from vendors.history import Actor
 from vendors.webhook_http import Forbidden
 
 router = Router(tags=["webhooks"])
@@ -103,7 +104,9 @@ def create_webhook(request: HttpRequest) -> HttpResponse:
 
 def _create(caller: Caller, asked: WebhookIn) -> Created:
     try:
-        hook, secret = events.add(caller.sponsor_id, asked.url, list(dict.fromkeys(asked.events)), caller.test)
+        hook, secret = events.add(
+            caller.sponsor_id, asked.url, list(dict.fromkeys(asked.events)), caller.test, Actor(caller.prefix)
+        )
     except Forbidden as why:
         raise invalid([error("/url", "url", str(why))]) from why
     except events.TooMany as why:
@@ -121,7 +124,8 @@ def get_webhook(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
 @router.delete("/webhooks/{webhook_id}", auth=Key("ops"), response={204: None, **PROBLEMS}, summary="Remove a webhook")
 def delete_webhook(request: HttpRequest, webhook_id: str) -> Status[None]:
     """Its calls are deleted, too; nothing is posted any more."""
-    events.remove(_hook(webhook_id, request.auth).pk)  # type: ignore[attr-defined]
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    events.remove(_hook(webhook_id, caller).pk, Actor(caller.prefix))
     return Status(204, None)
 
 
@@ -133,9 +137,10 @@ def delete_webhook(request: HttpRequest, webhook_id: str) -> Status[None]:
 )
 def rotate_secret(request: HttpRequest, webhook_id: str) -> dict[str, Any]:
     """Shown once. For a day each event is signed with the old and with the new one."""
-    hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    hook = _hook(webhook_id, caller)
     try:
-        return _facts(hook) | {"secret": events.rotate(hook.pk)}
+        return _facts(hook) | {"secret": events.rotate(hook.pk, Actor(caller.prefix))}
     except Webhook.DoesNotExist:
         raise Problem("not-found", NOT_YOURS) from None  # deleted meanwhile
 
@@ -169,12 +174,13 @@ def list_calls(
 )
 def redeliver(request: HttpRequest, webhook_id: str, event_id: str) -> Status[dict[str, Any]]:
     """The same event, with ten tries of its own."""
-    hook = _hook(webhook_id, request.auth)  # type: ignore[attr-defined]
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    hook = _hook(webhook_id, caller)
     found = EVENT.fullmatch(event_id)
     call = WebhookCall.objects.filter(webhook=hook, event=UUID(found[1])).first() if found else None
     if call is None:
         raise Problem("not-found", "This webhook has no such event.")
-    if not events.again(call.pk):
+    if not events.again(call.pk, Actor(caller.prefix)):
         raise Problem("state-conflict", f"The webhook is switched off: {hook.disabled_reason}")
     tasks.notify_webhooks()
     return Status(202, _call(WebhookCall.objects.filter(pk=call.pk).first() or call))

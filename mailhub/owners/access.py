@@ -13,6 +13,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from vendors.history import Actor
+
 View = Callable[..., HttpResponse]
 LOOK = "campaigns.view_campaign"
 
@@ -35,3 +37,9 @@ def page(*permissions: str) -> Callable[[View], View]:
         return allowed
 
     return decorated
+
+
+def actor(request: HttpRequest) -> Actor:
+    """Who decides, for the history."""
+    user: Any = request.user
+    return Actor(user.get_username(), user.pk)

@@ -19,10 +19,10 @@ from campaigns.models import Sponsor, Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
 from campaigns.template_versions import comparing, versions
 from campaigns.template_versions.versions import TemplateContent
-from mailhub.owners.access import page
+from mailhub.owners.access import actor, page
 from mailhub.owners.samples import sample_of
 from mailhub.owners.sandboxed import guarded
-from mailhub.owners.templates import ADD, CHANGE, actor, mine, version_of
+from mailhub.owners.templates import ADD, CHANGE, mine, version_of
 from vendors.models import Vendor
 
 MOST = 1_000_000  # characters of a body

@@ -1,7 +1,5 @@
 """Pages of templates: all of them, one with its versions, what two versions differ in; archive, restore."""
 
-from typing import Any
-
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -12,10 +10,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from campaigns.models import Template, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
 from campaigns.template_versions import comparing, versions
-from mailhub.owners.access import page
+from mailhub.owners.access import actor, page
 from mailhub.owners.samples import sample_of
 from mailhub.owners.sandboxed import guarded
-from vendors.history import Actor
 
 EACH_PAGE = 50
 LOOK, ADD, CHANGE = "campaigns.view_template", "campaigns.add_template", "campaigns.change_template"
@@ -34,12 +31,6 @@ def version_of(template: Template, number: str | int) -> TemplateVersion:
     found: TemplateVersion = get_object_or_404(template.versions, number=int(number) if known else 0)
     found.template = template
     return found
-
-
-def actor(request: HttpRequest) -> Actor:
-    """Who decides, for the history."""
-    user: Any = request.user
-    return Actor(user.get_username(), user.pk)
 
 
 @page(LOOK)

@@ -3,7 +3,19 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, path
 
-from mailhub.owners import approvals, campaign, decisions, finds, home, template_editor, templates
+from mailhub.owners import (
+    api_keys,
+    approvals,
+    campaign,
+    decisions,
+    finds,
+    home,
+    identities,
+    suppressions,
+    template_editor,
+    templates,
+    webhooks,
+)
 from mailhub.owners.wizard import urls as wizard
 
 
@@ -26,6 +38,8 @@ def urls() -> list[URLPattern]:
         path("campaigns/<int:campaign_id>/<slug:verb>/", decisions.decide, name="campaign-decide"),
         *wizard.urls(),
         *_templates(),
+        *_webhooks_and_keys(),
+        *_suppressions_and_senders(),
     ]
 
 
@@ -39,4 +53,34 @@ def _templates() -> list[URLPattern]:
         path("templates/<int:pk>/differences/", templates.differences, name="template-differences"),
         path("templates/<int:pk>/archive/", templates.archive, name="template-archive"),
         path("templates/<int:pk>/restore/", templates.restore, name="template-restore"),
+    ]
+
+
+def _webhooks_and_keys() -> list[URLPattern]:
+    return [
+        path("webhooks/", webhooks.index, name="webhooks"),
+        path("webhooks/add/", webhooks.add, name="webhook-add"),
+        path("webhooks/<int:pk>/", webhooks.webhook, name="webhook"),
+        path("webhooks/<int:pk>/rotate/", webhooks.rotate, name="webhook-rotate"),
+        path("webhooks/<int:pk>/switch/", webhooks.switch, name="webhook-switch"),
+        path("webhooks/<int:pk>/remove/", webhooks.remove, name="webhook-remove"),
+        path("webhooks/<int:pk>/calls/<int:call>/redeliver/", webhooks.redeliver, name="webhook-redeliver"),
+        path("keys/", api_keys.index, name="keys"),
+        path("keys/make/", api_keys.make, name="key-make"),
+        path("keys/<int:pk>/extend/", api_keys.extend, name="key-extend"),
+        path("keys/<int:pk>/revoke/", api_keys.revoke, name="key-revoke"),
+    ]
+
+
+def _suppressions_and_senders() -> list[URLPattern]:
+    return [
+        path("suppressions/", suppressions.index, name="suppressions"),
+        path("suppressions/add/", suppressions.add, name="suppression-add"),
+        path("suppressions/import/", suppressions.import_file, name="suppression-import"),
+        path("suppressions/export/", suppressions.choose_export, name="suppression-export"),
+        path("suppressions/export/file.csv", suppressions.export, name="suppression-file"),
+        path("suppressions/<int:pk>/lift/", suppressions.lift, name="suppression-lift"),
+        path("senders/", identities.index, name="identities"),
+        path("senders/<int:pk>/", identities.identity, name="identity"),
+        path("senders/topics/", identities.topics, name="topics"),
     ]

@@ -30,6 +30,7 @@ NAMED = {
     "vendors/testing/plugin.py": "pytest loads it by its name, which stands in other projects",
     "mailhub/front/print_previews.py": "checking is nearly as long as a module may be, and calls it",
     "mailhub/owners/access.py": "every page of campaign owners needs it, and none of them may import another",
+    "mailhub/owners/once.py": "webhooks and API keys show their secrets by it, and neither may import the other",
     "mailhub/owners/sandboxed.py": "every page that shows the HTML of a letter needs it, and none may import another",
     "mailhub/owners/wizard/uploads.py": "the event loop of the web server asks it, and loads no page for that",
     "mailhub/owners/finds.py": "a page of its own, and urls imports it",

@@ -10,6 +10,8 @@ from campaigns.models import Webhook, WebhookCall
 from campaigns.models.api_clients import Event
 from campaigns.tasks import notify_webhooks
 from campaigns.webhooks import events
+from vendors.history import Actor
+from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 from vendors.webhook_http import Forbidden
 
@@ -51,7 +53,7 @@ class Command(BaseCommand):
     def do_add(self, **options: Any) -> None:
         sponsor = named_sponsor(options["sponsor"])
         try:
-            row, secret = events.create(sponsor, options["url"], options["event"], options["test"])
+            row, secret = events.create(sponsor, options["url"], options["event"], options["test"], Actor(person()))
         except Forbidden as error:
             raise CommandError(f"{options['url']}: {error}") from error
         sentence = f"webhook {row.pk}; its secret is shown once: {secret}"
@@ -64,21 +66,21 @@ class Command(BaseCommand):
         write_rows(self.stdout, [_facts(row) for row in rows], options["json"], SHOWN)
 
     def do_enable(self, **options: Any) -> None:
-        Webhook.objects.filter(pk=_hook(options["id"]).pk).update(enabled=True, disabled_reason="")
+        events.enable(_hook(options["id"]), Actor(person()))
         self._tell("enabled", options)
 
     def do_disable(self, **options: Any) -> None:
-        events.disable(_hook(options["id"]), "by hand")
+        events.disable(_hook(options["id"]), "by hand", Actor(person()))
         self._tell("disabled", options)
 
     def do_rotate(self, **options: Any) -> None:
         row = _hook(options["id"])
-        secret = events.rotate(row.pk)
+        secret = events.rotate(row.pk, Actor(person()))
         sentence = f"webhook {row.pk}; its new secret is shown once: {secret}"
         tell(self.stdout, sentence, {**_facts(row), "secret": secret}, options["json"])
 
     def do_remove(self, **options: Any) -> None:
-        events.remove(_hook(options["id"]).pk)
+        events.remove(_hook(options["id"]).pk, Actor(person()))
         facts = {"id": options["id"], "removed": True}
         tell(self.stdout, f"webhook {options['id']}: removed", facts, options["json"])
 
@@ -90,7 +92,7 @@ class Command(BaseCommand):
 
     def do_redeliver(self, **options: Any) -> None:
         call = options["call"]
-        if not events.again(call):
+        if not events.again(call, Actor(person())):
             raise CommandError(f"there is no call {call}, or its webhook is disabled")
         notify_webhooks()
         tell(self.stdout, f"call {call}: will be posted again", {"call": call}, options["json"])

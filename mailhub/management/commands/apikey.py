@@ -10,14 +10,16 @@ from django.utils import timezone
 from campaigns.management.sponsors import named_sponsor
 from mailhub.front import keys
 from mailhub.models import ApiKey
+from vendors.history import Actor
+from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 
-SHOWN = ("prefix", "sponsor", "kind", "scopes", "per_minute", "expires_at", "last_used_at", "state")
+SHOWN = ("prefix", "sponsor", "kind", "scopes", "per_minute", "expires_at", "last_used_at", "made_by", "state")
 
 
 class Command(BaseCommand):
     help = (
-        "API keys: create, list, rotate, revoke. A key is shown once and stored nowhere; its prefix names it. "
+        "API keys: create, list, rotate, extend, revoke. A key is shown once and stored nowhere; its prefix names it. "
         "Exit codes: 0 done (or it was so already), 1 unknown name or bad value, 2 usage."
     )
     requires_system_checks = ()
@@ -36,6 +38,9 @@ class Command(BaseCommand):
         rotate.add_argument("prefix")
         rotate.add_argument("--hours", type=float, default=24.0, metavar="N", help="both are valid; default 24")
         verbs.add_parser("revoke", help="it is refused from the next second on").add_argument("prefix")
+        extend = verbs.add_parser("extend", help="a valid key gets another end")
+        extend.add_argument("prefix")
+        extend.add_argument("--days", type=float, metavar="N", help="from now; default: it never expires")
         for one in verbs.choices.values():
             one.add_argument("--json", action="store_true", help="one object a key")
 
@@ -48,7 +53,7 @@ class Command(BaseCommand):
             raise CommandError(f"there is no scope {unknown[0]!r}; there are {', '.join(ApiKey.Scope.values)}")
         sponsor = named_sponsor(options["sponsor"], new=options["new_sponsor"])
         expires_at = timezone.now() + timedelta(days=options["days"]) if options["days"] else None
-        row, token = keys.create(sponsor, options["kind"], scopes, expires_at, options["per_minute"])
+        row, token = keys.create(sponsor, options["kind"], scopes, expires_at, options["per_minute"], Actor(person()))
         self._show(row, token, options)
 
     def do_list(self, **options: Any) -> None:
@@ -62,16 +67,23 @@ class Command(BaseCommand):
         end = timezone.now() + timedelta(hours=options["hours"])
         if not old.is_valid(timezone.now()):
             raise CommandError(f"{prefix} is not valid any more: create a new one")
-        row, token = keys.create(old.sponsor, old.kind, old.scopes, None, old.requests_per_minute)
-        ApiKey.objects.filter(pk=old.pk).update(expires_at=min(end, old.expires_at or end))
+        row, token = keys.create(old.sponsor, old.kind, old.scopes, None, old.requests_per_minute, Actor(person()))
+        keys.extend(old, min(end, old.expires_at or end), Actor(person()))
         self._show(row, token, options)
 
     def do_revoke(self, prefix: str, **options: Any) -> None:
         row = _key(prefix)
-        state = "was revoked already" if row.revoked_at else "revoked"
-        row.revoked_at = row.revoked_at or timezone.now()
-        row.save(update_fields=["revoked_at"])
+        state = "revoked" if keys.revoke(row, Actor(person())) else "was revoked already"
+        row.refresh_from_db()
         tell(self.stdout, f"{prefix}: {state}", _facts(row), options["json"])
+
+    def do_extend(self, prefix: str, **options: Any) -> None:
+        row = _key(prefix)
+        end = timezone.now() + timedelta(days=options["days"]) if options["days"] else None
+        if not keys.extend(row, end, Actor(person())):
+            raise CommandError(f"{prefix} is not valid any more: create a new one")
+        row.refresh_from_db()
+        tell(self.stdout, f"{prefix}: expires {end or 'never'}", _facts(row), options["json"])
 
     def _show(self, row: ApiKey, token: str, options: dict[str, Any]) -> None:
         tell(self.stdout, f"{token}\nThis is shown once: keep it.", {**_facts(row), "key": token}, options["json"])
@@ -95,5 +107,6 @@ def _facts(row: ApiKey) -> dict[str, Any]:
         "created_at": row.created_at,
         "expires_at": row.expires_at,
         "last_used_at": row.last_used_at,
+        "made_by": row.made_by,
         "state": "valid" if valid else "revoked" if row.revoked_at else "expired",
     }

@@ -1,0 +1,148 @@
+"""Pages of API keys: a sponsor's; make one, which is shown once; extend, revoke."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from campaigns.models import Sponsor
+from campaigns.models.campaigns import sponsors_of
+from mailhub.front import keys
+from mailhub.models import ApiKey
+from mailhub.owners import once
+from mailhub.owners.access import actor, page
+
+MOST = 500  # keys of a page
+LOOK, ADD, CHANGE = "mailhub.view_apikey", "mailhub.add_apikey", "mailhub.change_apikey"
+# A key can do no more than its maker may: what each scope opens, as permissions.
+NEEDS: dict[str, tuple[str, ...]] = {
+    ApiKey.Scope.SEND: ("campaigns.add_campaign",),
+    ApiKey.Scope.READ: ("campaigns.view_campaign", "campaigns.see_recipients"),
+    ApiKey.Scope.OPS: ("campaigns.change_job", "campaigns.change_suppression", "campaigns.change_webhook"),
+}
+SAYS = {
+    ApiKey.Scope.SEND: gettext_lazy("send: hand in messages, upload files, add templates"),
+    ApiKey.Scope.READ: gettext_lazy("read: what became of messages, who is suppressed, what it costs"),
+    ApiKey.Scope.OPS: gettext_lazy("ops: stop, retry, pause; suppress and lift; webhooks"),
+}
+LIVES = (
+    ("30", gettext_lazy("in 30 days")),
+    ("90", gettext_lazy("in 90 days")),
+    ("365", gettext_lazy("in a year")),
+    ("", gettext_lazy("never")),
+)
+
+
+def scopes_of(user: Any) -> list[str]:
+    """The scopes that a key may have which this user makes or extends."""
+    return [str(scope) for scope, needed in NEEDS.items() if user.has_perms(needed)]
+
+
+class KeyForm(forms.Form):
+    """For whom a key is, and what it may do."""
+
+    sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Kind"),
+        choices=(
+            ("test", gettext_lazy("Test: reaches sandbox vendors only")),
+            ("live", gettext_lazy("Live: reaches real recipients")),
+        ),
+    )
+    scopes = forms.MultipleChoiceField(label=gettext_lazy("It may"), widget=forms.CheckboxSelectMultiple)
+    days = forms.ChoiceField(label=gettext_lazy("It expires"), choices=LIVES, initial="365", required=False)
+
+    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        sponsor: Any = self.fields["sponsor"]
+        sponsor.queryset = Sponsor.objects.of_sponsors(sponsors_of(user))
+        scopes: Any = self.fields["scopes"]
+        scopes.choices = [(scope, SAYS[ApiKey.Scope(scope)]) for scope in scopes_of(user)]
+
+
+def mine(request: HttpRequest, pk: int) -> ApiKey:
+    """The key, if it is of the user's sponsors. Raises Http404."""
+    rows = ApiKey.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
+    return get_object_or_404(rows, pk=pk)
+
+
+@page(LOOK)
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """The keys of the user's sponsors, the valid ones first; of a key its beginning alone is known."""
+    now = timezone.now()
+    rows: list[Any] = list(
+        ApiKey.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("digest")[:MOST]
+    )
+    allowed = set(scopes_of(request.user))
+    for row in rows:
+        row.valid = row.is_valid(now)
+        row.word, row.look = _state(row)
+        row.extendable = row.valid and row.expires_at is not None and allowed.issuperset(row.scopes)
+    rows.sort(key=lambda row: not row.valid)
+    return render(request, "owners/keys/list.html", {"keys": rows, "lives": LIVES, "may_make": bool(allowed)})
+
+
+def _state(row: Any) -> tuple[str, str]:
+    if row.valid:
+        return _("Valid"), "good"
+    return (_("Revoked"), "idle") if row.revoked_at else (_("Expired"), "warn")
+
+
+@page(ADD)
+@require_http_methods(["GET", "POST"])
+def make(request: HttpRequest) -> HttpResponse:
+    """A new key; it is in this answer, and nobody can see it again."""
+    form = KeyForm(request.POST or None, user=request.user, initial={"scopes": ["send", "read"]})
+    if request.method == "POST" and form.is_valid():
+        given = form.cleaned_data
+        try:
+            derived = once.derived(request, "api key")
+            made = keys.create(
+                given["sponsor"], given["kind"], given["scopes"], _end(given["days"]), None, actor(request), derived
+            )
+            return render(request, "owners/keys/made.html", {"key": made[0], "token": made[1]})
+        except once.FormTooOld:
+            form.add_error(None, str(once.TOO_OLD))
+    facts = {"form": form, "once": once.token()}
+    return render(request, "owners/keys/make.html", facts, status=422 if form.errors else 200)
+
+
+def _end(days: str) -> datetime | None:
+    return timezone.now() + timedelta(days=int(days)) if days else None
+
+
+@page(CHANGE)
+@require_POST
+def extend(request: HttpRequest, pk: int) -> HttpResponse:
+    """Another end, for a key that is valid, and that the user could make."""
+    row, days = mine(request, pk), request.POST.get("days", "")
+    if days not in dict(LIVES):
+        return redirect("keys")
+    if not set(scopes_of(request.user)).issuperset(row.scopes):
+        raise PermissionDenied
+    if keys.extend(row, _end(days), actor(request)):
+        messages.success(request, _("The key %(prefix)s has another end.") % {"prefix": row.prefix})
+    else:
+        messages.error(request, _("%(prefix)s is not valid any more: make a new key.") % {"prefix": row.prefix})
+    return redirect("keys")
+
+
+@page(CHANGE)
+@require_POST
+def revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    """For good. Asks first."""
+    row = mine(request, pk)
+    if "confirmed" not in request.POST:
+        return render(request, "owners/keys/revoke.html", {"key": row})
+    keys.revoke(row, actor(request))
+    messages.success(request, _("The key %(prefix)s is revoked.") % {"prefix": row.prefix})
+    return redirect("keys")

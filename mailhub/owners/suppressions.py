@@ -1,0 +1,183 @@
+"""Pages of suppressions: whom nobody writes to again on behalf of a sponsor; look up, add, lift, import, export."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.http import require_GET, require_http_methods
+
+from campaigns import labels
+from campaigns.admin.suppression_import import ImportForm
+from campaigns.intake import AddressReader
+from campaigns.intake.suppression_file import lines
+from campaigns.models import Sponsor, Suppression
+from campaigns.models.campaigns import sponsors_of
+from campaigns.operators import suppressing
+from campaigns.suppression.lists import NewSuppression
+from mailhub.owners.access import actor, page
+from vendors.models import Vendor
+
+EACH_PAGE = 100
+LOOK, ADD, CHANGE = "campaigns.view_suppression", "campaigns.add_suppression", "campaigns.change_suppression"
+SEE = "campaigns.see_recipients"
+MOST_FOUND = 200  # suppressions of one address
+
+
+class AddForm(forms.Form):
+    """An address that gets nothing more of a sponsor."""
+
+    sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
+    channel = forms.ChoiceField(label=gettext_lazy("Channel"), choices=Vendor.Channel.choices, initial="email")
+    address = forms.CharField(label=gettext_lazy("Address or phone number"), max_length=2000)
+    reason = forms.ChoiceField(
+        label=gettext_lazy("Reason"), choices=Suppression.Reason.choices, initial=Suppression.Reason.BY_HAND
+    )
+    source = forms.CharField(
+        label=gettext_lazy("Where it comes from"),
+        max_length=200,
+        required=False,
+        help_text=gettext_lazy("Like: letter of 3 May. Empty: your user name"),
+    )
+
+    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field: Any = self.fields["sponsor"]
+        field.queryset = Sponsor.objects.of_sponsors(sponsors_of(user))
+
+    def clean(self) -> dict[str, Any]:
+        """Brings the address into the form of its channel's lists."""
+        cleaned = super().clean() or {}
+        if {"sponsor", "channel", "address"} <= cleaned.keys():
+            try:
+                normal = AddressReader(cleaned["channel"], cleaned["sponsor"].phone_region)
+                cleaned["address"] = normal(cleaned["address"])
+            except ValueError as error:
+                self.add_error("address", str(error))
+        return cleaned
+
+
+@page(LOOK)
+@require_http_methods(["GET", "POST"])
+def index(request: HttpRequest) -> HttpResponse:
+    """Those of the user's sponsors, the latest first; with an address only its own.
+
+    An address that is looked up is posted, since addresses of pages stand in logs, and only a whole one is found.
+    """
+    mine = Suppression.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor", "topic__sponsor")
+    looked_up = request.POST.get("address", "").strip()[:2000]
+    before = request.GET.get("before", "")
+    if looked_up:
+        regions = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("phone_region", flat=True)
+        regions = regions.distinct()
+        rows, size = suppressing.of_text(mine, looked_up, regions), MOST_FOUND
+    else:
+        rows, size = mine, EACH_PAGE
+        if before.isdecimal() and len(before) < 19:
+            rows = rows.filter(pk__lt=int(before))
+    some = list(rows.order_by("-pk")[: size + 1])
+    seen, now = labels.sees_recipients(request.user), timezone.now()
+    shown = [_shown(row, seen, now) for row in some[:size]]
+    older = some[size - 1].pk if len(some) > size else None
+    facts = {"rows": shown, "older": older, "before": before, "looked_up": looked_up}
+    return render(request, "owners/suppressions/list.html", facts)
+
+
+def _shown(row: Any, seen: bool, now: Any) -> Any:
+    row.shown = labels.recipient(row.address, seen) if row.address else _("erased")
+    row.holds = row.until is None or row.until > now
+    return row
+
+
+@page(ADD)
+@require_http_methods(["GET", "POST"])
+def add(request: HttpRequest) -> HttpResponse:
+    """One address; from the next call on nothing is sent to it, also by campaigns that are being sent."""
+    form = AddForm(request.POST or None, user=request.user)
+    if request.method == "POST" and form.is_valid():
+        given, by = form.cleaned_data, actor(request)
+        new = NewSuppression(given["address"], given["reason"], given["source"] or by.name)
+        added = suppressing.add(given["sponsor"].pk, given["channel"], [new], by)
+        messages.success(request, _("Nothing more is sent there.") if added else _("It was suppressed already."))
+        return redirect("suppressions")
+    return render(request, "owners/suppressions/add.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@page(CHANGE)
+@require_http_methods(["GET", "POST"])
+def lift(request: HttpRequest, pk: int) -> HttpResponse:
+    """They may be written to again. Asks for a reason, which the history keeps."""
+    rows = Suppression.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor", "topic__sponsor")
+    row = get_object_or_404(rows, pk=pk)
+    if row.sponsor is None and not request.user.has_perms(["campaigns.suppress_for_all"]):
+        raise PermissionDenied
+    reason = request.POST.get("reason", "").replace("\0", "").strip()[:255]
+    if request.method == "POST" and reason:
+        lifted = suppressing.lift([row.pk], actor(request), reason)
+        said = _("Lifted. What it has kept back is sent when somebody retries the campaign.")
+        messages.success(request, said if lifted else _("It did not hold any more."))
+        return redirect("suppressions")
+    shown = _shown(row, labels.sees_recipients(request.user), timezone.now())
+    facts = {"row": shown, "missing": request.method == "POST"}
+    return render(request, "owners/suppressions/lift.html", facts, status=422 if facts["missing"] else 200)
+
+
+@page(ADD)
+@require_http_methods(["GET", "POST"])
+def import_file(request: HttpRequest) -> HttpResponse:
+    """The addresses of a file; nothing is stored of a bad one."""
+    posted = (request.POST, request.FILES) if request.method == "POST" else ()
+    mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
+    form = ImportForm(*posted, sponsors=mine, for_all=False)
+    if not form.is_valid() or form.rows is None:
+        status = 422 if request.method == "POST" else 200
+        return render(request, "owners/suppressions/import.html", {"form": form}, status=status)
+    given = form.cleaned_data
+    added = suppressing.add(given["sponsor"].pk, given["channel"], form.rows, actor(request))
+    said = ngettext("%(number)s address is suppressed.", "%(number)s addresses are suppressed.", added)
+    rest = len(form.rows) - added
+    more = _(" %(rest)s were so already, were given twice, or have ended.") % {"rest": f"{rest:,}"} if rest else ""
+    messages.success(request, said % {"number": f"{added:,}"} + more)
+    return redirect("suppressions")
+
+
+@page(LOOK, SEE)
+@require_GET
+def export(request: HttpRequest) -> Any:
+    """Those that hold, of one channel and sponsor, as CSV that can be imported again."""
+    mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))
+    sponsor_id = request.GET.get("sponsor", "")
+    sponsor = get_object_or_404(mine, pk=int(sponsor_id) if sponsor_id.isdecimal() and len(sponsor_id) < 19 else 0)
+    channel = request.GET.get("channel", "")
+    if channel not in Vendor.Channel.values:
+        raise Http404
+    rows = suppressing.held().filter(sponsor=sponsor, channel=channel)
+    name = f"suppressions-{channel}.csv"
+    answer = StreamingHttpResponse(_encoded(lines(rows)), content_type="text/csv; charset=utf-8")
+    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def _encoded(some: Iterator[str]) -> Iterator[bytes]:
+    """In blocks: a line at a time would cost more than the lines."""
+    block: list[str] = []
+    for line in some:
+        block.append(line)
+        if len(block) == 500:
+            yield "".join(block).encode()
+            block = []
+    yield "".join(block).encode()
+
+
+@page(LOOK, SEE)
+@require_GET
+def choose_export(request: HttpRequest) -> HttpResponse:
+    """Of which sponsor and channel."""
+    mine = Sponsor.objects.of_sponsors(sponsors_of(request.user))[:500]
+    return render(request, "owners/suppressions/export.html", {"sponsors": mine, "channels": Vendor.Channel.choices})

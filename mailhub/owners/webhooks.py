@@ -1,0 +1,173 @@
+"""Pages of webhooks: a sponsor's, with the calls of each; add, rotate, switch on and off, remove, post again."""
+
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from campaigns import tasks
+from campaigns.models import Sponsor, Webhook, WebhookCall
+from campaigns.models.api_clients import Event
+from campaigns.models.campaigns import sponsors_of
+from campaigns.webhooks import events
+from mailhub.owners import once
+from mailhub.owners.access import actor, page
+from vendors.webhook_http import Forbidden
+
+EACH_PAGE = 50
+LOOK, ADD = "campaigns.view_webhook", "campaigns.add_webhook"
+CHANGE, DELETE = "campaigns.change_webhook", "campaigns.delete_webhook"
+
+
+class WebhookForm(forms.Form):
+    """Where a sponsor's events are to be posted, and which."""
+
+    sponsor = forms.ModelChoiceField(Sponsor.objects.none(), label=gettext_lazy("Sponsor"), empty_label=None)
+    url = forms.URLField(
+        label=gettext_lazy("Address"),
+        max_length=500,
+        assume_scheme="https",
+        help_text=gettext_lazy("Beginning with https, reachable in the public network"),
+    )
+    test = forms.BooleanField(label=gettext_lazy("For the test: only events of what test keys send"), required=False)
+    events = forms.MultipleChoiceField(
+        label=gettext_lazy("Events"), choices=[(one, one) for one in Event.values], initial=list(Event.values),
+        widget=forms.CheckboxSelectMultiple
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field: Any = self.fields["sponsor"]
+        field.queryset = Sponsor.objects.of_sponsors(sponsors_of(user))
+
+
+def mine(request: HttpRequest, pk: int) -> Webhook:
+    """The webhook, if it is of the user's sponsors. Raises Http404."""
+    rows = Webhook.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
+    return get_object_or_404(rows, pk=pk)
+
+
+@page(LOOK)
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    """The webhooks of the user's sponsors."""
+    rows = Webhook.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("secret")
+    return render(request, "owners/webhooks/list.html", {"webhooks": rows.order_by("sponsor__name", "pk")[:500]})
+
+
+@page(ADD)
+@require_http_methods(["GET", "POST"])
+def add(request: HttpRequest) -> HttpResponse:
+    """A new one; its secret is in this answer, and nobody can see it again."""
+    form = WebhookForm(request.POST or None, user=request.user)
+    if request.method == "POST" and form.is_valid():
+        given = form.cleaned_data
+        try:
+            secret = events.secret_of(once.derived(request, "webhook"))
+            row, secret = events.add(
+                given["sponsor"].pk, given["url"], given["events"], given["test"], actor(request), secret
+            )
+            return _secret(request, row, secret, _("The webhook is added."))
+        except Forbidden as error:
+            form.add_error("url", str(error))
+        except events.TooMany as error:
+            form.add_error(None, str(error))
+        except once.FormTooOld:
+            form.add_error(None, str(once.TOO_OLD))
+    facts = {"form": form, "once": once.token()}
+    return render(request, "owners/webhooks/add.html", facts, status=422 if form.errors else 200)
+
+
+def _secret(request: HttpRequest, row: Webhook, secret: str, said: str) -> HttpResponse:
+    return render(request, "owners/webhooks/secret.html", {"webhook": row, "secret": secret, "said": said})
+
+
+@page(LOOK, "campaigns.view_webhookcall")
+@require_GET
+def webhook(request: HttpRequest, pk: int) -> HttpResponse:
+    """One webhook with its calls, the latest first."""
+    row = mine(request, pk)
+    before = request.GET.get("before", "")
+    calls = WebhookCall.objects.filter(webhook=row).defer("body").order_by("-pk")
+    if before.isdecimal() and len(before) < 19:
+        calls = calls.filter(pk__lt=int(before))
+    some = list(calls[: EACH_PAGE + 1])
+    facts = {
+        "webhook": row,
+        "calls": some[:EACH_PAGE],
+        "older": some[EACH_PAGE - 1].pk if len(some) > EACH_PAGE else None,
+        "before": before,
+        "once": once.token(),
+    }
+    return render(request, "owners/webhooks/webhook.html", facts)
+
+
+@page(CHANGE)
+@require_POST
+def redeliver(request: HttpRequest, pk: int, call: int) -> HttpResponse:
+    """Posts an event once more, with its id. The form names what was seen, so that a second press changes nothing."""
+    row = mine(request, pk)
+    found = get_object_or_404(WebhookCall.objects.filter(webhook=row), pk=call)
+    if not row.enabled:
+        messages.error(request, _("The webhook is switched off, so nothing is posted. Switch it on first."))
+    elif events.again(found.pk, actor(request), _seen(request)):
+        tasks.notify_webhooks()
+        messages.success(request, _("The event is being posted again, with ten tries."))
+    else:
+        messages.warning(request, _("Nothing was changed: it has been tried again since you saw it."))
+    return redirect("webhook", pk)
+
+
+def _seen(request: HttpRequest) -> tuple[int, datetime | None]:
+    """The tries and the time of the acceptance that the form names. Raises Http404."""
+    tries, taken = request.POST.get("tries", ""), request.POST.get("taken", "")
+    if not (tries.isdecimal() and len(tries) < 6):
+        raise Http404
+    return int(tries), parse_datetime(taken) if taken else None
+
+
+@page(CHANGE)
+@require_POST
+def rotate(request: HttpRequest, pk: int) -> HttpResponse:
+    """A new secret, shown once; the old one signs for one more day."""
+    row = mine(request, pk)
+    try:
+        secret = events.rotate(row.pk, actor(request), events.secret_of(once.derived(request, f"webhook {pk}")))
+    except once.FormTooOld:
+        messages.error(request, once.TOO_OLD)
+        return redirect("webhook", pk)
+    said = _("The webhook has a new secret. For a day each event is signed with the old and with the new one.")
+    return _secret(request, row, secret, said)
+
+
+@page(CHANGE)
+@require_POST
+def switch(request: HttpRequest, pk: int) -> HttpResponse:
+    """On or off, as the form says, so that two presses are one."""
+    row = mine(request, pk)
+    if request.POST.get("to") == "on":
+        events.enable(row, actor(request))
+        messages.success(request, _("Events are posted from now on. What had been waiting is posted by “Post again”."))
+    elif row.enabled:
+        events.disable(row, _("by hand"), actor(request))
+        messages.success(request, _("No event is posted any more."))
+    return redirect("webhook", pk)
+
+
+@page(DELETE)
+@require_POST
+def remove(request: HttpRequest, pk: int) -> HttpResponse:
+    """With all that is known of its calls. Asks first."""
+    row = mine(request, pk)
+    if "confirmed" not in request.POST:
+        return render(request, "owners/webhooks/remove.html", {"webhook": row})
+    events.remove(row.pk, actor(request))
+    messages.success(request, _("The webhook is removed."))
+    return redirect("webhooks")
