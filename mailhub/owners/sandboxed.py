@@ -9,6 +9,7 @@ from django.http import HttpResponse
 SHOWN = "img-src data:; font-src data:; style-src 'unsafe-inline'"
 RULES = f"default-src 'none'; {SHOWN}; form-action 'none'; base-uri 'none'"
 HEAD = f'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{RULES}">'
+INHERITED = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-src 'none'"
 STILL = '<meta name="referrer" content="no-referrer"><style>a, area { pointer-events: none !important }</style>'
 
 
@@ -18,6 +19,6 @@ def framed(html: str) -> str:
 
 
 def guarded(answer: HttpResponse) -> HttpResponse:
-    """The answer, of which no frame can load a page."""
-    answer.headers["Content-Security-Policy"] = "frame-src 'none'"
+    """The answer, of which no frame can load a page, nor anything else from elsewhere: a frame inherits its rules."""
+    answer.headers["Content-Security-Policy"] = INHERITED
     return answer

@@ -87,7 +87,8 @@ def test_a_preview_stores_nothing_and_its_frame_runs_nothing(client, sponsor):
     page = answer.content.decode()
     frame = re.search(r"<iframe[^>]*>", page)[0]
     assert 'sandbox=""' in frame and "default-src &#x27;none&#x27;" in frame and "A&amp;amp;B" in frame
-    assert answer.headers["Content-Security-Policy"] == "frame-src 'none'"
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    assert "frame-src 'none'" in answer.headers["Content-Security-Policy"]
     assert TemplateVersion.objects.count() == 1
 
 
