@@ -18,7 +18,9 @@ from benchmarks.results import keep
 from benchmarks.stage import console, numbers, stage
 
 SLOW = 60.0  # milliseconds; slower pages are measured again
-JOBS, ATTENTION, MESSAGES = (f"/admin/campaigns/{page}/" for page in ("job", "message/attention", "message"))
+POLL = "its poll"
+NAMES = ("job", "message/attention", "message", "campaign")
+JOBS, ATTENTION, MESSAGES, CAMPAIGNS = (f"/admin/campaigns/{page}/" for page in NAMES)
 Query = dict[str, str]
 
 
@@ -35,8 +37,8 @@ def seed(jobs: int, messages: int) -> None:
     console.print(f"{jobs:,} jobs and {messages:,} messages seeded in {time.perf_counter() - began:.0f} s")
 
 
-def look(client: Any, address: str, query: Query) -> tuple[float, int]:
-    """(milliseconds, statements) of one page."""
+def look(client: Any, address: str, query: Query, polled: bool = False) -> tuple[float, int]:
+    """(milliseconds, statements) of one page, or of its poll."""
     from django.db import connection, reset_queries
     from django.test.utils import CaptureQueriesContext
 
@@ -45,7 +47,7 @@ def look(client: Any, address: str, query: Query) -> tuple[float, int]:
         reset_queries()  # the log of them is finite
         with CaptureQueriesContext(connection) as seen:
             began = time.perf_counter()
-            answer = client.get(address, query)
+            answer = client.get(address, query, headers={"HX-Request": "true"} if polled else None)
             times.append(1000 * (time.perf_counter() - began))
         assert answer.status_code == 200, answer
     return statistics.median(times), len(seen)
@@ -56,7 +58,7 @@ def pages() -> Iterator[tuple[str, str, list[Query]]]:
     from campaigns.admin.job_filter import BY, SPANS, TABS
     from campaigns.admin.messages import SHAPES
     from campaigns.lifecycle import GROUPS, Status
-    from campaigns.models import Campaign, Sponsor
+    from campaigns.models import Campaign, Job, Sponsor
     from vendors.models import Vendor
 
     common, rare, vendor = Sponsor.objects.earliest("pk"), Sponsor.objects.latest("pk"), Vendor.objects.earliest("pk")
@@ -77,7 +79,15 @@ def pages() -> Iterator[tuple[str, str, list[Query]]]:
     yield "messages", MESSAGES, [{}]
     yield "needs attention", ATTENTION, [{}]
     yield "operations", "/admin/", [{}]
-    yield "its live part", "/admin/operations/pulse/", [{}]
+    yield f"operations: {POLL}", "/admin/operations/pulse/", [{}]
+    yield f"jobs: {POLL}", JOBS, [{}, {"date": "any"}, {"status": "Sending"}, {"q": "campaign 4"}]
+    yield "campaigns", CAMPAIGNS, [{}, {"q": "campaign 4"}, {"p": "1999"}, {"sponsor": str(common.pk)}]
+    parent, leaf = (Job.objects.filter(status=status).latest("pk") for status in ("P_ASSIGNING", "SENDING"))
+    for name, job in (("a parent", parent), ("a job", leaf)):
+        yield name, f"{JOBS}{job.pk}/change/", [{}]
+        yield f"{name}: {POLL}", f"{JOBS}{job.pk}/live/", [{}]
+    yield "messages of a job", MESSAGES, [{"job": str(leaf.pk), **shape} for shape in shapes]
+    yield "vendors", "/admin/vendors/vendor/", [{}]
 
 
 def main(jobs: int, messages: int) -> None:
@@ -97,7 +107,7 @@ def table(client: Any, title: str) -> Table:
     times: list[float] = []
     kept: dict[str, list[float]] = {}
     for name, address, looks in pages():
-        measured = [(*look(client, address, query), query) for query in looks]
+        measured = [(*look(client, address, query, name.endswith(POLL)), query) for query in looks]
         slowest, _, query = max(measured, key=lambda one: one[0])
         middle = statistics.median(one[0] for one in measured)
         said = " ".join(f"{key}={value}" for key, value in query.items() if value and key != "status")

@@ -17,6 +17,17 @@ WAITING, SENDING, SENT, PARTLY_SENT = "Waiting", "Sending", "Sent", "Partly sent
 DELIVERED, BOUNCED = "Delivered", "Bounced"
 FAILED, ATTENTION, STOPPED, PAUSED = "Failed", "Needs attention", "Stopped", "Paused"
 EXPIRED, SUPPRESSED = "Expired", "Suppressed"
+LOOKS = {  # how a badge looks: good, going, warn, bad; idle if it is not here
+    SENT: "good",
+    DELIVERED: "good",
+    SENDING: "going",
+    PARTLY_SENT: "warn",
+    ATTENTION: "warn",
+    PAUSED: "warn",
+    FAILED: "bad",
+    BOUNCED: "bad",
+    EXPIRED: "bad",
+}
 OWN = {"expired": EXPIRED, "suppressed": SUPPRESSED}
 OPEN = "Without an end"
 # Messages by their label, by the ground truth, which does not tell Waiting from Sending: that is in the claims.

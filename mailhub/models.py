@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils import timezone
@@ -72,3 +73,18 @@ class ApiKey(models.Model):
 
     def is_valid(self, at: datetime) -> bool:
         return not (self.revoked_at and self.revoked_at <= at) and not (self.expires_at and self.expires_at <= at)
+
+
+class SavedLook(models.Model):
+    """A user's own name for a list of the operators' pages. address: with its filters, without a host."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False)
+    name = models.CharField(max_length=60)
+    address = models.CharField(max_length=1000)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["user", "name"], name="one_look_for_a_name")]
+
+    def __str__(self) -> str:
+        return self.name

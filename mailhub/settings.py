@@ -52,6 +52,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "mailhub.static_files.CompressedPages",
     "mailhub.front.problems.ProblemMiddleware",
     "mailhub.front.problems.NulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -85,8 +86,14 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TIME_ZONE = environment.zone("TIME_ZONE", "UTC")
 USE_TZ = True
 LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = ["mailhub.formats"]
 STATIC_URL = "static/"
-STATIC_ROOT = Path(os.environ.get("STATIC_ROOT", BASE_DIR / "staticfiles"))
+STATIC_FOLDER = MAILHUB_HOME / "static"  # mailhub/static_files.py has a folder in it for each version
+STATIC_ROOT = Path(os.environ.get("STATIC_ROOT") or STATIC_FOLDER)
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "mailhub.static_files.HashedStorage"},
+}
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 LOGIN_URL = "login"

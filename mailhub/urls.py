@@ -11,6 +11,7 @@ from mailhub.public import unsubscribe
 admin.autodiscover()
 admin.site.site_header = admin.site.site_title = "mailhub"
 admin.site.index_title = "Operations"
+admin.site.disable_action("delete_selected")  # rows are deleted one by one, on their pages
 
 urlpatterns = [
     path("api/v1/", api.urls),  # first, since most requests are for the API

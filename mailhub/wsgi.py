@@ -5,6 +5,7 @@ import os
 import warnings
 from importlib import import_module
 
+import django
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
@@ -14,6 +15,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mailhub.settings")
 warnings.filterwarnings(
     "ignore", message="No directory at"
 )  # without collectstatic WhiteNoise serves the apps' own files
+django.setup()
+import_module("mailhub.static_files").collect()  # before WhiteNoise looks for them
 application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # the pages and the API, which Django would load at the first request
 checks.refuse([*checks.sessions_are_kept(), *checks.tables_are_of_this_version()])

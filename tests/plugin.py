@@ -85,6 +85,7 @@ def _start() -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)  # held for as long as this process lives
     atexit.register(_end, home, os.getpid())
     os.environ["MAILHUB_HOME"] = str(home)
+    os.environ["STATIC_ROOT"] = str(home / "not-collected")  # that takes seconds at each start of a web server
     os.environ["TRANSACTION_IDLE_SECONDS"] = "0"  # never: a test is one long transaction
     try:
         os.environ.update(embedded.ensure(durable=False))

@@ -14,11 +14,13 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.functional import cached_property
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from vendors import adapters, configuration, health, history, prices, restarts
 from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.described import reading
-from vendors.listing import CappedPaginator, OwnLookups, ReadOnly
+from vendors.listing import OwnLookups, ReadOnly, badge, flag, spoken
 from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
@@ -161,7 +163,7 @@ class Casters(admin.TabularInline):
 @admin.register(Vendor)
 class VendorAdmin(OnlyWhatChanged):
     form = VendorForm
-    list_display = ["slug", "name", "channel", "adapter", "limits", "health", "dispatch_at", "time_zone", "paused"]
+    list_display = ["slug", "name", "channel", "adapter", "limits", "state", "dispatch_at", "time_zone"]
     list_filter = ["channel", "paused"]
     search_fields = ["slug", "name"]
     inlines = [VendorLimits, Casters]
@@ -180,13 +182,21 @@ class VendorAdmin(OnlyWhatChanged):
             messages.warning(request, f"{login} is paused: {login.paused_reason}")
 
     def limits(self, vendor: Vendor) -> str:
-        return ", ".join(f"{row.units}/{row.seconds:g}" for row in vendor.limits.all() if row.credential_id is None)
+        return ", ".join(spoken(row) for row in vendor.limits.all() if row.credential_id is None) or "none"
 
-    def health(self, vendor: Vendor) -> str:
+    @admin.display(description="state", ordering="paused")
+    def state(self, vendor: Vendor) -> SafeString:
+        """Whether it is called; what its health says stands beside."""
+        if vendor.paused:
+            return format_html("{} {}", badge("paused", "warn"), vendor.paused_reason)
         try:
-            return str(health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor)))
+            seen = health.at(settings.REDIS_URL).look(vendor.pk, health.HealthPolicy.of(vendor))
         except health.HealthStoreUnreachable:
-            return "unknown: Redis is away"
+            return badge("unknown: Redis is away")
+        ratio = (
+            f"{seen.good / (seen.good + seen.bad):.0%} good of {seen.good + seen.bad:,}" if seen.good + seen.bad else ""
+        )
+        return format_html("{} {}", badge("works", "good") if seen.accepting else badge("closed", "bad"), ratio)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Vendor | None = None) -> list[str]:
         # The slug names the queue that workers read; recipients were read, and compared with suppressions, as those of
@@ -228,7 +238,10 @@ class VendorAdmin(OnlyWhatChanged):
 @admin.register(Credential)
 class CredentialAdmin(OnlyWhatChanged):
     form = CredentialForm
-    list_display = ["name", "vendor", "exclusive", "paused", "paused_reason", "retry_after_until"]
+    list_display = [
+        *("name", "vendor", flag("exclusive", "exclusive"), flag("paused", "paused", "warn")),
+        *("paused_reason", "retry_after_until"),
+    ]
     list_filter = ["vendor", "paused", "exclusive"]
     list_select_related = ["vendor"]
     search_fields = ["name", "vendor__slug"]
@@ -248,9 +261,13 @@ class CredentialAdmin(OnlyWhatChanged):
 
 @admin.register(Mailcaster)
 class MailcasterAdmin(OwnLookups):
-    list_display = ["name", "vendor", "kind", "min_size", "max_size", "percentage", "enabled"]
+    list_display = ["name", "vendor", "kind", "min_size", "max_size", "percentage", "works"]
     list_filter = ["vendor", "kind", "enabled"]
     list_select_related = ["vendor"]
+
+    @admin.display(description="state", ordering="enabled")
+    def works(self, caster: Mailcaster) -> SafeString:
+        return badge("works", "good") if caster.enabled else badge("off")
 
 
 class PriceForm(forms.ModelForm):
@@ -269,6 +286,7 @@ class PriceAdmin(ReadOnly):
     """What has begun is never changed, so prices are only added; a correction is a new one with its reason."""
 
     form = PriceForm
+    media = OwnLookups.media  # of the form to add one
     list_display = ["vendor", "credential", "since", "per_unit", "per_message", "currency", "reason", "entered_by"]
     list_filter = ["vendor", "currency"]
     list_select_related = ["vendor", "credential__vendor"]
@@ -284,9 +302,13 @@ class PriceAdmin(ReadOnly):
 class RateLimitAdmin(ReadOnly):
     """All limits in one list; they are edited on the pages of their vendor and credential."""
 
-    list_display = ["vendor", "credential", "units", "seconds"]
+    list_display = ["vendor", "credential", "limit"]
     list_filter = ["vendor"]
     list_select_related = ["vendor", "credential__vendor"]
+
+    @admin.display(description="limit", ordering="seconds")
+    def limit(self, row: RateLimit) -> str:
+        return spoken(row)
 
 
 @admin.register(Usage)
@@ -296,4 +318,3 @@ class UsageAdmin(ReadOnly):
     list_display = ["at", "vendor_id", "credential_id", "units", "until"]
     ordering = ["-id"]
     sortable_by = ()
-    paginator = CappedPaginator

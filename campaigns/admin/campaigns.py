@@ -17,8 +17,9 @@ from campaigns.admin.base import CreatedFilter, Scoped
 from campaigns.models import Approval, Campaign, Job, Sponsor
 from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import pausing
+from campaigns.operators.filters import beginning_with
 from vendors.history import Actor
-from vendors.listing import OwnLookups
+from vendors.listing import OwnLookups, badge, clamped
 
 MOST_CHOICES = 500
 LIMITS = ("bounce_limit", "complaint_limit")
@@ -67,11 +68,14 @@ class CampaignList(ChangeList):
 
 @admin.register(Campaign)
 class CampaignAdmin(Scoped):
-    list_display = ["id", "name", "sponsor", "credential", "size", "state", "created_at", "look"]
+    list_display = ["id", "named", "whose", "by", "recipients", "badge", "created_at", "look"]
     list_filter = [SponsorFilter, "credential__vendor", CreatedFilter]
     list_select_related = ["sponsor", "credential__vendor", "identity__sponsor", "topic__sponsor"]
     list_per_page = 50
-    search_fields = ["name", "sponsor__name"]
+    search_fields = ["name"]
+    search_help_text = "A campaign's number, or the beginning of its name"
+    sortable_by = ()
+    ordering = ["-id"]
     readonly_fields = ["state", "cost", "files_carried", "look"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -101,6 +105,36 @@ class CampaignAdmin(Scoped):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CampaignList
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Campaign], search_term: str
+    ) -> tuple[QuerySet[Campaign], bool]:
+        """By what an index finds."""
+        term = search_term.strip()
+        if term.isdecimal():
+            return queryset.filter(pk=int(term[:18])), False
+        return (queryset.filter(beginning_with(term)) if term else queryset), False
+
+    @admin.display(description="name")
+    def named(self, campaign: Campaign) -> SafeString:
+        return clamped(campaign.name)
+
+    @admin.display(description="sponsor")
+    def whose(self, campaign: Campaign) -> SafeString:
+        return clamped(campaign.sponsor)
+
+    @admin.display(description="by")
+    def by(self, campaign: Campaign) -> str:
+        return str(campaign.credential)
+
+    @admin.display(description="recipients")
+    def recipients(self, campaign: Campaign) -> str:
+        return f"{campaign.size:,}"
+
+    @admin.display(description="state")
+    def badge(self, campaign: Any) -> SafeString:
+        word = labels.of_sum(campaign.sums)
+        return format_html("{}{}", badge(word, labels.LOOKS.get(word, "idle")), labels.reported(campaign.sums))
 
     @admin.display(description="state")
     def state(self, campaign: Any) -> str:

@@ -1,61 +1,84 @@
-"""The page "Needs attention": messages in doubt, and what a user decides about them."""
+"""The page "Needs attention": messages in doubt by their cause, and what a user decides about them."""
 
 import re
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from campaigns import labels
+from campaigns.doubts import causes
 from campaigns.doubts import resolve as doubts_resolve
+from campaigns.doubts.causes import Cause, DoubtLook
 from campaigns.doubts.resolve import CannotResolve
-from campaigns.models import Job, Message, Resolution
-from campaigns.models.campaigns import sponsors_of
-from campaigns.operators import actions
+from campaigns.models import Job, Message, Resolution, Sponsor
+from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
+from campaigns.operators import actions, filters
+from vendors.history import Actor
+from vendors.models import Vendor
 
-SHOWN = 50
+SHOWN = 50  # messages of a cause on a page
+MOST_CHOICES = 500
+MOST_CHOSEN = 1000  # causes or messages in one form
 TITLES = {
-    "ask": "Ask the vendor again",
-    Resolution.Decision.SENT: "It was sent",
-    Resolution.Decision.RESEND: "Send again",
-    Resolution.Decision.FAILED: "Give up",
+    "ask": gettext_lazy("Ask the vendor again"),
+    Resolution.Decision.SENT: gettext_lazy("It was sent"),
+    Resolution.Decision.RESEND: gettext_lazy("Send again"),
+    Resolution.Decision.FAILED: gettext_lazy("Give up"),
 }
 WARNINGS = {
-    Resolution.Decision.SENT: "They count as sent from now on and are never sent again.",
-    Resolution.Decision.RESEND: "If the vendor has them after all, their recipients get them twice.",
-    Resolution.Decision.FAILED: "They count as failed from now on; a retry of their job sends them again.",
+    Resolution.Decision.SENT: gettext_lazy("They count as sent from now on and are never sent again."),
+    Resolution.Decision.RESEND: gettext_lazy("If the vendor has them after all, their recipients get them twice."),
+    Resolution.Decision.FAILED: gettext_lazy(
+        "They count as failed from now on; a retry of their job sends them again."
+    ),
 }
 
 
 def page(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
-    """GET lists the oldest doubts, or those of ?job=7. POST decides about the chosen; all but `ask` is confirmed."""
+    """GET lists causes, or the messages of ?cause=. POST decides about those chosen; all but `ask` is confirmed."""
     user: Any = request.user
     if not user.has_perm("campaigns.view_message"):
         raise PermissionDenied
     if request.method != "POST":
-        return _list(request, site)
+        return _messages(request, site) if "cause" in request.GET else _causes(request, site)
     if not user.has_perm("campaigns.add_resolution"):
         raise PermissionDenied
-    decision = request.POST.get("decision", "")
-    chosen = _doubts(request).filter(pk__in=[int(one) for one in request.POST.getlist("message") if one.isdecimal()])
-    if decision not in TITLES or not chosen:
-        messages.warning(request, "Choose messages that need attention, and what is to be done.")
+    decision, chosen = request.POST.get("decision", ""), _chosen(request)
+    rows = _messages_chosen(request)
+    if decision not in TITLES or not (chosen or rows):
+        messages.warning(request, _("Choose what needs attention, and what is to be done."))
     elif decision == "ask":
-        asked = actions.ask_again(row.pk for row in chosen)
-        messages.success(request, f"The vendors are asked about {asked:,}; look again in a moment.")
+        asked = actions.ask_again_about(chosen) + actions.ask_again(row.pk for row in rows)
+        messages.success(request, _("The vendors are asked about %s; look again in a moment.") % f"{asked:,}")
     elif "confirmed" not in request.POST:
-        return _ask(request, site, decision, list(chosen))
+        return _ask(request, site, decision, chosen, rows)
     else:
-        _settle(request, decision, [row.pk for row in chosen])
+        _settle(request, decision, chosen, [row.pk for row in rows])
     return redirect("admin:attention")
 
 
-def _doubts(request: HttpRequest) -> Any:
-    rows: Any = doubts_resolve.list_doubts(_job(request))
-    return rows.of_sponsors(sponsors_of(request.user))
+def _texts(request: HttpRequest) -> bool:
+    """Whether what the vendor said is shown: an address may stand in it."""
+    return labels.sees_recipients(request.user)
+
+
+def _look(request: HttpRequest) -> DoubtLook:
+    """Raises ValueError for a date that is none."""
+    numbers = {name: request.GET.get(name, "") for name in ("sponsor", "vendor")}
+    chosen = {name: int(typed[:18]) for name, typed in numbers.items() if typed.isdecimal()}
+    since, until = filters.days(request.GET.get("from", ""), request.GET.get("to", ""))
+    if since and until and since >= until:
+        raise ValueError(_("the first day is after the last"))
+    return DoubtLook(sponsor_ids_of(request.user), **chosen, job=_job(request), since=since, until=until)
 
 
 def _job(request: HttpRequest) -> Job | None:
@@ -64,31 +87,104 @@ def _job(request: HttpRequest) -> Job | None:
     return get_object_or_404(mine, pk=int(typed[:18])) if typed.isdecimal() else None
 
 
-def _list(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
-    after = request.GET.get("after", "")
-    rows = _doubts(request)
-    if after.isdecimal():
-        rows = rows.filter(pk__gt=int(after[:18]))
-    shown = list(rows[: SHOWN + 1])
+def _causes(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
+    fault = ""
+    try:
+        look = _look(request)
+    except (ValueError, OverflowError) as why:
+        look, fault = DoubtLook(sponsor_ids_of(request.user)), str(why)
+    found = causes.of(look, _texts(request))
+    number = sum(cause.messages for cause in found)
+    sponsors = Sponsor.objects.of_sponsors(sponsors_of(request.user)).values_list("pk", "name")[:MOST_CHOICES]
     context = {
-        "rows": _facts(request, shown[:SHOWN]),
-        "job": _job(request),
-        "more": shown[SHOWN - 1].pk if len(shown) > SHOWN else None,
+        "causes": found[: causes.SHOWN],
+        "more": len(found) > causes.SHOWN,
+        "number": number,
+        "look": look,
+        "fault": fault,
+        "typed": {name: request.GET.get(name, "") for name in ("sponsor", "vendor", "from", "to", "job")},
+        "sponsors": [(str(pk), name) for pk, name in sponsors],
+        "vendors": [(str(pk), slug) for pk, slug in Vendor.objects.values_list("pk", "slug")],
         "titles": TITLES,
         "may": request.user.has_perm("campaigns.add_resolution"),
     }
-    return _answer(request, site, "admin/campaigns/attention.html", "Needs attention", context)
+    return _answer(request, site, "admin/campaigns/attention.html", _("Needs attention"), context)
 
 
-def _ask(request: HttpRequest, site: admin.AdminSite, decision: str, rows: list[Any]) -> HttpResponse:
-    context = {"rows": _facts(request, rows), "decision": decision, "warning": WARNINGS[Resolution.Decision(decision)]}
-    return _answer(request, site, "admin/campaigns/attention_confirm.html", TITLES[decision], context)
-
-
-def _settle(request: HttpRequest, decision: str, ids: list[int]) -> None:
-    name, reason = request.user.get_username(), request.POST.get("reason", "")
+def _named(request: HttpRequest, key: str) -> Cause | None:
+    """The cause with this key; None: it is none, or of another sponsor, or says more than the user may read."""
     try:
-        done = actions.settle(ids, decision, reason, name, request.user.pk)
+        cause = causes.named(key)
+    except ValueError:
+        return None
+    mine = Job.objects.of_sponsors(sponsors_of(request.user))
+    if (cause.seen is not None and not _texts(request)) or not mine.filter(pk=cause.job_id).exists():
+        return None
+    return cause
+
+
+def _chosen(request: HttpRequest) -> list[Cause]:
+    keys = dict.fromkeys(request.POST.getlist("cause")[:MOST_CHOSEN])
+    return [cause for key in keys if (cause := _named(request, key))]
+
+
+def _messages_chosen(request: HttpRequest) -> list[Any]:
+    """Messages that were chosen one by one; none if all of their cause are chosen."""
+    ids = [int(one) for one in request.POST.getlist("message")[:MOST_CHOSEN] if one.isdecimal() and len(one) < 19]
+    if not ids or request.POST.getlist("cause"):
+        return []
+    rows: Any = doubts_resolve.list_doubts(_job(request))
+    return list(rows.of_sponsors(sponsors_of(request.user)).filter(pk__in=ids))
+
+
+def _messages(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
+    cause = _named(request, request.GET["cause"])
+    if cause is None:
+        raise Http404
+    all_of_it = causes.messages_of(cause)
+    rows = doubts_resolve.list_doubts().filter(pk__in=all_of_it.values("pk"))
+    after = request.GET.get("after", "")
+    if after.isdecimal():
+        rows = rows.filter(pk__gt=int(after[:18]))
+    shown = list(rows[: SHOWN + 1])
+    number = all_of_it.count()
+    context = {
+        "cause": replace(cause, messages=number),
+        "rows": _facts(request, shown[:SHOWN]),
+        "number": number,
+        "first": not after,
+        "next": f"?{urlencode({'cause': cause.key, 'after': shown[SHOWN - 1].pk})}" if len(shown) > SHOWN else "",
+        "start": f"?{urlencode({'cause': cause.key})}",
+        "titles": TITLES,
+        "may": request.user.has_perm("campaigns.add_resolution"),
+    }
+    return _answer(request, site, "admin/campaigns/attention_messages.html", _("Needs attention"), context)
+
+
+def _ask(
+    request: HttpRequest, site: admin.AdminSite, decision: str, chosen: list[Cause], rows: list[Any]
+) -> HttpResponse:
+    versions = [(cause, *causes.version(causes.messages_of(cause))) for cause in chosen]
+    shown = [(replace(cause, messages=len(ids)), version) for cause, ids, version in versions]
+    context = {
+        "causes": shown,
+        "rows": _facts(request, rows),
+        "number": sum(cause.messages for cause, _version in shown) + len(rows),
+        "decision": decision,
+        "warning": WARNINGS[Resolution.Decision(decision)],
+    }
+    return _answer(request, site, "admin/campaigns/attention_confirm.html", str(TITLES[decision]), context)
+
+
+def _settle(request: HttpRequest, decision: str, chosen: list[Cause], ids: list[int]) -> None:
+    by, reason = Actor(request.user.get_username(), request.user.pk), request.POST.get("reason", "")
+    shown = dict(zip(request.POST.getlist("cause"), request.POST.getlist("shown"), strict=False))
+    try:
+        if chosen:
+            asked = [(cause, shown.get(cause.key, "")) for cause in chosen]
+            done = actions.settle_causes(asked, decision, reason, by)
+        else:
+            done = actions.settle(ids, decision, reason, by.name, by.id)
     except CannotResolve as error:
         messages.error(request, str(error))
         return
@@ -113,4 +209,5 @@ def _masked(facts: dict[str, Any], seen: bool) -> dict[str, Any]:
 def _answer(
     request: HttpRequest, site: admin.AdminSite, template: str, title: str, context: dict[str, Any]
 ) -> HttpResponse:
-    return TemplateResponse(request, template, {**site.each_context(request), "title": title, **context})
+    home = reverse("admin:attention")
+    return TemplateResponse(request, template, {**site.each_context(request), "title": title, "home": home, **context})

@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 
 from campaigns import entitlements, labels
 from campaigns.admin.base import Scoped
@@ -14,7 +15,7 @@ from campaigns.models import Entitlement, Identity, InboundMessage, Sponsor, Top
 from campaigns.models.campaigns import sponsors_of
 from vendors.adapters import dkim
 from vendors.admin import OnlyWhatChanged, WriteOnly
-from vendors.listing import CappedPaginator
+from vendors.listing import badge, flag
 from vendors.models import Credential
 
 
@@ -81,12 +82,25 @@ class IdentityForm(forms.ModelForm):
 @admin.register(Identity)
 class IdentityAdmin(OfTheirSponsors):
     form = IdentityForm
-    list_display = ["name", "sponsor", "channel", "shown", "reply_to", "default", "enabled", "dkim_selector"]
+    list_display = [
+        "name",
+        "sponsor",
+        "channel",
+        "shown",
+        "reply_to",
+        flag("default", "default", "good"),
+        "works",
+        "dkim_selector",
+    ]
     list_filter = [SponsorFilter, "channel", "enabled"]
     search_fields = ["name", "from_address", "sender_id", "sponsor__name"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return [*super().get_readonly_fields(request, obj), *(["channel"] if obj else [])]
+
+    @admin.display(description="state", ordering="enabled")
+    def works(self, identity: Identity) -> SafeString:
+        return badge("in use", "good") if identity.enabled else badge("off")
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         row: Any = obj
@@ -133,7 +147,6 @@ class InboundMessageAdmin(Scoped):
     list_filter = ["command", SponsorFilter, "vendor"]
     list_select_related = ["sponsor", "vendor", "answer"]
     list_per_page = 100
-    paginator = CappedPaginator
     ordering = ["-id"]
     sortable_by = ()
 

@@ -26,7 +26,17 @@ BY = {"created": "Created", "dispatched": "Dispatched", "sent": "Finished"}
 DATED = {"created": set(Status), "dispatched": set(Status) - {Status.RENDERED}, "sent": {*DONE, Status.P_STOPPED}}
 LISTED = 2000  # jobs that can be paged through; filters find the others
 TAB_COUNTED = 1000  # jobs; a tab with more shows 1,000+
-NAMES = ("sponsor", "status", "channel", "vendor", "campaign", "date", "by", "from", "to")
+NAMES = (
+    "sponsor",
+    "status",
+    "channel",
+    "vendor",
+    "campaign",
+    "date",
+    "by",
+    "from",
+    "to",
+)  # and q, which Django has, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +65,14 @@ class JobFilter:
     by: str = "created"
     first: str = ""
     last: str = ""
+    q: str = ""
     faults: tuple[str, ...] = ()
     of_channel: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, typed: Mapping[str, str], channels: Mapping[str, Collection[int]]) -> "JobFilter":
         """Without a date the look-up covers three days; for a campaign or a search, all days."""
-        values: dict[str, Any] = {name: str(typed.get(name, "")).strip() for name in NAMES}
+        values: dict[str, Any] = {name: str(typed.get(name, "")).strip() for name in (*NAMES, "q")}
         first, last = values.pop("from"), values.pop("to")
         date = "range" if first or last else values["date"]
         if date not in (*SPANS, "any"):
@@ -97,7 +108,12 @@ class JobFilter:
         if self.date in back:
             first = today - timedelta(days=back[self.date])
             return filters.days(first.isoformat(), (first if self.date == "yesterday" else today).isoformat())
-        return filters.days(self.first, self.last) if self.date == "range" else (None, None)
+        if self.date != "range":
+            return None, None
+        since, until = filters.days(self.first, self.last)
+        if since and until and since >= until:
+            raise ValueError(f"the first day, {self.first}, is after the last, {self.last}")
+        return since, until
 
     def jobs(self, jobs: "QuerySet[Job]", status: str | None = None) -> "QuerySet[Job]":
         """The jobs of this look-up; status: replaces the chosen one."""
@@ -125,7 +141,8 @@ class JobFilter:
     def query(self, **changes: str) -> str:
         """The address of this look-up with these changes."""
         values = {name: getattr(self, name) for name in ("sponsor", "status", "channel", "vendor", "campaign", "date")}
-        values |= {"by": self.by if self.by != "created" else "", "from": self.first, "to": self.last} | changes
+        values |= {"by": self.by if self.by != "created" else "", "from": self.first, "to": self.last}
+        values |= {"q": self.q} | changes
         if values["date"] == "range":
             values["date"] = ""
         return "?" + urlencode({name: value for name, value in values.items() if value})
@@ -145,6 +162,10 @@ class Pages(CappedPaginator):
     @cached_property
     def count(self) -> int:
         return min(LISTED, self._counts[0])
+
+    @property
+    def is_capped(self) -> bool:
+        return self._counts[0] > LISTED
 
     @property
     def tabs(self) -> list[Tab]:

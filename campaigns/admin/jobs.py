@@ -13,21 +13,21 @@ from django.urls import path
 from django.utils import timezone
 
 from campaigns import labels, progress
+from campaigns.admin import job_page
 from campaigns.admin.actions import Decisions
 from campaigns.admin.base import Scoped
 from campaigns.admin.job_filter import BY, NAMES, SPANS, JobFilter, Pages, states
 from campaigns.forecast import eta
 from campaigns.models import Campaign, DispatchRun, Job, Sponsor
 from campaigns.models.campaigns import sponsors_of
-from campaigns.operators.filters import DATES
-from campaigns.progress import Progress
-from campaigns.routes import whose
+from campaigns.operators.filters import DATES, beginning_with
 from vendors.listing import ReadOnly
 from vendors.models import Vendor
 
 MOST_CHOICES = 500  # sponsors in their select
 MOST_CAMPAIGNS = 100  # the youngest of those whose names begin with the search text
 MOST_PARTS = 500  # children under one parent
+WITH = ["campaign", "sponsor", "vendor", "credential"]
 
 
 class JobList(ChangeList):
@@ -45,7 +45,7 @@ class JobList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> "QuerySet[Job]":
         self.look, self.choices = look_of(request), choices(request)
         found = super().get_queryset(request, exclude_parameters)
-        return eta.with_holder(found if self.query.isdecimal() else self.look.jobs(found))
+        return eta.with_holder(found if self.look.q.isdecimal() else self.look.jobs(found))
 
     def get_ordering(self, request: HttpRequest, queryset: "QuerySet[Job]") -> list[Any]:
         return [f"-{DATES[self.look.by]}", "-id"]
@@ -99,13 +99,12 @@ def with_progress(rows: list[Any]) -> list[Any]:
 
 @admin.register(Job)
 class JobAdmin(Decisions, Scoped):
-    list_select_related = ["campaign", "sponsor", "vendor", "credential"]
+    list_select_related = WITH
     list_per_page = 50
     search_fields = ["id"]
     search_help_text = "A job's number, or the beginning of a campaign's name"
     sortable_by = ()
     actions_selection_counter = False
-    readonly_fields = ["state", "so_far", "comes_next", "ends_about", "by_route"]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[Job]":
         return super().get_queryset(request).defer("campaign__subject", "campaign__body", "credential__secret")
@@ -113,9 +112,18 @@ class JobAdmin(Decisions, Scoped):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return JobList
 
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """The page; to a poll only what can change."""
+        answer = super().changelist_view(request, extra_context)
+        if request.method == "GET" and "HX-Request" in request.headers and hasattr(answer, "template_name"):
+            answer.template_name = "admin/campaigns/job/poll.html"
+        return answer
+
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Pages:
         look, everything = look_of(request), self.get_queryset(request)
-        listed = queryset if request.GET.get("q") else look.jobs(everything)  # the same without what is only shown
+        if look.q:
+            everything, _ = self.get_search_results(request, everything, look.q)
+        listed = everything if look.q.isdecimal() else look.jobs(everything)  # the list without what is only shown
         return Pages(queryset, per_page, look=look, everything=everything, listed=listed)
 
     def get_search_results(
@@ -127,7 +135,7 @@ class JobAdmin(Decisions, Scoped):
             return queryset, False
         if term.isdecimal():
             return queryset.filter(pk=int(term[:18])), False
-        mine = Campaign.objects.of_sponsors(sponsors_of(request.user)).filter(name__startswith=term)
+        mine = Campaign.objects.of_sponsors(sponsors_of(request.user)).filter(beginning_with(term))
         if (sponsor := look_of(request).sponsor).isdecimal():
             mine = mine.filter(sponsor=int(sponsor[:18]))
         campaigns = mine.order_by("-id").values_list("pk", flat=True)
@@ -135,7 +143,8 @@ class JobAdmin(Decisions, Scoped):
 
     def get_urls(self) -> list[Any]:
         parts = path("<int:job_id>/parts/", self.admin_site.admin_view(self.parts), name="campaigns_job_parts")
-        return [parts, *super().get_urls()]
+        live = path("<int:job_id>/live/", self.admin_site.admin_view(self.live), name="campaigns_job_live")
+        return [parts, live, *super().get_urls()]
 
     def parts(self, request: HttpRequest, job_id: int) -> HttpResponse:
         """The children of a parent, for the fold under its row; status 286 ends htmx's polling once all are done."""
@@ -155,30 +164,20 @@ class JobAdmin(Decisions, Scoped):
         context = {"parent": parent, "children": shown, "most": MOST_PARTS}
         return render(request, "admin/campaigns/job/parts.html", context, status=286 if parent.is_done else 200)
 
-    @admin.display(description="state")
-    def state(self, job: Job) -> str:
-        return labels.of_sum(_sums(job))
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        job: Any = kwargs.get("obj")
+        row = seen(job)
+        context |= job_page.context(request, row) | {"title": f"Job {job.pk}"}
+        if context["failures"] <= job_page.COUNTED_AT_ONCE or "reasons" in request.GET:
+            context["reasons"] = job_page.why_failed(row)
+        return super().render_change_form(request, context, *args, **kwargs)
 
-    @admin.display(description="accepted / refused / in doubt")
-    def so_far(self, job: Job) -> str:
-        sums = _sums(job)
-        more = labels.reported(sums) + labels.cost(sums)
-        return f"{sums.accepted:,} / {sums.refused:,} / {sums.in_doubt:,} of {sums.size:,}{more}"
-
-    @admin.display(description="next")
-    def comes_next(self, job: Job) -> str:
-        return _forecast(job).next or "-"
-
-    @admin.display(description="route")
-    def by_route(self, job: Job) -> str:
-        if not job.campaign.routed:
-            return "-"
-        name = job.campaign.route.name if job.campaign.route else "removed"
-        return "\n".join([name, *map(str, whose.moves(job.campaign_id))])
-
-    @admin.display(description="ends")
-    def ends_about(self, job: Job) -> str:
-        return _forecast(job).ends or "-"
+    def live(self, request: HttpRequest, job_id: int) -> HttpResponse:
+        """What changes on a job's page."""
+        job = get_object_or_404(self.get_queryset(request), pk=job_id)
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return render(request, "admin/campaigns/job/live.html", job_page.context(request, seen(job)))
 
 
 @admin.register(DispatchRun)
@@ -188,15 +187,8 @@ class DispatchRunAdmin(ReadOnly):
     list_select_related = ["vendor"]
 
 
-def _forecast(job: Any) -> eta.JobForecast:
-    """The forecast for the page of one job, made once."""
-    if not hasattr(job, "forecast"):
-        seen: Any = eta.with_holder(Job.objects.filter(pk=job.pk)).select_related("campaign", "vendor", "credential")
-        (row,) = with_progress(list(seen.defer("credential__secret", "campaign__subject", "campaign__body")))
-        job.forecast = eta.JobForecast(row.next, row.ends)
-    return job.forecast
-
-
-def _sums(job: Any) -> Progress:
-    """The job's progress; a list has counted it for the whole page already."""
-    return job.sums if hasattr(job, "sums") else progress.of_jobs([job])[job.pk]
+def seen(job: Job) -> Any:
+    """The job with its progress and forecast."""
+    rows: Any = eta.with_holder(Job.objects.filter(pk=job.pk)).select_related(*WITH, "mailcaster", "campaign__route")
+    (row,) = with_progress(list(rows.defer("credential__secret", "campaign__subject", "campaign__body")))
+    return row

@@ -1,6 +1,7 @@
 """The pages about messages, campaign by campaign; with millions of rows, nothing counts or searches all of them."""
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin, messages
@@ -9,14 +10,22 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import path
+from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from campaigns import labels
 from campaigns.admin import doubts, printed
 from campaigns.admin.base import Scoped
-from campaigns.models import Campaign, Claim, Message, MessageEvent, Resolution
+from campaigns.models import Campaign, Claim, Job, Message, MessageEvent, ReportKind, Resolution
 from campaigns.models.campaigns import sponsors_of
-from campaigns.reports import message_rows
-from vendors.listing import CappedPaginator
+from campaigns.reports import message_rows, reasons
+from vendors.listing import badge, clamped
+
+FIELDS = (
+    *("state", "why", "campaign", "recipient", "of_list", "called", "answered", "delivered", "bounced", "note"),
+    *("lost", "next_look_up", "put_off", "code", "seen", "vendors_id", "reference", "again", "cost", "as_printed"),
+)
+SHOWS = {"of_list": "params", "seen": "error_sub_type", "note": "report_note"}  # what of a message it shows
 
 
 class CampaignFilter(admin.ListFilter):
@@ -28,10 +37,14 @@ class CampaignFilter(admin.ListFilter):
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
         super().__init__(request, params, model, model_admin)
-        value = params.pop("campaign", [""])
+        value = params.pop(self.title, [""])
         self.typed = str(value[-1] if isinstance(value, list) else value)
-        self.used_parameters["campaign"] = self.typed
-        self.campaign = chosen(self.typed, request.user)
+        self.used_parameters[self.title] = self.typed
+        self.block: Any = self.find(request.user)
+
+    def find(self, viewer: Any) -> Any:
+        """What has first_message and size; None: the user may see no such thing."""
+        return chosen(self.typed, viewer)
 
     def has_output(self) -> bool:
         return True
@@ -40,22 +53,63 @@ class CampaignFilter(admin.ListFilter):
         return list(self.names)
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
-        yield {
-            "campaign": self.campaign,
-            "all": changelist.get_query_string({}, ["campaign"]),
-        }
+        yield {"of": self.block, "all": changelist.get_query_string({}, [self.title])}
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
-        if campaign := self.campaign:
-            return queryset.filter(id__gte=campaign.first_message, id__lt=campaign.first_message + campaign.size)
+        if block := self.block:
+            return queryset.filter(id__gte=block.first_message, id__lt=block.first_message + block.size)
         if self.typed:
-            raise IncorrectLookupParameters(f"there is no campaign {self.typed}")
+            raise IncorrectLookupParameters(f"there is no {self.title} {self.typed}")
         return queryset
 
 
 def chosen(typed: str, viewer: Any) -> Campaign | None:
     mine = Campaign.objects.of_sponsors(sponsors_of(viewer))
     return mine.filter(pk=typed).first() if typed.isdecimal() and len(typed) < 19 else None
+
+
+class OfJobFilter(CampaignFilter):
+    """?job=31: the messages of one job; its page links here."""
+
+    title = "job"
+    names = ("job",)
+
+    def find(self, viewer: Any) -> Any:
+        if not self.typed.isdecimal() or len(self.typed) > 18:
+            return None
+        return Job.objects.of_sponsors(sponsors_of(viewer)).filter(pk=self.typed).first()
+
+
+class ReasonFilter(admin.ListFilter):
+    """?reason=unknown: those that failed for one reason, of a job or a campaign; their pages link here."""
+
+    title = "reason"
+    template = "admin/campaigns/one_campaign.html"
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        super().__init__(request, params, model, model_admin)
+        value = params.pop(self.title, [""])
+        self.key = str(value[-1] if isinstance(value, list) else value)
+        self.used_parameters[self.title] = self.key
+        self.within = request.GET.get("job") or request.GET.get("campaign")
+
+    names = ("reason",)
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(self.names)
+
+    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
+        yield {"of": self.key, "all": changelist.get_query_string({}, [self.title])}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        if not self.key:
+            return queryset
+        if not self.within:
+            raise IncorrectLookupParameters("a reason is looked for within a job or a campaign")
+        return reasons.having(queryset, self.key)
 
 
 class ShapeFilter(admin.SimpleListFilter):
@@ -80,19 +134,39 @@ class MessageList(ChangeList):
         self.result_list = rows
 
 
+def _at(moment: datetime | None) -> str:
+    if moment is None:
+        return "-"
+    local, today = timezone.localtime(moment), timezone.localdate()
+    return f"{local:%-d %b %H:%M:%S}" if local.year == today.year else f"{local:%-d %b %Y %H:%M}"
+
+
 @admin.register(Message)
 class MessageAdmin(Scoped):
     telling = ("recipient", "params", "error_sub_type", "report_note")
-    list_display = ["id", "campaign", "recipient", "state", "sent_at", "delivered_at", "message_id", "error_code"]
-    list_filter = [CampaignFilter, ShapeFilter]
+    list_display = [
+        *("id", "of", "recipient", "badge", "called", "answered", "delivered", "message_id", "error_code"),
+    ]
+    list_filter = [CampaignFilter, OfJobFilter, ReasonFilter, ShapeFilter]
     list_select_related = ["campaign"]
     list_per_page = 100
-    paginator = CappedPaginator
     ordering = ["-id"]
     sortable_by = ()
     search_fields = ["recipient"]
     search_help_text = "A message's number; within one campaign also a part of the recipient's address"
-    readonly_fields = ["state", "reference", "as_printed"]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """What the row says, without what it says nothing of."""
+        hidden = self.get_exclude(request, obj)
+        allowed = [name for name in FIELDS if SHOWS.get(name, name) not in hidden]
+        return allowed if obj is None else [name for name in allowed if self._says(obj, name)]
+
+    def _says(self, row: Message, name: str) -> bool:
+        shown = getattr(self, name, None)
+        return (shown(row) if shown else getattr(row, name)) not in (None, "", "-")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return self.get_fields(request, obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         return super().get_queryset(request).defer("campaign__subject", "campaign__body")
@@ -107,7 +181,8 @@ class MessageAdmin(Scoped):
             return queryset, False
         if search_term.isdecimal() and len(search_term) < 19:
             return queryset.filter(pk=int(search_term)), False
-        if request.GET.get("campaign") and labels.sees_recipients(request.user):
+        within = request.GET.get("campaign") or request.GET.get("job")
+        if within and labels.sees_recipients(request.user):
             return queryset.filter(recipient__icontains=search_term), False
         self.message_user(request, "Choose a campaign first: recipients are found within one.", messages.WARNING)
         return queryset.none(), False
@@ -132,10 +207,81 @@ class MessageAdmin(Scoped):
     def as_printed(self, row: Message) -> str:
         return printed.link(row)
 
+    @admin.display(description="state")
     def state(self, row: Any) -> str:
         if not hasattr(row, "word"):
             message_rows.with_labels([row])
         return row.word
+
+    @admin.display(description="why")
+    def why(self, row: Message) -> str:
+        return reasons.of_message(row, row.campaign.credential.vendor.channel) or "-"
+
+    @admin.display(description="state")
+    def badge(self, row: Any) -> SafeString:
+        return badge(self.state(row), labels.LOOKS.get(row.word, "idle"))
+
+    @admin.display(description="campaign")
+    def of(self, row: Message) -> SafeString:
+        return clamped(row.campaign)
+
+    @admin.display(description="called")
+    def called(self, row: Message) -> str:
+        return _at(row.sent_at)
+
+    @admin.display(description="answered")
+    def answered(self, row: Message) -> str:
+        """When the vendor answered the call: whether it took the message, not whether anybody has it."""
+        return _at(row.delivered_at)
+
+    @admin.display(description="delivered")
+    def delivered(self, row: Message) -> str:
+        """When the recipient got it, by the vendor's report."""
+        return _at(row.report_at if row.report == ReportKind.DELIVERED else None)
+
+    @admin.display(description="bounced")
+    def bounced(self, row: Message) -> str:
+        return _at(row.report_at if row.report == ReportKind.BOUNCED else None)
+
+    @admin.display(description="answer lost")
+    def lost(self, row: Message) -> str:
+        return _at(row.in_doubt_at)
+
+    @admin.display(description="next look-up")
+    def next_look_up(self, row: Message) -> str:
+        return _at(row.settle_at if row.in_doubt_at else None)
+
+    @admin.display(description="put off until")
+    def put_off(self, row: Message) -> str:
+        return _at(row.call_after)
+
+    @admin.display(description="fields of the list")
+    def of_list(self, row: Message) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in row.params.items()) or "-"
+
+    @admin.display(description="vendor's code")
+    def code(self, row: Message) -> str:
+        return row.error_code or "-"
+
+    @admin.display(description="seen of the call")
+    def seen(self, row: Message) -> str:
+        return row.error_sub_type or "-"
+
+    @admin.display(description="note of the report")
+    def note(self, row: Message) -> str:
+        return row.report_note or "-"
+
+    @admin.display(description="sent again")
+    def again(self, row: Message) -> str:
+        return {0: "-", 1: "once"}.get(row.resend_no, f"{row.resend_no} times")
+
+    @admin.display(description="vendor's id")
+    def vendors_id(self, row: Message) -> str:
+        return row.message_id or "-"
+
+    @admin.display(description="cost")
+    def cost(self, row: Message) -> str:
+        return f"{row.units:,} units" if row.units else "1 unit"
 
 
 @admin.register(Claim)
@@ -143,7 +289,6 @@ class ClaimAdmin(Scoped):
     """Messages whose calls may have started and are not all answered; the list is empty when nothing is being sent."""
 
     list_display = ["id", "job_id", "fence", "at", "messages_in_it"]
-    paginator = CappedPaginator
     ordering = ["id"]
     sortable_by = ()
 
@@ -159,7 +304,6 @@ class MessageEventAdmin(Scoped):
     telling = ("note",)
     list_display = ["id", "message_id", "campaign_id", "kind", "code", "source", "at"]
     list_filter = ["kind"]
-    paginator = CappedPaginator
     ordering = ["-id"]
     sortable_by = ()
 
@@ -169,4 +313,3 @@ class ResolutionAdmin(Scoped):
     telling = ("evidence",)
     list_display = ["message_id", "decision", "decided_by", "reason", "evidence", "created_at"]
     list_filter = ["decision"]
-    paginator = CappedPaginator

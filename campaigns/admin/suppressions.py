@@ -9,6 +9,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from campaigns import labels
 from campaigns.admin.base import Scoped
@@ -20,7 +21,7 @@ from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import suppressing
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
-from vendors.listing import CappedPaginator
+from vendors.listing import OwnLookups, badge
 
 FOR_ALL = "campaigns.suppress_for_all"
 
@@ -53,12 +54,12 @@ class SuppressionForm(forms.ModelForm):
 @admin.register(Suppression)
 class SuppressionAdmin(Scoped):
     form = SuppressionForm
+    media = OwnLookups.media  # of the form to add one
     telling = ("address",)
     list_display = ["id", "recipient", "channel", "whose", "topic", "reason", "source", "since", "until", "holds"]
     list_filter = ["reason", "channel", SponsorFilter]
     list_select_related = ["sponsor", "topic__sponsor"]
     list_per_page = 100
-    paginator = CappedPaginator
     ordering = ["-id"]
     sortable_by = ()
     search_fields = ["address"]
@@ -140,9 +141,9 @@ class SuppressionAdmin(Scoped):
     def whose(self, row: Suppression) -> str:
         return str(row.sponsor) if row.sponsor else "all sponsors"
 
-    @admin.display(boolean=True)
-    def holds(self, row: Suppression) -> bool:
-        return row.until is None or row.until > timezone.now()
+    @admin.display(description="state")
+    def holds(self, row: Suppression) -> SafeString:
+        return badge("holds", "warn") if row.until is None or row.until > timezone.now() else badge("past")
 
 
 def _may_for_all(request: HttpRequest) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from django.conf import settings
+from django.contrib.postgres.indexes import OpClass
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Func, Index, Q, QuerySet
@@ -236,6 +237,7 @@ class Campaign(models.Model):
             OF_TEMPLATE,
             models.Index(fields=["sponsor", "id"], name="campaign_sponsor"),
             models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name"),
+            models.Index(OpClass(Lower("name"), "text_pattern_ops"), name="campaign_lower_name"),
         ]
 
     def __str__(self) -> str:

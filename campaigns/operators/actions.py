@@ -17,7 +17,9 @@ from django.db.models.functions import Now
 from campaigns import approvals, decisions, entitlements
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
-from campaigns.doubts import resolve
+from campaigns.doubts import causes, resolve
+from campaigns.doubts.causes import Cause
+from campaigns.doubts.resolve import CannotResolve
 from campaigns.lifecycle import MOVES, Status, move
 from campaigns.models import Job, Message, Resolution
 from campaigns.suppression.comparing import free_lifted
@@ -25,6 +27,8 @@ from campaigns.suppression.refused import REFUSED_SO
 from campaigns.tasks import reconcile_soon
 from vendors import history
 from vendors.history import Actor
+
+AT_ONCE = 20_000  # messages in one decision about causes; each is kept in the history
 
 
 def stop(
@@ -232,6 +236,31 @@ def ask_again(message_ids: Iterable[int]) -> int:
     asked = resolve.ask_again(message_ids)
     transaction.on_commit(reconcile_soon)
     return asked
+
+
+def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reason: str, by: Actor) -> resolve.Resolved:
+    """As settle, for all messages of these causes, all or none.
+
+    asked: each with the version that was shown (causes.version), None: as it is. Raises CannotResolve if one has
+    changed since, if there is nothing to settle, or if it is too much at once.
+    """
+    ids: set[int] = set()
+    with transaction.atomic():
+        for cause, seen in asked:
+            found, version = causes.version(causes.messages_of(cause))
+            if seen not in (None, version):
+                raise CannotResolve(f"of “{cause.key}” other messages are in doubt than were shown: look again")
+            ids.update(found)
+        if not ids:
+            raise CannotResolve("none of these is in doubt any more")
+        if len(ids) > AT_ONCE:
+            raise CannotResolve(f"{len(ids):,} messages are too many for one decision: choose at most {AT_ONCE:,}")
+        return settle(ids, decision, reason, by.name, by.id)
+
+
+def ask_again_about(asked: Iterable[Cause]) -> int:
+    """As ask_again, about all messages of these causes."""
+    return ask_again({pk for cause in asked for pk in causes.messages_of(cause).values_list("pk", flat=True)})
 
 
 def _recorded(answer: JobDecision, by: Actor | str | None, reason: str) -> JobDecision:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from campaigns import labels
 from campaigns.merging import OWN_ENDS
-from campaigns.models import Campaign, Message, MessageEvent, ReportKind, Suppression
+from campaigns.models import Campaign, Job, Message, MessageEvent, ReportKind, Suppression
 from campaigns.models.message_events import BOUNCES
 from campaigns.progress import Progress
 from campaigns.suppression.refused import STOPPED, UNKNOWN, reason_of
@@ -77,7 +77,8 @@ BOUNCED = """
 SELECT last.kind, count(*) FROM (
     SELECT DISTINCT ON (e.message_id) e.message_id, e.kind FROM (
         SELECT id, message_id, resend_no, kind FROM campaigns_messageevent
-        WHERE campaign_id = %(campaign)s AND kind = ANY(%(kinds)s) LIMIT %(most)s
+        WHERE campaign_id = %(campaign)s AND kind = ANY(%(kinds)s)
+            AND message_id >= %(first)s AND message_id < %(end)s LIMIT %(most)s
     ) e JOIN campaigns_message m ON m.id = e.message_id AND m.report = 'bounced' AND m.report_no = e.resend_no
     ORDER BY e.message_id, e.id DESC
 ) last GROUP BY 1
@@ -99,15 +100,25 @@ def of_campaign(campaign: Campaign, channel: str, sums: Progress) -> list[Failur
 
     sums: of the campaign. Of a campaign with more than MOST failures the first ones are looked at.
     """
+    return _of(campaign.pk, range(campaign.first_message, campaign.first_message + campaign.size), channel, sums)
+
+
+def of_job(job: Job, sums: Progress) -> list[FailureReason]:
+    """As of_campaign, of one job; of a parent with its children."""
+    return _of(job.campaign_id, range(job.first_message, job.end), job.vendor.channel, sums)
+
+
+def _of(campaign_id: int, ids: range, channel: str, sums: Progress) -> list[FailureReason]:
+    """ids: of the messages that are looked at."""
     counts: dict[str, int] = {}
+    block = {"first": ids.start, "end": ids.stop, "most": MOST}
     with connection.cursor() as cursor:
         if sums.refused or sums.expired or sums.suppressed:
-            block = {"first": campaign.first_message, "end": campaign.first_message + campaign.size, "most": MOST}
             cursor.execute(FAILED, {"stop": STOPPED, "unknown": UNKNOWN, **block})
             counts |= dict(cursor.fetchall())
         if sums.bounced:
             kinds = [kind.value for kind in BOUNCES]
-            cursor.execute(BOUNCED, {"campaign": campaign.pk, "kinds": kinds, "most": MOST})
+            cursor.execute(BOUNCED, {"campaign": campaign_id, "kinds": kinds, **block})
             events = {LATER + kind: count for kind, count in cursor.fetchall()}
             counts |= events | {LATER: max(0, sums.bounced - sum(events.values()))}
     counts["in_doubt"] = sums.in_doubt

@@ -1,5 +1,6 @@
 """Views of the operations page and its live parts, and of the page that recovers the store after a failover."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -20,14 +21,22 @@ from campaigns.forecast import eta, queues
 from campaigns.forecast.queues import VendorQueue
 from campaigns.models import Store
 from campaigns.models.campaigns import ALL_SPONSORS, sponsor_ids_of
-from mailhub.operations import charts, dashboard
+from mailhub.operations import charts, dashboard, saved_looks
 from vendors.history import Actor
 from vendors.limits.values import Limit
 from vendors.models import Vendor
 
 
+def clock() -> str:
+    """The time with its zone, as live pages show it: 17:03:02 UTC."""
+    return f"{timezone.localtime():%H:%M:%S %Z}"
+
+
 class PollMiddleware:
-    """Answers polling requests without a session with 401 and the URL of the log-in page, which htmx would embed."""
+    """Answers polls: unchanged ones by 304, and each with its time, which is no part of what is compared.
+
+    Without a session it answers 401 and the URL of the log-in page, which htmx would embed.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -37,10 +46,20 @@ class PollMiddleware:
             return self._get_response(request)
         operators = request.path.startswith(reverse("admin:index"))
         if admin.site.has_permission(request) if operators else request.user.is_authenticated:
-            return self._get_response(request)
+            return _unless_known(request, self._get_response(request))
         login = reverse("admin:login" if operators else "login")
         headers = {"WWW-Authenticate": "Session", "X-Login": login, "Cache-Control": "no-store"}
         return HttpResponse("Your session has ended.", "text/plain", 401, headers=headers)
+
+
+def _unless_known(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+    if request.method != "GET" or answer.status_code not in (200, 286) or answer.streaming:
+        return answer
+    tag = f'"{hashlib.blake2b(answer.content, digest_size=12).hexdigest()}"'
+    if request.headers.get("If-None-Match", "").removeprefix("W/") == tag:
+        answer = HttpResponse(status=304)
+    answer.headers["ETag"], answer.headers["X-As-Of"] = tag, clock()
+    return answer
 
 
 MAY_RECOVER = ("campaigns.add_resolution", ALL_SPONSORS)  # it puts messages of all sponsors in doubt
@@ -175,6 +194,8 @@ def urls() -> list[URLPattern]:
         path("operations/throughput/", _for(jobs, throughput), name="operations-throughput"),
         path("operations/workers/", _for(jobs, at_work), name="operations-workers"),
         path("operations/audit/", _for(ALL_SPONSORS, promises), name="operations-audit"),
+        path("looks/", admin.site.admin_view(saved_looks.save), name="look-save"),
+        path("looks/<int:pk>/forget/", admin.site.admin_view(saved_looks.forget), name="look-forget"),
         path("operations/halt/", _for(jobs, halted), name="operations-halt"),
         path("operations/recover/", _for(MAY_RECOVER, recover), name="operations-recover"),
         path("operations/vendors/<int:vendor_id>/", _for(vendors, meter), name="operations-vendor"),

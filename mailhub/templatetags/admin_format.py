@@ -5,28 +5,20 @@ from typing import Any
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext
 
 from campaigns import labels
 from campaigns.failover import recovery as takeover
 from campaigns.progress import Progress
-from mailhub.operations import views
+from mailhub.operations import saved_looks, views
+from mailhub.operations import sidebar as navigation
+from mailhub.operations.views import clock
 from mailhub.owners import approvals
+from vendors import listing
 
 register = template.Library()
-LOOKS = {
-    labels.SENT: "good",
-    labels.DELIVERED: "good",
-    labels.SENDING: "going",
-    labels.WAITING: "idle",
-    labels.STOPPED: "idle",
-    labels.PARTLY_SENT: "warn",
-    labels.ATTENTION: "warn",
-    labels.PAUSED: "warn",
-    labels.FAILED: "bad",
-    labels.BOUNCED: "bad",
-    labels.EXPIRED: "bad",
-    labels.SUPPRESSED: "idle",
-}
+LABEL = '<td data-label="{}" '
 
 
 @register.filter
@@ -35,16 +27,48 @@ def number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value or "")
 
 
+@register.filter
+def cells(row: list[str], headers: list[dict[str, Any]]) -> list[SafeString]:
+    """The cells of a row of Django's lists, each with the name of its column, which stands before it on a phone."""
+    named = zip(row, headers, strict=False)
+    return [
+        SafeString(
+            cell if "action-checkbox" in cell else cell.replace("<td ", format_html(LABEL, capfirst(header["text"])), 1)
+        )
+        for cell, header in named
+    ]
+
+
 @register.simple_tag
 def badge(word: str, chosen: str = "") -> SafeString:
     """A state as text on a colour, never as a colour alone."""
-    return format_html('<span class="badge {}">{}</span>', chosen or look(word), word)
+    return listing.badge(word, chosen or look(word))
 
 
 @register.filter
 def look(word: str) -> str:
     """The CSS class of a state."""
-    return LOOKS.get(word, "idle")
+    return labels.LOOKS.get(word, "idle")
+
+
+@register.simple_tag
+def as_of() -> SafeString:
+    """When a live page was made; its polls keep the time up to date, also where nothing else has changed."""
+    text = format_html(gettext("As of {time}"), time=format_html("<time>{}</time>", clock()))
+    return format_html('<p id="as-of" class="muted">{}</p>', text)
+
+
+@register.simple_tag(takes_context=True)
+def sidebar(context: dict[str, Any]) -> list[tuple[str, list[navigation.SidebarLink]]]:
+    """The groups of links of the sidebar."""
+    return navigation.groups(context.get("available_apps") or [], context["request"])
+
+
+@register.inclusion_tag("admin/looks.html", takes_context=True)
+def looks(context: dict[str, Any]) -> dict[str, Any]:
+    """The user's saved look-ups of the list that is shown, and a form to save this one."""
+    request = context["request"]
+    return {"looks": saved_looks.of(request), "address": request.get_full_path(), "csrf_token": context["csrf_token"]}
 
 
 @register.inclusion_tag("admin/operations/halt.html", takes_context=True)

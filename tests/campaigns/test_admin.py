@@ -81,14 +81,14 @@ class TestJobs:
             family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
         assert statements(lambda: admin_client.get(JOBS)) == few
 
-    def test_whatever_is_looked_for_takes_fewer_than_eight_statements(self, admin_client: Client) -> None:
+    def test_whatever_is_looked_for_takes_at_most_eight_statements(self, admin_client: Client) -> None:
         login = factories.credential(exclusive=True)
         for status in ("DISPATCHED", "SENDING", "RENDERED"):
             factories.campaign_with_job(2, of=login, status=status)
         family(parent="P_ASSIGNING", remaining=5, children=["LOGGED", "SENDING"], each=2)
         look = {"sponsor": "1", "vendor": "1", "channel": "email", "date": "7", "by": "dispatched"}
         for query in ({}, {"status": "Dispatched"}, {"status": "Failed", **look}):
-            assert statements(lambda query=query: admin_client.get(JOBS, query)) < 8
+            assert statements(lambda query=query: admin_client.get(JOBS, query)) <= 8
 
     def test_a_job_waits_for_the_one_that_uses_its_exclusive_credential(self, admin_client: Client) -> None:
         login = factories.credential(exclusive=True)
@@ -166,7 +166,7 @@ class TestJobs:
     def test_a_job_itself_can_be_looked_at_but_not_changed(self, admin_client: Client) -> None:
         job = logged(1, [accepted()])
         page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
-        assert "1 / 0 / 0 of 1" in page
+        assert "1 of 1" in page
         assert 'name="_save"' not in page
         assert admin_client.post(f"{JOBS}{job.pk}/change/", {"status": "READY"}).status_code == 403
         assert statuses(job) == ["LOGGED"]
@@ -274,9 +274,9 @@ class TestMessages:
         assert [row.word for row in sorted(rows, key=lambda row: row.pk)] == ["Delivered", "Bounced", "Sent"]
         for number, word in enumerate(("Delivered", "Bounced", "Sent")):
             assert ids(admin_client.get(MESSAGES, {"state": word})) == [job.first_message + number]
-        assert "Sent, 1 delivered, 1 bounced" in admin_client.get("/admin/campaigns/campaign/").content.decode()
+        assert "Sent</span>, 1 delivered, 1 bounced" in admin_client.get("/admin/campaigns/campaign/").content.decode()
         page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
-        assert "3 / 0 / 0 of 3, 1 delivered, 1 bounced" in page
+        assert "3 of 3" in page and ">1 delivered, 1 bounced</small>" in page
         rows = admin_client.get(JOBS).content.decode()
         assert ">1 delivered, 1 bounced</small>" in rows and f">{job.vendor.get_channel_display()}</small>" in rows
 

@@ -1,6 +1,7 @@
 """`manage.py resolve`: lists messages in doubt and settles them."""
 
 from argparse import ArgumentParser
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -8,7 +9,9 @@ from django.db.models import Q, QuerySet
 
 from campaigns import decisions
 from campaigns.decisions import Verdict
+from campaigns.doubts import causes
 from campaigns.doubts import resolve as doubts_resolve
+from campaigns.doubts.causes import Cause, DoubtLook
 from campaigns.doubts.resolve import CannotResolve, Resolved, versions
 from campaigns.lifecycle import Status
 from campaigns.management import following, job_commands
@@ -20,14 +23,15 @@ from vendors.management.arguments import person
 from vendors.management.output import tell, write_rows
 
 SHOWN = 50  # rows of the table
+CAUSES = ("messages", "vendor", "sponsor", "campaign", "key")
 COLUMNS = ("message", "job", "campaign", "vendor", "recipient", "called", "seen")
 
 
 class Command(BaseCommand):
     help = (
         "Lists messages in doubt (the vendor may have them, its answer was lost), or settles them as you found out: "
-        "those that you name, all or none, or those of jobs that have ended, by --job, --vendor and the like. "
-        + job_commands.CODES
+        "those that you name, all or none, those of one cause, or those of jobs that have ended, by --job, --vendor "
+        "and the like. " + job_commands.CODES
     )
     requires_system_checks = ()
 
@@ -40,6 +44,8 @@ class Command(BaseCommand):
             help="sent: the vendor has it; failed: it has not, given up; resend: call again",
         )
         parser.add_argument("--list", action="store_true", help="show what is in doubt, and what was seen of it")
+        parser.add_argument("--causes", action="store_true", help="with --list: how many have which cause")
+        parser.add_argument("--cause", metavar="KEY", help="all of this cause, as --list --causes names it")
         parser.add_argument("--job", type=int, metavar="ID", help="of this job")
         job_commands.add_lookups(parser)
         job_commands.deciding(parser)
@@ -48,16 +54,22 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         jobs = _jobs(options)
+        if options["list"] and options["causes"]:
+            write_rows(self.stdout, map(_cause_facts, causes.of(DoubtLook())), options["json"], CAUSES)
+            return
         if options["list"]:
             self._list(doubts_resolve.list_doubts(jobs=jobs), options)
             return
         decided, named = options["decision"] and options["reason"].strip(), bool(options["messages"])
-        if not decided or named == (jobs is not None):
+        if not decided or [named, jobs is not None, bool(options["cause"])].count(True) != 1:
             usage = (
-                "say --list, or --as sent|failed|resend --reason TEXT and which: MESSAGE ..., or --job, --vendor ..."
+                "say --list, or --as sent|failed|resend --reason TEXT and which: MESSAGE ..., --cause KEY, or --job, "
+                "--vendor ..."
             )
             raise CommandError(usage, returncode=2)
-        if jobs is None:
+        if options["cause"]:
+            self._settle_cause(options)
+        elif jobs is None:
             self._settle(options)
         else:
             self._settle_jobs(jobs, options)
@@ -74,8 +86,28 @@ class Command(BaseCommand):
             named = list(map(doubts_resolve.doubt_facts, doubts_resolve.list_doubts().filter(pk__in=ids)))
             self._would(len(named), len({row["job"] for row in named}), options)
             return
+        self._say(lambda: actions.settle(ids, decision, options["reason"], by), options)
+
+    def _settle_cause(self, options: dict[str, Any]) -> None:
         try:
-            done = actions.settle(ids, decision, options["reason"], by)
+            cause = causes.named(options["cause"])
+        except ValueError as why:
+            raise CommandError(str(why), returncode=2) from None
+        ids, version = causes.version(causes.messages_of(cause))
+        if options["dry_run"]:
+            self._would(len(ids), 1, options)
+            return
+        job_commands.confirm(_question(len(ids), 1, options), options)
+        by = Actor(options["by"] or person())
+        self._say(
+            lambda: actions.settle_causes([(cause, version)], options["decision"], options["reason"], by), options
+        )
+
+    def _say(self, settle: Callable[[], Resolved], options: dict[str, Any]) -> None:
+        """Settles, and says what came of it."""
+        decision = options["decision"]
+        try:
+            done = settle()
         except CannotResolve as error:
             raise CommandError(str(error), returncode=NOT_YET if error.later else 1) from None
         facts = {"messages": done.messages, "as": decision, "sent_again": done.ready, "held": done.held}
@@ -102,6 +134,11 @@ class Command(BaseCommand):
     def _would(self, number: int, jobs: int, options: dict[str, Any]) -> None:
         facts = {"dry_run": True, "messages": number, "jobs": jobs, "as": options["decision"]}
         tell(self.stdout, _question(number, jobs, options), facts, options["json"])
+
+
+def _cause_facts(cause: Cause) -> dict[str, Any]:
+    names = ("messages", "vendor", "sponsor", "campaign", "asked_again", "key")
+    return {name: getattr(cause, name) for name in names}
 
 
 def _jobs(options: dict[str, Any]) -> "QuerySet[Job] | None":

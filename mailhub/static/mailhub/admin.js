@@ -1,14 +1,14 @@
-// What the operators' pages need beyond htmx: when not to poll, and filters that need no button.
+// What the operators' pages need beyond htmx: quiet polling, filters that need no button, keys.
 "use strict";
 
-// A selected row, or a fold that has the focus: a new answer would remove the selection or the focus.
-const HELD = ".pick:checked, .pick:focus-visible, summary:focus-visible";
+const CHOSEN = ".pick:checked"; // a new answer would untick it
+const POLLS = '[hx-trigger*="every"]';
 
 // While the server does not answer, a layer over the page says so. Polling goes on below it.
-let seen = new Date();
+const clock = document.querySelector("#as-of time");
+let shown = clock ? clock.textContent : `${new Date().toISOString().slice(11, 19)} UTC`;
 let layer = null;
 
-const utc = (at) => `${at.toISOString().slice(11, 19)} UTC`;
 const made = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text, ...more });
 
 function explanation(status, login) {
@@ -26,7 +26,7 @@ function explanation(status, login) {
 function freeze(status, login) {
   if (layer && layer.dataset.status === String(status)) return;
   const [title, todo, link] = explanation(status, login);
-  const since = made("p", `This page shows the state of ${utc(seen)}.`);
+  const since = made("p", `This page shows the state of ${shown}.`);
   const box = made("div", "", { className: "box" });
   box.append(made("h2", title), since, made("p", todo), ...(link ? [link] : []));
   const before = layer ? layer.before : document.activeElement;
@@ -41,8 +41,9 @@ function freeze(status, login) {
   if (link) link.focus();
 }
 
-function thaw() {
-  seen = new Date();
+function thaw(asOf) {
+  if (asOf) shown = asOf;
+  if (asOf && clock) clock.textContent = asOf;
   if (!layer) return;
   document.getElementById("container").inert = false;
   const { before } = layer;
@@ -51,30 +52,84 @@ function thaw() {
   if (before && before.isConnected) before.focus();
 }
 
+// What has changed is patched in place, so that scroll, selection and focus stay; an open fold stays open.
+if (window.Idiomorph) {
+  Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) => !(old.nodeType === 1 && old.hasAttribute("data-keep"));
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.localName === "details");
+}
+
+// The longer an answer takes, the longer the rest before the next question (the formula of GOV.UK Notify).
+const rest = (ms) => Math.max(Math.floor(250 * Math.sqrt(ms)) - 1000, 1000);
+const began = new WeakMap(); // request -> when
+const until = new WeakMap(); // element -> when it may ask again
+const tags = new WeakMap(); // element -> the ETag of what it shows
+
 document.addEventListener("htmx:beforeRequest", (event) => {
   const polled = event.target;
+  if (!polled.matches(POLLS)) return;
   const fold = polled.closest("details");
-  const busy = polled.querySelector(HELD) || (fold && !fold.open);
+  const busy = polled.querySelector(CHOSEN) || (fold && !fold.open) || performance.now() < (until.get(polled) || 0);
   if (document.hidden || (busy && !layer)) event.preventDefault();
 });
+document.addEventListener("htmx:configRequest", ({ detail: { elt, headers } }) => {
+  if (tags.has(elt)) headers["If-None-Match"] = tags.get(elt);
+});
+document.addEventListener("htmx:beforeSend", ({ detail: { xhr } }) => began.set(xhr, performance.now()));
+document.addEventListener("htmx:afterRequest", ({ detail: { elt, xhr } }) => {
+  const now = performance.now();
+  until.set(elt, xhr.status && xhr.status < 400 ? now + rest(now - began.get(xhr)) : 0);
+});
 
-// The same for an answer that was in flight.
-document.addEventListener("htmx:beforeSwap", (event) => {
-  if (event.detail.target.querySelector(HELD)) event.detail.shouldSwap = false;
+// Nothing has changed; or something was chosen while the answer was on its way.
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if (detail.xhr.status === 304 || detail.target.querySelector(CHOSEN)) detail.shouldSwap = false;
+});
+document.addEventListener("htmx:afterSwap", ({ detail: { elt, xhr } }) => {
+  const tag = xhr.getResponseHeader("ETag");
+  if (tag) tags.set(elt, tag);
 });
 
 document.addEventListener("htmx:sendError", () => freeze(0));
 document.addEventListener("htmx:timeout", () => freeze(0));
 document.addEventListener("htmx:responseError", ({ detail: { xhr } }) => freeze(xhr.status, xhr.getResponseHeader("X-Login")));
-document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xhr.status < 400) thaw(); });
+document.addEventListener("htmx:beforeOnLoad", ({ detail: { xhr } }) => { if (xhr.status < 400) thaw(xhr.getResponseHeader("X-As-Of")); });
 
 // Selection of rows. Django's script knows only the rows of the first answer.
 document.addEventListener("change", (event) => {
+  if (event.target.id === "action-toggle" && !window.Actions) { // Django's is there where there are more pages
+    for (const box of document.querySelectorAll(".action-select")) box.checked = event.target.checked;
+  }
   const table = event.target.closest("table.jobs");
   if (!table) return;
   const boxes = [...table.querySelectorAll(".pick")];
   if (event.target.id === "pick-all") for (const box of boxes) box.checked = event.target.checked;
   for (const box of boxes) box.closest("tr").classList.toggle("selected", box.checked);
+  const note = document.getElementById("held");
+  const chosen = boxes.filter((box) => box.checked).length;
+  if (note) note.textContent = chosen ? note.dataset.text.replace("{chosen}", chosen).replace("{all}", boxes.length) : "";
+});
+
+// Keys: / searches, j and k go from row to row, x chooses the row, ? tells them.
+const links = () => [...document.querySelectorAll("table.jobs tbody tr > th a, #result_list tbody tr > th a")];
+function go(step) {
+  const all = links();
+  const row = document.activeElement.closest("tr");
+  const at = row ? all.findIndex((link) => link.closest("tr") === row) : -1;
+  const next = all[Math.min(all.length - 1, Math.max(0, at + step))];
+  if (next) next.focus();
+}
+const KEYS = {
+  "/": () => { const box = document.querySelector('input[type="search"][name="q"], #searchbar'); if (box) { box.focus(); box.select(); } },
+  "j": () => go(1),
+  "k": () => go(-1),
+  "x": () => { const row = document.activeElement.closest("tr"); const box = row && row.querySelector(".pick, .action-select"); if (box) box.click(); },
+  "?": () => { const told = document.getElementById("keys"); if (told) told.showModal(); },
+};
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input:not([type=checkbox]), select, textarea, dialog, [contenteditable]");
+  if (typing || layer || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) return;
+  event.preventDefault();
+  KEYS[event.key]();
 });
 
 for (const form of document.querySelectorAll("form[data-submit-on-change]")) {

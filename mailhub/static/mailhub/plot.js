@@ -6,6 +6,9 @@ const colours = ["#2f9e78", "#3a74c9", "#d99312", "#a05ad0", "#d63a35", "#4b9aa8
 const ROWS = 10;
 let plot = null;
 let shape = "";
+// The server's zone, as everywhere on the page.
+const minutes = panel && new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: panel.dataset.zone });
+const clockOf = (seconds) => minutes.format(new Date(seconds * 1000));
 
 const ink = () => getComputedStyle(document.body).getPropertyValue("--body-quiet-color").trim() || "#666";
 const grid = () => getComputedStyle(document.body).getPropertyValue("--hairline-color").trim() || "#ddd";
@@ -33,7 +36,7 @@ function draw(shown) {
   plot = null;
   if (!shown.vendors.length) return;
   const axis = () => ({ stroke: ink(), grid: { stroke: grid(), width: 1 }, ticks: { stroke: grid(), width: 1 } });
-  const time = { ...axis(), values: (_, at) => at.map((t) => new Date(t * 1000).toTimeString().slice(0, 5)) };
+  const time = { ...axis(), values: (_, at) => at.map(clockOf) };
   const scales = { y: { range: (_, low, high) => [0, Math.max(1, high * 1.08)] } };
   plot = new uPlot({ width: place.clientWidth, height: 240, series: series(shown), axes: [time, axis()], scales }, data(shown), place);
 }
@@ -44,8 +47,7 @@ function tabulate(shown) {
   const table = document.createElement("table");
   table.append(row("th", ["Minute", ...shown.vendors.map((one) => one.name)]));
   for (let at = shown.times.length - 1; at >= Math.max(0, shown.times.length - ROWS); at--) {
-    const minute = new Date(shown.times[at] * 1000).toTimeString().slice(0, 5);
-    table.append(row("td", [minute, ...shown.vendors.map((one) => one.values[at])]));
+    table.append(row("td", [clockOf(shown.times[at]), ...shown.vendors.map((one) => one.values[at])]));
   }
   panel.querySelector("details .results").replaceChildren(table);
 }

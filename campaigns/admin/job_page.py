@@ -1,0 +1,96 @@
+"""A job's page: how far it is, what comes next, why messages failed, its parts and dates; it follows by itself."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+
+from campaigns import labels
+from campaigns.models import Job
+from campaigns.reports import reasons
+from campaigns.reports.reasons import FailureReason
+from campaigns.routes import whose
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One state's messages of a job. address: the list of them, empty where no list can tell them."""
+
+    word: str
+    messages: int
+    address: str = ""
+
+
+COUNTED_AT_ONCE = 10_000  # failures; of more the reasons are counted when somebody asks
+
+
+def why_failed(job: Any) -> list[tuple[FailureReason, str]]:
+    """The reasons, each with the address of its messages."""
+    return [(one, _messages(job, reason=one.key)) for one in reasons.of_job(job, job.sums)]
+
+
+def context(request: HttpRequest, job: Any) -> dict[str, Any]:
+    """job: with its sums, label and forecast, as jobs.with_progress adds them."""
+    user: Any = request.user
+    return {
+        "job": job,
+        "shares": shares(job),
+        "failures": failures(job),
+        "dates": [(word, at) for word, at in _dates(job) if at],
+        "route": _route(job),
+        "to_messages": _messages(job),
+        "sees_messages": user.has_perm("campaigns.view_message"),
+        "sees_vendors": user.has_perm("vendors.view_vendor"),
+    }
+
+
+def failures(job: Any) -> int:
+    """How many messages have a reason why they were not, or not surely, sent."""
+    sums = job.sums
+    return sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
+
+
+def shares(job: Any) -> list[Share]:
+    """The job's messages by their state, without those states that none is in."""
+    sums = job.sums
+    counts = [
+        (labels.WAITING, sums.waiting, ""),
+        (labels.SENDING, sums.in_flight, ""),
+        (labels.SENT, sums.accepted - sums.delivered - sums.bounced, labels.SENT),
+        (labels.DELIVERED, sums.delivered, labels.DELIVERED),
+        (labels.BOUNCED, sums.bounced, labels.BOUNCED),
+        (labels.FAILED, sums.refused, labels.FAILED),
+        (labels.EXPIRED, sums.expired, labels.EXPIRED),
+        (labels.SUPPRESSED, sums.suppressed, labels.SUPPRESSED),
+        (labels.ATTENTION, sums.in_doubt, labels.ATTENTION),
+    ]
+    shown = ((word, number, _messages(job, state=state) if state else "") for word, number, state in counts if number)
+    return [Share(word, number, address) for word, number, address in shown]
+
+
+def _messages(job: Job, **more: str) -> str:
+    return f"{reverse('admin:campaigns_message_changelist')}?{urlencode({'job': str(job.pk), **more})}"
+
+
+def _dates(job: Job) -> list[tuple[str, datetime | None]]:
+    stopped = _("Stopped by %s") % job.stopped_by if job.stopped_by else _("Stopped")
+    return [
+        (_("Created"), job.created_at),
+        (_("Not before"), None if job.is_done else job.not_before),
+        (_("Dispatched"), job.dispatched_at),
+        (_("First taken by a sender"), job.started_at),
+        (_("Paused"), job.paused_at),
+        (stopped, job.stopped_at),
+        (_("Finished"), job.finished_at),
+    ]
+
+
+def _route(job: Job) -> list[str]:
+    if not job.campaign.routed:
+        return []
+    name = job.campaign.route.name if job.campaign.route else _("a route that was removed")
+    return [name, *map(str, whose.moves(job.campaign_id))]

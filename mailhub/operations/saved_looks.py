@@ -1,0 +1,52 @@
+"""Saved look-ups: the names that a user gives to lists of the operators' pages, with their filters and searches."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+
+from mailhub.models import SavedLook
+
+MOST = 30  # of one user
+
+
+def of(request: HttpRequest) -> list[SavedLook]:
+    """Those of this user and list, by name."""
+    return list(SavedLook.objects.filter(user=request.user.pk, address__startswith=f"{request.path}?")[:MOST])
+
+
+def save(request: HttpRequest) -> HttpResponse:
+    """POST name and address. The same name again replaces what it stood for."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    name, address = request.POST.get("name", "").strip()[:60], request.POST.get("address", "")
+    home = reverse("admin:index")
+    ours = url_has_allowed_host_and_scheme(address, None) and address.startswith(home) and len(address) <= 1000
+    if not ours:
+        messages.error(request, _("Only a list of these pages can be saved."))
+        return redirect(home)
+    mine = SavedLook.objects.filter(user=request.user.pk)
+    if not name or not urlsplit(address).query:
+        messages.warning(request, _("Choose a filter or search for something, and give it a name."))
+    elif mine.count() >= MOST and not mine.filter(name=name).exists():
+        messages.warning(request, _("Nobody has more than %s saved look-ups: forget one first.") % MOST)
+    else:
+        user: Any = request.user
+        SavedLook.objects.update_or_create(user=user, name=name, defaults={"address": address})
+        messages.success(request, _("Saved as “%s”.") % name)
+    return redirect(address)
+
+
+def forget(request: HttpRequest, pk: int) -> HttpResponse:
+    """POST: the user's own one is deleted."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    look = get_object_or_404(SavedLook, pk=pk, user=request.user.pk)
+    look.delete()
+    messages.success(request, _("“%s” is forgotten.") % look.name)
+    return redirect(look.address)
