@@ -8,11 +8,13 @@ thread can answer directly.
 import asyncio
 import io
 import logging
+import re
 import resource
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from queue import SimpleQueue
 from tempfile import SpooledTemporaryFile
@@ -33,15 +35,18 @@ log = logging.getLogger(__name__)
 
 SMALL = 65_536  # bytes of a body that are kept in memory; more of it goes to a file
 RATE = 65_536  # bytes a second at which a larger body must arrive
+LARGE = 1_000_000  # bytes of a file that is not read into memory
+REPORTS_MOST = 20  # reports that may wait to be made
 HASHING = 2  # passwords that are checked at a time; each takes a processor for a third of a second
 HASHING_MOST = 32  # log-ins that may wait for a check
+REPORT = re.compile(r"/report(\.csv|\.xlsx)?$")
 PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
 PUBLIC_MOST = 500  # such requests that may wait for a thread
 
 Environ = dict[str, Any]
 # A request that has arrived whole, and the future that its coroutine waits for.
-Ready = tuple[Environ, Any, "asyncio.Future[None]"]
+Ready = tuple[Environ, Any, "asyncio.Future[LargeAnswer | None]"]
 ALWAYS: Environ = {
     "SCRIPT_NAME": "",
     "SERVER_SOFTWARE": "granian",
@@ -94,6 +99,8 @@ class Listener:
         self._loop, self._login = loop, resolve_url(settings.LOGIN_URL)
         self._hashing = FewAtATime(HASHING, HASHING_MOST, "Too many are logging in; try again in a moment.")
         half = max(1, settings.WEB_THREADS // 2)
+        few = max(1, settings.WEB_THREADS // 4)
+        self._reports = FewAtATime(few, REPORTS_MOST, "Too many reports are being made; try again in a moment.")
         self._public = FewAtATime(half, PUBLIC_MOST, "Too many ask at once; try again in a moment.")
         for number in range(settings.WEB_THREADS):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
@@ -112,7 +119,9 @@ class Listener:
             body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
             environ["wsgi.input"] = body
             hashes = scope.method == "POST" and scope.path == self._login
-            async with self._hashing if hashes else self._public if public else nullcontext():
+            report = REPORT.search(scope.path) is not None
+            gate = self._hashing if hashes else self._public if public else self._reports if report else nullcontext()
+            async with gate:
                 await self._in_a_thread(environ, protocol)
         except Problem as problem:
             _tell(protocol, problem.response())
@@ -120,17 +129,19 @@ class Listener:
     async def _in_a_thread(self, environ: Environ, protocol: Any) -> None:
         done = self._loop.create_future()
         self._ready.put((environ, protocol, done))
-        await done
+        if (large := await done) is not None:
+            await _send(protocol, large)
 
     def _work(self) -> None:
         while True:
             environ, protocol, done = self._ready.get()
+            large = None
             try:
-                _answer(environ, protocol)
+                large = _answer(environ, protocol)
             except Exception:
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
                 _tell(protocol, Problem("internal", "It is in the log.").response())
-            self._loop.call_soon_threadsafe(done.set_result, None)
+            self._loop.call_soon_threadsafe(done.set_result, large)
 
 
 def _environ(scope: Any) -> Environ:
@@ -195,17 +206,43 @@ def _too_large(most: int) -> Problem:
     return Problem("payload-too-large", f"At most {most:,} bytes are read.")
 
 
-def _answer(environ: Environ, protocol: Any) -> None:
+@dataclass(frozen=True, slots=True)
+class LargeAnswer:
+    """An answer that lies in a file, like a report of a million rows."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    response: Any  # Django's; it closes the file
+
+
+def _answer(environ: Environ, protocol: Any) -> LargeAnswer | None:
+    """Answers, or returns what the event loop sends, so that a slow reader of a large file holds no thread."""
     begun: list[Any] = []
 
     def begin(status: str, headers: list[tuple[str, str]], _: Any = None, /) -> Any:
         begun.extend((int(status[:3]), headers))
 
     response = django(environ, begin)
+    if getattr(response, "file_to_stream", None) and int(response.headers.get("Content-Length", 0)) > LARGE:
+        return LargeAnswer(begun[0], begun[1], response)
     try:
         protocol.response_bytes(*begun, b"".join(response))
     finally:
         response.close()
+    return None
+
+
+async def _send(protocol: Any, large: LargeAnswer) -> None:
+    """Piece by piece, each of which has some time to be taken."""
+    try:
+        transport = protocol.response_stream(large.status, large.headers)
+        for piece in large.response:
+            async with asyncio.timeout(settings.BODY_SECONDS):
+                await transport.send_bytes(piece)
+    except TimeoutError:
+        log.info("a file was not taken within %s seconds a piece", settings.BODY_SECONDS)
+    finally:
+        large.response.close()
 
 
 def _tell(protocol: Any, response: HttpResponse) -> None:

@@ -214,6 +214,7 @@ def accept(
         )
         joined(campaign)
         _copy(campaign, recipients, progress)
+        campaign.save(update_fields=["columns"])
         if files:
             file_storage.name(campaign.pk, kept)
         job = Job.objects.create(
@@ -285,6 +286,8 @@ def _blocks(campaign: Campaign, recipients: Recipients) -> Iterator[tuple[bytes,
     lines: list[bytes] = []
     ids = range(campaign.first_message, campaign.first_message + campaign.size + 1)  # one too many is noticed
     for id, uuid, (recipient, fields) in zip(ids, new_uuids(ids), recipients, strict=False):
+        if id == campaign.first_message:
+            campaign.columns = list(fields)  # the table keeps no order of them
         params = orjson.dumps(fields).replace(b"\\", b"\\\\")  # JSON has no other character that COPY minds
         lines.append(b"%d\t%b\t%d\t%b\t%b\n" % (id, uuid, campaign.pk, _escaped(recipient), params))
         if len(lines) == BLOCK_ROWS:

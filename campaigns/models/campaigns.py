@@ -223,6 +223,7 @@ class Campaign(models.Model):
     complaint_limit = models.FloatField(null=True, blank=True, help_text=PERCENT)
     judged = models.JSONField(null=True, editable=False, help_text="What campaigns/pausing/rates.py remembers of it")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    columns = models.JSONField(null=True, editable=False, help_text="The fields of its list, in the list's order")
     made_by = models.CharField(
         max_length=150, blank=True, default="", db_default="", editable=False, help_text="A user or an API key's prefix"
     )

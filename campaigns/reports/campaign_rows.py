@@ -37,12 +37,12 @@ SELECT c.id FROM campaigns_campaign c
 WHERE (%(before)s::bigint IS NULL OR c.id < %(before)s::bigint) AND {named} ORDER BY c.id DESC LIMIT %(most)s
 """
 BY_NAME = f"SELECT c.id FROM campaigns_campaign c WHERE {NAMED} AND {MINE.format(row='c')} LIMIT %(named)s"
-# The newest jobs of each status, by the index that includes their sponsors.
+# The newest jobs of each status, by the index that includes their sponsors; no other has the order with the status.
 BY_STATUS = f"""
 SELECT DISTINCT j.campaign_id FROM unnest(%(statuses)s::text[]) s(name) CROSS JOIN LATERAL (
     SELECT campaign_id FROM campaigns_job j
-    WHERE j.status = s.name AND j.parent_id IS NULL AND {MINE.format(row="j")}
-    ORDER BY j.created_at DESC LIMIT %(newest)s
+    WHERE j.status BETWEEN s.name AND s.name AND j.parent_id IS NULL AND {MINE.format(row="j")}
+    ORDER BY j.status DESC, j.created_at DESC, j.id DESC LIMIT %(newest)s
 ) j
 """
 PAUSED = f"""

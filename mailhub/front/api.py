@@ -14,6 +14,7 @@ from mailhub.front import (
     messages,
     problems,
     receipts,
+    reports,
     sessions,
     suppressions,
     templates,
@@ -69,5 +70,18 @@ api = Api(
     openapi_extra={"info": {"license": {"name": "MIT", "identifier": "MIT"}}},
 )
 problems.install(api)
-for part in (messages, templates, files, sessions, suppressions, vendors, receipts, inbound, webhooks, costs, finds):
+for part in (
+    messages,
+    templates,
+    files,
+    sessions,
+    reports,
+    suppressions,
+    vendors,
+    receipts,
+    inbound,
+    webhooks,
+    costs,
+    finds,
+):
     api.add_router("", part.router)

@@ -134,6 +134,11 @@ def change_session(request: HttpRequest, session_id: str) -> Status[dict[str, An
     return _changed(200, pausing.set_limits([job], limits, Actor(caller.prefix))[0], session_id, caller)
 
 
+def session_of(request: HttpRequest, name: str) -> SessionView:
+    """The session of the request's sponsor and mode. Raises Problem."""
+    return _look(name, request.auth)  # type: ignore[attr-defined]
+
+
 def _look(name: str, caller: Caller) -> SessionView:
     """Raises the same Problem for a session that does not exist and for one of another sponsor."""
     found = NAME.fullmatch(name)

@@ -27,6 +27,9 @@ class Server:
     def __init__(self, path: str, program: Program) -> None:
         self.path, self.program = path, program
 
+    def connection(self) -> http.client.HTTPConnection:
+        return _Unix(self.path)
+
     def ask(
         self, method: str, path: str, token: str, body: Any = None, **headers: str
     ) -> tuple[int, dict[str, str], Any]:
@@ -41,7 +44,7 @@ class Server:
     def _ask(
         self, method: str, path: str, token: str, body: Any = None, **headers: str
     ) -> tuple[int, dict[str, str], Any]:
-        connection = _Unix(self.path)
+        connection = self.connection()
         try:
             sent_headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers}
             connection.request(method, path, None if body is None else json.dumps(body), sent_headers)

@@ -1,0 +1,162 @@
+"""A campaign's recipients as they were in the list, with what came of each: for files of a million rows.
+
+Rows are read by the campaign's block of ids, some thousands at a time and each statement by itself, so that neither
+memory nor a snapshot grows with the campaign. What changes meanwhile is read as it is when its turn comes.
+"""
+
+import csv
+import io
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from django.db import connection
+
+from campaigns import labels, progress
+from campaigns.lifecycle import PARENTS
+from campaigns.models import Campaign, Job, Message
+from campaigns.reports import reasons, xlsx_writer
+from campaigns.reports.message_rows import FINAL
+
+AT_ONCE = 5_000  # rows that one statement reads
+MOST_COLUMNS = 1_000  # fields of a list
+LINES = 1_000  # of a CSV file that are sent at a time
+NUMBER = re.compile(r"[+-]?[0-9][0-9 .,]*")  # harmless, whatever it begins with
+OURS = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings")
+FAILURES = (labels.FAILED, labels.EXPIRED, labels.SUPPRESSED, labels.BOUNCED)
+CALLED_SO = {labels.OPEN.lower(): (labels.WAITING, labels.SENDING, labels.STOPPED)}
+READ = (
+    "id", "recipient", "params", "message_id", "error_code", "error_sub_type", "in_doubt_at", "report", "sent_at",
+    "report_at", "resend_no",
+)  # fmt: skip
+FIELDS = """
+SELECT DISTINCT name FROM campaigns_message m CROSS JOIN LATERAL jsonb_object_keys(m.params) AS name
+WHERE m.id >= %s AND m.id < %s LIMIT %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is written of a campaign. states: labels; empty: all. whole: addresses and fields, not addresses masked."""
+
+    campaign: Campaign
+    channel: str
+    states: Collection[str] = ()
+    whole: bool = True
+
+
+def states_named(names: Iterable[str]) -> list[str]:
+    """The labels of recipients that these words name, in any case. Raises ValueError, which names them all."""
+    known = {label.lower().replace(" ", "_"): label for label in (*labels.SHAPES, *CALLED_SO[labels.OPEN.lower()])}
+    wanted = [name.strip().lower().replace(" ", "_").replace("-", "_") for name in names]
+    if strange := [name for name in wanted if name not in known]:
+        raise ValueError(f"{strange[0]!r} is no state of a recipient; there are {', '.join(known)}")
+    found = [known[name] for name in wanted]
+    return [*found, *(CALLED_SO[labels.OPEN.lower()] if labels.OPEN in found else ())]
+
+
+def csv_chunks(of: Export) -> Iterator[bytes]:
+    """As CSV: UTF-8 with a mark, by which spreadsheets know that it is."""
+    text, fields = io.StringIO(), field_names(of)
+    writer = csv.writer(text)
+    text.write("\ufeff")
+    for number, row in enumerate(chain([_header(fields)], _rows(of, fields))):
+        writer.writerow(row)
+        if number % LINES == LINES - 1:
+            yield _taken(text)
+    yield _taken(text)
+
+
+def xlsx_chunks(of: Export) -> Iterator[bytes]:
+    """As a spreadsheet."""
+    fields = field_names(of)
+    return xlsx_writer.chunks(_header(fields), _rows(of, fields), of.campaign.name)
+
+
+def _taken(text: io.StringIO) -> bytes:
+    taken = text.getvalue()
+    text.seek(0)
+    text.truncate()
+    return taken.encode()
+
+
+def field_names(of: Export) -> list[str]:
+    """The fields of the list in its order; those of a program's request in the order of their names."""
+    if not of.whole:
+        return []
+    campaign = of.campaign
+    if campaign.columns is not None:
+        return list(campaign.columns)
+    with connection.cursor() as cursor:
+        end = campaign.first_message + campaign.size
+        cursor.execute(FIELDS, [campaign.first_message, end, MOST_COLUMNS])
+        return sorted(name for (name,) in cursor.fetchall())
+
+
+def _header(fields: Sequence[str]) -> list[str]:
+    """Ours have a name of their own if a field has it."""
+    taken = {name.lower() for name in fields}
+    return [harmless(name) for name in ("recipient", *fields)] + [
+        name if name not in taken else f"{name} (mailhub)" for name in OURS
+    ]
+
+
+def _rows(of: Export, fields: Sequence[str]) -> Iterator[list[str]]:
+    """The rows as texts, none of which a spreadsheet takes for a formula."""
+    for row, label in _labelled(of):
+        if of.states and label not in of.states:
+            continue
+        params = row.params
+        cells = [labels.recipient(row.recipient, of.whole), *(_text(params.get(name)) for name in fields)]
+        yield [
+            *map(harmless, cells),
+            label,
+            harmless(reasons.of_message(row, of.channel)),
+            harmless(row.error_code or ""),
+            harmless(row.message_id or ""),
+            _time(row.sent_at if row.message_id is not None or row.error_code is not None else None),
+            _time(row.report_at),
+            str(row.resend_no + 1),
+        ]
+
+
+def _labelled(of: Export) -> Iterator[tuple[Any, str]]:
+    """Each message with its label, in order."""
+    campaign = of.campaign
+    leaves = list(
+        Job.objects.filter(campaign=campaign)
+        .exclude(status__in=PARENTS)
+        .order_by("first_message")
+        .only("first_message")
+    )
+    begins = [leaf.first_message for leaf in leaves]
+    end = campaign.first_message + campaign.size
+    for low in range(campaign.first_message, end, AT_ONCE):
+        high = min(end, low + AT_ONCE)
+        near = [leaf.pk for leaf in leaves[max(0, bisect_right(begins, low) - 1) : bisect_right(begins, high - 1)]]
+        jobs = list(Job.objects.filter(pk__in=near).only("status", "first_message", "size", "parent"))
+        called = progress.in_flight(job.pk for job in jobs if job.status not in FINAL)
+        still = [range(job.first_message, job.end) for job in jobs if job.status in FINAL]
+        rows: Any = Message.objects.filter(id__gte=low, id__lt=high).order_by("id").values_list(*READ, named=True)
+        for row in rows:
+            stopped = any(row.id in span for span in still)
+            yield row, labels.of_message(row, in_flight=row.id in called, stopped=stopped)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _time(at: datetime | None) -> str:
+    return at.isoformat(timespec="seconds") if at else ""
+
+
+def harmless(text: str) -> str:
+    """A text that a spreadsheet would take for a formula begins with a quote; a number, as of a phone, stays."""
+    dangerous = text[:1] in ("=", "+", "-", "@", "\t", "\r") and not NUMBER.fullmatch(text)
+    return f"'{text}" if dangerous else text

@@ -1,0 +1,105 @@
+"""Why messages of a session failed, and its recipients as files with what came of each."""
+
+from tempfile import SpooledTemporaryFile
+from typing import Any, Literal
+
+from django.http import FileResponse, HttpRequest, HttpResponse
+from django.utils.http import content_disposition_header
+from django.utils.text import slugify
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from campaigns.reports import export, reasons
+from campaigns.reports.export import Export
+from campaigns.results import reader
+from mailhub.front.keys import Key
+from mailhub.front.problems import invalid
+from mailhub.front.schemas import ProblemOut
+from mailhub.front.sessions import session_of
+
+router = Router(tags=["sessions"])
+PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
+KINDS = {
+    "csv": "text/csv; charset=utf-8",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+IN_MEMORY = 1_000_000  # bytes
+BINARY = {kind.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}} for kind in KINDS.values()}
+
+
+class ReasonOut(BaseModel):
+    reason: str = Field(description="A stable name, like unknown, expired or vendor: with the vendor's code")
+    status: str = Field(description="Of these messages")
+    text: str = Field(description="A sentence")
+    messages: int
+
+
+class ReasonsOut(BaseModel):
+    data: list[ReasonOut]
+
+
+@router.get(
+    "/sessions/{session_id}/reasons",
+    auth=Key("read"),
+    response={200: ReasonsOut, **PROBLEMS},
+    summary="Why messages of a session failed",
+)
+def get_reasons(request: HttpRequest, session_id: str) -> dict[str, Any]:
+    """How many messages did not reach their recipients, by reason; those of most messages first."""
+    look = session_of(request, session_id)
+    found = reasons.of_campaign(look.job.campaign, look.job.vendor.channel, look.sums)
+    return {
+        "data": [
+            {"reason": one.key, "status": reader.plain(one.state), "text": one.sentence, "messages": one.messages}
+            for one in found
+        ]
+    }
+
+
+@router.get(
+    "/sessions/{session_id}/report",
+    auth=Key("read"),
+    response={200: None, **PROBLEMS},
+    summary="The recipients of a session as a file",
+    openapi_extra={"responses": {200: {"description": "The file", "content": BINARY}}},
+)
+def get_report(
+    request: HttpRequest,
+    session_id: str,
+    format: Literal["csv", "xlsx"] = Query("csv"),
+    status: str = Query("", max_length=200, description="Only those in these states, as failed,bounced"),
+) -> Any:
+    """Recipient and fields, then state, reason, vendor's id and times. A text that a spreadsheet would take for a
+    formula begins with a quote."""
+    look = session_of(request, session_id)
+    try:
+        states = export.states_named(status.split(",") if status else ())
+    except ValueError as why:
+        raise invalid([{"parameter": "status", "code": "state", "detail": str(why)}]) from why
+    return file_of(Export(look.job.campaign, look.job.vendor.channel, states), format)
+
+
+def file_of(of: Export, kind: str) -> Any:
+    """The file, made whole before it goes: what fails while it is made is no half file.
+
+    A large one lies on the disk, so that a slow reader of it holds no thread (rsgi).
+    """
+    chunks = export.csv_chunks(of) if kind == "csv" else export.xlsx_chunks(of)
+    name = f"{slugify(of.campaign.name)[:60] or 'campaign'}-{of.campaign.pk}.{kind}"
+    file = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 (the response closes it)
+    try:
+        for chunk in chunks:
+            file.write(chunk)
+        size = file.tell()
+        file.seek(0)
+        if size <= IN_MEMORY:
+            answer: Any = HttpResponse(file.read(), KINDS[kind])
+            answer["Content-Disposition"] = content_disposition_header(True, name)
+            file.close()
+        else:
+            answer = FileResponse(file, as_attachment=True, filename=name, content_type=KINDS[kind])
+    except BaseException:
+        file.close()
+        raise
+    answer["Content-Encoding"] = "identity"  # it is sent as it is, from the disk
+    return answer

@@ -1,0 +1,79 @@
+"""Reports of a campaign: a page to be printed, and files of its recipients."""
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from campaigns import labels
+from campaigns.costs import accounts
+from campaigns.forecast import campaign_states
+from campaigns.progress import Progress
+from campaigns.reports import export
+from campaigns.reports.export import Export
+from mailhub.front import reports as files
+from mailhub.owners import campaign as campaign_page
+from mailhub.owners.access import LOOK, page
+
+WIDTH = 720  # of a drawing
+
+
+@page(LOOK, "campaigns.view_message")
+def download(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
+    """The recipients as csv or xlsx: all, or with ?state=failed those who were not reached."""
+    if kind not in files.KINDS:
+        raise Http404
+    campaign = campaign_page.of_user(request, campaign_id)
+    states = export.FAILURES if request.GET.get("state") == "failed" else ()
+    whole = labels.sees_recipients(request.user)
+    answer: Any = files.file_of(Export(campaign, campaign_page.channel_of(campaign), states, whole), kind)
+    return answer
+
+
+@page()
+def printed(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """A page that a browser prints, also as PDF."""
+    campaign = campaign_page.of_user(request, campaign_id)
+    state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
+    found = campaign_page.why_failed(campaign, state)
+    most = max((one["reason"].messages for one in found), default=1)
+    for one in found:
+        one["width"] = round(WIDTH * one["reason"].messages / most, 1)
+    context = {
+        "campaign": campaign,
+        "state": state,
+        "means": campaign_page.MEANS.get(state.label, ""),
+        "segments": segments(state.sums),
+        "reasons": found,
+        "cost": accounts.so_far(state.jobs),
+        "width": WIDTH,
+        "at": timezone.localtime(),
+    }
+    return render(request, "owners/campaign/report.html", context)
+
+
+def segments(sums: Progress) -> list[dict[str, Any]]:
+    """The recipients by what became of them, each once: as parts of a bar and as rows of a table."""
+    found = [
+        (_("Delivered"), "delivered", sums.delivered),
+        (_("Sent, nothing reported yet"), "sent", max(0, sums.accepted - sums.delivered - sums.bounced)),
+        (_("Came back"), "bounced", sums.bounced),
+        (_("Failed"), "failed", sums.refused),
+        (_("Expired"), "expired", sums.expired),
+        (_("Not to be written to"), "suppressed", sums.suppressed),
+        (_("Needs attention"), "attention", sums.in_doubt),
+        (_("Not sent yet"), "open", sums.open),
+    ]
+    size, x = max(1, sum(count for _name, _look, count in found)), 0.0
+    shown: list[dict[str, Any]] = []
+    for name, look, count in found:
+        if count:
+            width = WIDTH * count / size
+            shown.append({
+                "name": name, "look": look, "count": count, "share": f"{count / size:.1%}",
+                "x": round(x, 1), "width": round(width, 1),
+            })  # fmt: skip
+            x += width
+    return shown

@@ -1,0 +1,183 @@
+"""A campaign's recipients as a file: the list's columns in its order, what came of each, and no formula."""
+
+import csv
+import io
+import tracemalloc
+import zipfile
+from datetime import UTC, datetime
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from campaigns import intake
+from campaigns.intake import xlsx_reader
+from campaigns.models import Job, Message
+from campaigns.reports import export, xlsx_writer
+from campaigns.reports.export import Export, harmless
+from tests import factories
+from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused, suppressed
+
+pytestmark = pytest.mark.django_db
+SENT = datetime(2026, 5, 1, 8, tzinfo=UTC)
+
+
+def read(chunks):
+    return list(csv.reader(io.StringIO(b"".join(chunks).decode("utf-8-sig"))))
+
+
+def sheet(chunks):
+    """The rows as mailhub's own reader of lists sees them, which is made for what spreadsheets write."""
+    archive = zipfile.ZipFile(io.BytesIO(b"".join(chunks)))
+    assert archive.testzip() is None
+    return archive
+
+
+@pytest.fixture
+def job():
+    """Each kind of end, one that is in a call, one that waits; with fields that do harm in a spreadsheet."""
+    shapes = [accepted() | {"sent_at": SENT}, refused(), expired(), suppressed(), in_doubt()]
+    made = logged(7, shapes)
+    rows = Message.objects.filter(id__gte=made.first_message, id__lt=made.end)
+    rows.update(params={"zip": "01234", "name": "=HYPERLINK(1)", "a": "-5"})
+    made.campaign.columns = ["name", "zip", "a"]
+    made.campaign.save()
+    return made
+
+
+def test_the_columns_of_the_list_in_its_order_then_what_came_of_each(job):
+    header, *rows = read(export.csv_chunks(Export(job.campaign, "email")))
+    assert header == ["recipient", "name", "zip", "a", *export.OURS]
+    assert rows[0] == [
+        "r1@sandbox.example", "'=HYPERLINK(1)", "01234", "-5", "Sent", "", "", "v-1", "2026-05-01T08:00:00+00:00", "",
+        "1",
+    ]  # fmt: skip
+    assert [row[4] for row in rows] == [
+        "Sent",
+        "Failed",
+        "Expired",
+        "Suppressed",
+        "Needs attention",
+        "Stopped",
+        "Stopped",
+    ]
+    assert rows[1][5:7] == ["The vendor has refused it, with its code bounce.", "bounce"]
+
+
+def test_only_some_states_and_without_addresses(job):
+    rows = read(export.csv_chunks(Export(job.campaign, "email", export.FAILURES, whole=False)))
+    assert rows[0] == ["recipient", *export.OURS]
+    assert [row[:2] for row in rows[1:]] == [
+        ["r…@sandbox.example", word] for word in ("Failed", "Expired", "Suppressed")
+    ]
+
+
+def test_what_is_read_in_slices_is_whole(job, monkeypatch):
+    whole = read(export.csv_chunks(Export(job.campaign, "email")))
+    for number in (1, 2, 3):
+        monkeypatch.setattr(export, "AT_ONCE", number)
+        monkeypatch.setattr(export, "LINES", number)
+        assert read(export.csv_chunks(Export(job.campaign, "email"))) == whole
+
+
+def test_messages_in_calls_and_children(monkeypatch):
+    monkeypatch.setattr(export, "AT_ONCE", 3)
+    campaign = factories.campaign(8)
+    top = factories.job(campaign, "P_ASSIGNING", remaining=2)
+    first = campaign.first_message
+    child = factories.job(campaign, "SENDING", parent=top, first_message=first, size=4)
+    factories.job(campaign, "STOPPED", parent=top, first_message=first + 4, size=2)
+    factories.claim(child, [1, 2])
+    rows = read(export.csv_chunks(Export(campaign, "email")))[1:]
+    assert [row[1] for row in rows] == [
+        "Waiting",
+        "Sending",
+        "Sending",
+        "Waiting",
+        "Stopped",
+        "Stopped",
+        "Waiting",
+        "Waiting",
+    ]
+
+
+def test_the_order_of_the_columns_is_kept_from_the_list():
+    table = [("ann@example.com", {"zip": "1", "name": "Ann", "b": "2"})]
+    made = intake.accept(
+        sponsor=factories.sponsor(), credential=factories.credential(), name="n", subject="s", body="b", html=False,
+        recipients=table,
+    )  # fmt: skip
+    campaign = Job.objects.get(pk=made.pk).campaign
+    assert campaign.columns == ["zip", "name", "b"]
+    assert read(export.csv_chunks(Export(campaign, "email")))[0][:4] == ["recipient", "zip", "name", "b"]
+
+
+def test_a_request_without_an_order_has_all_its_fields(job):
+    job.campaign.columns = None
+    job.campaign.save()
+    Message.objects.filter(pk=job.first_message).update(params={"state": "x", "b": 1})
+    header, first, *_ = read(export.csv_chunks(Export(job.campaign, "email")))
+    assert header[:7] == ["recipient", "a", "b", "name", "state", "zip", "state (mailhub)"]
+    assert first[:6] == ["r1@sandbox.example", "", "1", "", "x", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=1+1", "'=1+1"), ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"),
+        ("\tx", "'\tx"), ("\rx", "'\rx"), ("+4930123456", "+4930123456"), ("-5.20", "-5.20"), ("a=1", "a=1"), ("", ""),
+        ("-1-1", "'-1-1"), ("+1(2)", "'+1(2)"),
+    ],
+)  # fmt: skip
+def test_no_text_is_a_formula(text, written):
+    assert harmless(text) == written
+
+
+def test_a_spreadsheet_is_read_as_it_was_written(job, tmp_path):
+    Message.objects.filter(pk=job.first_message).update(recipient='<&">\x01é@example.com', params={"name": " a "})
+    file = tmp_path / "report.xlsx"
+    file.write_bytes(b"".join(export.xlsx_chunks(Export(job.campaign, "email"))))
+    with file.open("rb") as opened, xlsx_reader.to_csv(opened) as table:
+        table.seek(0)
+        rows = list(csv.reader(io.StringIO(table.read().decode(), newline="")))
+    assert rows[0][:4] == ["recipient", "name", "zip", "a"]
+    assert rows[1][:2] == ['<&">é@example.com', " a "]
+
+
+def test_more_rows_than_a_sheet_holds_go_on_in_the_next(monkeypatch):
+    monkeypatch.setattr(xlsx_writer, "MOST_ROWS", 3)
+    monkeypatch.setattr(xlsx_writer, "ROWS", 2)
+    archive = sheet(xlsx_writer.chunks(["h"], ([str(n)] for n in range(5)), "Spring: [sale]"))
+    sheets = [name for name in archive.namelist() if "worksheets" in name]
+    assert [archive.read(name).count(b"<row>") for name in sheets] == [3, 3, 2]
+    assert b'name="Spring   sale 3"' in archive.read("xl/workbook.xml")
+    assert archive.read("[Content_Types].xml").count(b"worksheet+xml") == 3
+
+
+def test_memory_does_not_grow_with_the_rows():
+    def most(rows):
+        tracemalloc.start()
+        for _ in xlsx_writer.chunks(["a"] * 5, (["x" * 20] * 5 for _ in range(rows)), "t"):
+            pass
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return peak
+
+    assert most(20_000) < most(2_000) + 1_000_000
+
+
+def test_the_command_tells_or_writes(job, tmp_path, capsys):
+    call_command("report", str(job.campaign_id))
+    told = capsys.readouterr().out
+    assert "7 recipients: 1 sent, 1 failed, 1 expired, 1 suppressed, 1 needs attention, 2 waiting" in told
+    assert "1  The vendor has refused it, with its code bounce. (Failed)" in told
+    file = tmp_path / "r.csv"
+    call_command("report", str(job.campaign_id), csv=str(file), state=["failed", "needs-attention"])
+    assert [row[4] for row in csv.reader(io.StringIO(file.read_text("utf-8-sig")))][1:] == ["Failed", "Needs attention"]
+    call_command("report", str(job.campaign_id), xlsx=str(tmp_path / "r.xlsx"), failed=True)
+    assert zipfile.is_zipfile(tmp_path / "r.xlsx") and len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(CommandError, match="'nonsense' is no state"):
+        call_command("report", str(job.campaign_id), state=["nonsense"])
+    with pytest.raises(CommandError, match="there is no campaign 999999"):
+        call_command("report", "999999")
+    with pytest.raises(CommandError, match="cannot write"):
+        call_command("report", str(job.campaign_id), csv="/nowhere/r.csv")
