@@ -96,7 +96,7 @@ class Listener:
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 are too few for the connections
-        self._loop, self._login = loop, resolve_url(settings.LOGIN_URL)
+        self._loop, self._logins = loop, {resolve_url(settings.LOGIN_URL), resolve_url("admin:login")}
         self._hashing = FewAtATime(HASHING, HASHING_MOST, "Too many are logging in; try again in a moment.")
         half = max(1, settings.WEB_THREADS // 2)
         few = max(1, settings.WEB_THREADS // 4)
@@ -118,7 +118,7 @@ class Listener:
                 most = uploads.most_bytes()
             body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
             environ["wsgi.input"] = body
-            hashes = scope.method == "POST" and scope.path == self._login
+            hashes = scope.method == "POST" and scope.path in self._logins
             report = REPORT.search(scope.path) is not None
             gate = self._hashing if hashes else self._public if public else self._reports if report else nullcontext()
             async with gate:

@@ -167,9 +167,9 @@ def test_memory_does_not_grow_with_the_rows():
 
 def test_the_command_tells_or_writes(job, tmp_path, capsys):
     call_command("report", str(job.campaign_id))
-    told = capsys.readouterr().out
-    assert "7 recipients: 1 sent, 1 failed, 1 expired, 1 suppressed, 1 needs attention, 2 waiting" in told
-    assert "1  The vendor has refused it, with its code bounce. (Failed)" in told
+    shown = capsys.readouterr().out
+    assert "7 recipients: 1 sent, 1 failed, 1 expired, 1 suppressed, 1 needs attention, 2 waiting" in shown
+    assert "1  The vendor has refused it, with its code bounce. (Failed)" in shown
     file = tmp_path / "r.csv"
     call_command("report", str(job.campaign_id), csv=str(file), state=["failed", "needs-attention"])
     assert [row[4] for row in csv.reader(io.StringIO(file.read_text("utf-8-sig")))][1:] == ["Failed", "Needs attention"]

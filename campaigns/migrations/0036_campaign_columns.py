@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("campaigns", "0034_message_recipient")]
+    dependencies = [("campaigns", "0035_campaign_lower_name")]
 
     operations = [
         migrations.AddField(
