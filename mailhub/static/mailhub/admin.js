@@ -111,18 +111,22 @@ document.addEventListener("change", (event) => {
 
 // Keys: / searches, j and k go from row to row, x chooses the row, ? tells them.
 const links = () => [...document.querySelectorAll("table.jobs tbody tr > th a, #result_list tbody tr > th a")];
+let current = ""; // the row's link, also where the focus has gone elsewhere meanwhile
+const rowNow = () => document.activeElement.closest("tr") || document.getElementById(current)?.closest("tr");
 function go(step) {
   const all = links();
-  const row = document.activeElement.closest("tr");
+  const row = rowNow();
   const at = row ? all.findIndex((link) => link.closest("tr") === row) : -1;
   const next = all[Math.min(all.length - 1, Math.max(0, at + step))];
-  if (next) next.focus();
+  if (!next) return;
+  next.focus();
+  current = next.id;
 }
 const KEYS = {
   "/": () => { const box = document.querySelector('input[type="search"][name="q"], #searchbar'); if (box) { box.focus(); box.select(); } },
   "j": () => go(1),
   "k": () => go(-1),
-  "x": () => { const row = document.activeElement.closest("tr"); const box = row && row.querySelector(".pick, .action-select"); if (box) box.click(); },
+  "x": () => { const row = rowNow(); const box = row && row.querySelector(".pick, .action-select"); if (box) box.click(); },
   "?": () => { const told = document.getElementById("keys"); if (told) told.showModal(); },
 };
 document.addEventListener("keydown", (event) => {
