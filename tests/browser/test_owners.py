@@ -1,7 +1,7 @@
 """The pages of campaign owners in a real browser."""
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from campaigns.models import Job, Message
 from tests import factories
@@ -11,6 +11,12 @@ from tests.campaigns.rows import refused
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+def shown(page: Page) -> str:
+    """What the live part shows, as a digest; how often it is asked for depends on how busy the machine is."""
+    digest, _, _ = (page.locator("#live").get_attribute("hx-vals") or "").partition("-")
+    return digest
+
+
 def test_a_campaign_is_followed_and_stopped(window: Browsing) -> None:
     """Its page follows what the sender does without being loaded again, and fits a telephone."""
     vendor = factories.vendor("amazingmail", limits=[(500, 60)], casters=["large-only"])
@@ -18,9 +24,9 @@ def test_a_campaign_is_followed_and_stopped(window: Browsing) -> None:
     Job.objects.filter(pk=job.pk).update(status="DISPATCHED")
     page = window.open(f"/campaigns/{job.campaign_id}/")
     expect(page.get_by_text("Nothing has been sent yet.")).to_be_visible()
-    first = page.locator("#live").get_attribute("hx-vals")
+    first = shown(page)
     page.wait_for_event("response", lambda answer: "/live/" in answer.url and answer.status == 204)
-    assert page.locator("#live").get_attribute("hx-vals") == first, "what has not changed is not replaced"
+    assert shown(page) == first, "what has not changed is the same"
     ended = Message.objects.filter(id__gte=job.first_message, id__lt=job.first_message + 3)
     ended.update(dequeued_at="2026-11-01T00:00:00Z", **refused() | {"error_code": "550", "error_sub_type": "5.1.1"})
     Job.objects.filter(pk=job.pk).update(refused=3, accepted=260, delivered=200)

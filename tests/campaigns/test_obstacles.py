@@ -1,5 +1,6 @@
 """Lists, pages, commands and the API show the same obstacle to a job, and no end while there is one."""
 
+import html
 import json
 import re
 from collections.abc import Callable
@@ -28,7 +29,7 @@ __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
 JOBS = "/admin/campaigns/job/"
 HOUR = timedelta(hours=1)
-FIELDS = ("comes_next", "ends_about")
+SENTENCE = re.compile(r"</ul>\s*<p>(.*?)\.</p>", re.DOTALL)  # of a job's page
 
 
 @pytest.fixture
@@ -52,12 +53,12 @@ def doors(admin_client: Client, capsys: pytest.CaptureFixture) -> Callable[[Job]
         ]
         (row,) = [row for row in admin_client.get(JOBS).context["cl"].result_list if row.pk == job.pk]
         page = admin_client.get(f"{JOBS}{job.pk}/change/").content.decode()
-        shown = [re.search(f'field-{name}.*?readonly">(.*?)</div>', page, re.DOTALL) for name in FIELDS]
+        sentence = SENTENCE.search(page)
         vendors = admin_client.get("/admin/").context["pulse"].vendors
         (vendor,) = [one for one in vendors if one.vendor == job.vendor]
         return {
             "list": f"{row.next}, {row.ends}",
-            "page": ", ".join(one.group(1) for one in shown if one),
+            "page": html.unescape(sentence[1][0].lower() + sentence[1][1:]) if sentence else "",
             "list_jobs": rows[job.pk],
             "operations": "; ".join([vendor.ends, *vendor.apart, *vendor.stopped]),
             "status": "; ".join([status["ends"], *status["apart"], *status["stopped"]]),
