@@ -22,7 +22,7 @@ BLOCK = 10_000  # messages whose digests make one digest: any number of them is 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Who asks or decides, by kind (Approval.Kind) and name. user: the number of a user."""
+    """Who asks or decides, by kind (Approval.Kind) and name. user: a user's number; of a key, its maker's."""
 
     kind: str
     name: str

@@ -103,7 +103,7 @@ SELECT a.batch, a.message, a.kind, a.code, a.units, {SENDING}
 FROM campaigns_answerbatch b JOIN campaigns_job j ON j.id = b.job_id CROSS JOIN LATERAL (
     SELECT b.id AS batch, b.called_at, u.*
     FROM unnest(b.messages, string_to_array(b.kinds, NULL), b.codes, b.units) AS u(message, kind, code, units)
-) a JOIN campaigns_message m ON m.id = a.message
+) a JOIN campaigns_message m ON m.id = ANY(ARRAY[a.message])  -- by the primary key, whatever is estimated
 WHERE b.job_id = ANY(%(jobs)s) AND j.status = 'LOGGED'
 """
 LATE_UNITS = "UPDATE campaigns_message SET units = %s WHERE id = %s AND message_id IS NULL"

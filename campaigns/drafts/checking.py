@@ -50,7 +50,12 @@ def ask(draft: Draft) -> Draft:
 
 def is_small(draft: Draft) -> bool:
     """Whether it can be checked while somebody waits for the page."""
-    return draft.list_bytes <= SMALL
+    return draft.list_bytes <= SMALL and not _is_packed(draft)
+
+
+def _is_packed(draft: Draft) -> bool:
+    """Whether it may unpack to many times its size, as a spreadsheet may."""
+    return (blocks.read(draft.pk, DraftBlock.LIST, draft.list_version, 0) or b"").startswith(b"PK")
 
 
 def claim(draft_id: int, busy: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F, Q, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
 from campaigns.drafts import blocks
@@ -129,13 +129,16 @@ def upload(draft: Draft, seen: str, name: str, file: Any, size: int) -> Draft:
 
 
 def attach(draft: Draft, new: Iterable[NewFile], removed: Iterable[int]) -> None:
-    """Adds files that each letter will carry, one of a name instead of another. Raises BadInput."""
+    """Adds files that each letter will carry, one of a name instead of another. Raises BadInput, Closed."""
     new = list(new)
     kept = [one for one in files_of(draft) if one.pk not in set(removed)]
     names = {one.name for one in new}
     CampaignFiles([*new, *(as_new(one) for one in kept if one.name not in names)])  # raises for those that do not fit
     stored = file_storage.keep_all(CampaignFiles(new)) if new else []
     with transaction.atomic():
+        mine = Draft.objects.filter(still_open(), pk=draft.pk)  # who has seen other files does not send these
+        if not mine.update(message_revision=F("message_revision") + 1, updated_at=timezone.now()):
+            raise Closed(look(draft.pk))
         DraftFile.objects.filter(Q(pk__in=list(removed)) | Q(name__in=names), draft=draft).delete()
         DraftFile.objects.bulk_create(
             (DraftFile(draft=draft, file_id=digest, name=one.name, content_type=one.kind) for one, digest in stored),
@@ -157,13 +160,21 @@ def as_new(one: DraftFile, body: str = "") -> NewFile:
 
 def delete(draft: Draft) -> bool:
     """Deletes a draft with its list; one that is being sent stays, and so does the record of one that was."""
-    return bool(Draft.objects.filter(still_open(), pk=draft.pk).delete()[0])
+    return _delete(Draft.objects.filter(still_open(), pk=draft.pk))
+
+
+def _delete(rows: "QuerySet[Draft]") -> bool:
+    """Under their locks, for a cascade deletes by the keys that it has read: one may be sent in between."""
+    with transaction.atomic():
+        held = list(rows.select_for_update().values_list("pk", flat=True))
+        return bool(Draft.objects.filter(pk__in=held).delete()[0])
 
 
 def delete_old() -> None:
     """Deletes what nobody needs: drafts that were not touched for a month, and lists of which a campaign was made."""
     now = timezone.now()
-    Draft.objects.filter(still_open(), updated_at__lt=now - UNUSED).delete()
-    Draft.objects.filter(campaign__isnull=False, updated_at__lt=now - SENT).delete()
+    old = Q(still_open(), updated_at__lt=now - UNUSED) | Q(campaign__isnull=False, updated_at__lt=now - SENT)
+    for pk in list(Draft.objects.filter(old).values_list("pk", flat=True)):
+        _delete(Draft.objects.filter(old, pk=pk))
     needless = DraftBlock.objects.filter(draft__campaign__isnull=False).exclude(kind=DraftBlock.LEFT_OUT)
     needless._raw_delete(needless.db)

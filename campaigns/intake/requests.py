@@ -115,6 +115,7 @@ class Request:
     transactional: bool = False
     pauses: PauseRules = NO_RULES
     needs_approval: bool = False
+    key_maker: int | None = None  # the user who has made the key: nobody approves what one's own key has asked
     template_version_id: int | None = None
 
     @property
@@ -204,7 +205,11 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     If the connection is dead it tries a new one, once: what the lost one may have stored is found by its key.
     """
     secret = key()
-    asking = {number: one.key_prefix for number, one in enumerate(requests) if one.needs_approval}
+    asking = {
+        number: Party(Kind.KEY, one.key_prefix, one.key_maker)
+        for number, one in enumerate(requests)
+        if one.needs_approval
+    }
     parameters = [_requests(requests), _digests(requests, secret), secret is not None, _messages(requests)]
     files = (file for request in requests if request.files for file in request.files.all())
     contents = [file.read() for file in files if file.digest is None]
@@ -218,8 +223,8 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     return [Stored(job_id, busy) for job_id, busy in rows]
 
 
-def _execute(parameters: list[Any], contents: list[bytes], asking: Mapping[int, str]) -> list[Any]:
-    """asking: the API keys of those requests that need an approval, by their number."""
+def _execute(parameters: list[Any], contents: list[bytes], asking: Mapping[int, Party]) -> list[Any]:
+    """asking: who asks by those requests that need an approval, by their number."""
     # Parsed and planned once a connection. Django's own cursors put values into the text, so they prepare nothing.
     with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
         pooled.prepare_threshold = 0
@@ -229,9 +234,9 @@ def _execute(parameters: list[Any], contents: list[bytes], asking: Mapping[int, 
             return cursor.execute(STORE, parameters, prepare=True).fetchall()
         with pooled.transaction():
             rows = cursor.execute(STORE, parameters, prepare=True).fetchall()
-            new = {rows[number][0]: prefix for number, prefix in asking.items() if rows[number][0] is not None}
+            new = {rows[number][0]: party for number, party in asking.items() if rows[number][0] is not None}
             if new:
-                approvals.ask(cursor, {job: Party(Kind.KEY, prefix) for job, prefix in new.items()})
+                approvals.ask(cursor, new)
             return rows
 
 

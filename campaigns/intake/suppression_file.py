@@ -152,7 +152,8 @@ def lines(rows: "QuerySet[Suppression]") -> Iterator[str]:
 
 def safe(text: str) -> str:
     """The text as a spreadsheet takes it for text: one that it would take for a formula begins with an apostrophe."""
-    return f"'{text}" if text[:1] in ("=", "-", "@", "\t", "\r") else text
+    formula = text[:1] in ("=", "-", "@", "\t", "\r") or (text[:1] == "+" and not text[1:].isdecimal())
+    return f"'{text}" if formula else text
 
 
 def _plain(text: str) -> str:

@@ -17,13 +17,18 @@ class Migration(migrations.Migration):
                 max_length=150,
             ),
         ),
-        migrations.AddIndex(
-            "message",
-            models.Index(
-                condition=models.Q(("error_code__isnull", False)),
-                fields=["id"],
-                include=["error_code", "error_sub_type"],
-                name="message_failed",
-            ),
+        # 0034 builds it, while requests are stored.
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AddIndex(
+                    "message",
+                    models.Index(
+                        condition=models.Q(("error_code__isnull", False)),
+                        fields=["id"],
+                        include=["error_code", "error_sub_type"],
+                        name="message_failed",
+                    ),
+                ),
+            ]
         ),
     ]

@@ -4,7 +4,10 @@ from django.db import migrations, models
 from django.db.models.functions import Lower
 
 INDEX = models.Index(models.Func(Lower("recipient"), 0, function="hashtextextended"), name="message_recipient")
-ON = "(hashtextextended(lower(recipient), 0))"
+INDEXES = {
+    "recipient": "(hashtextextended(lower(recipient), 0))",
+    "failed": "(id) INCLUDE (error_code, error_sub_type) WHERE error_code IS NOT NULL",
+}
 # Of the table, or of its partitions (docs/partitioning.md).
 TABLES = """
 SELECT c.relname FROM pg_class c WHERE c.oid = 'campaigns_message'::regclass AND c.relkind = 'r'
@@ -13,14 +16,22 @@ UNION ALL SELECT p.inhrelid::regclass::text FROM pg_inherits p WHERE p.inhparent
 
 
 def build(apps: Any, editor: Any) -> None:
-    """Nothing waits for it: millions of rows are read while requests are stored. What an attempt left is removed."""
+    """Nothing waits for them: millions of rows are read while requests are stored. What an attempt left is removed."""
     with editor.connection.cursor() as cursor:
         cursor.execute(TABLES)
-        for (table,) in cursor.fetchall():
-            name = "message_recipient" if table == "campaigns_message" else f"{table}_recipient"
-            cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
-            cursor.execute(f"CREATE INDEX CONCURRENTLY {name} ON {table} {ON}")
-        cursor.execute(f"CREATE INDEX IF NOT EXISTS message_recipient ON campaigns_message {ON}")  # adopts those
+        tables = [table for (table,) in cursor.fetchall()]
+        for what, on in INDEXES.items():
+            for table in tables:
+                name = f"message_{what}" if table == "campaigns_message" else f"{table}_{what}"
+                cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+                cursor.execute(f"CREATE INDEX CONCURRENTLY {name} ON {table} {on}")
+            if tables != ["campaigns_message"]:
+                cursor.execute(f"CREATE INDEX IF NOT EXISTS message_{what} ON campaigns_message {on}")  # adopts those
+
+
+def remove(apps: Any, editor: Any) -> None:
+    for what in INDEXES:
+        editor.execute(f"DROP INDEX IF EXISTS message_{what}")
 
 
 class Migration(migrations.Migration):
@@ -28,7 +39,7 @@ class Migration(migrations.Migration):
     dependencies = [("campaigns", "0033_drafts")]
     operations = [
         migrations.SeparateDatabaseAndState(
-            [migrations.RunPython(build, lambda apps, editor: editor.execute("DROP INDEX IF EXISTS message_recipient"))],
+            [migrations.RunPython(build, remove)],
             [migrations.AddIndex("message", INDEX)],
         )
     ]

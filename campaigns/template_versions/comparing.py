@@ -9,6 +9,7 @@ from campaigns.template_versions.versions import TemplateContent
 
 CONTEXT = 3  # equal lines that are shown before and after a difference
 MOST_LINES = 1_000  # between the first and the last difference; more are compared as one piece
+MOST_SHOWN = 10_000  # lines of a piece of each version: a page of a million would hold up everybody
 SIGNS = {"same": " ", "added": "+", "removed": "-", "left_out": "@"}
 _Kind = Literal["same", "added", "removed", "left_out"]
 LineTexts = Sequence[str]
@@ -72,8 +73,11 @@ def _compared(old: LineTexts, new: LineTexts) -> Iterator[ComparedLine]:
             for step in range(a_to - a_from):
                 yield ComparedLine("same", a[a_from + step], begin + a_from + step + 1, begin + b_from + step + 1)
             continue
-        yield from (ComparedLine("removed", a[row], begin + row + 1) for row in range(a_from, a_to))
-        yield from (ComparedLine("added", b[row], None, begin + row + 1) for row in range(b_from, b_to))
+        gone, come = range(a_from, min(a_to, a_from + MOST_SHOWN)), range(b_from, min(b_to, b_from + MOST_SHOWN))
+        yield from (ComparedLine("removed", a[row], begin + row + 1) for row in gone)
+        yield from (ComparedLine("added", b[row], None, begin + row + 1) for row in come)
+        if more := (a_to - a_from - len(gone)) + (b_to - b_from - len(come)):
+            yield ComparedLine("left_out", f"{more:,} further lines that differ")
     for step in range(end):
         before, after = len(old) - end + step, len(new) - end + step
         yield ComparedLine("same", old[before], before + 1, after + 1)

@@ -307,7 +307,9 @@ def again(call_id: int, by: Actor | None = None, seen: tuple[int, datetime | Non
     mine = WebhookCall.objects.filter(pk=call_id, webhook__enabled=True)
     if seen is not None:
         mine = mine.filter(tries=seen[0], taken_at=seen[1])
-    hooks = list(mine.values_list("webhook", flat=True))
+    of = WebhookCall.objects.filter(pk=call_id).values("webhook")
+    # Before its calls, as delivery does.
+    hooks = list(Webhook.objects.select_for_update(no_key=True).filter(pk__in=of).values_list("pk", flat=True))
     if mine.update(next_at=timezone.now(), tries=0, taken_at=None) != 1:
         return False
     Webhook.objects.filter(pk=hooks[0]).update(suspended_until=None)

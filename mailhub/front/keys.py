@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.admin.models import ADDITION, CHANGE
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.http import HttpRequest
@@ -41,6 +42,12 @@ class Caller:
     scopes: frozenset[str]
     requests_per_minute: int
     expires_at: datetime | None
+
+
+def maker(key_id: int) -> int | None:
+    """The number of the user who has made the key; None: nobody knows, or it was no user."""
+    names = ApiKey.objects.filter(pk=key_id).exclude(made_by="").values("made_by")
+    return User.objects.filter(username__in=names).values_list("pk", flat=True).first()
 
 
 def create(

@@ -17,7 +17,7 @@ from campaigns.intake.requests import Request
 from campaigns.intake.storage import PauseRules
 from mailhub.front.contents import BesideBody
 from mailhub.front.forecasts import Forecast
-from mailhub.front.keys import Caller
+from mailhub.front.keys import Caller, maker
 from mailhub.front.vendor_cache import VendorSnapshot
 
 BLOCK = 5_000  # message ids that a process allocates at once, so that few requests wait for it
@@ -117,6 +117,7 @@ class SendOrder:
             transactional=self.transactional,
             pauses=self.pauses,
             needs_approval=self.needs_approval,
+            key_maker=maker(self.caller.key_id) if self.needs_approval else None,
         )
 
 

@@ -83,6 +83,6 @@ def _value(sample: str) -> Any:
     if sample.lstrip().startswith(("{", "[")):
         try:
             return json.loads(sample)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     return sample

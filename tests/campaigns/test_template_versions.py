@@ -157,6 +157,9 @@ def test_of_long_texts_that_have_nothing_in_common_each_line_is_told_once():
     old, new = (TemplateContent("Hi", "\n".join(f"{word} {n}" for n in range(5_000))) for word in ("a", "b"))
     (body,) = comparing.differences(old, new)
     assert len(body.lines) == 10_000
+    old, new = (TemplateContent("Hi", "\n".join(f"{word} {n}" for n in range(30_000))) for word in ("a", "b"))
+    (body,) = comparing.differences(old, new)
+    assert (len(body.lines), body.lines[-1].text) == (20_001, "40,000 further lines that differ")
 
 
 def run(*arguments: str) -> str:

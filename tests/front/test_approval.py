@@ -11,6 +11,7 @@ from campaigns.models import Approval, Job, Sponsor
 from campaigns.operators import approving
 from mailhub import installation
 from mailhub.front.vendor_cache import vendor_cache
+from mailhub.models import ApiKey
 from tests.front.program import Program, api_vendor, fresh, letter, problem
 
 __all__ = ["fresh"]
@@ -101,3 +102,17 @@ def test_without_the_demand_a_request_costs_no_further_statement(
     demand(program, 0)
     statements()
     assert statements() > asks_none
+
+
+def test_who_has_made_a_key_does_not_approve_what_it_asks_for(program: Program) -> None:
+    demand(program, 0)
+    installation.create_groups()
+    ann = User.objects.create_user("ann")
+    ann.groups.add(Group.objects.get(name="campaign approver"))
+    program.sponsor.users.add(ann)
+    ApiKey.objects.filter(pk=program.key.pk).update(made_by="ann")
+    send(program, 1)
+    row = Approval.objects.get()
+    assert (row.asked_kind, row.asked_user) == ("key", ann.pk)
+    with pytest.raises(approving.CannotDecide, match="ann has asked for it"):
+        approving.decide(row.campaign_id, "approved", ann)

@@ -334,6 +334,21 @@ def test_files_are_kept_and_sent_with_each_message(client, login, settings):
     assert files.delete_unused() == 1
 
 
+def test_files_are_a_part_of_the_message_that_a_stale_window_does_not_change(client, login):
+    login.vendor.adapter, login.vendor.settings = "smtp", {"host": "localhost", "sender": "a@example.com"}
+    login.vendor.save()
+    draft = ready(client, login)
+    shown, message = draft.seen, HELLO | {"by": f"credential:{login.pk}"}
+    file = SimpleUploadedFile("map.pdf", b"%PDF", "application/pdf")
+    press(client, draft, "message", **message, files=file)
+    assert draft.files.count() == 1
+    other = {"seen": shown, **message, "subject": "Other", "remove": draft.files.get().pk}
+    assert client.post(reverse("draft_message", args=[draft.pk]), other).status_code == 409
+    assert draft.files.count() == 1, "what the page did not show is kept"
+    press(client, draft, "send", **SOON | {"seen": shown})
+    assert not Campaign.objects.exists(), "a page from before the file does not send it"
+
+
 def test_what_nobody_touches_is_deleted_and_of_what_was_sent_the_list_at_once(client, login):
     old, fresh = make(client, login), ready(client, login)
     Draft.objects.filter(pk=old.pk).update(updated_at=timezone.now() - keeping.UNUSED - timedelta(days=1))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from django import forms
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
@@ -13,7 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from campaigns.content.templates import MAX_SIZE, TemplateError
 from campaigns.drafts import contents, keeping
-from campaigns.drafts.keeping import MESSAGE, Stale
+from campaigns.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.intake.files import NewFile
@@ -123,6 +124,8 @@ def new(request: HttpRequest) -> HttpResponse:
     try:
         draft = keeping.create(sponsor, key, request.user, form.values)
         _attach(request, draft)
+    except Closed as closed:
+        return redirect("draft_sent", closed.draft.pk)
     except BadInput as error:
         form.add_error(None, str(error))
         return _page(request, None, sponsor, form, key=key)
@@ -138,15 +141,16 @@ def message(request: HttpRequest, draft: Draft) -> HttpResponse:
     if not form.is_valid():
         return _page(request, draft, draft.sponsor, form)
     try:
-        _attach(request, draft)
-        draft = keeping.save(draft, MESSAGE, request.POST.get("seen", ""), form.values)
+        with transaction.atomic():
+            saved = keeping.save(draft, MESSAGE, request.POST.get("seen", ""), form.values)
+            _attach(request, saved)
     except BadInput as error:
         form.add_error(None, str(error))
         return _page(request, draft, draft.sponsor, form)
     except Stale as stale:
         return conflict(request, stale.draft, MESSAGE, form.values)
-    check_soon(draft)
-    return _onward(request, draft)
+    check_soon(saved)
+    return _onward(request, saved)
 
 
 def _attach(request: HttpRequest, draft: Draft) -> None:
@@ -154,7 +158,7 @@ def _attach(request: HttpRequest, draft: Draft) -> None:
         NewFile(one.name or "file", one.size or 0, partial(_read, one), one.content_type or "")
         for one in request.FILES.getlist("files")
     ]
-    removed = [int(one) for one in request.POST.getlist("remove") if one.isdecimal()]
+    removed = [int(one) for one in request.POST.getlist("remove") if one.isdecimal() and len(one) < 10]
     if files or removed:
         keeping.attach(draft, files, removed)
 

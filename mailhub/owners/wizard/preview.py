@@ -93,7 +93,7 @@ def _letter(draft: Draft, number: int) -> Letter:
 def test(request: HttpRequest, draft: Draft) -> HttpResponse:
     """Sends one letter to an address of one's own. Sent twice, it is sent once."""
     address, number, tests = (request.POST.get(name, "") for name in ("address", "number", "tests"))
-    if not (number.isdecimal() and tests.isdecimal()) or draft.found is None:
+    if not (number.isdecimal() and tests.isdecimal()) or len(number) > 9 or len(tests) > 9 or draft.found is None:
         raise Http404
     try:
         job = sending.test(draft, address, max(1, int(number)), int(tests), request.user)
