@@ -84,15 +84,14 @@ def test_a_demo_whose_database_ends_says_so_in_a_sentence(home: Path) -> None:
 def test_a_demo_that_was_interrupted_is_started_again_and_tells_its_story_to_the_end(home: Path) -> None:
     """Some are interrupted, each finds what the one before it left; the last one is not, and both sides' books agree.
 
-    Two by day, by a kill and by SIGTERM; with MAILHUB_NIGHTLY=1 one more by Ctrl-C, which test_up.py and
+    One by day, by a kill; with MAILHUB_NIGHTLY=1 two more, by Ctrl-C and by SIGTERM, which test_up.py and
     test_demo_home.py have by day. One after the other in one home, because each of them starts a dozen processes.
     """
     demos: list[Demo] = []
     try:
         for moment, number, code in (
             ("Starting web", signal.SIGKILL, -signal.SIGKILL),
-            *([("Starting web", signal.SIGINT, 130)] if NIGHTLY else []),
-            ("Loading the lists", signal.SIGTERM, 143),
+            *([("Starting web", signal.SIGINT, 130), ("Loading the lists", signal.SIGTERM, 143)] if NIGHTLY else []),
         ):
             demos.append(Demo(home))
             wait_until(lambda: (home / "demo" / "demo.lock").exists(), "the demo to begin")
