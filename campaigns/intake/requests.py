@@ -205,11 +205,8 @@ def store(requests: Sequence[Request]) -> list[Stored]:
     If the connection is dead it tries a new one, once: what the lost one may have stored is found by its key.
     """
     secret = key()
-    asking = {
-        number: Party(Kind.KEY, one.key_prefix, one.key_maker)
-        for number, one in enumerate(requests)
-        if one.needs_approval
-    }
+    waiting = ((number, one) for number, one in enumerate(requests) if one.needs_approval)
+    asking = {number: Party(Kind.KEY, one.key_prefix, one.key_maker) for number, one in waiting}
     parameters = [_requests(requests), _digests(requests, secret), secret is not None, _messages(requests)]
     files = (file for request in requests if request.files for file in request.files.all())
     contents = [file.read() for file in files if file.digest is None]

@@ -29,6 +29,7 @@ ALLOWED = {
     "campaigns/doubts/queries.py:CALL": "a vendor",
     "campaigns/doubts/queries.py:DUE": "messages, SKIP LOCKED",
     "campaigns/doubts/resolve.py:DOUBTS": "messages, after their jobs",
+    "campaigns/drafts/keeping.py:_delete": "a draft; its campaign's jobs are not looked at",
     "campaigns/failover/queries.py:hold": "the store, after all jobs",
     "campaigns/claiming/rebuild.py:rebuild": "a vendor",
     "campaigns/suppression/lists.py:TELL_VENDORS": "vendors, by id; it waits for claims, which wait for nothing of its",
