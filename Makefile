@@ -80,10 +80,9 @@ bench-page: ## docs/benchmarks.md from what `make bench` kept; each table counts
 chaos: test-setup ## kill, cut off and restart everything while mail goes out (CHAOS="--seconds 60 --seed 1", "--calm")
 	$(PY) -m tests.chaos $(CHAOS) </dev/null
 
-requirements: venv ## pin the newest versions with hashes: requirements.txt, -extras, -dev, -bench, -docs
-	@echo "Installing requirements-dev.txt into .venv"
+requirements: venv ## pin the newest versions with hashes: requirements.txt, -extras, -dev, -bench, -docs, -uv
 	$(PIP) install --quiet uv
-	for name in requirements requirements-extras requirements-dev requirements-bench requirements-docs; do \
+	for name in requirements requirements-extras requirements-dev requirements-bench requirements-docs requirements-uv; do \
 	  $(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-annotate --no-header --output-file $$name.txt $$name.in; \
 	done
@@ -94,33 +93,40 @@ clean: ## stop the embedded servers; remove .venv and all caches, but no data
 	  staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# $(call install,FILE,ENVIRONMENT): uv takes a tenth of pip's time for the same packages with the same hashes. It reads no
+# configuration of pip: where pip is told of an index or a proxy, and where uv cannot be had, pip installs them itself.
+define install
+@echo "Installing $(1) into $(2)"
+@pip="$(2)/bin/python -m pip --disable-pip-version-check --no-input"; \
+if ! { ! $$pip config list | grep -qE "index-url|no-index|proxy" \
+    && $$pip install --quiet --require-hashes -r requirements-uv.txt \
+    && $(2)/bin/uv pip install --quiet --python $(2)/bin/python --require-hashes -r $(1); }; then \
+  $$pip install --quiet --require-hashes -r $(1); \
+fi
+endef
+
 .venv/.runtime-installed: requirements.txt
-	@echo "Installing requirements.txt into .venv"
-	$(PIP) install --quiet --require-hashes -r requirements.txt
+	$(call install,requirements.txt,.venv)
 	@touch $@
 
 .venv/.extras-installed: requirements-extras.txt
-	@echo "Installing requirements-extras.txt into .venv"
-	$(PIP) install --quiet --require-hashes -r requirements-extras.txt
+	$(call install,requirements-extras.txt,.venv)
 	@touch $@ .venv/.runtime-installed
 
 .venv/.dev-installed: requirements-dev.txt
-	@echo "Installing requirements-dev.txt into .venv"
-	$(PIP) install --quiet --require-hashes -r requirements-dev.txt
+	$(call install,requirements-dev.txt,.venv)
 	@touch $@ .venv/.runtime-installed .venv/.extras-installed
 
 .venv/.bench-installed: requirements-bench.txt
-	@echo "Installing requirements-bench.txt into .venv"
-	$(PIP) install --quiet --require-hashes -r requirements-bench.txt
+	$(call install,requirements-bench.txt,.venv)
 	@touch $@ .venv/.runtime-installed .venv/.extras-installed .venv/.dev-installed
 
 # Of its own: nothing of the product or of its tests waits for what only makes the site.
 .venv-docs/.installed: requirements-docs.txt
-	@echo "Installing requirements-docs.txt into .venv-docs"
 	@$(NEEDS_PYTHON)
 	@rm -rf .venv-docs
 	"$(PYTHON)" -m venv .venv-docs
-	.venv-docs/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r requirements-docs.txt
+	$(call install,requirements-docs.txt,.venv-docs)
 	@touch $@
 
 # A virtual environment knows its own path: one that was moved, copied or lost its Python is made anew. (In a make
