@@ -30,8 +30,8 @@ FLAGS = ["--no-sandbox", "--lang=en-US", "--disable-dev-shm-usage", "--disable-g
 WIDTH, HEIGHT = 1280, 800
 PATIENCE = 600.0  # seconds for anything; a loaded machine takes its time
 NEXT_STEPS = re.compile(
-    r"Admin +(?P<admin>http://\S+/)admin/ .*?password (?P<password>\S+)\s.*?"
-    r"API +(?P<api>http://\S+).*?Flower +(?P<flower>http://\S+)",
+    r"Try it in a browser: (?P<pages>http://\S+/)\s.*?password (?P<password>\S+)\s.*?(?P<admin>http://\S+/)admin/\s.*?"
+    r"(?P<api>http://\S+/docs)\s.*?(?P<flower>http://\S+/)\s",
     re.DOTALL,
 )
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -2,5 +2,6 @@
 
 home: the demo's own home and servers. processes: what it starts. story: what any story has, and how it is played.
 setup, scenario, document_panels: the documents' story. channels: that of letters, SMS and e-mail side by side.
-snapshot: the state at one moment. screen, report: its display. verify: whether rows and books agree.
+logins: who may try it in a browser. snapshot: the state at one moment. screen, report: its display.
+verify: whether rows and books agree.
 """

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sandbox.demo import logins
 from sandbox.demo.processes import Processes
 from sandbox.demo.story import Point
 from sandbox.demo.verify import Account
@@ -42,14 +43,22 @@ def verdict(points: Sequence[Point], remark: str) -> RenderableType:
 
 
 def next_steps(processes: Processes, password: str, tries: Sequence[str]) -> RenderableType:
-    """Addresses, login, and commands to try in another terminal."""
+    """Where to look, who may log in there, what to begin with, and commands to try in another terminal."""
     hub = processes.hub
     assert hub is not None
     here = f"MAILHUB_HOME={_short(processes.home)} .venv/bin/python manage.py"
     return Group(
-        Text.assemble("\nAdmin   ", (f"{hub.web}admin/", "bold"), f"   user demo, password {password}"),
-        Text.assemble("API     ", (f"{hub.api}api/v1/docs", "bold")),
-        Text.assemble("Flower  ", (hub.flower, "bold"), "   the same"),
+        Text.assemble("\nTry it in a browser: ", (hub.web, "bold")),
+        Text.assemble("Each of these users has the password ", (password, "bold")),
+        *(Text.assemble("  ", (f"{one.user:9}", "bold"), one.may) for one in logins.LOGINS),
+        Text(f"As {logins.OWNER.user}, choose New campaign. Two lists to upload:"),
+        Text.assemble("  ", (_short(logins.READERS), "bold"), "   thirteen rows, three of them bad"),
+        Text.assemble(
+            "  ", (_short(logins.MEMBERS), "bold"), f"   400 rows, for which {logins.APPROVER.user} is asked"
+        ),
+        Text.assemble(f"\nAs {logins.OPERATOR.user}:  ", (f"{hub.web}admin/", "bold"), "   operations"),
+        Text.assemble("          ", (f"{hub.api}api/v1/docs", "bold"), "   the API"),
+        Text.assemble("          ", (hub.flower, "bold"), "   Flower"),
         Text("\nTry in another terminal:"),
         *(Text(f"  {here} {command}", "cyan") for command in tries),
         Text("\nCtrl-C stops everything."),

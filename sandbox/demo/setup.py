@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
@@ -93,10 +92,6 @@ def open_night(seconds: float) -> datetime:
     vendor.dispatch_at = due.time()
     vendor.save(update_fields=["dispatch_at"])
     return due
-
-
-def make_user(password: str) -> None:
-    User.objects.create_superuser("demo", password=password)
 
 
 def _vendor(slug: str, urls: dict[str, str], *more: str) -> None:

@@ -37,6 +37,7 @@ NAMED = {
     "mailhub/owners/polling.py": "several pages of campaign owners follow by it, and none of them may import another",
     "campaigns/operators/verbs.py": "operators' and owners' pages decide by it, and neither may import the other",
     "mailhub/operations/saved_looks.py": "every list has them; the other views are about the operations page",
+    "sandbox/demo/logins.py": "the command makes them and the report names them; setup is about the lists of one story",
     "mailhub/formats/en/formats.py": "Django looks for the forms of a language there",
 }
 

@@ -1,18 +1,23 @@
 """The demo as `make demo` runs it, in a home of its own, with everything that it starts."""
 
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mailhub.embedded.process import Daemon
 from tests import factories
+from tests.plain_browser import PlainBrowser, by_socket
 from tests.plugin import folders
 from tests.waiting import wait_until
 
@@ -30,20 +35,31 @@ def home() -> Iterator[Path]:
 
 
 class Demo:
-    """`manage.py demo` as a process, and what it has said so far."""
+    """`manage.py demo` as a process, and what it has said so far. stays: on a terminal, until it is told to end."""
 
-    def __init__(self, home: Path, *options: str) -> None:
+    def __init__(self, home: Path, *options: str, stays: bool = False) -> None:
         self._log = home / factories.unique("said")
-        with self._log.open("w") as log:
+        with self._log.open("wb") as log:
+            terminal, output = pty.openpty() if stays else (None, log.fileno())
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "demo", "--once", *(options or FEWER)],
+                [sys.executable, "manage.py", "demo", *([] if stays else ["--once"]), *(options or FEWER)],
                 cwd=PROJECT,
-                env=os.environ | {"MAILHUB_HOME": str(home), "PYTHONUNBUFFERED": "1"},
+                env=os.environ | {"MAILHUB_HOME": str(home), "PYTHONUNBUFFERED": "1", "TERM": "dumb"},
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            if terminal is not None:
+                os.close(output)
+                threading.Thread(target=self._heed, args=(terminal,), daemon=True).start()
+
+    def _heed(self, terminal: int) -> None:
+        """Write down what it says on its terminal, until that is closed."""
+        with suppress(OSError), self._log.open("ab", buffering=0) as log:
+            while said := os.read(terminal, 65536):
+                log.write(said.replace(b"\r\n", b"\n"))
+        os.close(terminal)
 
     def text(self) -> str:
         return self._log.read_text()
@@ -84,8 +100,9 @@ def test_a_demo_whose_database_ends_says_so_in_a_sentence(home: Path) -> None:
 def test_a_demo_that_was_interrupted_is_started_again_and_tells_its_story_to_the_end(home: Path) -> None:
     """Some are interrupted, each finds what the one before it left; the last one is not, and both sides' books agree.
 
-    One by day, by a kill; with MAILHUB_NIGHTLY=1 two more, by Ctrl-C and by SIGTERM, which test_up.py and
-    test_demo_home.py have by day. One after the other in one home, because each of them starts a dozen processes.
+    Then it stays, and its pages can be tried by the logins that it names. One is interrupted by day, by a kill; with
+    MAILHUB_NIGHTLY=1 two more, by Ctrl-C and by SIGTERM, which test_up.py and test_demo_home.py have by day. One after
+    the other in one home, because each of them starts a dozen processes.
     """
     demos: list[Demo] = []
     try:
@@ -98,8 +115,10 @@ def test_a_demo_that_was_interrupted_is_started_again_and_tells_its_story_to_the
             demos[-1].until(moment)
             assert demos[-1].end(number) == code
             assert number == signal.SIGKILL or not servers_run(home)
-        demos.append(Demo(home))
-        assert demos[-1].process.wait(DEADLINE) == 0, demos[-1].logs(home)
+        demos.append(Demo(home, stays=True))
+        demos[-1].until("Ctrl-C stops everything")
+        a_campaign_in_the_browser(demos[-1].text())
+        assert demos[-1].end(signal.SIGINT) == 0, demos[-1].logs(home)
         for demo in demos:
             assert "Traceback" not in demo.text(), demo.text()
         said = demos[-1].text()
@@ -109,3 +128,44 @@ def test_a_demo_that_was_interrupted_is_started_again_and_tells_its_story_to_the
     finally:
         for demo in demos:
             demo.end()
+
+
+def a_campaign_in_the_browser(said: str) -> None:
+    """The owner sends to the readers that the demo names, without scripts; the approver is asked about the members."""
+    home = re.search(r"Try it in a browser: (\S+)", said)
+    password = re.search(r"has the password (\S+)", said)
+    assert home and password, said
+    lists = re.findall(r"^  (\S+\.csv) ", said, re.MULTILINE)
+    readers, members = (PROJECT / one for one in lists)
+    owner = _logged_in(home[1], "owner", password[1])
+    assert "Operations" not in owner.text, "an owner is no operator"
+    _upload(owner, readers, "Spring to readers")
+    owner.submit("Leave these 3 rows out, and go on")
+    owner.submit("Send to 10 recipients")
+    assert "is on its way to 10 recipients" in owner.text, owner.text
+    page = owner.address
+    wait_until(lambda: owner.open(page) or "has ended" in owner.text, "the campaign's end", log=lambda: owner.text)
+    _upload(owner, members, "Spring to members")
+    owner.follow("Go on")
+    owner.submit("Send to 400 recipients")
+    assert "approv" in owner.text, owner.text
+    approver = _logged_in(home[1], "approver", password[1])
+    approver.follow("Approvals 1")
+    assert "Spring to members" in approver.text
+    operator = _logged_in(home[1], "demo", password[1])
+    operator.follow("Operations")
+    assert operator.status == 200 and "Vendors" in operator.text
+
+
+def _logged_in(home: str, user: str, password: str) -> PlainBrowser:
+    browser = PlainBrowser(by_socket(home))
+    browser.open("/")
+    browser.submit("Log in", username=user, password=password)
+    assert (browser.status, browser.address) == (200, "/"), browser.text
+    return browser
+
+
+def _upload(browser: PlainBrowser, file: Path, name: str) -> None:
+    browser.follow("New campaign")
+    browser.submit("Keep, and go on", name=name, subject="Spring", text="Hello {{ name }}")
+    browser.submit("Upload and check", files={"list": (file.name, file.read_bytes())})

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
-from sandbox.demo import report, setup, verify
+from sandbox.demo import logins, report, setup, verify
 from sandbox.demo.channels import ChannelStory
 from sandbox.demo.processes import Broken, Processes
 from sandbox.demo.scenario import DocumentStory
@@ -84,9 +84,10 @@ class Command(BaseCommand):
         processes.wait_for_tables()
         processes.open_vendors()
         self.story.make_vendors(processes)
-        setup.make_user(password)
+        logins.make(password)
         self._say("Loading the lists")
         self.story.load_lists()
+        logins.furnish()
         processes.wait_for_hub()
 
     def _report(self, processes: Processes) -> bool:

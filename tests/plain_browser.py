@@ -1,0 +1,113 @@
+"""A browser that runs no scripts: it follows links, fills in what a page's forms have, and submits them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, urljoin, urlsplit
+
+import requests
+from django.test import Client
+from lxml import html
+
+SUBMITS = ".//button[not(@type) or @type='submit'] | .//input[@type='submit']"
+Pairs = list[tuple[str, str]]
+FilesToSend = Mapping[str, tuple[str, bytes]]
+
+
+class Transport(Protocol):
+    def __call__(self, method: str, address: str, pairs: Pairs, files: FilesToSend) -> tuple[int, str, bytes]:
+        """The status of the last answer after all redirects, its address, and what it says."""
+
+
+def by_client(client: Client) -> Transport:
+    """To the pages in this process. Give it a Client(enforce_csrf_checks=True)."""
+
+    def ask(method: str, address: str, pairs: Pairs, files: FilesToSend) -> tuple[int, str, bytes]:
+        from django.core.files.uploadedfile import SimpleUploadedFile
+
+        data: dict[str, Any] = {}
+        for name, value in pairs:
+            data.setdefault(name, []).append(value)
+        if method == "GET":
+            answer: Any = client.get(address, data, follow=True)
+        else:
+            data |= {name: SimpleUploadedFile(*one) for name, one in files.items()}
+            answer = client.post(address, data, follow=True)
+        last = answer.redirect_chain[-1][0] if answer.redirect_chain else address
+        return answer.status_code, urljoin(address, last), b"".join(answer)
+
+    return ask
+
+
+def by_socket(home: str) -> Transport:
+    """To a server that runs, at this address."""
+    session = requests.Session()
+
+    def ask(method: str, address: str, pairs: Pairs, files: FilesToSend) -> tuple[int, str, bytes]:
+        asked = {"params": pairs} if method == "GET" else {"data": pairs, "files": dict(files) or None}
+        answer = session.request(method, urljoin(home, address), timeout=60, **asked)  # type: ignore[arg-type]
+        found = urlsplit(answer.url)
+        return answer.status_code, f"{found.path}?{found.query}".removesuffix("?"), answer.content
+
+    return ask
+
+
+@dataclass
+class PlainBrowser:
+    ask: Transport
+    address: str = "/"
+    status: int = 0
+    page: Any = None
+    visited: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """What is to be read on the page."""
+        return " ".join(self.page.text_content().split())
+
+    def open(self, address: str, pairs: Pairs | None = None, files: FilesToSend | None = None, by: str = "GET") -> None:
+        self.status, self.address, found = self.ask(by, address, pairs or [], files or {})
+        self.page = html.fromstring(found.decode()) if found.strip() else html.fromstring("<p></p>")
+        self.visited.append(self.address)
+
+    def follow(self, name: str) -> None:
+        """The first link of this name; a link is what has an address."""
+        found = [one for one in self.page.iterfind(".//a[@href]") if _name(one) == name]
+        assert found, (name, [_name(one) for one in self.page.iterfind(".//a[@href]")])
+        target = urljoin(self.address, found[0].get("href"))
+        plain, _, query = target.partition("?")
+        self.open(plain, parse_qsl(query))
+
+    def buttons(self) -> list[str]:
+        """By which a form of the page can be submitted now."""
+        return [_name(one) for one in self.page.xpath(SUBMITS) if one.get("disabled") is None]
+
+    def submit(self, button: str, *, files: FilesToSend | None = None, **typed: str | list[str]) -> None:
+        """The form of this button, with what is typed into its fields, as a browser does."""
+        [*found] = (one for one in self.page.xpath(SUBMITS) if _name(one) == button and one.get("disabled") is None)
+        assert found, (button, self.buttons(), self.text[:2000])
+        pressed = found[0]
+        form = self.page.get_element_by_id(pressed.get("form")) if pressed.get("form") else _above(pressed)
+        known = {one.get("name") for one in form.inputs if one.get("name")}
+        assert {*typed, *(files or {})} <= known, ({*typed, *(files or {})} - known, known)
+        pairs = [(name, value) for name, value in form.form_values() if name not in typed]
+        for name, value in typed.items():
+            pairs += [(name, one) for one in ([value] if isinstance(value, str) else value)]
+        if pressed.get("name"):
+            pairs.append((pressed.get("name"), pressed.get("value", "")))
+        target = urljoin(self.address, pressed.get("formaction") or form.get("action") or self.address)
+        if form.method == "GET":
+            target = target.partition("?")[0]
+        self.open(target, pairs, files, form.method)
+
+
+def _name(one: Any) -> str:
+    text = one.get("value", "") if one.tag == "input" else one.text_content()
+    return " ".join(text.split())
+
+
+def _above(one: Any) -> Any:
+    while one.tag != "form":
+        one = one.getparent()
+        assert one is not None, "this button is in no form"
+    return one
