@@ -7,8 +7,8 @@ made, and the estimate says so. Whoever is suppressed until then costs nothing, 
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from itertools import islice
@@ -81,6 +81,20 @@ class Estimate:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What letters cost by a vendor, without a price. units, made: as of an Estimate.
+
+    counts_messages: each message is one unit, whatever it says. least, most: of one letter that was made.
+    """
+
+    units: int
+    made: int | None
+    counts_messages: bool
+    least: int = 1
+    most: int = 1
+
+
 Listed = Iterable[tuple[str, Mapping[str, Any]]]
 ByLogin = Mapping[str, Estimate | None]  # by the name of the credential, those of a route in its order
 NOT_KNOWN = "what it costs is not known: the vendor's settings or its secret are not complete"
@@ -118,6 +132,30 @@ def of_table(logins: Sequence[Credential], campaign: Campaign, content: Content,
         links = links_of(campaign, login.vendor.channel, _carries(login), None)
         found[str(login)] = of_recipients(login, campaign, content, links, recipients, total, share=len(logins))
     return found
+
+
+def weigh(
+    logins: Sequence[Credential], campaign: Campaign, content: Content, sample: Sequence[tuple[str, Any]], total: int
+) -> dict[str, dict[str, Any] | None]:
+    """What a list costs by each of the credentials, to be kept: their Weights by their ids; sample: of its rows."""
+    found: dict[str, dict[str, Any] | None] = {}
+    for login in logins:
+        links = links_of(campaign, login.vendor.channel, _carries(login), None)
+        links = replace(links, sample="x" * SIZE) if links else None
+        letters = (ClaimedMessage(0, "estimate", recipient, dict(fields)) for recipient, fields in sample)
+        try:
+            found[str(login.pk)] = asdict(_weight(login, campaign, content, links, letters, total, None, len(logins)))
+        except (InvalidSettings, LookupError):
+            found[str(login.pk)] = None
+    return found
+
+
+def of_weights(logins: Sequence[Credential], weights: Mapping[str, Any], total: int, has_files: bool) -> ByLogin:
+    """What `weigh` has found, at today's prices and behind what waits now. Without a weight it is not known."""
+    return {
+        str(login): _priced(login, Weight(**one), total, has_files) if (one := weights.get(str(login.pk))) else None
+        for login in logins
+    }
 
 
 def of_campaign(campaign: Campaign) -> str:
@@ -163,6 +201,12 @@ def _carries(login: Any) -> frozenset[str]:
     return adapters.load(login.vendor.adapter).carries(login.vendor.settings)
 
 
+def chosen(total: int) -> Callable[[int], bool]:
+    """Whether the letter to the recipient of this number, counted from 0, is made for an estimate of so many."""
+    step = _step(total)
+    return lambda number: number % step == 0
+
+
 def _step(total: int) -> int:
     return max(1, -(-total // MOST_MADE))
 
@@ -177,31 +221,52 @@ def _estimate(
     budget: Budget | None,
     share: int,
 ) -> Estimate:
+    weight = _weight(login, campaign, content, links, messages, total, budget, share)
+    return _priced(login, weight, total, campaign.has_files)
+
+
+def _weight(
+    login: Any,
+    campaign: Campaign,
+    content: Content,
+    links: LetterLinks | None,
+    messages: Iterable[ClaimedMessage],
+    total: int,
+    budget: Budget | None,
+    share: int,
+) -> Weight:
     vendor = login.vendor
     adapter = adapters.load(vendor.adapter)(vendor.settings, cast(Any, login.secret))
-    units, made = total, total
+    if adapter.capabilities.cost is one_unit:
+        return Weight(total, None, counts_messages=True)
     origin = campaign.identity.origin if campaign.identity_id and campaign.identity else None
-    if adapter.capabilities.cost is not one_unit:
-        letters: list[Letter | None] = []  # None: one that is refused, which costs nothing
-        latest = time.monotonic() + SECONDS / share
-        for message in messages:
-            try:
-                letter = letter_of(campaign, content, message, budget, origin, links)
-            except OverBudget:
-                if not letters:
-                    raise
-                break
-            letters.append(letter if isinstance(letter, Letter) else None)
-            if time.monotonic() > latest:
-                break
-        costs = asyncio.run(_weighed(adapter, letters, SECONDS / share))
-        made = len(costs)
-        units = sum(costs) if made >= total else -(-total * sum(costs) // max(1, made))
-    price = prices.held(vendor.pk, login.pk, prices.today())
-    amount = units * price.per_unit + total * price.per_message if price else None
+    letters: list[Letter | None] = []  # None: one that is refused, which costs nothing
+    latest = time.monotonic() + SECONDS / share
+    for message in messages:
+        try:
+            letter = letter_of(campaign, content, message, budget, origin, links)
+        except OverBudget:
+            if not letters:
+                raise
+            break
+        letters.append(letter if isinstance(letter, Letter) else None)
+        if time.monotonic() > latest:
+            break
+    costs = asyncio.run(_weighed(adapter, letters, SECONDS / share))
+    made = len(costs)
+    units = sum(costs) if made >= total else -(-total * sum(costs) // max(1, made))
+    costly = [cost for cost in costs if cost] or [1]
+    return Weight(units, None if made >= total else made, False, min(costly), max(costly))
+
+
+def _priced(login: Any, weight: Weight, total: int, has_files: bool) -> Estimate:
+    """At today's price, behind all that waits now."""
+    price = prices.held(login.vendor_id, login.pk, prices.today())
+    amount = weight.units * price.per_unit + total * price.per_message if price else None
     currency = price.currency if price else ""
-    without_files = adapter.capabilities.cost is not one_unit and campaign.has_files
-    return Estimate(total, units, None if made >= total else made, currency, amount, _end(login, units), without_files)
+    without_files = has_files and not weight.counts_messages
+    end = _end(login, weight.units)
+    return Estimate(total, weight.units, weight.made, currency, amount, end, without_files)
 
 
 async def _weighed(adapter: Adapter, letters: Iterable[Letter | None], seconds: float) -> list[int]:

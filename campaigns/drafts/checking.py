@@ -5,6 +5,7 @@ comes twice finds the lease taken, and one whose draft has changed in between st
 """
 
 import io
+import logging
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,8 +16,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
-from campaigns import intake
+from campaigns import estimates, intake
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import blocks, contents
 from campaigns.drafts.columns import Arrangement
@@ -28,6 +30,7 @@ from campaigns.models import Campaign, Draft, DraftBlock
 from campaigns.suppression.comparing import count_suppressed
 from vendors.models import Vendor
 
+log = logging.getLogger(__name__)
 LEASE = timedelta(minutes=2)  # without a sign of life; a large spreadsheet is unpacked for a minute
 SIGN = 1.0  # seconds between two
 SMALL = 500_000  # bytes of a list that is checked at once, in less than a second
@@ -40,8 +43,8 @@ class FenceLost(Exception):
 
 
 def ask(draft: Draft) -> Draft:
-    """Has the list checked anew if what was found is not of this list and this message."""
-    if draft.list_version and draft.found is None:
+    """Has the list checked anew if what was found is not of this list and this message, or the check broke off."""
+    if draft.list_version and (draft.found is None or draft.found.get("broken")):
         waiting = Draft.objects.filter(still_open(), pk=draft.pk)
         waiting.update(busy=Draft.CHECKING, fence=F("fence") + 1, lease_at=None, percent=0)
         return look(draft.pk)
@@ -64,9 +67,12 @@ def claim(draft_id: int, busy: str) -> int | None:
     with transaction.atomic():
         free = Q(lease_at=None) | Q(lease_at__lt=now - LEASE)
         waiting = Draft.objects.filter(free, pk=draft_id, busy=busy, campaign=None)
-        if not waiting.update(fence=F("fence") + 1, lease_at=now):
+        # Who stores the campaign holds the row for as long as that takes: it is at work, however old its lease is.
+        found = waiting.select_for_update(skip_locked=True, no_key=True).values_list("fence", flat=True).first()
+        if found is None:
             return None
-        return int(Draft.objects.values_list("fence", flat=True).get(pk=draft_id))
+        Draft.objects.filter(pk=draft_id).update(fence=found + 1, lease_at=now)
+        return int(found) + 1
 
 
 def left_behind(now: datetime | None = None) -> list[tuple[int, str]]:
@@ -99,14 +105,34 @@ def check(draft_id: int) -> bool:
     draft, sign = look(draft_id), Sign(draft_id, Draft.CHECKING, fence)
     try:
         facts = _facts(draft, fence, sign)
-        agreed = draft.leave_out and (draft.facts or {}).get("total") == facts["total"]  # to leave out so many
-        with transaction.atomic():
-            if not sign.held.update(busy="", lease_at=None, facts=facts, leave_out=agreed):
-                raise FenceLost
-            blocks.delete_others(draft_id, [DraftBlock.ROWS, DraftBlock.LEFT_OUT], fence)
     except (FenceLost, blocks.GoneAway):
         return False
+    except Exception as error:  # else it would be tried again for ever
+        log.exception("the list of draft %s cannot be checked", draft_id)
+        facts = {**_nothing(draft, fence), "problems": [[0, unexpected(error)]], "total": 1, "broken": True}
+    return _keep(sign, facts)
+
+
+def _keep(sign: "Sign", facts: dict[str, Any]) -> bool:
+    """Stores what was found, if it still is of this list and this message; else it is checked again, by the sweep."""
+    with transaction.atomic():
+        pk = sign.held.select_for_update(no_key=True).values_list("pk", flat=True).first()
+        if pk is None:
+            return False
+        now = look(pk)
+        if now.question != facts["question"]:
+            sign.held.update(fence=F("fence") + 1, lease_at=None)
+            return False
+        agreed = now.leave_out and (now.facts or {}).get("total") == facts["total"]  # to leave out so many
+        sign.held.update(busy="", lease_at=None, facts=facts, leave_out=agreed)
+        blocks.delete_others(pk, [DraftBlock.ROWS, DraftBlock.LEFT_OUT], facts["version"])
     return True
+
+
+def unexpected(error: Exception) -> str:
+    """What is said of an error that is in no one's power who reads it; the log has the rest."""
+    why = _("something went wrong that should not have (%(error)s). Nothing was sent. Please try again.")
+    return why % {"error": type(error).__name__}
 
 
 class _Steps:
@@ -118,16 +144,26 @@ class _Steps:
     def __call__(self) -> None:
         self._sign(80 * self._file.tell() / self._size)
 
-    def each(self, rows: Iterable[Any], total: int) -> Iterator[Any]:
+    def each(self, rows: Iterable[Any], total: int, sample: list[Any]) -> Iterator[Any]:
+        """sample: gets those of which letters are made for the estimate."""
+        chosen = estimates.chosen(total)
         for number, row in enumerate(rows):
             if number % STEP == 0:
                 self._sign(80 + 20 * number / max(1, total))
+            if chosen(number):
+                sample.append(row)
             yield row
 
 
+def _nothing(draft: Draft, fence: int) -> dict[str, Any]:
+    """The facts before anything was found."""
+    facts: dict[str, Any] = {"question": draft.question, "version": fence, "rows": 0, "good": 0, "bad": 0}
+    facts |= {"duplicates": 0, "suppressed": 0, "problems": [], "total": 0, "columns": [], "recipient": ""}
+    return facts | {"weights": {}}
+
+
 def _facts(draft: Draft, fence: int, sign: Sign) -> dict[str, Any]:
-    facts: dict[str, Any] = {"question": draft.question, "version": fence, "rows": 0, "good": 0}
-    facts |= {"bad": 0, "duplicates": 0, "suppressed": 0, "problems": [], "total": 0, "columns": [], "recipient": ""}
+    facts = _nothing(draft, fence)
     arrangement = Arrangement(draft.columns, draft.channel or Vendor.Channel.EMAIL, draft.sponsor.phone_region)
     try:
         with blocks.spool(draft.pk, draft.list_version, draft.list_bytes, sign) as file:
@@ -156,7 +192,8 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     facts |= {"rows": len(recipients) + len(left_out), "good": len(recipients), "total": len(left_out)}
     facts |= {"duplicates": left_out.duplicates, "bad": len(left_out) - left_out.duplicates}
     facts["problems"] = [[row, text] for (row, text), _ in zip(left_out.reasons(), range(SHOWN), strict=False)]
-    blocks.add(draft.pk, DraftBlock.ROWS, fence, blocks.of_rows(steps.each(recipients, facts["good"])))
+    sample: list[Any] = []
+    blocks.add(draft.pk, DraftBlock.ROWS, fence, blocks.of_rows(steps.each(recipients, facts["good"], sample)))
     if len(left_out):
         with tempfile.TemporaryFile() as out:
             text = io.TextIOWrapper(out, encoding="utf-8-sig", newline="")  # spreadsheets know UTF-8 by its mark
@@ -168,6 +205,8 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     campaign = Campaign(sponsor_id=draft.sponsor_id, topic=draft.topic, transactional=draft.transactional)
     kept = (recipient for recipient, _ in blocks.CheckedRows(draft.pk, fence, facts["good"]))
     facts["suppressed"] = count_suppressed(campaign, draft.channel, kept)
+    if facts["good"]:
+        facts["weights"] = contents.weigh(draft, content, sample, facts["good"])
 
 
 def defused(text: str) -> str:

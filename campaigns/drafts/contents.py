@@ -1,7 +1,8 @@
 """What a draft will be: by whom it may go, its compiled content, its letters, and what it would cost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 from django.db.models import Q
 
@@ -116,7 +117,17 @@ def _images(content: CampaignContent) -> Iterator[Attachment]:
             yield Attachment(one.name, one.kind, one.read(), one.cid)
 
 
+def weigh(draft: Draft, content: CampaignContent, sample: Sequence[tuple[str, Any]], total: int) -> dict[str, Any]:
+    """What the check keeps of the cost: as estimates.weigh. Raises NotEntitled."""
+    found = logins(draft)
+    campaign = _campaign(draft, content, found[0].vendor)
+    return estimates.weigh(found, campaign, content.compiled, sample, total)
+
+
 def estimate(draft: Draft) -> estimates.ByLogin:
-    """What it would cost, by each of its credentials. Raises BadInput, TemplateError, NotEntitled."""
-    content, found = of(draft), logins(draft)
-    return estimates.of_table(found, _campaign(draft, content, found[0].vendor), content.compiled, recipients(draft))
+    """What it would cost, by each of its credentials, from what the check has learned: the list is not read.
+
+    Raises BadInput, TemplateError, NotEntitled.
+    """
+    content, found = of(draft), draft.found or {"good": 0}
+    return estimates.of_weights(logins(draft), found.get("weights", {}), found["good"], content.files is not None)

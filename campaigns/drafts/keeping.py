@@ -28,6 +28,9 @@ SENT = timedelta(days=30)  # for which the rows that were left out can still be 
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('campaigns_draft'), %s)"
 
 
+NOTHING_ELSE = Q()
+
+
 class Stale(Exception):
     """Another window has changed this part since. draft: as it is now."""
 
@@ -75,10 +78,10 @@ def still_open() -> Q:
     return Q(campaign=None) & ~Q(busy=Draft.SENDING)
 
 
-def save(draft: Draft, part: str, seen: str, values: Mapping[str, Any]) -> Draft:
-    """Stores values of a part. seen: the page's Draft.seen. Raises Stale, Closed."""
+def save(draft: Draft, part: str, seen: str, values: Mapping[str, Any], only: Q = NOTHING_ELSE) -> Draft:
+    """Stores values of a part. seen: the page's Draft.seen; only: what must be so besides. Raises Stale, Closed."""
     now = timezone.now()
-    mine = Draft.objects.filter(still_open(), pk=draft.pk, **{f"{part}_revision": revision(seen, part)})
+    mine = Draft.objects.filter(still_open(), only, pk=draft.pk, **{f"{part}_revision": revision(seen, part)})
     sets = {**values, f"{part}_revision": F(f"{part}_revision") + 1, "updated_at": now}
     if mine.update(**sets):
         return look(draft.pk)
@@ -92,6 +95,13 @@ def _same(stored: Draft, values: Mapping[str, Any]) -> Draft:
     if any(getattr(stored, name) != value for name, value in values.items()):
         raise Stale(stored)
     return stored
+
+
+def leave_out(draft: Draft, seen: str, total: int) -> Draft:
+    """Agrees that so many bad rows are left out. Raises Stale, Closed, and BadInput if they are not so many now."""
+    if draft.found is None or draft.found["total"] != total:
+        raise BadInput("the list was checked once more since: look at the number of bad rows again")
+    return save(draft, LIST, seen, {"leave_out": True}, Q(facts__total=total))
 
 
 def revision(seen: str, part: str) -> int:

@@ -4,18 +4,21 @@ The draft names its campaign in the transaction that stores it. So a double clic
 twice and an answer that is lost all lead to the one campaign.
 """
 
+import logging
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.admin.models import ADDITION
 from django.db.models import F
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from campaigns import intake, previews
 from campaigns.content.templates import TemplateError
 from campaigns.dispatch import dispatcher
 from campaigns.drafts import contents, keeping
-from campaigns.drafts.checking import FenceLost, Sign, claim
+from campaigns.drafts.checking import FenceLost, Sign, claim, unexpected
 from campaigns.drafts.keeping import LIST, MESSAGE, WHEN, Closed, Stale, look, revision, still_open
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import At, BadInput, Hours
@@ -24,6 +27,9 @@ from campaigns.lifecycle import Status
 from campaigns.models import Campaign, Draft, Job
 from vendors.history import Actor, record
 
+log = logging.getLogger(__name__)
+MOST_TESTS = 10  # of a draft in an hour: they need no approval
+HOUR = timedelta(hours=1)
 SMALL = 20_000  # recipients that are stored in less than two seconds
 
 
@@ -91,7 +97,7 @@ def finish(draft_id: int) -> Job | None:
     def joined(campaign: Campaign) -> None:
         if not sign.held.update(campaign=campaign, busy="", lease_at=None, updated_at=timezone.now()):
             raise FenceLost
-        _record(draft, campaign, f"made of draft {draft.pk}")
+        _record(draft, campaign, f"made it of draft {draft.pk}{_late(draft)}")
 
     try:
         rows = contents.recipients(draft).spooled(sign)
@@ -101,8 +107,20 @@ def finish(draft_id: int) -> Job | None:
     except (BadInput, TemplateError, NotEntitled) as error:
         sign.held.update(busy="", lease_at=None, failure=str(error))
         return None
+    except Exception as error:  # else it would be tried again for ever, and nobody would be told
+        log.exception("no campaign can be made of draft %s", draft_id)
+        sign.held.update(busy="", lease_at=None, failure=unexpected(error))
+        return None
     _dispatch(job)
     return job
+
+
+def _late(draft: Draft) -> str:
+    """Says that the time for which it was decided was past before it was stored: then it goes at once."""
+    when, now = at(draft), timezone.now()
+    if not isinstance(when, datetime) or when > now:
+        return ""
+    return f"; stored at {now:%H:%M:%S} UTC, after its time, so it goes at once"
 
 
 def _accept(
@@ -136,6 +154,7 @@ def _accept(
         transactional=draft.transactional,
         by=Actor(maker.get_username(), maker.pk) if maker else None,
         without_approval=test,
+        times_checked=True,
         pauses=PauseRules(None if test else draft.first),
         route=None if test else draft.route,
         joined=joined,
@@ -145,16 +164,22 @@ def _accept(
 def test(draft: Draft, address: str, number: int, tests: int, user: Any) -> Job | None:
     """Sends the letter to recipient `number`, counted from 1, now, to this address of one's own instead.
 
-    tests: Draft.tests as the page has shown it; None: that test was sent already. Raises BadInput, TemplateError,
-    NotEntitled.
+    tests: Draft.tests as the page has shown it; None: that test was sent already. Raises BadInput, also for the one
+    too many of an hour, TemplateError, NotEntitled.
     """
+    if draft.tests != tests:
+        return None
+    now = timezone.now()
+    lately = [one for one in draft.tested_at if datetime.fromisoformat(one) > now - HOUR]
+    if len(lately) >= MOST_TESTS:
+        raise BadInput(_("%(most)s tests of a draft can be sent in an hour; please wait") % {"most": MOST_TESTS})
     normal = intake.AddressReader(draft.channel, draft.sponsor.phone_region)
     rows = contents.recipients(draft).since(number - 1)
     oneself = previews.to_oneself(address, rows, normal, contents.of(draft).compiled)
     mine = Draft.objects.filter(still_open(), pk=draft.pk, tests=tests)
 
     def joined(campaign: Campaign) -> None:
-        if not mine.update(tests=F("tests") + 1):
+        if not mine.update(tests=F("tests") + 1, tested_at=[*lately, now.isoformat()]):
             raise FenceLost
         _record(draft, campaign, f"a test of draft {draft.pk}", user)
 

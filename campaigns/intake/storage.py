@@ -157,6 +157,7 @@ def accept(
     route: Route | None = None,
     by: Actor | None = None,
     without_approval: bool = False,
+    times_checked: bool = False,
     template_version: TemplateVersion | None = None,
     progress: Callable[[int], None] = lambda stored: None,
     joined: Callable[[Campaign], None] = lambda campaign: None,
@@ -166,6 +167,7 @@ def accept(
     Messages to suppressed recipients are stored with that end, and the job counts them (`suppressed`).
     by: whose name the campaign keeps; if the sponsor demands the approval of another person, it is stored paused.
     without_approval: a test-send, or an answer to HELP: one recipient, who has asked for it.
+    times_checked: when it was decided; a time to send at that is past by now means at once.
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
     identity: the name of one of the sponsor's; empty: its default one. topic: one of the
     sponsor's; empty: none. transactional: the sponsor may mark it so. route: by which it goes,
@@ -175,7 +177,8 @@ def accept(
     Raises BadInput for impossible times, texts or sizes, and entitlements.NotEntitled; then, and after any other
     error, also one of `joined`, nothing is stored.
     """
-    check_times(at, deadline, timezone.now())
+    if not times_checked:
+        check_times(at, deadline, timezone.now())
     _check_texts(name, subject, body, text)
     size = len(recipients)
     first = allocate(size)

@@ -74,6 +74,7 @@ class Draft(models.Model):
     facts = models.JSONField(null=True)
     failure = models.TextField(blank=True, default="", help_text="Why it could not be sent, as a sentence")
     tests = models.PositiveIntegerField(default=0, help_text="Test-sends so far")
+    tested_at: Any = models.JSONField(default=list, db_default=[], help_text="Times of the test-sends of the last hour")
 
     objects = OfSponsors.as_manager()
 
@@ -113,6 +114,7 @@ class Draft(models.Model):
         """A digest of all that a check of the list depends on."""
         parts: list[Any] = [self.list_version, self.columns, self.channel, self.subject, self.html, self.text]
         parts += [self.transactional, self.sponsor.phone_region, self.credential_id, self.route_id]
+        parts += [self.topic_id, self.identity_id]  # who is suppressed, and what a message costs
         return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
     @property

@@ -72,9 +72,15 @@ def index(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "live": part.html(over=state.finished),
         "parts": state.sums.parts,
         "cost": accounts.so_far(state.jobs),
-        "decided": history.latest(Job, jobs, DECIDED),
+        "decided": _decided(campaign, jobs),
     }
     return render(request, "owners/campaign/page.html", context)
+
+
+def _decided(campaign: Campaign, jobs: list[int]) -> list[Any]:
+    """What persons have decided about it, the newest first."""
+    found = [*history.latest(Campaign, [campaign.pk], DECIDED), *history.latest(Job, jobs, DECIDED)]
+    return sorted(found, key=lambda entry: -entry.pk)[:DECIDED]
 
 
 @page()

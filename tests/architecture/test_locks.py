@@ -29,6 +29,8 @@ ALLOWED = {
     "campaigns/doubts/queries.py:CALL": "a vendor",
     "campaigns/doubts/queries.py:DUE": "messages, SKIP LOCKED",
     "campaigns/doubts/resolve.py:DOUBTS": "messages, after their jobs",
+    "campaigns/drafts/checking.py:_keep": "a draft alone, before its blocks",
+    "campaigns/drafts/checking.py:claim": "a draft alone, SKIP LOCKED",
     "campaigns/drafts/keeping.py:_delete": "a draft; its campaign's jobs are not looked at",
     "campaigns/failover/queries.py:hold": "the store, after all jobs",
     "campaigns/claiming/rebuild.py:rebuild": "a vendor",

@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
@@ -85,7 +86,7 @@ def test_from_a_message_and_a_list_with_bad_rows_to_a_campaign(client, login):
         "3 rows of the list are bad"
         in press(client, draft, "send", **SOON).wsgi_request._messages._queued_messages[0].message
     )
-    assert press(client, draft, "leave_out").headers["Location"] == reverse("draft_check", args=[draft.pk])
+    assert press(client, draft, "leave_out", total=3).headers["Location"] == reverse("draft_check", args=[draft.pk])
     page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
     assert "Send to 2 recipients" in page and "3 rows are left out" in page and "2 messages: 2 units" in page
     press(client, draft, "send", **SOON)
@@ -107,6 +108,95 @@ def test_a_campaign_is_made_once_whoever_sends_it_how_often(client, login):
     assert client.get(reverse("draft_message", args=[draft.pk])).headers["Location"] == reverse(
         "draft_sent", args=[draft.pk]
     )
+
+
+def test_what_is_stored_after_its_time_goes_at_once_and_the_campaign_says_so(client, login):
+    draft = ready(client, login)
+    sending.start(draft, draft.seen, {"when": "at", "send_at": timezone.now() + timedelta(hours=1)}, draft.created_by)
+    past = timezone.now() - timedelta(minutes=3)
+    Draft.objects.update(send_at=past)  # as if the worker had been away
+    job = sending.finish(draft.pk)
+    assert job and job.campaign.send_at == past and job.status == "DISPATCHED"
+    page = client.get(reverse("campaign", args=[job.campaign_id])).content.decode()
+    assert "after its time, so it goes at once" in page
+
+
+def test_an_error_that_nobody_foresaw_is_told_and_the_owner_may_try_again(client, login):
+    draft = ready(client, login)
+    rows = DraftBlock.objects.filter(kind=DraftBlock.ROWS)
+    good = bytes(rows.get().content)
+    rows.update(content=b"nothing that was ever packed")
+    press(client, draft, "send", **SOON)
+    draft.refresh_from_db()
+    assert (draft.busy, draft.campaign) == ("", None) and checking.left_behind() == []
+    rows.update(content=good)
+    page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    assert "It was not sent:" in page and "something went wrong that should not have (error)" in page
+    press(client, draft, "send", **SOON)
+    press(client, draft, "send", **SOON)
+    assert Campaign.objects.count() == 1 and Message.objects.count() == 2
+
+
+def test_a_check_that_breaks_off_is_told_and_can_be_asked_again(client, login, monkeypatch):
+    draft = make(client, login)
+    with monkeypatch.context() as broken:
+        broken.setattr(checking, "count_suppressed", {}.__getitem__)
+        page = put(client, draft).content.decode()
+    assert "something went wrong that should not have (TypeError)" in page and checking.left_behind() == []
+    assert "Check the list again" in page
+    press(client, draft, "check_again")
+    draft.refresh_from_db()
+    assert draft.found["good"] == 2
+
+
+def test_what_is_agreed_while_a_check_goes_on_is_not_lost_nor_taken_for_more(client, login, monkeypatch):
+    draft = make(client, login)
+    put(client, draft)
+    by, real = {"by": f"credential:{login.pk}"}, checking._facts
+
+    def checked(text, total):
+        """Checks the list for another text; meanwhile the owner agrees to leave so many rows out."""
+
+        def meanwhile(*args):
+            facts = real(*args)
+            keeping.save(keeping.look(draft.pk), "list", keeping.look(draft.pk).seen, {"leave_out": True})
+            return facts
+
+        with monkeypatch.context() as slow:
+            slow.setattr(checking, "_facts", meanwhile)
+            press(client, draft, "message", **HELLO | by | {"text": text})
+        draft.refresh_from_db()
+        assert (draft.busy, draft.found["total"]) == ("", total)
+        return draft.leave_out
+
+    assert checked("Other words", 3), "as many as before: what was agreed holds"
+    assert not checked("{{ city }} is a column that is not there", 1)
+
+
+def test_a_list_that_changed_while_it_was_checked_is_checked_again(client, login, monkeypatch):
+    draft, real = make(client, login), checking._facts
+
+    def meanwhile(*args):
+        facts = real(*args)
+        columns = {"recipient": "first_name", "names": {}}
+        keeping.save(keeping.look(draft.pk), "list", keeping.look(draft.pk).seen, {"columns": columns})
+        return facts
+
+    with monkeypatch.context() as slow:
+        slow.setattr(checking, "_facts", meanwhile)
+        put(client, draft)
+    assert checking.left_behind() == [(draft.pk, "checking")], "nobody says for which list these facts are"
+    assert checking.check(draft.pk)
+    draft.refresh_from_db()
+    assert draft.found["recipient"] == "first_name"
+
+
+def test_so_many_rows_are_left_out_as_the_page_has_shown(client, login):
+    draft = make(client, login)
+    put(client, draft)
+    press(client, draft, "leave_out", total=2)
+    draft.refresh_from_db()
+    assert not draft.leave_out
 
 
 def test_a_second_worker_that_took_over_makes_the_campaign_and_the_first_one_does_not(client, login):
@@ -292,6 +382,37 @@ def test_a_test_goes_to_oneself_once(client, login):
     assert message.campaign.name == "Test: May"
     draft.refresh_from_db()
     assert draft.campaign is None and draft.tests == 1
+
+
+def test_so_many_tests_in_an_hour_and_each_is_in_the_history(client, login):
+    draft = ready(client, login)
+
+    def test():
+        draft.refresh_from_db()
+        fields = {"number": "1", "tests": draft.tests, "address": "ann@own.example"}
+        return client.post(reverse("draft_test", args=[draft.pk]), fields, follow=True).content.decode()
+
+    Draft.objects.update(tested_at=[timezone.now().isoformat()] * (sending.MOST_TESTS - 1))
+    assert "A test is on its way" in test()
+    assert "10 tests of a draft can be sent in an hour" in test()
+    assert Message.objects.count() == 1
+    draft.refresh_from_db()
+    an_hour_ago = (timezone.now() - sending.HOUR).isoformat()
+    Draft.objects.update(tested_at=[an_hour_ago, *draft.tested_at[1:]])
+    assert "A test is on its way" in test() and Message.objects.count() == 2
+    entries = LogEntry.objects.filter(change_message=f"a test of draft {draft.pk}")
+    assert {int(one.object_id) for one in entries} == set(Campaign.objects.values_list("pk", flat=True))
+
+
+def test_the_estimate_is_what_the_check_has_learned_and_reads_no_row(client, login):
+    login.vendor.channel, login.vendor.settings = "sms", login.vendor.settings | {"unit": "segment"}
+    login.vendor.save()
+    draft = make(client, login)
+    put(client, draft, f"phone,first_name\n+4915112000001,Ann\n+4915112000002,{'A' * 200}\n")
+    draft.refresh_from_db()
+    DraftBlock.objects.filter(kind=DraftBlock.ROWS).delete()
+    page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    assert "2 messages: 3 units" in page and "1 to 2" in page
 
 
 def test_times_have_the_zone_that_is_named(client, login):

@@ -120,10 +120,17 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
             context["identity"] = contents.identity(draft, vendor) if vendor else None
             now = timezone.now()
             costs = contents.estimate(draft).items()
+            context["units"] = _units(facts)
             context["costs"] = [(name, one.sentence(now) if one else estimates.NOT_KNOWN) for name, one in costs]
         except preview.FAULTS as fault:
             context["obstacle"] = str(fault)
     return show(request, "check", draft, context)
+
+
+def _units(facts: dict[str, Any]) -> tuple[int, int] | None:
+    """How many units the cheapest and the dearest message takes, where a unit is no message."""
+    found = [one for one in facts.get("weights", {}).values() if one and not one["counts_messages"]]
+    return (min(one["least"] for one in found), max(one["most"] for one in found)) if found else None
 
 
 def _vendor(draft: Draft) -> Vendor | None:

@@ -92,12 +92,15 @@ def columns(request: HttpRequest, draft: Draft) -> HttpResponse:
 @require_POST
 @step
 def leave_out(request: HttpRequest, draft: Draft) -> HttpResponse:
-    """Leaves the bad rows out, and goes on."""
-    values = {"leave_out": True}
+    """Leaves the bad rows out, as many as the page has shown, and goes on."""
+    total = request.POST.get("total", "")
     try:
-        keeping.save(draft, LIST, request.POST.get("seen", ""), values)
+        keeping.leave_out(draft, request.POST.get("seen", ""), int(total) if total.isdecimal() else -1)
+    except BadInput as error:
+        messages.warning(request, str(error))
+        return redirect("draft_recipients", draft.pk)
     except Stale as stale:
-        return conflict(request, stale.draft, LIST, values)
+        return conflict(request, stale.draft, LIST, {"leave_out": True})
     return redirect("draft_check", draft.pk)
 
 
