@@ -22,9 +22,10 @@ BENCHMARKS ?= as_run,30000,5,10000 slow_vendors,15,20 latency,200,10 sending,200
   reaching,60,1
 BENCH_RESULTS ?= .bench.jsonl
 PY := .venv/bin/python
+NOT_OURS := --ignore '.venv*'
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 
-.PHONY: help setup test-setup demo test lint lint-openapi docs docs-pictures docs-reference bench bench-page chaos \
+.PHONY: help setup test-setup demo test lint lint-openapi docs docs-pictures docs-reference messages bench bench-page chaos \
   requirements clean venv
 
 help: ## this list
@@ -66,6 +67,11 @@ docs-pictures: test-setup ## docs/pictures: the real pages while the demo runs, 
 docs-reference: setup ## docs/reference/commands.md and docs/states.md from the code
 	$(PY) -m docs.tooling.commands
 	$(PY) manage.py states > docs/states.md
+
+messages: setup ## the German catalogue with the texts that code and templates have now (needs GNU gettext); then fill in what is empty
+	$(PY) manage.py makemessages -l de --add-location=file --no-wrap --no-obsolete $(NOT_OURS) --ignore 'tests/*' --ignore 'docs/*' \
+	  --ignore 'sandbox/*' --ignore 'benchmarks/*'
+	$(PY) manage.py compilemessages -l de $(NOT_OURS)
 
 bench: test-setup ## all measurements, with yardsticks of the same run: about an hour (BENCHMARKS="sending,50000,5 ledger")
 	@$(MAKE) -s .venv/.bench-installed

@@ -8,15 +8,17 @@ suppressed.
 from typing import Any
 
 from django.db.models import Q
+from django.utils.translation import gettext_noop as _
 
 from campaigns.merging import OWN_ENDS
 from campaigns.models import Message, ReportKind
 from campaigns.progress import Progress
 
-WAITING, SENDING, SENT, PARTLY_SENT = "Waiting", "Sending", "Sent", "Partly sent"
-DELIVERED, BOUNCED = "Delivered", "Bounced"
-FAILED, ATTENTION, STOPPED, PAUSED = "Failed", "Needs attention", "Stopped", "Paused"
-EXPIRED, SUPPRESSED = "Expired", "Suppressed"
+# In English, as programs read them and the code compares them; pages translate them when they show them.
+WAITING, SENDING, SENT, PARTLY_SENT = _("Waiting"), _("Sending"), _("Sent"), _("Partly sent")
+DELIVERED, BOUNCED = _("Delivered"), _("Bounced")
+FAILED, ATTENTION, STOPPED, PAUSED = _("Failed"), _("Needs attention"), _("Stopped"), _("Paused")
+EXPIRED, SUPPRESSED = _("Expired"), _("Suppressed")
 LOOKS = {  # how a badge looks: good, going, warn, bad; idle if it is not here
     SENT: "good",
     DELIVERED: "good",
@@ -29,7 +31,7 @@ LOOKS = {  # how a badge looks: good, going, warn, bad; idle if it is not here
     EXPIRED: "bad",
 }
 OWN = {"expired": EXPIRED, "suppressed": SUPPRESSED}
-OPEN = "Without an end"
+OPEN = _("Without an end")
 # Messages by their label, by the ground truth, which does not tell Waiting from Sending: that is in the claims.
 SHAPES = {
     SENT: Q(message_id__isnull=False, report=None),

@@ -56,6 +56,7 @@ MIDDLEWARE = [
     "mailhub.front.problems.ProblemMiddleware",
     "mailhub.front.problems.NulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "mailhub.languages.PagesLanguage",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -87,6 +88,9 @@ TIME_ZONE = environment.zone("TIME_ZONE", "UTC")
 USE_TZ = True
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = ["mailhub.formats"]
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]  # of pages; a user chooses, and the browser before that
+LANGUAGE_COOKIE_HTTPONLY, LANGUAGE_COOKIE_SAMESITE, LANGUAGE_COOKIE_AGE = True, "Lax", 365 * 24 * 3600
+LOCALE_PATHS = [BASE_DIR / "mailhub" / "locale"]
 STATIC_URL = "static/"
 STATIC_FOLDER = MAILHUB_HOME / "static"  # mailhub/static_files.py has a folder in it for each version
 STATIC_ROOT = Path(os.environ.get("STATIC_ROOT") or STATIC_FOLDER)
@@ -114,7 +118,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 if os.environ.get("HTTPS") == "1":
-    SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+    SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = True
     SECURE_HSTS_SECONDS = 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 

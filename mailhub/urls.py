@@ -2,6 +2,7 @@
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views.i18n import set_language
 
 from mailhub.front.api import api
 from mailhub.operations import views as operations
@@ -16,6 +17,7 @@ admin.site.disable_action("delete_selected")  # rows are deleted one by one, on 
 urlpatterns = [
     path("api/v1/", api.urls),  # first, since most requests are for the API
     path("unsubscribe/<str:token>", unsubscribe.page),
+    path("language/", set_language, name="language"),
     path("admin/", include(operations.urls())),
     path("admin/", admin.site.urls),
     path("", include(owners.urls())),

@@ -13,13 +13,17 @@ from django.http import HttpRequest
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
 COUNTED = 10_000  # rows; those after them are found by filters
 
 
 def badge(word: str, look: str = "idle") -> SafeString:
-    """A state as text on a colour, never as a colour alone. look: good, going, warn, bad or idle."""
-    return format_html('<span class="badge {}">{}</span>', look, word)
+    """A state as text on a colour, never as a colour alone. look: good, going, warn, bad or idle.
+
+    The word is English, as it is compared and stored; here it is put into the language of the page.
+    """
+    return format_html('<span class="badge {}">{}</span>', look, gettext(word) if word else "")
 
 
 def flag(field: str, word: str, look: str = "idle", title: str = "") -> Callable[[Any], str]:

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from campaigns import labels
@@ -28,7 +29,8 @@ def download(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
     campaign = campaign_page.of_user(request, campaign_id)
     states = export.FAILURES if request.GET.get("state") == "failed" else ()
     whole = labels.sees_recipients(request.user)
-    answer: Any = files.file_of(Export(campaign, campaign_page.channel_of(campaign), states, whole), kind)
+    with translation.override(settings.LANGUAGE_CODE):  # programs read files, and people of several languages
+        answer: Any = files.file_of(Export(campaign, campaign_page.channel_of(campaign), states, whole), kind)
     return answer
 
 

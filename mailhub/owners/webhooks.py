@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from campaigns import tasks
@@ -156,7 +156,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
         events.enable(row, actor(request))
         messages.success(request, _("Events are posted from now on. What had been waiting is posted by “Post again”."))
     elif row.enabled:
-        events.disable(row, _("by hand"), actor(request))
+        events.disable(row, gettext_noop("by hand"), actor(request))  # stored in English
         messages.success(request, _("No event is posted any more."))
     return redirect("webhook", pk)
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
+from django.utils import formats
+from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext
@@ -11,6 +12,7 @@ from django.utils.translation import gettext
 from campaigns import labels
 from campaigns.failover import recovery as takeover
 from campaigns.progress import Progress
+from mailhub import languages
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
 from mailhub.operations.views import clock
@@ -24,7 +26,7 @@ LABEL = '<td data-label="{}" '
 @register.filter
 def number(value: Any) -> str:
     """1,200; an empty value stays empty."""
-    return f"{value:,}" if isinstance(value, int) else str(value or "")
+    return formats.number_format(value, force_grouping=True) if isinstance(value, int) else str(value or "")
 
 
 @register.filter
@@ -49,6 +51,13 @@ def badge(word: str, chosen: str = "") -> SafeString:
 def look(word: str) -> str:
     """The CSS class of a state."""
     return labels.LOOKS.get(word, "idle")
+
+
+@register.simple_tag
+def script_texts() -> SafeString:
+    """What scripts say, for those that run in another language than English."""
+    texts = languages.of_scripts()
+    return json_script(texts, "texts") if texts else SafeString("")
 
 
 @register.simple_tag
@@ -92,20 +101,20 @@ def bar(sums: Progress) -> dict[str, Any]:
     failed = sums.refused + sums.expired
     parts = [("good", sums.accepted), ("going", sums.in_flight), ("warn", sums.in_doubt), ("bad", failed)]
     counts = {
-        "sent": sums.accepted,
-        "in flight": sums.in_flight,
-        "need attention": sums.in_doubt,
-        "failed": failed,
-        "suppressed": sums.suppressed,
+        gettext("sent"): sums.accepted,
+        gettext("in flight"): sums.in_flight,
+        gettext("need attention"): sums.in_doubt,
+        gettext("failed"): failed,
+        gettext("suppressed"): sums.suppressed,
     }
-    title = _counted(counts) or "nothing sent yet"
-    reported = _counted({"delivered": sums.delivered, "bounced": sums.bounced})
+    title = _counted(counts) or gettext("nothing sent yet")
+    reported = _counted({gettext("delivered"): sums.delivered, gettext("bounced"): sums.bounced})
     done = sums.size - sums.open
-    title = f"{title} of {sums.size:,}"
+    title = gettext("%(what)s of %(all)s") % {"what": title, "all": number(sums.size)}
     return {
         "parts": parts, "rest": sums.waiting, "title": title, "reported": reported, "done": done, "size": sums.size
     }  # fmt: skip
 
 
 def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return ", ".join(f"{number(count)} {what}" for what, count in counts.items() if count)

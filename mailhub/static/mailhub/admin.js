@@ -9,24 +9,29 @@ const clock = document.querySelector("#as-of time");
 let shown = clock ? clock.textContent : `${new Date().toISOString().slice(11, 19)} UTC`;
 let layer = null;
 
+// What this script says, in the language of the page (mailhub/languages.py).
+const texts = JSON.parse(document.getElementById("texts")?.textContent || "{}");
+const say = (text, fields = {}) => (texts[text] || text).replace(/{(\w+)}/g, (_, name) => fields[name]);
+
 const made = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text, ...more });
 
 function explanation(status, login) {
   if (status === 401) {
     const next = `${login || "/admin/login/"}?next=${encodeURIComponent(location.pathname + location.search)}`;
-    const link = made("a", "Log in again", { href: next, target: "_blank", className: "button" });
-    return ["You are logged out", "Log in again in a new tab; this page then goes on by itself.", link];
+    const link = made("a", say("Log in again"), { href: next, target: "_blank", className: "button" });
+    return [say("You are logged out"), say("Log in again in a new tab; this page then goes on by itself."), link];
   }
-  if (status === 403) return ["You may not see this any more", "Ask whoever gives permissions, and load the page again."];
-  const what = status ? "The server cannot answer" : "The server does not answer";
-  const why = status ? `It says ${status}: its database or its Redis may be away. ` : "";
-  return [what, `${why}It is asked again every few seconds, and this page then goes on by itself. Sending does not depend on this page.`];
+  if (status === 403) return [say("You may not see this any more"), say("Ask whoever gives permissions, and load the page again.")];
+  const what = status ? say("The server cannot answer") : say("The server does not answer");
+  const why = status ? [say("It says {status}: its database or its Redis may be away.", { status })] : [];
+  const then = say("It is asked again every few seconds, and this page then goes on by itself.");
+  return [what, [...why, then, say("Sending does not depend on this page.")].join(" ")];
 }
 
 function freeze(status, login) {
   if (layer && layer.dataset.status === String(status)) return;
   const [title, todo, link] = explanation(status, login);
-  const since = made("p", `This page shows the state of ${shown}.`);
+  const since = made("p", say("This page shows the state of {time}.", { time: shown }));
   const box = made("div", "", { className: "box" });
   box.append(made("h2", title), since, made("p", todo), ...(link ? [link] : []));
   const before = layer ? layer.before : document.activeElement;

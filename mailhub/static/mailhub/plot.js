@@ -7,7 +7,7 @@ const ROWS = 10;
 let plot = null;
 let shape = "";
 // The server's zone, as everywhere on the page.
-const minutes = panel && new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: panel.dataset.zone });
+const minutes = panel && new Intl.DateTimeFormat(document.documentElement.lang === "en" ? "en-GB" : document.documentElement.lang, { hour: "2-digit", minute: "2-digit", timeZone: panel.dataset.zone });
 const clockOf = (seconds) => minutes.format(new Date(seconds * 1000));
 
 const ink = () => getComputedStyle(document.body).getPropertyValue("--body-quiet-color").trim() || "#666";
@@ -16,7 +16,7 @@ const grid = () => getComputedStyle(document.body).getPropertyValue("--hairline-
 function series(shown) {
   const lines = shown.vendors.map((one, n) => ({ label: one.name, stroke: colours[n % colours.length], width: 1.5, points: { show: false } }));
   const limits = shown.vendors.map((one, n) => ({
-    label: `${one.name} limit`, class: "limit", stroke: colours[n % colours.length], width: 1, points: { show: false }, dash: [6, 4], show: one.limit !== null,
+    label: say("{vendor} limit", { vendor: one.name }), class: "limit", stroke: colours[n % colours.length], width: 1, points: { show: false }, dash: [6, 4], show: one.limit !== null,
   }));
   return [{}, ...lines, ...limits];
 }
@@ -45,7 +45,7 @@ function tabulate(shown) {
   const cell = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
   const row = (tag, texts) => { const made = document.createElement("tr"); made.append(...texts.map((text) => cell(tag, text))); return made; };
   const table = document.createElement("table");
-  table.append(row("th", ["Minute", ...shown.vendors.map((one) => one.name)]));
+  table.append(row("th", [say("Minute"), ...shown.vendors.map((one) => one.name)]));
   for (let at = shown.times.length - 1; at >= Math.max(0, shown.times.length - ROWS); at--) {
     table.append(row("td", [clockOf(shown.times[at]), ...shown.vendors.map((one) => one.values[at])]));
   }
