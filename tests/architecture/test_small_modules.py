@@ -39,6 +39,8 @@ NAMED = {
     "mailhub/operations/saved_looks.py": "every list has them; the other views are about the operations page",
     "sandbox/demo/logins.py": "the command makes them and the report names them; setup is about the lists of one story",
     "mailhub/formats/en/formats.py": "Django looks for the forms of a language there",
+    "mailhub/formats/de/formats.py": "Django looks for the forms of a language there",
+    "mailhub/languages.py": "settings name its middleware, and the template tags of all pages ask it",
 }
 
 

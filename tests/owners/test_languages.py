@@ -115,7 +115,7 @@ def test_owners_pages_are_german_and_what_a_thread_does_then_is_english(client, 
     home = client.get("/", headers=GERMAN).text
     assert "Kampagnen" in home
     assert "1.200" in home
-    assert "Noch" in client.get(f"/campaigns/{campaign.pk}/", headers=GERMAN).text
+    assert "Über diese Kampagne" in client.get(f"/campaigns/{campaign.pk}/", headers=GERMAN).text
     assert translation.get_language() == "en"
     assert "Campaigns" in client.get("/").text
 
