@@ -20,10 +20,11 @@ from queue import SimpleQueue
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO
 
-from mailhub.wsgi import application as django  # first: it sets Django up
+from mailhub.wsgi import api_application, application  # first: they set Django up
 
 # isort: split
 from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpResponse
 from django.shortcuts import resolve_url
 
@@ -86,11 +87,11 @@ class FewAtATime:
 class Listener:
     """An RSGI application for some of the paths.
 
-    serves: whether a path belongs here; elsewhere: the detail of the 404 for all others.
+    django: answers them; serves: whether a path belongs here; elsewhere: the detail of the 404 for all others.
     """
 
-    def __init__(self, serves: Callable[[str], bool], elsewhere: str) -> None:
-        self._serves, self._elsewhere = serves, elsewhere
+    def __init__(self, django: WSGIHandler, serves: Callable[[str], bool], elsewhere: str) -> None:
+        self._django, self._serves, self._elsewhere = django, serves, elsewhere
         self._ready: SimpleQueue[Ready] = SimpleQueue()
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -137,7 +138,7 @@ class Listener:
             environ, protocol, done = self._ready.get()
             large = None
             try:
-                large = _answer(environ, protocol)
+                large = _answer(self._django, environ, protocol)
             except Exception:
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
                 _tell(protocol, Problem("internal", "It is in the log.").response())
@@ -215,7 +216,7 @@ class LargeAnswer:
     response: Any  # Django's; it closes the file
 
 
-def _answer(environ: Environ, protocol: Any) -> LargeAnswer | None:
+def _answer(django: WSGIHandler, environ: Environ, protocol: Any) -> LargeAnswer | None:
     """Answers, or returns what the event loop sends, so that a slow reader of a large file holds no thread."""
     begun: list[Any] = []
 
@@ -249,5 +250,9 @@ def _tell(protocol: Any, response: HttpResponse) -> None:
     protocol.response_bytes(response.status_code, list(response.items()), response.content)
 
 
-web = Listener(lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
-api = Listener(lambda path: path.startswith((API, "/static/")), "Pages for browsers have a port of their own: PORT.")
+web = Listener(application, lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
+api = Listener(
+    api_application,
+    lambda path: path.startswith((API, "/static/")),
+    "Pages for browsers have a port of their own: PORT.",
+)

@@ -64,6 +64,14 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
+API_MIDDLEWARE = [  # without sessions: a client of the API shows a key, a vendor signs
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "mailhub.front.problems.ProblemMiddleware",
+    "mailhub.front.problems.NulMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
 ROOT_URLCONF = "mailhub.urls"
 WSGI_APPLICATION = "mailhub.wsgi.application"
 TEMPLATES = [

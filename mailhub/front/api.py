@@ -72,16 +72,16 @@ api = Api(
 problems.install(api)
 for part in (
     messages,
+    receipts,
     templates,
     files,
     sessions,
     reports,
     suppressions,
     vendors,
-    receipts,
     inbound,
     webhooks,
     costs,
     finds,
-):
+):  # what is asked most comes first: a path is looked for in this order
     api.add_router("", part.router)

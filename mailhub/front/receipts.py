@@ -6,6 +6,7 @@ together. Nobody needs an API key: who cannot prove to be the vendor is answered
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -168,15 +169,27 @@ class KnownVendors:
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, ReportingVendor]] = {}
         self._strange: dict[str, float] = {}  # apart, so that who tries many names makes us read no vendor again
+        self._reading = threading.Lock()  # one thread reads; the others wait for what it finds
 
     def find(self, slug: str) -> ReportingVendor | None:
         """None: there is none. Raises django.db's errors."""
+        fresh, vendor = self._remembered(slug)
+        if fresh:
+            return vendor
+        with self._reading:
+            fresh, vendor = self._remembered(slug)
+            return vendor if fresh else self._read(slug)
+
+    def _remembered(self, slug: str) -> tuple[bool, ReportingVendor | None]:
+        """Whether the vendor was read just now, and what was found."""
         now = time.monotonic()
         if now - self._strange.get(slug, float("-inf")) <= FRESH:
-            return None
+            return True, None
         read_at, vendor = self._known.get(slug, (float("-inf"), None))
-        if now - read_at <= FRESH:
-            return vendor
+        return now - read_at <= FRESH, vendor
+
+    def _read(self, slug: str) -> ReportingVendor | None:
+        now = time.monotonic()
         found = report_keys.reporting_vendor(slug, timezone.now()) if "\0" not in slug else None
         if found is not None:
             self._known[slug] = now, found
