@@ -20,14 +20,15 @@ from queue import SimpleQueue
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO
 
-from mailhub.wsgi import api_application, application  # first: they set Django up
+from mailhub.wsgi import application  # first: it sets Django up
 
 # isort: split
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 
+from mailhub.front import receipts
 from mailhub.front.problems import API, Problem
 from mailhub.monitoring import endpoints as monitoring
 from mailhub.owners.wizard import uploads
@@ -57,6 +58,20 @@ ALWAYS: Environ = {
     "wsgi.multiprocess": True,
     "wsgi.run_once": False,
 }
+
+
+class ApiHandler(WSGIHandler):
+    """Django with the middleware that the API needs. Vendors' reports, many small requests, pass none of it."""
+
+    def load_middleware(self, *args: Any, **kwargs: Any) -> None:
+        every, settings.MIDDLEWARE = settings.MIDDLEWARE, settings.API_MIDDLEWARE
+        try:
+            super().load_middleware(*args, **kwargs)
+        finally:
+            settings.MIDDLEWARE = every
+
+    def get_response(self, request: HttpRequest) -> Any:
+        return receipts.answer(request) or super().get_response(request)
 
 
 class FewAtATime:
@@ -252,7 +267,7 @@ def _tell(protocol: Any, response: HttpResponse) -> None:
 
 web = Listener(application, lambda path: not path.startswith(API), "The API has a port of its own: API_PORT.")
 api = Listener(
-    api_application,
+    ApiHandler(),
     lambda path: path.startswith((API, "/static/")),
     "Pages for browsers have a port of their own: PORT.",
 )

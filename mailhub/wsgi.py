@@ -1,14 +1,13 @@
-"""The WSGI applications, all of Django and the API by itself, after a check that the database keeps sessions."""
+"""The WSGI application: Django, after a check that its database keeps sessions."""
 
 import gc
 import os
 import warnings
 from importlib import import_module
-from typing import Any
 
 import django
 from django.conf import settings
-from django.core.handlers.wsgi import WSGIHandler
+from django.core.wsgi import get_wsgi_application
 
 from mailhub import checks
 
@@ -17,21 +16,8 @@ warnings.filterwarnings(
     "ignore", message="No directory at"
 )  # without collectstatic WhiteNoise serves the apps' own files
 django.setup()
-
-
-class ApiHandler(WSGIHandler):
-    """Django with the middleware that the API needs: the rest is half of what a small request costs."""
-
-    def load_middleware(self, *args: Any, **kwargs: Any) -> None:
-        every, settings.MIDDLEWARE = settings.MIDDLEWARE, settings.API_MIDDLEWARE
-        try:
-            super().load_middleware(*args, **kwargs)
-        finally:
-            settings.MIDDLEWARE = every
-
-
 import_module("mailhub.static_files").collect()  # before WhiteNoise looks for them
-application, api_application = WSGIHandler(), ApiHandler()
+application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # the pages and the API, which Django would load at the first request
 checks.refuse([*checks.sessions_are_kept(), *checks.tables_are_of_this_version()])
 gc.collect()

@@ -117,6 +117,11 @@ STORES = (
 )
 
 
+def answer(request: HttpRequest, why: Exception) -> HttpResponse:
+    """For who takes a request past NinjaAPI."""
+    return why.response() if isinstance(why, Problem) else _unexpected(request, why)
+
+
 def _problem(request: HttpRequest, why: Any) -> HttpResponse:
     return why.response()
 
