@@ -89,7 +89,7 @@ def answer(request: HttpRequest) -> HttpResponse | None:
         status, said = _take(request, place[1])
     except Exception as why:
         return problems.answer(request, why)
-    return HttpResponse(orjson.dumps(said.model_dump()), "application/json", status)
+    return HttpResponse(orjson.dumps(said.model_dump()), "application/json; charset=utf-8", status)
 
 
 def _take(request: HttpRequest, slug: str) -> tuple[int, ReceiptsOut]:

@@ -1,13 +1,20 @@
 """What only many at once can show, over real sockets with two processes: each key once, each message once."""
 
+import json
 import threading
+from base64 import b64encode
 from collections import Counter
+from uuid import uuid4
 
 import pytest
+from django.test import Client
 
+from campaigns import delivery_reports
 from campaigns.models import Campaign, Job, Message, Session
+from mailhub.front.receipts import known_vendors
 from tests.front import server
 from tests.front.program import Program, api_vendor, fresh, letter
+from tests.front.vendor import receipt, reporting
 from tests.programs import DEADLINE
 
 __all__ = ["fresh"]
@@ -91,3 +98,43 @@ def test_a_revoked_key_is_dead_in_every_process_within_a_second(front):
         lambda: {front.ask("GET", "/api/v1/services", program.token)[0] for _ in range(12)} == {401},
         "no process lets it in",
     )
+
+
+def test_reports_past_the_middleware_are_answered_as_by_all_of_django(front):
+    """The server takes them by a shorter way; what it says is the same, and what is not for it goes the long one."""
+    reporter = reporting()
+    slug, body = reporter.row.slug, json.dumps({"receipts": [receipt(f"{uuid4()}-0")]})
+    place = f"/api/v1/receipts/{slug}"
+    signed, forged = (
+        reporter.signed(body, reporter.secret),
+        reporter.signed(body, f"whsec_{b64encode(bytes(24)).decode()}"),
+    )
+    many = json.dumps({"receipts": [receipt("a-0")] * (delivery_reports.MOST + 1)})
+    codes = []
+    for method, path, sent, headers in (
+        ("POST", place, body, signed),
+        ("POST", place, body, signed),
+        ("POST", place, body, forged),
+        ("POST", place, body, {}),
+        ("POST", place, "{", reporter.signed("{", reporter.secret)),
+        ("POST", place, '{"receipts": [{}]}', reporter.signed('{"receipts": [{}]}', reporter.secret)),
+        ("POST", place, many, reporter.signed(many, reporter.secret)),
+        ("POST", f"{place}?a=%00", body, signed),
+        ("POST", f"{place}-of-nobody", body, signed),
+        ("POST", f"{place}/", body, signed),
+        ("GET", place, "", signed),
+        ("PUT", place, body, signed),
+        ("POST", place, body, signed | {"Host": "elsewhere.example"}),
+    ):
+        headers = {"Host": "localhost", "Content-Type": "application/json", **headers}
+        known_vendors.forget()
+        long = Client().generic(method, path, sent, "application/json", headers=headers)
+        connection = front.connection()
+        connection.request(method, path, sent, headers)
+        short = connection.getresponse()
+        kind, content = short.headers["Content-Type"], short.read()
+        connection.close()
+        assert (short.status, kind) == (long.status_code, long["Content-Type"]), path
+        assert content == long.content or json.loads(content) == long.json(), path
+        codes.append(short.status)
+    assert codes == [202, 202, 401, 401, 422, 422, 422, 422, 401, 404, 401, 405, 400]
