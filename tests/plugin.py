@@ -6,6 +6,7 @@ pytest-xdist inherit the addresses; each has a database of its own (pytest-djang
 
 import atexit
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -54,6 +55,17 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     elif not early_config.known_args_namespace.help and not early_config.known_args_namespace.version:
         _start()
     return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Nothing that is collected is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 @pytest.hookimpl(trylast=True)
