@@ -1,6 +1,7 @@
 """The table of alarms in docs/reference/alarms.md and what the code logs are the same texts."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ def messages(tree: ast.AST) -> Iterator[str]:
             yield texts[0]
 
 
+@functools.cache
 def logged() -> dict[str, str]:
     """Format: the file that logs it."""
     files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]

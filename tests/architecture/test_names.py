@@ -4,6 +4,7 @@ Every name is held: private functions, parameters, local variables and attribute
 """
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -135,6 +136,11 @@ def modules(paths: list[Path]) -> list[Place]:
 
 
 def everywhere(kind, files: list[Path] = CODE) -> list[Place]:
+    return _everywhere(kind, tuple(files))
+
+
+@functools.cache
+def _everywhere(kind, files: tuple[Path, ...]) -> list[Place]:
     return [one for path in files for one in kind(str(path.relative_to(ROOT)), ast.parse(path.read_text()))]
 
 

@@ -3,6 +3,7 @@
 An endpoint that is added is found here by itself. If it has a parameter that is not in `things` yet, tests say so.
 """
 
+import functools
 from dataclasses import dataclass
 
 from campaigns.models import Job, Session, WebhookCall
@@ -21,10 +22,11 @@ URL = "https://receiver.example/very-own-hook"
 REFERENCE, RUN, TEMPLATE = "very-own-reference", "very-own-run", "very-own-template"
 
 
-def operations() -> list[tuple[str, str]]:
+@functools.cache
+def operations() -> tuple[tuple[str, str], ...]:
     """Method and path of every endpoint."""
     paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
-    return sorted((method, path) for path, methods in paths.items() for method in methods)
+    return tuple(sorted((method, path) for path, methods in paths.items() for method in methods))
 
 
 @dataclass
