@@ -21,6 +21,7 @@ from tests.faults import rounds
 from tests.faults.checker import judge, sums
 from tests.faults.sending import CONCURRENCY, calls, login, send_the_rest, taken
 from tests.installed import installed
+from tests.plugin import NIGHTLY
 from tests.programs import Program, sweeping, wait_until, worker
 from tests.sandbox import Sandbox, running
 from vendors.adapters.base import Letter
@@ -29,14 +30,14 @@ from vendors.models import Credential, Vendor
 from vendors.outcomes import Outcome
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
-STREAMS = 300
+STREAMS = 300 if NIGHTLY else 100
 EACH = 20  # messages of a job: at five seconds a call none is done before the last one has begun
 AT_ONCE = 2  # calls of a stream
 MOST_CONNECTIONS = 9  # of a sender process to PostgreSQL
 LEASE = {"LEASE_SECONDS": "15", "HEARTBEAT_SECONDS": "3"}
 
 
-def three_hundred_jobs(vendor: Sandbox) -> Credential:
+def many_jobs(vendor: Sandbox) -> Credential:
     """One job for each of the vendor's mailcasters."""
     account = login(vendor.url, concurrency=AT_ONCE)
     for _ in range(STREAMS):
@@ -79,10 +80,10 @@ def sending(of: Credential) -> AbstractContextManager[Program]:
     return worker(threads=STREAMS + 20, queues=f"hub,{of.vendor.queue}", **LEASE)
 
 
-def test_300_streams_have_few_connections_leave_no_doubt_when_told_to_end_and_their_open_calls_when_killed() -> None:
+def test_many_streams_have_few_connections_leave_no_doubt_when_told_to_end_and_their_open_calls_when_killed() -> None:
     """Two processes one after the other, and a third one that sends the rest."""
     with running(latency_ms=5000.0) as vendor:
-        account = three_hundred_jobs(vendor)
+        account = many_jobs(vendor)
         before, since = connections(), fences()
         with sending(account) as program:
             notify_vendors([account.vendor_id])

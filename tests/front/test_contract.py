@@ -21,7 +21,7 @@ load_all_checks()
 # What the schema cannot say: that a vendor exists, that an address is one. So good data may be refused.
 LEFT_OUT = [CHECKS.get_one("positive_data_acceptance")]
 FEW = hypothesis_settings(
-    max_examples=100 if NIGHTLY else 25,
+    max_examples=100 if NIGHTLY else 10,
     deadline=None,
     derandomize=True,
     database=None,

@@ -18,6 +18,7 @@ from campaigns.models import Job, Message, MessageEvent, Suppression, VendorMess
 from tests.campaigns.rows import accepted, in_doubt, logged, messages, refused
 from tests.front.program import fresh
 from tests.front.vendor import Reporter, receipt, reporting
+from tests.plugin import NIGHTLY
 from vendors.models import Credential
 
 __all__ = ["fresh"]
@@ -92,7 +93,11 @@ def said(event: Row, jobs: list[list[Job]]) -> Row:
 
 
 @given(posted=st.integers(0, 1), key=st.sampled_from(["own", "other's", "none"]), events=st.lists(EVENT, max_size=8))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60 if NIGHTLY else 25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_a_report_touches_letters_of_the_vendor_whose_key_it_has(posted: int, key: str, events: list[Row]) -> None:
     with transaction.atomic():
         reporters, jobs = two_vendors()
