@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, cast
 
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from campaigns.claiming.letters import ClaimedMessage, letter_of
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
@@ -22,6 +23,7 @@ from campaigns.entitlements import NotEntitled
 from campaigns.forecast import eta, queues
 from campaigns.forecast.eta import Eta
 from campaigns.intake import Recipients
+from campaigns.labels import number
 from campaigns.models import Campaign, Message
 from campaigns.routes import entries
 from campaigns.suppression.links import SIZE, LetterLinks, content_of, link_keys, links_of
@@ -55,18 +57,19 @@ class Estimate:
 
     def sentence(self, now: datetime) -> str:
         """2,000 messages take about 3,150 units (estimated from 1,000 letters) and cost 23.63 EUR; ends 21:20 (3 h)."""
-        about = "" if self.exact else "about "
-        how = "" if self.made is None else f" (estimated from {self.made:,} letters)"
-        how += " without its files" if self.without_files else ""
-        cost = "no price is known"
+        about = "" if self.exact else _("about ")
+        how = "" if self.made is None else _(" (estimated from %(count)s letters)") % {"count": number(self.made)}
+        how += _(" without its files") if self.without_files else ""
+        cost = _("no price is known")
         if self.amount is not None:
-            cost = f"{about}{prices.amount(self.amount, self.currency)} at today's price"
-        end = "they go as fast as the vendor answers"
+            cost = about + _("%(amount)s at today's price") % {"amount": prices.amount(self.amount, self.currency)}
+        end = _("they go as fast as the vendor answers")
         if self.end.obstacle:
-            end = f"no end: {self.end.obstacle.reason}"
+            end = _("no end: %(why)s") % {"why": self.end.obstacle.reason}
         elif self.end.ends_at:
-            end = f"the last call, were it sent now, would be {eta.about(self.end.ends_at, now)}"
-        return f"{self.messages:,} messages: {about}{self.units:,} units{how}; {cost}; {end}"
+            end = _("the last call, were it sent now, would be %(at)s") % {"at": eta.about(self.end.ends_at, now)}
+        counts = {"messages": number(self.messages), "units": about + number(self.units)}
+        return _("%(messages)s messages: %(units)s units") % counts + f"{how}; {cost}; {end}"
 
     def facts(self) -> dict[str, Any]:
         """As objects for programs."""

@@ -8,6 +8,8 @@ suppressed.
 from typing import Any
 
 from django.db.models import Q
+from django.utils import formats
+from django.utils.translation import gettext as said
 from django.utils.translation import gettext_noop as _
 
 from campaigns.merging import OWN_ENDS
@@ -80,10 +82,15 @@ def of_sum(sums: Progress) -> str:
     return EXPIRED if sums.expired == wanted else FAILED
 
 
+def number(value: int) -> str:
+    """1,200, or as the language of the page has it."""
+    return str(formats.number_format(value, force_grouping=True))
+
+
 def reported(sums: Progress) -> str:
     """Counts from delivery reports, to be appended to a label; empty if there are none."""
-    counts = {"delivered": sums.delivered, "bounced": sums.bounced}
-    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+    counts = {said("delivered"): sums.delivered, said("bounced"): sums.bounced}
+    return "".join(f", {number(count)} {what}" for what, count in counts.items() if count)
 
 
 def cost(sums: Progress) -> str:

@@ -4,6 +4,8 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
+from django.utils.translation import gettext as _
+
 from campaigns.models import Campaign
 
 QUARTER = timedelta(minutes=15)
@@ -82,5 +84,6 @@ def next_opening(hours: LocalHours, at: datetime) -> datetime:
 def describe_opening(campaign: Campaign, opening: datetime) -> str:
     """Why the campaign waits, as users read it."""
     zone = ZoneInfo(campaign.time_zone or "UTC")
-    reason = "send time" if campaign.send_at and campaign.send_at >= opening else "sending hours"
-    return f"{reason}: from {opening.astimezone(zone):%Y-%m-%d %H:%M} {zone.key}"
+    at = {"at": f"{opening.astimezone(zone):%Y-%m-%d %H:%M}", "zone": zone.key}
+    by_time = campaign.send_at and campaign.send_at >= opening
+    return (_("send time: from %(at)s %(zone)s") if by_time else _("sending hours: from %(at)s %(zone)s")) % at

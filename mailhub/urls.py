@@ -2,6 +2,7 @@
 
 from django.contrib import admin
 from django.urls import include, path
+from django.utils.translation import gettext_lazy
 from django.views.i18n import set_language
 
 from mailhub.front.api import api
@@ -11,7 +12,7 @@ from mailhub.public import unsubscribe
 
 admin.autodiscover()
 admin.site.site_header = admin.site.site_title = "mailhub"
-admin.site.index_title = "Operations"
+admin.site.index_title = gettext_lazy("Operations")
 admin.site.disable_action("delete_selected")  # rows are deleted one by one, on their pages
 
 urlpatterns = [

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
+from django.utils import translation
 
 SILENT = {"secret"}
 
@@ -27,7 +29,12 @@ def brief(value: Any) -> Any:
 
 
 def describe(form: Any, formsets: Iterable[Any] | None) -> str:
-    """The changes of a form and its formsets as one sentence; "" if there are none."""
+    """The changes of a form and its formsets as one sentence, in English; "" if there are none."""
+    with translation.override(settings.LANGUAGE_CODE):
+        return "; ".join(_parts(form, formsets))
+
+
+def _parts(form: Any, formsets: Iterable[Any] | None) -> list[str]:
     parts = _fields(form)
     for formset in formsets or ():
         name = str(formset.model._meta.verbose_name)
@@ -36,7 +43,7 @@ def describe(form: Any, formsets: Iterable[Any] | None) -> str:
         changed = {row.pk for row, _ in formset.changed_objects}
         forms = [one for one in formset.forms if one.instance.pk in changed and one.has_changed()]
         parts += [f"{name} {one.instance}: {', '.join(_fields(one))}" for one in forms]
-    return "; ".join(parts)
+    return parts
 
 
 def _fields(form: Any) -> list[str]:

@@ -11,6 +11,7 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext, gettext_lazy
 
 from campaigns import labels, progress
 from campaigns.decisions import JobDecision, Verdict
@@ -31,6 +32,7 @@ TITLES = {
     "resend": "Send again those in doubt",
     "sent": "Mark those in doubt as sent",
 }
+SHOWN = {name: gettext_lazy(title) for name, title in TITLES.items()}
 NAMES = {name: name for name in TITLES} | {"dispatch": "dispatch_now", "sent": "mark_sent"}
 
 
@@ -50,31 +52,31 @@ class Decisions(admin.ModelAdmin):
 
     actions = list(NAMES.values())
 
-    @admin.action(description=TITLES["dispatch"], permissions=["change"])
+    @admin.action(description=SHOWN["dispatch"], permissions=["change"])
     def dispatch_now(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
         return self._decide(request, jobs, "dispatch")
 
-    @admin.action(description=TITLES["stop"], permissions=["change"])
+    @admin.action(description=SHOWN["stop"], permissions=["change"])
     def stop(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
         return self._decide(request, jobs, "stop")
 
-    @admin.action(description=TITLES["pause"], permissions=["change"])
+    @admin.action(description=SHOWN["pause"], permissions=["change"])
     def pause(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
         return self._decide(request, jobs, "pause")
 
-    @admin.action(description=TITLES["resume"], permissions=["change"])
+    @admin.action(description=SHOWN["resume"], permissions=["change"])
     def resume(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
         return self._decide(request, jobs, "resume")
 
-    @admin.action(description=TITLES["retry"], permissions=["change"])
+    @admin.action(description=SHOWN["retry"], permissions=["change"])
     def retry(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
         return self._decide(request, jobs, "retry")
 
-    @admin.action(description=TITLES["resend"], permissions=["resolve"])
+    @admin.action(description=SHOWN["resend"], permissions=["resolve"])
     def resend(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
         return self._decide(request, jobs, "resend")
 
-    @admin.action(description=TITLES["sent"], permissions=["resolve"])
+    @admin.action(description=SHOWN["sent"], permissions=["resolve"])
     def mark_sent(self, request: HttpRequest, jobs: "QuerySet[Job]") -> TemplateResponse | None:
         return self._decide(request, jobs, "sent")
 
@@ -89,7 +91,7 @@ class Decisions(admin.ModelAdmin):
         may, may_resolve = self.has_change_permission(request), self.has_resolve_permission(request)
         allowed = [one for one in LEGAL if (may_resolve if one in DOUBTS else may)]
         legal = [one for one in allowed if job and is_legal(one, job, sums)]
-        context["offered"] = [(NAMES[one], TITLES[one]) for one in legal]
+        context["offered"] = [(NAMES[one], str(SHOWN[one])) for one in legal]
         return super().render_change_form(request, context, *args, **kwargs)
 
     def _decide(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> TemplateResponse | None:
@@ -107,7 +109,9 @@ class Decisions(admin.ModelAdmin):
     def _ask(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> TemplateResponse | None:
         rows = list(jobs.select_related("campaign", "sponsor", "vendor")[: AT_ONCE + 1])
         if len(rows) > AT_ONCE:
-            self.message_user(request, f"Choose at most {AT_ONCE} jobs at once.", messages.ERROR)
+            self.message_user(
+                request, gettext("Choose at most %(count)s jobs at once.") % {"count": AT_ONCE}, messages.ERROR
+            )
             return None
         seen = shown_versions(action, rows)  # before the sums, so that a change in between is noticed
         sums = progress.of_jobs(rows)
@@ -115,7 +119,7 @@ class Decisions(admin.ModelAdmin):
         meant = [row for row in found if row.legal]
         context = {
             **self.admin_site.each_context(request),
-            "title": TITLES[action],
+            "title": str(SHOWN[action]),
             "opts": self.opts,
             "action": request.POST["action"],
             "decision": action,

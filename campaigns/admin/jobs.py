@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import path
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from campaigns import labels, progress
 from campaigns.admin import job_page
@@ -167,7 +168,7 @@ class JobAdmin(Decisions, Scoped):
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         job: Any = kwargs.get("obj")
         row = seen(job)
-        context |= job_page.context(request, row) | {"title": f"Job {job.pk}"}
+        context |= job_page.context(request, row) | {"title": gettext("Job %(job)s") % {"job": job.pk}}
         if context["failures"] <= job_page.COUNTED_AT_ONCE or "reasons" in request.GET:
             context["reasons"] = job_page.why_failed(row)
         return super().render_change_form(request, context, *args, **kwargs)

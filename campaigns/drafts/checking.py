@@ -16,7 +16,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from campaigns import estimates, intake
 from campaigns.content.templates import TemplateError
@@ -131,7 +131,7 @@ def _keep(sign: "Sign", facts: dict[str, Any]) -> bool:
 
 def unexpected(error: Exception) -> str:
     """What is said of an error that is in no one's power who reads it; the log has the rest."""
-    why = _("something went wrong that should not have (%(error)s). Nothing was sent. Please try again.")
+    why = gettext_noop("something went wrong that should not have (%(error)s). Nothing was sent. Please try again.")
     return why % {"error": type(error).__name__}
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models import Case, IntegerField, OuterRef, QuerySet, Subquery, When
-from django.utils import timezone
+from django.utils import formats, timezone
+from django.utils.translation import gettext as _
 
 from campaigns import entitlements
 from campaigns.forecast import obstacles, queues
 from campaigns.forecast.obstacles import Obstacle, clock
 from campaigns.forecast.queues import LoginQueue, VendorQueue
+from campaigns.labels import number
 from campaigns.lifecycle import DONE, RUNNING, S
 from campaigns.models import HOLDING, Job
 from campaigns.progress import Progress
@@ -57,9 +59,6 @@ def _start(nth: int, limit: Limit, in_window: Sequence[float], now: float, laten
 PATIENCE = 1.0  # seconds; a page does not wait longer for Redis
 MOST_PERMITS = 10_000  # of a window that are read
 FOREVER = timedelta(days=3650).total_seconds()  # ends later than this are not shown
-NO_REDIS = Obstacle("Redis does not tell what is in the windows")
-LIMIT_0 = Obstacle("a limit is 0")
-TOO_FAR = Obstacle("ends in more than ten years")
 CallEnds = Sequence[float]  # unix seconds, as `in_window` of forecast
 
 
@@ -111,7 +110,7 @@ def of_queue(queue: VendorQueue, now: datetime) -> Eta:
         return unknown
     last = max((one.ends_at for one in ends if one.ends_at), default=None)
     if last and queue.closes_at and queue.closes_at < last:
-        return Eta(obstacle=Obstacle(f"sending hours of some end {clock(queue.closes_at, now)}"))
+        return Eta(obstacle=Obstacle(_("sending hours of some end %(at)s") % {"at": clock(queue.closes_at, now)}))
     return Eta(last)
 
 
@@ -119,7 +118,7 @@ def of_batch(queue: VendorQueue, login_id: int | None, ahead: int, messages: int
     """When that many messages end if they come last in the queue, after `ahead` more."""
     login = queue.logins.get(login_id or 0)
     if login is None:
-        return Eta(obstacle=Obstacle("the vendor has no such credential"))
+        return Eta(obstacle=Obstacle(_("the vendor has no such credential")))
     if stopped := obstacles.of_queue(queue) or (Obstacle(login.stopped) if login.stopped else None):
         return Eta(obstacle=stopped)
     more = ahead + messages
@@ -132,11 +131,12 @@ def about(at: datetime | None, now: datetime) -> str:
         return ""
     minutes = -(-(at - now) // timedelta(minutes=1))
     if minutes <= 0:
-        return f"{timezone.localtime(now):%H:%M} (now)"
+        return _("%(at)s (now)") % {"at": f"{timezone.localtime(now):%H:%M}"}
     local = timezone.localtime(now + timedelta(minutes=minutes))
     hours, rest = divmod(minutes, 60)
-    long = f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {rest} min" if hours else f"{rest} min"
-    return f"{local:%H:%M} ({long})" if hours < 20 else f"{local:%d %b %H:%M} ({long})"
+    days = _("%(days)s d %(hours)s h") % {"days": hours // 24, "hours": hours % 24}
+    long = days if hours >= 48 else f"{hours} h {rest} min" if hours else f"{rest} min"
+    return f"{local:%H:%M} ({long})" if hours < 20 else f"{formats.date_format(local, 'd M H:i')} ({long})"
 
 
 def call_ends(vendor_id: int, login_id: int, limits: Iterable[Limit]) -> tuple[CallEnds, CallEnds] | None:
@@ -157,16 +157,16 @@ def _throttle(url: str) -> Throttle:
 
 def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) -> JobForecast:
     if job.status in (S.STOPPED, S.P_STOPPED):
-        when = f" at {clock(job.stopped_at, now)}" if job.stopped_at else ""
-        return JobForecast(f"stopped by {job.stopped_by or 'somebody'}{when}")
+        by = {"who": job.stopped_by or _("somebody"), "at": clock(job.stopped_at, now) if job.stopped_at else ""}
+        return JobForecast((_("stopped by %(who)s at %(at)s") if by["at"] else _("stopped by %(who)s")) % by)
     if job.status == S.SENT:
-        return JobForecast("waits for the last answers")
+        return JobForecast(_("waits for the last answers"))
     if queue is None or job.status in DONE:
         return JobForecast()
     if obstacle := obstacles.of_job(job, queue, now):
         return JobForecast(obstacle.reason)
     full = job.credential.rate_limited_until
-    turn = f"rate-limited until {clock(full, now)}" if full and full > now else _turn(job, sums)
+    turn = _("rate-limited until %(at)s") % {"at": clock(full, now)} if full and full > now else _turn(job, sums)
     position, login = queue.positions.get(job.pk), queue.logins[job.credential_id]
     if position is None:
         return JobForecast(turn)
@@ -174,19 +174,21 @@ def _of_job(job: Any, sums: Progress, queue: VendorQueue | None, now: datetime) 
     if end.obstacle or end.ends_at is None:
         return JobForecast(end.obstacle.reason if end.obstacle else turn)
     if job.wait_after:
-        return JobForecast(turn, f"waits after its first {job.wait_after:,}")
+        return JobForecast(turn, _("waits after its first %(count)s") % {"count": number(job.wait_after)})
     before = obstacles.ending(job, end.ends_at, now)
-    return JobForecast(turn, before.reason if before else f"ends about {about(end.ends_at, now)}")
+    ends = _("ends about %(at)s") % {"at": about(end.ends_at, now)}
+    return JobForecast(turn, before.reason if before else ends)
 
 
 def _turn(job: Any, sums: Progress) -> str:
     if job.status == S.RECOVERING:
-        return "its sender was lost; goes first"
+        return _("its sender was lost; goes first")
     if job.is_parent:
-        return f"{sums.parts_done:,} of {sums.parts:,} parts done" if sums.parts else "waits for a mailcaster"
+        done = {"done": number(sums.parts_done), "all": number(sums.parts)}
+        return _("%(done)s of %(all)s parts done") % done if sums.parts else _("waits for a mailcaster")
     if job.status in RUNNING:
-        return f"{sums.in_flight:,} in flight" if sums.in_flight else "being sent"
-    return "waits for its turn"
+        return _("%(count)s in flight") % {"count": number(sums.in_flight)} if sums.in_flight else _("being sent")
+    return _("waits for its turn")
 
 
 def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: datetime) -> Eta:
@@ -195,15 +197,17 @@ def _end(queue: VendorQueue, login: LoginQueue, counts: tuple[int, int], now: da
         return Eta()
     taken = _taken(queue, login)
     if taken is None:
-        return Eta(obstacle=NO_REDIS)
+        return Eta(obstacle=Obstacle(_("Redis does not tell what is in the windows")))
     start = max(now, login.retry_after_until or now)
     seconds = 0.0
     for count, limits, window in zip(counts, (queue.limits, login.limits), taken, strict=True):
         found = forecast(queue.units(count), limits, window, start.timestamp())
         if found is None:
-            return Eta(obstacle=LIMIT_0)
+            return Eta(obstacle=Obstacle(_("a limit is 0")))
         seconds = max(seconds, found)
-    return Eta(start + timedelta(seconds=seconds)) if seconds < FOREVER else Eta(obstacle=TOO_FAR)
+    if seconds >= FOREVER:
+        return Eta(obstacle=Obstacle(_("ends in more than ten years")))
+    return Eta(start + timedelta(seconds=seconds))
 
 
 def _taken(queue: VendorQueue, login: LoginQueue) -> tuple[CallEnds, CallEnds] | None:

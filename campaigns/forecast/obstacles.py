@@ -6,12 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.utils import timezone
+from django.utils import formats, timezone
+from django.utils.translation import gettext as _
 
 from campaigns import quiet_hours, sending_hours
 from campaigns.casting.mailcaster import ORDER
 from campaigns.dispatch import nightly
 from campaigns.forecast.queues import VendorQueue
+from campaigns.labels import number
 from campaigns.lifecycle import PARENTS, RUNNING, S
 from vendors.models import Vendor
 
@@ -37,24 +39,30 @@ def of_job(job: Any, queue: VendorQueue, now: datetime) -> Obstacle | None:
     if queue.halted:
         return Obstacle(queue.halted)
     if job.paused_at:
-        return Obstacle(f"paused by {job.campaign.paused_by or 'somebody'}: {job.campaign.paused_reason}")
+        by = {"who": job.campaign.paused_by or _("somebody"), "why": job.campaign.paused_reason}
+        return Obstacle(_("paused by %(who)s: %(why)s") % by)
     if job.status == S.P_ASSIGNING and job.is_kept_back:
-        return Obstacle(f"waits after its first {job.wait_after:,} for somebody to let the rest go")
+        return Obstacle(
+            _("waits after its first %(count)s for somebody to let the rest go") % {"count": number(job.wait_after)}
+        )
     if job.status in (S.RENDERED, S.READY) and job.held:
-        return Obstacle(job.held)
+        return Obstacle(_(job.held))
     if job.status == S.RENDERED:
         return of_night(job.vendor, queue, now)
     login = queue.logins[job.credential_id]
     if stopped := _paused(queue) or login.stopped:
         return Obstacle(stopped)
     if login.retry_after_until and login.retry_after_until > now:
-        return Obstacle(f"vendor closed until {clock(login.retry_after_until, now)}", login.retry_after_until)
+        closed = _("vendor closed until %(at)s") % {"at": clock(login.retry_after_until, now)}
+        return Obstacle(closed, login.retry_after_until)
     if job.status not in RUNNING and (own := _own_time(job, now)):
         return own
     if job.holder:
-        return Obstacle(f"credential busy with job {job.holder}")
+        return Obstacle(_("credential busy with job %(job)s") % {"job": job.holder})
     if job.status in WITH_NOBODY and not _is_taken(job, queue.kinds):
-        return Obstacle("no enabled mailcaster takes it" if queue.kinds else "no mailcaster of the vendor is enabled")
+        return Obstacle(
+            _("no enabled mailcaster takes it") if queue.kinds else _("no mailcaster of the vendor is enabled")
+        )
     if job.status in (*WITH_NOBODY, S.ENQUEUED):
         return _process(queue)
     return None
@@ -68,19 +76,21 @@ def of_queue(queue: VendorQueue) -> Obstacle | None:
     if waiting and all(login.stopped for login in waiting):
         return Obstacle(waiting[0].stopped)
     if not queue.kinds:
-        return Obstacle("no mailcaster of the vendor is enabled")
+        return Obstacle(_("no mailcaster of the vendor is enabled"))
     return _process(queue)
 
 
 def apart(vendor: Vendor, queue: VendorQueue, now: datetime) -> list[str]:
     """What waits without being in the queue, and why, as texts."""
     stopped = [login for login in queue.logins.values() if login.waiting and login.stopped]
-    found = [f"{login.waiting:,} wait: {login.stopped}" for login in stopped]
+    found = [_("%(count)s wait: %(why)s") % {"count": number(login.waiting), "why": login.stopped} for login in stopped]
     if queue.put_off:
-        first = f", the first until {clock(queue.next_at, now)}" if queue.next_at else ""
-        found.append(f"{queue.put_off:,} wait for a time of their own, or are paused{first}")
+        first = _(", the first until %(at)s") % {"at": clock(queue.next_at, now)} if queue.next_at else ""
+        off = _("%(count)s wait for a time of their own, or are paused") % {"count": number(queue.put_off)}
+        found.append(off + first)
     if queue.rendered:
-        found.append(f"{queue.rendered:,} for the {of_night(vendor, queue, now).reason}")
+        night = of_night(vendor, queue, now).reason
+        found.append(_("%(count)s for the %(night)s") % {"count": number(queue.rendered), "night": night})
     return found
 
 
@@ -88,14 +98,16 @@ def of_night(vendor: Vendor, queue: VendorQueue, now: datetime) -> Obstacle:
     """The wait of rendered jobs for their nightly run; names an earlier run that did not take them."""
     night = nightly.coming(vendor, queue.nights, now)
     if night is None:
-        return Obstacle("no nightly dispatch: the vendor has no weekday for it")
+        return Obstacle(_("no nightly dispatch: the vendor has no weekday for it"))
     zone = ZoneInfo(vendor.time_zone)
     local, today = night.at.astimezone(zone), now.astimezone(zone).date()
-    day = {0: "today", 1: "tomorrow"}.get((local.date() - today).days, f"{local:%A}")
-    reason = f"nightly dispatch {day}, {local.day} {local:%b %H:%M} {zone.key}"
+    names = {0: _("today"), 1: _("tomorrow")}
+    day = names.get((local.date() - today).days) or formats.date_format(local, "l")
+    at = {"day": day, "at": formats.date_format(local, "j M H:i"), "zone": zone.key}
+    reason = _("nightly dispatch %(day)s, %(at)s %(zone)s") % at
     if night.lost:
-        was = "was missed" if night.lost.missed else "has been"
-        reason += f"; that of {night.lost.day.day} {night.lost.day:%b} {was}"
+        was = _("; that of %(day)s was missed") if night.lost.missed else _("; that of %(day)s has been")
+        reason += was % {"day": formats.date_format(night.lost.day, "j M")}
     return Obstacle(reason, night.at)
 
 
@@ -106,23 +118,24 @@ def ending(job: Any, ends: datetime, now: datetime) -> Obstacle | None:
         sponsor = job.campaign.sponsor
         if sponsor.quiet_from is None or quiet_hours.exempt(job.vendor.channel, job.campaign):
             return None
-        between = f"{sponsor.quiet_from:%H:%M} and {sponsor.quiet_to:%H:%M}"
-        return Obstacle(f"ends about {clock(ends, now)}, or later: nobody gets it between {between} of his time")
+        hours = {"start": f"{sponsor.quiet_from:%H:%M}", "end": f"{sponsor.quiet_to:%H:%M}", "at": clock(ends, now)}
+        said = _("ends about %(at)s, or later: nobody gets it between %(start)s and %(end)s of his time")
+        return Obstacle(said % hours)
     if closes == job.campaign.deadline:
-        return Obstacle(f"the rest expires {clock(closes, now)}", closes)
-    return Obstacle(f"not done by {clock(closes, now)}, when its sending hours end")
+        return Obstacle(_("the rest expires %(at)s") % {"at": clock(closes, now)}, closes)
+    return Obstacle(_("not done by %(at)s, when its sending hours end") % {"at": clock(closes, now)})
 
 
 def clock(at: datetime, now: datetime) -> str:
     """18:00, with the date if it is 20 hours away or more."""
     local = timezone.localtime(at)
-    return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else f"{local:%d %b %H:%M}"
+    return f"{local:%H:%M}" if abs(at - now) < timedelta(hours=20) else formats.date_format(local, "d M H:i")
 
 
 def _paused(queue: VendorQueue) -> str:
     if queue.paused:
-        return f"vendor paused: {queue.reason}".rstrip(": ")
-    return "the vendor's limit is 0" if any(not limit.units for limit in queue.limits) else ""
+        return (_("vendor paused: %(why)s") % {"why": queue.reason}).rstrip(": ")
+    return _("the vendor's limit is 0") if any(not limit.units for limit in queue.limits) else ""
 
 
 def _own_time(job: Any, now: datetime) -> Obstacle | None:
@@ -134,7 +147,7 @@ def _own_time(job: Any, now: datetime) -> Obstacle | None:
         return Obstacle(job.waits_for, until)
     if opening == until and opening != job.campaign.send_at:
         return Obstacle(sending_hours.describe_opening(job.campaign, until), until)
-    return Obstacle(f"waits until {clock(until, now)}", until)
+    return Obstacle(_("waits until %(at)s") % {"at": clock(until, now)}, until)
 
 
 def _is_taken(job: Any, kinds: Iterable[str]) -> bool:
@@ -150,15 +163,16 @@ def of_senders(queue: VendorQueue) -> str:
     if found := Obstacle(queue.halted) if queue.halted else _process(queue):
         return found.reason
     if queue.busy >= (queue.slots or 0):
-        return f"all {queue.slots} streams of the workers that read vendor.{queue.slug} are in use"
-    return "the workers' log has to tell"
+        said = _("all %(count)s streams of the workers that read vendor.%(vendor)s are in use")
+        return said % {"count": queue.slots, "vendor": queue.slug}
+    return _("the workers' log has to tell")
 
 
 def _process(queue: VendorQueue) -> Obstacle | None:
     if queue.slots is None:
-        return Obstacle("Redis cannot be reached")
+        return Obstacle(_("Redis cannot be reached"))
     if not queue.slots:
-        return Obstacle(f"no worker reads the queue vendor.{queue.slug}")
+        return Obstacle(_("no worker reads the queue vendor.%(vendor)s") % {"vendor": queue.slug})
     if queue.busy >= queue.slots and not queue.sending:
-        return Obstacle(f"all {queue.slots} senders are at work for other vendors")
+        return Obstacle(_("all %(count)s senders are at work for other vendors") % {"count": queue.slots})
     return None

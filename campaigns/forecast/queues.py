@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from django.conf import settings
 from django.db import connection
+from django.utils.translation import gettext as _
 
 from campaigns.dispatch.nightly import LOOK_BACK, Run
 from campaigns.failover import guard
@@ -47,8 +48,9 @@ class LoginQueue:
     def stopped(self) -> str:
         """Why nothing is called over it until somebody acts; empty: it is open."""
         if self.paused:
-            return f"credential {self.name} paused: {self.reason}".rstrip(": ")
-        return f"credential {self.name}: a limit is 0" if any(not limit.units for limit in self.limits) else ""
+            return (_("credential %(name)s paused: %(why)s") % {"name": self.name, "why": self.reason}).rstrip(": ")
+        closed = any(not limit.units for limit in self.limits)
+        return _("credential %(name)s: a limit is 0") % {"name": self.name} if closed else ""
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
 from campaigns import progress
@@ -153,7 +154,9 @@ class Dashboard:
     def failed_share(self) -> str:
         """The share of today's answers that were refusals, as text."""
         answered = self.today["accepted"] + self.today["refused"]
-        return f"{self.today['refused'] / answered:.2%} of what was answered" if answered else "refused by the vendor"
+        if not answered:
+            return _("refused by the vendor")
+        return _("%(share)s of what was answered") % {"share": f"{self.today['refused'] / answered:.2%}"}
 
     @property
     def waiting(self) -> int:
@@ -163,10 +166,10 @@ class Dashboard:
     def funnel(self) -> list[tuple[str, str, int, int]]:
         """(label, CSS class, messages, percentage of the largest)."""
         rows = [
-            ("Waiting", "idle", self.waiting),
-            ("Sent today", "good", self.today["accepted"]),
-            ("Failed today", "bad", self.today["refused"]),
-            ("Answer lost today", "warn", self.today["in_doubt"]),
+            (_("Waiting"), "idle", self.waiting),
+            (_("Sent today"), "good", self.today["accepted"]),
+            (_("Failed today"), "bad", self.today["refused"]),
+            (_("Answer lost today"), "warn", self.today["in_doubt"]),
         ]
         most = max(1, *(count for _, _, count in rows))
         return [(name, look, count, round(100 * count / most)) for name, look, count in rows]
@@ -197,8 +200,8 @@ def read(sponsors: Sponsors = None) -> Dashboard:
 def ends(end: Eta, queued: int, now: datetime) -> str:
     """About when what is in line has gone, or why nobody can say; empty without a limit."""
     if end.obstacle:
-        return f"no end: {end.obstacle.reason}"
-    return eta.about(end.ends_at, now) if queued else "nothing is queued"
+        return _("no end: %(why)s") % {"why": end.obstacle.reason}
+    return eta.about(end.ends_at, now) if queued else _("nothing is queued")
 
 
 def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorRow]:
@@ -227,7 +230,7 @@ def _vendor(
     window = eta.call_ends(vendor.pk, 0, limits)
     full = meters(limits, window[0] if window else None)
     row = VendorRow(vendor, limits, full, queue.jobs, queue.mine, today=today)
-    row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else "nothing waits"
+    row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else _("nothing waits")
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     row.stopped = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]
     _healthy(row, queue, now)
@@ -243,7 +246,7 @@ def _healthy(row: VendorRow, queue: VendorQueue, now: datetime) -> None:
     except health.HealthStoreUnreachable:
         status = None
     shut = _shut(row, queue, status, now)
-    row.accepting, row.open = shut or "yes", not shut
+    row.accepting, row.open = shut or _("yes"), not shut
 
 
 def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None, now: datetime) -> str:
@@ -251,16 +254,16 @@ def _shut(row: VendorRow, queue: VendorQueue, status: health.HealthStatus | None
     vendor, logins = row.vendor, row.vendor.credentials.all()
     closed = [login.retry_after_until for login in logins if login.retry_after_until]
     if queue.halted:
-        return f"halted: {queue.halted}"
+        return _("halted: %(why)s") % {"why": queue.halted}
     if status is None:
-        return "unknown: no Redis"
+        return _("unknown: no Redis")
     if vendor.paused:
-        return f"paused: {vendor.paused_reason}".rstrip(": ")
+        return (_("paused: %(why)s") % {"why": vendor.paused_reason}).rstrip(": ")
     if closed and max(closed) > now:
-        return f"closed until {timezone.localtime(max(closed)):%H:%M:%S}"
+        return _("closed until %(at)s") % {"at": f"{timezone.localtime(max(closed)):%H:%M:%S}"}
     if not status.accepting:
-        return f"503, retry after {status.seconds:.0f} s"
-    return "paused" if row.stopped and len(row.stopped) == len(logins) else ""
+        return _("503, retry after %(seconds)s s") % {"seconds": f"{status.seconds:.0f}"}
+    return _("paused") if row.stopped and len(row.stopped) == len(logins) else ""
 
 
 def outcomes_today(now: datetime, sponsors: Sponsors) -> tuple[dict[int, dict[str, int]], int]:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from django import template
-from django.utils import formats
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -12,7 +11,7 @@ from django.utils.translation import gettext
 from campaigns import labels
 from campaigns.failover import recovery as takeover
 from campaigns.progress import Progress
-from mailhub import languages
+from mailhub import languages, stored_texts
 from mailhub.operations import saved_looks, views
 from mailhub.operations import sidebar as navigation
 from mailhub.operations.views import clock
@@ -26,7 +25,7 @@ LABEL = '<td data-label="{}" '
 @register.filter
 def number(value: Any) -> str:
     """1,200; an empty value stays empty."""
-    return formats.number_format(value, force_grouping=True) if isinstance(value, int) else str(value or "")
+    return labels.number(value) if isinstance(value, int) else str(value or "")
 
 
 @register.filter
@@ -35,7 +34,9 @@ def cells(row: list[str], headers: list[dict[str, Any]]) -> list[SafeString]:
     named = zip(row, headers, strict=False)
     return [
         SafeString(
-            cell if "action-checkbox" in cell else cell.replace("<td ", format_html(LABEL, capfirst(header["text"])), 1)
+            cell
+            if "action-checkbox" in cell
+            else cell.replace("<td ", format_html(LABEL, capfirst(translated(header["text"]))), 1)
         )
         for cell, header in named
     ]
@@ -51,6 +52,14 @@ def badge(word: str, chosen: str = "") -> SafeString:
 def look(word: str) -> str:
     """The CSS class of a state."""
     return labels.LOOKS.get(word, "idle")
+
+
+@register.filter
+def translated(value: Any) -> Any:
+    """What code has stored or compares, in the language of the page; as it is if it is not known."""
+    text = str(value or "")
+    said = stored_texts.in_language(text)
+    return value if said == text else said
 
 
 @register.simple_tag

@@ -4,17 +4,21 @@ import gettext
 import io
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from babel.messages.extract import extract
 from babel.messages.pofile import read_po
+from django.apps import apps
 from django.contrib.auth.models import Group
 from django.utils import formats, timezone, translation
 from django.utils.translation.template import templatize
 
 from campaigns.models import Webhook
-from mailhub import languages
+from mailhub import languages, stored_texts
 from tests import factories
+from vendors import history
+from vendors.models import RateLimit
 
 ROOT = Path(__file__).parents[2]
 OF_GERMAN = ROOT / "mailhub/locale/de/LC_MESSAGES"
@@ -74,6 +78,41 @@ def test_the_compiled_catalogue_says_what_its_source_says(catalogue):
             assert tuple(compiled.ngettext(*one.id, n) for n in (1, 2)) == one.string
     known = {key[0] if isinstance(key, tuple) else key for key in compiled._catalog}
     assert known - {""} == {one if isinstance(one, str) else one[0] for one in catalogue}
+
+
+def test_each_choice_of_a_field_has_a_german_name(catalogue):
+    models = [one for name in ("campaigns", "vendors", "mailhub") for one in apps.get_app_config(name).get_models()]
+    fields = [getattr(field, "base_field", field) for model in models for field in model._meta.local_fields]
+    names = {str(name) for field in fields for _value, name in field.flatchoices if field.name != "language"}
+    assert len(names) > 40
+    assert not names - set(catalogue)
+
+
+def test_what_is_listed_as_stored_stands_where_it_is_made():
+    files = [path for name in ("campaigns", "vendors", "mailhub") for path in (ROOT / name).rglob("*.py")]
+    code = "".join(path.read_text() for path in files if path.name != "stored_texts.py")
+    for form in stored_texts.FORMS:
+        parts = re.split(r"%\(\w+\)s|, ", form)
+        assert [part for part in parts if len(part) >= 7 and part.strip() in code], form
+
+
+def test_a_stored_sentence_is_put_into_the_language_of_the_page():
+    stored = "there is no column 'first name'"
+    with translation.override("de"):
+        assert stored_texts.in_language(stored) == "Es gibt keine Spalte 'first name'"
+        assert stored_texts.in_language("The list is being checked.") == "Die Liste wird geprüft."
+        assert stored_texts.in_language("what somebody typed") == "what somebody typed"
+    assert stored_texts.in_language(stored) == stored
+
+
+def test_the_history_is_english():
+    form = SimpleNamespace(changed_data=[], initial={}, cleaned_data={})
+    limits = SimpleNamespace(
+        model=RateLimit, new_objects=["5 / 60 s"], deleted_objects=[], changed_objects=[], forms=[]
+    )
+    with translation.override("de"):
+        assert str(RateLimit._meta.verbose_name) == "Grenze"
+        assert history.describe(form, [limits]) == "rate limit 5 / 60 s added"
 
 
 def test_what_scripts_say_is_known():

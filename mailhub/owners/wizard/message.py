@@ -91,7 +91,7 @@ class MessageForm(forms.Form):
 
 def _by(login: Any, several: bool) -> str:
     who = f"{login.vendor.name}, {login.name}" if several else login.vendor.name
-    return f"{who} ({login.vendor.get_channel_display()})"
+    return f"{who} ({_(login.vendor.get_channel_display())})"
 
 
 def initial(draft: Draft) -> dict[str, Any]:
