@@ -6,6 +6,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext
 
 from campaigns.admin.base import Scoped
 from campaigns.costs import accounts
@@ -40,7 +41,7 @@ class CostAdmin(Scoped):
             return answer
         context = {
             **self.admin_site.each_context(request),
-            "title": "Costs",
+            "title": gettext("Costs"),
             "rows": found,
             "totals": [prices.amount(value, currency) for currency, value in accounts.totals(found).items()],
             "unpriced": sum(one.messages for one in found if one.amount is None),

@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext
 
 from campaigns.intake import BadInput
 from campaigns.intake.suppression_file import SuppressionFile
@@ -59,7 +60,7 @@ def import_page(request: HttpRequest, context: dict[str, Any], sponsors: Any, fo
     posted = (request.POST, request.FILES) if request.method == "POST" else ()
     form = ImportForm(*posted, sponsors=sponsors, for_all=for_all)
     if not form.is_valid() or form.rows is None:
-        context = {**context, "title": "Import suppressions", "form": form}
+        context = {**context, "title": gettext("Import suppressions"), "form": form}
         return TemplateResponse(request, "admin/campaigns/suppression/import.html", context)
     whose = form.cleaned_data["sponsor"]
     added = suppressing.add(whose.pk if whose else None, form.cleaned_data["channel"], form.rows, by)

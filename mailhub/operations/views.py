@@ -14,6 +14,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from campaigns import audit
 from campaigns.failover import recovery
@@ -73,7 +74,7 @@ def recover(request: HttpRequest) -> HttpResponse:
     user: Any = request.user
     reason = request.POST.get("reason", "").strip()[:500]
     if not reason:
-        messages.error(request, "Nothing was done: say why; the reason is stored with the decision.")
+        messages.error(request, gettext("Nothing was done: say why; the reason is stored with the decision."))
         return _ask(request)
     by = Actor(user.get_username(), user.pk)
     try:
@@ -90,7 +91,7 @@ def _ask(request: HttpRequest, reason: str = "") -> HttpResponse:
     losses = recovery.preview() if halt and halt.taken_over else []
     context = {
         **admin.site.each_context(request),
-        "title": "Recover the store",
+        "title": gettext("Recover the store"),
         "halt": halt,
         "losses": losses,
         "doubts": sum(loss.messages for loss in losses),
@@ -117,7 +118,7 @@ def index(request: HttpRequest) -> HttpResponse:
         return admin.site.index(request)
     context = {
         **admin.site.each_context(request),
-        "title": "Operations",
+        "title": gettext("Operations"),
         "pulse": dashboard.read(sponsor_ids_of(user)),
         "audits": user.has_perm(ALL_SPONSORS),
         "app_list": admin.site.get_app_list(request),
