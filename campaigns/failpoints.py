@@ -24,6 +24,7 @@ NAMES = (
 )  # fmt: skip
 OF_ROUTES = ("mid_reroute", "after_reroute")  # on the way of a vendor that takes no work
 OF_FETCHED = ("after_fetched",)  # of reports in files
+OF_DRAFTS = ("mid_check", "mid_store")  # while a list is checked, and its campaign stored
 
 
 def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
@@ -32,7 +33,7 @@ def _parse(points: str) -> dict[str, tuple[int, signal.Signals]]:
     for point in filter(None, points.split(",")):
         name, _, rest = point.partition(":")
         nth, _, how = rest.partition(":")
-        if name not in (*NAMES, *OF_ROUTES, *OF_FETCHED):
+        if name not in (*NAMES, *OF_ROUTES, *OF_FETCHED, *OF_DRAFTS):
             raise ValueError(f"no failpoint is called {name!r}")
         armed[name] = int(nth or 1), signal.Signals[f"SIG{how or 'KILL'}"]
     return armed

@@ -18,7 +18,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from campaigns import estimates, intake
+from campaigns import estimates, failpoints, intake
 from campaigns.content.templates import TemplateError
 from campaigns.drafts import blocks, contents
 from campaigns.drafts.columns import Arrangement
@@ -194,6 +194,7 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     facts["problems"] = [[row, text] for (row, text), _ in zip(left_out.reasons(), range(SHOWN), strict=False)]
     sample: list[Any] = []
     blocks.add(draft.pk, DraftBlock.ROWS, fence, blocks.of_rows(steps.each(recipients, facts["good"], sample)))
+    failpoints.here("mid_check")
     if len(left_out):
         with tempfile.TemporaryFile() as out:
             text = io.TextIOWrapper(out, encoding="utf-8-sig", newline="")  # spreadsheets know UTF-8 by its mark

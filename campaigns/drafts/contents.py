@@ -14,11 +14,15 @@ from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.intake.contents import CampaignContent, compiled
 from campaigns.intake.files import CampaignFiles
-from campaigns.models import Campaign, Draft, Identity, Route, Sponsor
+from campaigns.models import Campaign, Draft, Identity, Route, Sponsor, TemplateVersion
 from campaigns.routes import entries
 from campaigns.suppression.links import links_of
+from campaigns.template_versions import versions
+from campaigns.template_versions.versions import TemplateContent
 from vendors.adapters.base import Attachment, Letter
 from vendors.models import Credential, Vendor
+
+MOST_TEMPLATES = 500  # that are offered
 
 
 def offered_credentials(sponsor: Sponsor) -> list[Credential]:
@@ -74,10 +78,36 @@ def of(draft: Draft) -> CampaignContent:
         draft.is_html,
         vendor,
         text=draft.text if draft.is_html else "",
+        headers=headers(draft),
         files=files(draft),
+        version=template(draft),
         transactional=draft.transactional,
         others=entries.vendors(draft.route) if draft.route else (),
     )
+
+
+def headers(draft: Draft) -> list[tuple[str, str]]:
+    """Further ones, as its template has them."""
+    return [(name, value) for name, value in draft.headers or ()]
+
+
+def template(draft: Draft) -> TemplateVersion | None:
+    """The version of a template whose content it is: not one that is archived, or whose text was changed here."""
+    version = draft.template_version
+    if version is None or version.template.archived_at or version.template.channel != draft.channel:
+        return None
+    beside = draft.text if draft.is_html else ""
+    own = TemplateContent(draft.subject, draft.body, draft.is_html, beside, headers(draft))
+    return version if own == versions.content_of(version) else None
+
+
+def offered_templates(sponsor: Sponsor) -> list[TemplateVersion]:
+    """The newest version of each template that the sponsor uses, without what it says."""
+    found = {one.pk: one for one in sponsor.templates.filter(archived_at=None).order_by("name")[:MOST_TEMPLATES]}
+    newest = versions.newest_of(list(found.values()))
+    for pk, version in newest.items():
+        version.template = found[pk]
+    return [newest[pk] for pk in found if pk in newest]
 
 
 def files(draft: Draft) -> CampaignFiles | None:

@@ -4,7 +4,7 @@ A save of an older revision changes nothing and says so, unless it is the same s
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from hashlib import file_digest
 from typing import Any
@@ -50,13 +50,15 @@ class Closed(Exception):
 def look(draft_id: int, sponsors: Any = None) -> Draft:
     """The draft with all that pages show of it. Raises Draft.DoesNotExist. sponsors: as campaigns.sponsors_of."""
     rows = Draft.objects.of_sponsors(sponsors).select_related(
-        "sponsor", "credential__vendor", "route", "identity", "topic", "campaign"
+        "sponsor", "credential__vendor", "route", "identity", "topic", "campaign", "template_version__template"
     )
     found: Draft = rows.defer("credential__secret", "identity__secret").get(pk=draft_id)
     return found
 
 
-def create(sponsor: Sponsor, key: uuid.UUID, user: Any, values: Mapping[str, Any]) -> Draft:
+def create(
+    sponsor: Sponsor, key: uuid.UUID, user: Any, values: Mapping[str, Any], files: Sequence[DraftFile] = ()
+) -> Draft:
     """A new draft with this message; of one key there is one. Raises BadInput if the sponsor has too many."""
     with transaction.atomic():
         _one_at_a_time(sponsor.pk)
@@ -65,6 +67,9 @@ def create(sponsor: Sponsor, key: uuid.UUID, user: Any, values: Mapping[str, Any
             if Draft.objects.filter(sponsor=sponsor, campaign=None).count() >= MOST_DRAFTS:
                 raise BadInput(f"{sponsor.name} has {MOST_DRAFTS:,} drafts: delete some that nobody needs")
             known = Draft.objects.create(sponsor=sponsor, key=key, created_by=user, **values)
+            for one in files:
+                one.draft = known
+            DraftFile.objects.bulk_create(files)
     return look(known.pk)
 
 

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from campaigns import intake, previews
+from campaigns import failpoints, intake, previews
 from campaigns.content.templates import TemplateError
 from campaigns.dispatch import dispatcher
 from campaigns.drafts import contents, keeping
@@ -145,7 +145,9 @@ def _accept(
         body=content.body,
         html=content.html,
         text=content.text,
+        headers=content.headers,
         files=content.files,
+        template_version=content.version,
         recipients=recipients,
         at=when,
         hours=within,
@@ -157,6 +159,7 @@ def _accept(
         times_checked=True,
         pauses=PauseRules(None if test else draft.first),
         route=None if test else draft.route,
+        progress=lambda stored: failpoints.here("mid_store"),
         joined=joined,
     )
 

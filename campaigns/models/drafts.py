@@ -16,6 +16,7 @@ from campaigns.models.campaigns import Campaign, OfSponsors, Sponsor, Topic
 from campaigns.models.files import StoredFile
 from campaigns.models.identities import Identity
 from campaigns.models.routes import Route
+from campaigns.models.templates import TemplateVersion
 from vendors.models import Credential, Vendor, known_zone
 
 
@@ -50,6 +51,15 @@ class Draft(models.Model):
     subject = models.TextField(blank=True, default="")
     html = models.TextField(blank=True, default="")
     text = models.TextField(blank=True, default="", help_text="The body, if there is no HTML, else beside it")
+    headers: Any = models.JSONField(null=True, help_text="Further headers of its template")
+    template_version = models.ForeignKey(
+        TemplateVersion,
+        on_delete=models.SET_NULL,
+        null=True,
+        related_name="+",
+        db_index=False,
+        help_text="With which its message began",
+    )
 
     list_revision = models.PositiveIntegerField(default=1)
     list_name = models.CharField(max_length=200, blank=True, default="")
@@ -113,7 +123,7 @@ class Draft(models.Model):
     def question(self) -> str:
         """A digest of all that a check of the list depends on."""
         parts: list[Any] = [self.list_version, self.columns, self.channel, self.subject, self.html, self.text]
-        parts += [self.transactional, self.sponsor.phone_region, self.credential_id, self.route_id]
+        parts += [self.headers, self.transactional, self.sponsor.phone_region, self.credential_id, self.route_id]
         parts += [self.topic_id, self.identity_id]  # who is suppressed, and what a message costs
         return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 

@@ -1,6 +1,7 @@
 """A campaign's page: how it stands, why it waits, when it ends, why messages failed, and its recipients."""
 
 from typing import Any
+from uuid import uuid4
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -52,8 +53,10 @@ STATES = {  # of recipients, as the address has them, in the order of the choice
 def of_user(request: HttpRequest, campaign_id: int) -> Campaign:
     """A campaign of the user's sponsors. Raises Http404 for any other."""
     mine = Campaign.objects.of_sponsors(sponsors_of(request.user))
-    found = mine.select_related("sponsor", "identity", "credential__vendor", "route")
-    return get_object_or_404(found.defer("body", "text", "credential__secret", "identity__secret"), pk=campaign_id)
+    found = mine.select_related("sponsor", "identity", "credential__vendor", "route", "template_version__template")
+    texts = [f"template_version__{one}" for one in ("subject", "body", "text", "headers")]
+    found = found.defer("body", "text", "credential__secret", "identity__secret", *texts)
+    return get_object_or_404(found, pk=campaign_id)
 
 
 def channel_of(campaign: Campaign) -> str:
@@ -68,6 +71,7 @@ def index(request: HttpRequest, campaign_id: int) -> HttpResponse:
     jobs = [job.pk for job in state.jobs]
     context = {
         "campaign": campaign,
+        "copy_key": uuid4(),
         "state": state,
         "live": part.html(over=state.finished),
         "parts": state.sums.parts,

@@ -17,6 +17,7 @@ from mailhub.owners import (
     templates,
     webhooks,
 )
+from mailhub.owners.wizard import drafts
 from mailhub.owners.wizard import urls as wizard
 
 
@@ -38,6 +39,7 @@ def urls() -> list[URLPattern]:
         path("campaigns/<int:campaign_id>/recipients/", campaign.recipients, name="campaign-recipients"),
         path("campaigns/<int:campaign_id>/report/", reports.printed, name="campaign-report"),
         path("campaigns/<int:campaign_id>/report.<slug:kind>", reports.download, name="campaign-download"),
+        path("campaigns/<int:campaign_id>/copy/", drafts.copy, name="campaign-copy"),
         path("campaigns/<int:campaign_id>/<slug:verb>/", decisions.decide, name="campaign-decide"),
         *wizard.urls(),
         *_templates(),

@@ -33,6 +33,7 @@ NAMED = {
     "mailhub/owners/once.py": "webhooks and API keys show their secrets by it, and neither may import the other",
     "mailhub/owners/sandboxed.py": "every page that shows the HTML of a letter needs it, and none may import another",
     "mailhub/owners/wizard/uploads.py": "the event loop of the web server asks it, and loads no page for that",
+    "campaigns/drafts/copying.py": "the pages and the command copy by it; what it is about has been sent already",
     "mailhub/owners/finds.py": "a page of its own, and urls imports it",
     "mailhub/owners/polling.py": "several pages of campaign owners follow by it, and none of them may import another",
     "campaigns/operators/verbs.py": "operators' and owners' pages decide by it, and neither may import the other",

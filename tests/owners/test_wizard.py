@@ -1,21 +1,30 @@
 """Somebody who has never seen a shell makes a campaign: drafts, lists, what two windows do, and the one campaign."""
 
+import io
 import re
 from datetime import timedelta
 
+import lxml.html
+import pypdf
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.management import call_command
 from django.urls import reverse
 from django.utils import timezone
 
 from campaigns.drafts import blocks, checking, keeping, sending
-from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Message, StoredFile
+from campaigns.models import Campaign, Draft, DraftBlock, Entitlement, Identity, Message, StoredFile
+from campaigns.reports import xlsx_writer
 from campaigns.suppression import lists
+from campaigns.template_versions import versions
+from campaigns.template_versions.versions import TemplateContent
 from mailhub import installation
 from mailhub.owners.wizard import uploads
 from tests import factories
+from vendors.history import Actor
+from vendors.printing import pages
 
 pytestmark = pytest.mark.django_db
 LIST = (
@@ -496,3 +505,153 @@ def test_a_sponsor_cannot_fill_the_database(client, login, settings, monkeypatch
     hidden = dict(re.findall(r'name="(key|sponsor)" value="([^"]+)"', page))
     answer = client.post("/campaigns/new/", {**hidden, **HELLO, "by": f"credential:{login.pk}"})
     assert "drafts: delete some" in answer.content.decode()
+
+
+def version_of(login, text="Good day {{ first_name }}", **more):
+    sponsor = login.vendor.entitlements.get().sponsor
+    said = TemplateContent("Hello {{ first_name }}", text, headers=[("X-Series", "May")], **more)
+    return versions.add(sponsor.pk, "welcome", "email", said, Actor("ann")).version
+
+
+def smtp(login):
+    """Its vendor carries headers, files and texts beside HTML."""
+    login.vendor.adapter, login.vendor.settings = "smtp", {"host": "localhost", "sender": "a@example.com"}
+    login.vendor.save()
+    sponsor = login.vendor.entitlements.get().sponsor
+    Identity.objects.create(sponsor=sponsor, name="main", from_address="may@acme.example", default=True)
+
+
+def from_template(client, login, version, **more):
+    """A draft that begins with a template, by the page as a browser without scripts posts it."""
+    link = f"/campaigns/new/?sponsor={version.template.sponsor_id}&template={version.pk}"
+    assert link.replace("&", "&amp;") in client.get(reverse("template", args=[version.template_id])).content.decode()
+    page = client.get(link).content.decode()
+    assert f"From the template welcome, version {version.number}." in page and "Good day {{ first_name }}" in page
+    assert f'value="credential:{login.pk}" selected' in page
+    hidden = dict(re.findall(r'type="hidden" name="(key|sponsor|template)" value="([^"]+)"', page))
+    client.post("/campaigns/new/", {**hidden, **HELLO, "by": f"credential:{login.pk}", **more})
+    return Draft.objects.latest("pk")
+
+
+def test_a_campaign_begins_with_a_template_and_names_its_version(client, login):
+    smtp(login)
+    first = version_of(login)
+    draft = from_template(client, login, first)
+    version_of(login, "Something else since")
+    put(client, draft)
+    press(client, draft, "leave_out", total=3)
+    assert "welcome, version 1" in client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    press(client, draft, "send", **SOON)
+    draft.refresh_from_db()
+    made = draft.campaign
+    assert (made.template_version, made.body, made.headers) == (first, HELLO["text"], [["X-Series", "May"]])
+    assert "welcome, version 1" in client.get(reverse("campaign", args=[made.pk])).content.decode()
+
+
+@pytest.mark.parametrize("how", ["changed", "archived"])
+def test_a_template_is_not_named_for_what_it_does_not_say(client, login, how):
+    smtp(login)
+    version = version_of(login)
+    draft = from_template(client, login, version, **({"text": "My own {{ first_name }}"} if how == "changed" else {}))
+    if how == "archived":
+        versions.archive(version.template, Actor("ann"))
+    page = client.get(reverse("draft_message", args=[draft.pk])).content.decode()
+    assert "so the campaign will not name it" in page
+    put(client, draft, "email,first_name\nann@example.com,Ann\n")
+    press(client, draft, "send", **SOON)
+    draft.refresh_from_db()
+    assert draft.campaign and draft.campaign.template_version is None
+
+
+def test_the_message_of_a_draft_can_be_taken_from_a_template_of_ones_own(client, login):
+    draft = make(client, login, text="Mine")
+    version, address = version_of(login), reverse("draft_message", args=[draft.pk])
+    page = client.get(f"{address}?template={version.pk}").content.decode()
+    assert "Good day {{ first_name }}" in page and "Mine" not in page.split("<form")[-1]
+    stranger = versions.add(factories.sponsor().pk, "theirs", "email", TemplateContent("x", "Secret"), Actor("bob"))
+    page = client.get(f"{address}?template={stranger.version.pk}").content.decode()
+    assert "Mine" in page and "Secret" not in page and "theirs" not in page
+    press(client, draft, "message", **HELLO, by=f"credential:{login.pk}", template=stranger.version.pk)
+    draft.refresh_from_db()
+    assert draft.template_version is None
+
+
+def test_a_copy_as_new_has_the_message_and_neither_list_nor_time_and_is_made_once(client, login):
+    smtp(login)
+    file = SimpleUploadedFile("map.pdf", b"%PDF", "application/pdf")
+    draft = make(client, login, files=file, html="<p>Hi {{ first_name }}</p>", text="")
+    put(client, draft, "email,first_name\nann@example.com,Ann\n")
+    press(client, draft, "send", **SOON | {"first": "1"})
+    draft.refresh_from_db()
+    page = client.get(reverse("campaign", args=[draft.campaign_id])).content.decode()
+    [key] = re.findall(r'name="key" value="([^"]+)"', page)
+    address = reverse("campaign-copy", args=[draft.campaign_id])
+    first, again = (client.post(address, {"key": key}).headers["Location"] for _ in range(2))
+    copy = Draft.objects.exclude(pk=draft.pk).get()
+    assert first == again == reverse("draft_message", args=[copy.pk])
+    assert (copy.name, copy.subject, copy.html, copy.text) == ("Copy of May", draft.subject, draft.html, "")
+    assert (copy.credential, copy.list_version, copy.when, copy.first) == (login, 0, "now", None)
+    assert [one.name for one in copy.files.all()] == ["map.pdf"]
+    call_command("copy_campaign", str(draft.campaign_id), "--key", "a", "--by", "ann")
+    call_command("copy_campaign", str(draft.campaign_id), "--key", "a")
+    assert Draft.objects.count() == 3
+    bob = User.objects.create_user("bob")
+    bob.groups.add(Group.objects.get(name="campaign owner"))
+    client.force_login(bob)
+    assert client.post(address, {"key": "b"}).status_code == 404 and client.get(address).status_code == 405
+    bob.groups.clear()
+    assert client.post(address, {"key": "b"}).status_code == 403
+
+
+def test_an_xlsx_of_phone_numbers_becomes_sms_whose_parts_are_counted(client, login):
+    login.vendor.channel, login.vendor.settings = "sms", login.vendor.settings | {"unit": "segment"}
+    login.vendor.save()
+    draft = make(client, login, subject="", text="{{ first_name }}")
+    rows = [("+4915112000001", "Ann"), ("no number", "Bob"), ("+4915112000002", "C" * 200)]
+    sheet = xlsx_writer.chunks(["First Name", "Mobile"], (row[::-1] for row in rows), "May")
+    put(client, draft, b"".join(sheet), "may.xlsx")
+    assert checking.check(draft.pk), "a spreadsheet is checked by a worker, for it may unpack to much"
+    draft.refresh_from_db()
+    assert (draft.found["good"], draft.found["total"], draft.found["recipient"]) == (2, 1, "Mobile")
+    press(client, draft, "leave_out", total=1)
+    page = client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    assert "2 messages: 3 units" in page and "1 to 2" in page and "Whoever answers STOP" in page
+    assert "200 characters, 2 SMS joined" in client.get(reverse("draft_preview", args=[draft.pk, 2])).content.decode()
+    press(client, draft, "send", **SOON)
+    assert set(Message.objects.values_list("recipient", flat=True)) == {"+4915112000001", "+4915112000002"}
+
+
+@pytest.mark.skipif(bool(pages.missing("asyncssh")), reason=pages.missing("asyncssh"))
+def test_a_letter_to_print_is_seen_as_pdf(client, login):
+    login.vendor.adapter, login.vendor.channel = "print_file", "print"
+    login.vendor.settings = {"folder": "x", "accepted": "uploaded", "window": "din5008b"}
+    login.vendor.save()
+    draft = make(client, login, html="<p>Dear {{ first_name }}</p>", text="")
+    put(client, draft, 'address,first_name\n"Ann\nMain Street 1\n12345 Town",Ann\n')
+    address = reverse("draft_letter_pdf", args=[draft.pk, 1])
+    assert address in client.get(reverse("draft_check", args=[draft.pk])).content.decode()
+    answer = client.get(address)
+    assert answer.headers["Content-Type"] == "application/pdf"
+    text = pypdf.PdfReader(io.BytesIO(answer.content)).pages[0].extract_text()
+    assert "Dear Ann" in text and "Main Street 1" in text
+
+
+def test_each_step_is_a_plain_form_that_a_browser_without_scripts_can_post(client, login):
+    """Follows the forms of the pages with the fields that they have, and nothing else."""
+    page = client.get("/campaigns/new/").content.decode()
+    page = post(client, page, "/campaigns/new/", **HELLO, by=f"credential:{login.pk}")
+    draft = Draft.objects.get()
+    page = post(client, page, reverse("draft_list", args=[draft.pk]), list=SimpleUploadedFile("a.csv", LIST.encode()))
+    page = post(client, page, reverse("draft_leave_out", args=[draft.pk]))
+    page = post(client, page, reverse("draft_send", args=[draft.pk]), when="now")
+    assert "on its way to 2 recipients" in page
+    page = post(client, page, reverse("campaign-copy", args=[Campaign.objects.get().pk]))
+    assert "This is a copy." in page
+
+
+def post(client, page, action, **typed):
+    """Posts the form of this address as it stands, with what was typed; follows to the next page."""
+    [form] = [one for one in lxml.html.fromstring(page).forms if one.get("action") == action]
+    files = {name: one for name, one in typed.items() if not isinstance(one, str)}
+    form.fields.update({name: one for name, one in typed.items() if name not in files})
+    return client.post(action, {**dict(form.form_values()), **files}, follow=True).content.decode()

@@ -110,6 +110,7 @@ def _page(request: HttpRequest, draft: Draft, form: WhenForm | None, error: str 
         "night": _night(vendor) if vendor else None,
         "zones": sorted(available_timezones()),
         "files": keeping.files_of(draft),
+        "template": contents.template(draft),
         "seen": request.POST.get("seen") or draft.seen,
         "goes": facts.get("good", 0) - facts.get("suppressed", 0),
         "left_out": facts.get("total", 0),

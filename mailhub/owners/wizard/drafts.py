@@ -15,10 +15,12 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 from kombu.exceptions import OperationalError
 
-from campaigns.drafts import checking, keeping, sending
+from campaigns.drafts import checking, copying, keeping, sending
+from campaigns.intake import BadInput
 from campaigns.models import Draft
 from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
+from mailhub.owners.campaign import of_user
 from mailhub.owners.wizard import uploads
 
 MAKE = ("campaigns.add_campaign", "campaigns.see_recipients")
@@ -35,9 +37,11 @@ LABELS = {
     "identity": gettext_lazy("From"),
     "topic": gettext_lazy("Topic"),
     "transactional": gettext_lazy("Not a newsletter: nobody can unsubscribe from it"),
+    "template_version": gettext_lazy("Template"),
     "subject": gettext_lazy("Subject"),
     "html": gettext_lazy("HTML"),
     "text": gettext_lazy("Text"),
+    "headers": gettext_lazy("Further headers"),
     "columns": gettext_lazy("Columns"),
     "leave_out": gettext_lazy("Leave the bad rows out"),
     "list_name": gettext_lazy("List"),
@@ -161,6 +165,21 @@ def delete(request: HttpRequest, draft: Draft) -> HttpResponse:
     if keeping.delete(draft):
         messages.success(request, _("The draft “%(name)s” is deleted.") % {"name": draft.name})
     return redirect("drafts")
+
+
+@require_POST
+@page("campaigns.view_campaign", *MAKE)
+def copy(request: HttpRequest, campaign_id: int) -> HttpResponse:
+    """Copy as new: a draft of a campaign's message; pressed twice on the same page, there is one."""
+    campaign = of_user(request, campaign_id)
+    name = _("Copy of %(name)s") % {"name": campaign.name}
+    try:
+        draft = copying.copy(campaign, request.POST.get("key", "")[:100], request.user, name)
+    except BadInput as error:
+        messages.error(request, str(error))
+        return redirect("campaign", campaign.pk)
+    messages.success(request, _("This is a copy. It has no recipients and no time yet."))
+    return redirect("draft_message", draft.pk)
 
 
 @page(*MAKE)

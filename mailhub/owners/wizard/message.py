@@ -18,7 +18,7 @@ from campaigns.drafts.keeping import MESSAGE, Closed, Stale
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.intake.files import NewFile
-from campaigns.models import Draft, Sponsor
+from campaigns.models import Draft, Sponsor, TemplateVersion
 from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
 from mailhub.owners.wizard.drafts import LABELS, MAKE, check_soon, conflict, show, step
@@ -48,7 +48,8 @@ class MessageForm(forms.Form):
     def __init__(self, sponsor: Sponsor, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         fields: dict[str, Any] = self.fields
-        logins, self.routes = contents.offered_credentials(sponsor), contents.offered_routes(sponsor)
+        self.logins, self.routes = contents.offered_credentials(sponsor), contents.offered_routes(sponsor)
+        logins = self.logins
         several = {one.vendor_id for one in logins if sum(other.vendor_id == one.vendor_id for other in logins) > 1}
         by = [(f"credential:{one.pk}", _by(one, one.vendor_id in several)) for one in logins]
         by += [
@@ -94,6 +95,31 @@ def _by(login: Any, several: bool) -> str:
     return f"{who} ({_(login.vendor.get_channel_display())})"
 
 
+def template_of(data: Mapping[str, Any], sponsor: Sponsor, draft: Draft | None = None) -> TemplateVersion | None:
+    """The version that a page or its form names, of the sponsor's templates in use, or that of the draft."""
+    asked = data.get("template", "")
+    if draft and (not asked or asked == str(draft.template_version_id)):
+        return draft.template_version
+    rows = TemplateVersion.objects.filter(template__sponsor=sponsor, template__archived_at=None)
+    pk = int(asked) if asked.isdecimal() and len(asked) < 19 else 0
+    return rows.select_related("template").filter(pk=pk).first()
+
+
+def _from(version: TemplateVersion, form: MessageForm) -> dict[str, Any]:
+    """What a form has first that begins with a template; by whom, as long as nobody has chosen, by its channel."""
+    routes = [f"route:{one.pk}" for one in form.routes if one.channel == version.template.channel]
+    logins = [f"credential:{one.pk}" for one in form.logins if one.vendor.channel == version.template.channel]
+    texts = {"html": version.body, "text": version.text} if version.html else {"html": "", "text": version.body}
+    return {"subject": version.subject, **texts, "by": next(iter([*logins, *routes]), None)}
+
+
+def _values(form: MessageForm, version: TemplateVersion | None, draft: Draft | None) -> dict[str, Any]:
+    """With the template that the page has named: its headers come with it."""
+    if version is None or (draft and version.pk == draft.template_version_id):
+        return form.values
+    return {**form.values, "template_version_id": version.pk, "headers": version.headers}
+
+
 def initial(draft: Draft) -> dict[str, Any]:
     by = f"route:{draft.route_id}" if draft.route_id else f"credential:{draft.credential_id}"
     names = ("name", "identity_id", "topic_id", "transactional", "subject", "html", "text")
@@ -113,42 +139,50 @@ def new(request: HttpRequest) -> HttpResponse:
     else:
         sponsor = get_object_or_404(sponsors, pk=chosen if chosen.isdecimal() else 0)
     if request.method != "POST":
-        return _page(request, None, sponsor, MessageForm(sponsor), key=uuid.uuid4())
-    form = MessageForm(sponsor, request.POST)
+        version, form = template_of(request.GET, sponsor), MessageForm(sponsor)
+        form.initial = _from(version, form) if version else {}
+        return _page(request, None, sponsor, form, key=uuid.uuid4(), template=version)
+    form, version = MessageForm(sponsor, request.POST), template_of(request.POST, sponsor)
     try:
         key = uuid.UUID(request.POST.get("key", ""))
     except ValueError:
         key = uuid.uuid4()
     if not form.is_valid():
-        return _page(request, None, sponsor, form, key=key)
+        return _page(request, None, sponsor, form, key=key, template=version)
     try:
-        draft = keeping.create(sponsor, key, request.user, form.values)
+        draft = keeping.create(sponsor, key, request.user, _values(form, version, None))
         _attach(request, draft)
     except Closed as closed:
         return redirect("draft_sent", closed.draft.pk)
     except BadInput as error:
         form.add_error(None, str(error))
-        return _page(request, None, sponsor, form, key=key)
+        return _page(request, None, sponsor, form, key=key, template=version)
     return _onward(request, draft)
 
 
 @step
 def message(request: HttpRequest, draft: Draft) -> HttpResponse:
     """The message of a draft, with the fields of its list at hand."""
+    version = template_of(request.POST or request.GET, draft.sponsor, draft)
     if request.method != "POST":
-        return _page(request, draft, draft.sponsor, MessageForm(draft.sponsor, initial=initial(draft)), _faults(draft))
+        form = MessageForm(draft.sponsor, initial=initial(draft))
+        if version and "template" in request.GET:
+            same = draft.channel == version.template.channel
+            form.initial = {**form.initial, **_from(version, form), **({"by": form.initial["by"]} if same else {})}
+        return _page(request, draft, draft.sponsor, form, _faults(draft), template=version)
     form = MessageForm(draft.sponsor, request.POST)
     if not form.is_valid():
-        return _page(request, draft, draft.sponsor, form)
+        return _page(request, draft, draft.sponsor, form, template=version)
+    values = _values(form, version, draft)
     try:
         with transaction.atomic():
-            saved = keeping.save(draft, MESSAGE, request.POST.get("seen", ""), form.values)
+            saved = keeping.save(draft, MESSAGE, request.POST.get("seen", ""), values)
             _attach(request, saved)
     except BadInput as error:
         form.add_error(None, str(error))
-        return _page(request, draft, draft.sponsor, form)
+        return _page(request, draft, draft.sponsor, form, template=version)
     except Stale as stale:
-        return conflict(request, stale.draft, MESSAGE, form.values)
+        return conflict(request, stale.draft, MESSAGE, values)
     check_soon(saved)
     return _onward(request, saved)
 
@@ -200,6 +234,8 @@ def _page(
         "sponsor": sponsor,
         "form": form,
         "faults": faults,
+        "templates": contents.offered_templates(sponsor),
+        "template_is": draft is not None and contents.template(draft) is not None and "template" not in request.GET,
         "files": keeping.files_of(draft) if draft else (),
         "fields": [f"{{{{ {name} }}}}" for name in shown],
         "has_list": bool(fields),

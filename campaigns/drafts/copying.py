@@ -1,0 +1,45 @@
+"""Copy as new: a draft with the message of a campaign that was made, for somebody who sends much the same again.
+
+It has the message, its files, by whom and from whom it goes, its topic and its template. When it is sent is decided
+anew, and so is to whom: the list of a campaign is deleted after it was sent, and nobody gets a thing twice by a copy.
+"""
+
+from typing import Any
+from uuid import UUID, uuid5
+
+from campaigns.content.parts import carried_by, text_beside
+from campaigns.content.templates import TemplateError
+from campaigns.drafts import keeping
+from campaigns.models import Campaign, Draft, DraftFile
+
+OF_COPIES = UUID("6f2d3f1e-9f0c-4d6e-8d5b-0c3f5e1f7a27")
+
+
+def copy(campaign: Campaign, key: str, user: Any, name: str) -> Draft:
+    """The draft; of one key there is one. Raises BadInput if the sponsor has too many."""
+    values = {
+        "name": name[:200],
+        "credential_id": None if campaign.route_id else campaign.credential_id,
+        "route_id": campaign.route_id,
+        "identity_id": campaign.identity_id,
+        "topic_id": campaign.topic_id,
+        "transactional": campaign.transactional,
+        "template_version_id": campaign.template_version_id,
+        "subject": campaign.subject,
+        "html": campaign.body if campaign.html else "",
+        "text": _text(campaign) if campaign.html else campaign.body,
+        "headers": campaign.headers,
+    }
+    files = campaign.files.filter(to_all=True).order_by("id")
+    named = [DraftFile(file_id=one.file_id, name=one.cid or one.name, content_type=one.content_type) for one in files]
+    return keeping.create(campaign.sponsor, uuid5(OF_COPIES, f"{campaign.pk} {key}"), user, values, named)
+
+
+def _text(campaign: Campaign) -> str:
+    """The text beside the HTML if somebody wrote it; one that was made from the HTML is made anew."""
+    vendor = campaign.credential.vendor
+    try:
+        made = text_beside(campaign.body, True, "", carried_by(vendor.adapter, vendor.settings))
+    except (TemplateError, LookupError):
+        made = ""
+    return "" if campaign.text == made else campaign.text
