@@ -139,7 +139,11 @@ class Installation:
 
     def senders(self) -> list[int]:
         """The processes of the worker that sends, its first one included."""
-        return sorted(descendants(self._leaders()[SENDERS], processes()))
+        return self.processes_of(SENDERS)
+
+    def processes_of(self, part: str) -> list[int]:
+        """Those of one of PARTS, its first one included."""
+        return sorted(descendants(self._leaders()[part], processes()))
 
     def _leaders(self) -> dict[str, list[int]]:
         """The processes that the Procfile starts for each part."""
