@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from django.db import connection, transaction
 
 from campaigns import ground_truth
+from campaigns.formulas import harmless
 from vendors import prices
 
 MOST_MONTHS = 120  # of one question
@@ -162,11 +163,7 @@ def write_csv(accounts: Iterable[MonthCost], file: TextIO) -> None:
     writer.writeheader()
     for one in accounts:
         row = facts(one)
-        writer.writerow(row | {name: _harmless(row[name]) for name in ("sponsor", "vendor")})
-
-
-def _harmless(text: str) -> str:
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+        writer.writerow(row | {name: harmless(row[name]) for name in ("sponsor", "vendor")})
 
 
 def so_far(jobs: Iterable[Any]) -> str:

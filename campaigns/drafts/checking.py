@@ -6,7 +6,6 @@ comes twice finds the lease taken, and one whose draft has changed in between st
 
 import io
 import logging
-import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -35,7 +34,6 @@ LEASE = timedelta(minutes=2)  # without a sign of life; a large spreadsheet is u
 SIGN = 1.0  # seconds between two
 SMALL = 500_000  # bytes of a list that is checked at once, in less than a second
 UNPACKED = 2_000_000_000  # bytes of a spreadsheet
-FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d\s()./-]*\Z)")  # but a number, or a phone number
 
 
 class FenceLost(Exception):
@@ -198,7 +196,7 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     if len(left_out):
         with tempfile.TemporaryFile() as out:
             text = io.TextIOWrapper(out, encoding="utf-8-sig", newline="")  # spreadsheets know UTF-8 by its mark
-            intake.write_left_out(table, left_out, text, defused)
+            intake.write_left_out(table, left_out, text)
             text.flush()
             out.seek(0)
             blocks.add(draft.pk, DraftBlock.LEFT_OUT, fence, blocks.of_file(out))
@@ -208,8 +206,3 @@ def _look(draft: Draft, fence: int, sign: Sign, facts: dict[str, Any], file: Any
     facts["suppressed"] = count_suppressed(campaign, draft.channel, kept)
     if facts["good"]:
         facts["weights"] = contents.weigh(draft, content, sample, facts["good"])
-
-
-def defused(text: str) -> str:
-    """The text as a spreadsheet takes it for text; one that it would take for a formula begins with an apostrophe."""
-    return f"'{text}" if FORMULA.match(text) else text

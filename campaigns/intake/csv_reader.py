@@ -14,6 +14,7 @@ from io import TextIOWrapper
 from typing import Any, BinaryIO, NoReturn, TextIO
 
 from campaigns.content.templates import RECIPIENT, Content
+from campaigns.formulas import harmless, undone
 from campaigns.intake import text_encoding, xlsx_reader
 from campaigns.intake.checking import AddressReader, BadInput, RowError, RowErrors, check, number_of
 from campaigns.intake.left_out import LeftOut
@@ -30,6 +31,7 @@ NOT_A_LIST = {
     b"%PDF": "a PDF",
 }
 NAMED = 20  # columns that an error names
+LEFT_OUT = ["row in the list", "left out because"]  # the last columns of a file that write_left_out has made
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class Table:
         self.header = [name.strip() for name in header]
         while self.header and not self.header[-1]:
             self.header.pop()  # a comma at the end of each row
+        self.of_left_out = self.header[-2:] == LEFT_OUT
+        if self.of_left_out:
+            self.header = [undone(name) for name in self.header]
         self.fields = [field_name(name) for name in self.header]
         if columns and self.header:
             self._arrange(columns(self))
@@ -90,6 +95,8 @@ class Table:
         next(records, None)
         for number, cells in records:
             if any(cells):
+                if self.of_left_out:
+                    cells = [undone(cell) for cell in cells]
                 if first and self.encoding is None:  # a spreadsheet ends a row with its last cell
                     cells.extend([""] * (first + 1 - len(cells)))
                 if first and first < len(cells):  # else it has too few, and is said to be bad
@@ -264,19 +271,22 @@ class TableRows:
         return ""
 
 
-def write_left_out(table: Table, left_out: LeftOut, file: TextIO, safe: Callable[[str], str] = str) -> None:
-    """Writes the rows that are left out as CSV: their cells as they were, their number, and what is wrong.
+def write_left_out(table: Table, left_out: LeftOut, file: TextIO) -> None:
+    """Writes the rows that are left out as CSV: their cells, their number, and what is wrong.
 
-    safe: what is written of a cell, for who opens the file in a spreadsheet.
+    Nothing in it is a formula (formulas.harmless); a Table that reads the file again undoes that. Of a list that was
+    such a file the new number and what is wrong now stand in place of the old ones.
     """
     reasons = left_out.reasons()
     writer = csv.writer(file, delimiter=table.delimiter)
-    writer.writerow([*map(safe, table.header), "row in the list", "left out because"])
+    header = table.header[:-2] if table.of_left_out else table.header
+    writer.writerow([*map(harmless, header), *LEFT_OUT])
     following, reason = next(reasons, (0, ""))
     for number, cells in table.rows():
         if number == following:
-            blank = [""] * (len(table.header) - len(cells))
-            writer.writerow([*map(safe, cells), *blank, number, safe(reason)])
+            kept = cells[: len(header)] if table.of_left_out else cells
+            blank = [""] * (len(header) - len(cells))
+            writer.writerow([*map(harmless, kept), *blank, number, harmless(reason)])
             following, reason = next(reasons, (0, ""))
 
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from django.db.models import QuerySet
 
+from campaigns.formulas import harmless, undone
 from campaigns.intake.checking import AddressReader, BadInput, RowErrors
 from campaigns.intake.csv_reader import Table
 from campaigns.models import Suppression
@@ -78,7 +79,7 @@ class SuppressionFile:
             cells = cells + [""] * (len(self._table.header) - len(cells))
         if len(cells) != len(self._table.header):
             raise ValueError(f"{len(cells)} cells, but the header has {len(self._table.header)}")
-        found = {name: cells[column].strip() for name, column in self._columns.items()}
+        found = {name: undone(cells[column].strip()) for name, column in self._columns.items()}
         values: dict[str, Any] = {name: text for name, text in found.items() if text}
         if values.get("reason", self._default.reason) not in Suppression.Reason.values:
             raise ValueError(
@@ -93,7 +94,7 @@ class SuppressionFile:
         for name in ("since", "until"):
             if name in values:
                 values[name] = read_time(values[name], name)
-        return replace(self._default, address=self._normal(_plain(cells[0])), **values)
+        return replace(self._default, address=self._normal(undone(cells[0])), **values)
 
 
 def topic_of(topics: Mapping[str, int], name: str, reason: str) -> int:
@@ -146,19 +147,8 @@ def lines(rows: "QuerySet[Suppression]") -> Iterator[str]:
     known = rows.filter(address__isnull=False).select_related("topic").order_by("id")
     for row in known.iterator(chunk_size=AT_ONCE):
         times = [row.since.isoformat(), _text(row.until)]
-        topic = row.topic.name if row.topic else ""
-        yield out.writerow([safe(row.address or ""), row.reason, safe(row.source), *times, topic])
-
-
-def safe(text: str) -> str:
-    """The text as a spreadsheet takes it for text: one that it would take for a formula begins with an apostrophe."""
-    formula = text[:1] in ("=", "-", "@", "\t", "\r") or (text[:1] == "+" and not text[1:].isdecimal())
-    return f"'{text}" if formula else text
-
-
-def _plain(text: str) -> str:
-    """The text that `safe` was given."""
-    return text[1:] if text[:1] == "'" and safe(text[1:]) == text else text
+        topic = harmless(row.topic.name) if row.topic else ""
+        yield out.writerow([harmless(row.address or ""), row.reason, harmless(row.source), *times, topic])
 
 
 def _text(moment: datetime | None) -> str:

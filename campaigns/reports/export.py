@@ -7,7 +7,6 @@ memory nor a snapshot grows with the campaign. What changes meanwhile is read as
 import csv
 import io
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 from django.db import connection
 
 from campaigns import labels, progress
+from campaigns.formulas import harmless
 from campaigns.lifecycle import PARENTS
 from campaigns.models import Campaign, Job, Message
 from campaigns.reports import reasons, xlsx_writer
@@ -26,7 +26,6 @@ from campaigns.reports.message_rows import FINAL
 AT_ONCE = 5_000  # rows that one statement reads
 MOST_COLUMNS = 1_000  # fields of a list
 LINES = 1_000  # of a CSV file that are sent at a time
-NUMBER = re.compile(r"[+-]?[0-9][0-9 .,]*")  # harmless, whatever it begins with
 OURS = ("state", "reason", "code", "vendor id", "sent at", "reported at", "sendings")
 FAILURES = (labels.FAILED, labels.EXPIRED, labels.SUPPRESSED, labels.BOUNCED)
 CALLED_SO = {labels.OPEN.lower(): (labels.WAITING, labels.SENDING, labels.STOPPED)}
@@ -154,9 +153,3 @@ def _text(value: Any) -> str:
 
 def _time(at: datetime | None) -> str:
     return at.isoformat(timespec="seconds") if at else ""
-
-
-def harmless(text: str) -> str:
-    """A text that a spreadsheet would take for a formula begins with a quote; a number, as of a phone, stays."""
-    dangerous = text[:1] in ("=", "+", "-", "@", "\t", "\r") and not NUMBER.fullmatch(text)
-    return f"'{text}" if dangerous else text

@@ -13,7 +13,7 @@ from campaigns import intake
 from campaigns.intake import xlsx_reader
 from campaigns.models import Job, Message
 from campaigns.reports import export, xlsx_writer
-from campaigns.reports.export import Export, harmless
+from campaigns.reports.export import Export
 from tests import factories
 from tests.campaigns.rows import accepted, expired, in_doubt, logged, refused, suppressed
 
@@ -118,18 +118,6 @@ def test_a_request_without_an_order_has_all_its_fields(job):
     header, first, *_ = read(export.csv_chunks(Export(job.campaign, "email")))
     assert header[:7] == ["recipient", "a", "b", "name", "state", "zip", "state (mailhub)"]
     assert first[:6] == ["r1@sandbox.example", "", "1", "", "x", ""]
-
-
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("=1+1", "'=1+1"), ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"),
-        ("\tx", "'\tx"), ("\rx", "'\rx"), ("+4930123456", "+4930123456"), ("-5.20", "-5.20"), ("a=1", "a=1"), ("", ""),
-        ("-1-1", "'-1-1"), ("+1(2)", "'+1(2)"),
-    ],
-)  # fmt: skip
-def test_no_text_is_a_formula(text, written):
-    assert harmless(text) == written
 
 
 def test_a_spreadsheet_is_read_as_it_was_written(job, tmp_path):
