@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Q
 
-from campaigns.models import Approval
+from campaigns.models import Approval, Campaign
 from vendors.history import Actor
 
 Kind, Verdict = Approval.Kind, Approval.Verdict
@@ -115,6 +115,18 @@ def bars(campaign_id: int) -> str:
     """Why nothing of the campaign may go, to be said of it; empty: it needs no approval, or has it."""
     found = Approval.objects.filter(campaign=campaign_id).exclude(verdict=Verdict.APPROVED).first()
     return why(found) if found else ""
+
+
+def is_barred(campaign: Campaign) -> bool:
+    """The same without a word. The campaign comes with its approval, or it is read."""
+    found = getattr(campaign, "approval", None)  # none: it needs none
+    return found is not None and found.verdict != Verdict.APPROVED
+
+
+def waits(campaign: Campaign) -> bool:
+    """Whether another person has yet to decide."""
+    found = getattr(campaign, "approval", None)
+    return found is not None and found.verdict is None
 
 
 def why(approval: Approval) -> str:

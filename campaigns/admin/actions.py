@@ -107,7 +107,7 @@ class Decisions(admin.ModelAdmin):
         return None
 
     def _ask(self, request: HttpRequest, jobs: "QuerySet[Job]", action: str) -> TemplateResponse | None:
-        rows = list(jobs.select_related("campaign", "sponsor", "vendor")[: AT_ONCE + 1])
+        rows = list(jobs.select_related("campaign__approval", "sponsor", "vendor")[: AT_ONCE + 1])
         if len(rows) > AT_ONCE:
             self.message_user(
                 request, gettext("Choose at most %(count)s jobs at once.") % {"count": AT_ONCE}, messages.ERROR

@@ -105,6 +105,9 @@ def _check(found: Approval, approved: bool, user: User, remark: str, shell: str)
 
 def _let_go(found: Approval, by: str) -> str:
     campaign = Campaign.objects.get(pk=found.campaign_id)
+    if why := pauses.paused_beyond_approval(campaign):
+        Campaign.objects.filter(pk=campaign.pk).update(paused_reason=why)
+        return f"it stays paused, as {campaign.paused_by or 'somebody'} has paused it: {why}"
     live = dict(decisions.called_next(campaign.pk).values_list("pk", "vendor"))
     if held := entitlements.held(live):
         Campaign.objects.filter(pk=campaign.pk).update(paused_reason=f"approved by {by}; {held}"[:255])

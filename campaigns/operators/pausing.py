@@ -23,7 +23,8 @@ from vendors.history import Actor
 def pause(job_ids: Iterable[int], by: Actor | str, reason: str = "", revision: int | None = None) -> list[JobDecision]:
     """Pauses the campaigns of these jobs: once this has committed, no new call is allowed until they are resumed.
 
-    by, revision: as in actions.stop. Pausing a paused campaign changes nothing.
+    by, revision: as in actions.stop. Pausing a paused campaign changes nothing; only one that waits for its approval
+    stays paused when it is approved.
     """
     return [_pause(job_id, by, reason, revision) for job_id in dict.fromkeys(job_ids)]
 
@@ -33,7 +34,8 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
     job = _held(job_id)
     if job is None:
         return JobDecision(job_id, Verdict.UNKNOWN, f"there is no job {job_id}")
-    if job.paused_at:
+    waits = job.paused_at and approvals.waits(job.campaign) and not pauses.paused_beyond_approval(job.campaign)
+    if job.paused_at and not waits:
         return JobDecision(job_id, Verdict.ALREADY, f"job {job_id} is paused already: {job.campaign.paused_reason}")
     if revision not in (None, job.revision):
         return decisions.stale(job_id)
@@ -42,7 +44,12 @@ def _pause(job_id: int, by: Actor | str, reason: str, revision: int | None) -> J
             job_id, Verdict.ALREADY, f"job {job_id} is {job.get_status_display()}: nothing is left to pause"
         )
     name = by.name if isinstance(by, Actor) else by
-    pauses.pause(job.campaign_id, name, reason.strip() or f"by {name or 'somebody'}")
+    why = reason.strip() or f"by {name or 'somebody'}"
+    if waits:
+        pauses.hold_longer(job.campaign_id, name, why)
+        said = f"job {job_id}'s campaign waits for approval, and stays paused after it until it is resumed"
+        return _recorded(JobDecision(job_id, Verdict.DONE, said), by, reason)
+    pauses.pause(job.campaign_id, name, why)
     transaction.on_commit(notify_webhooks)
     answer = JobDecision(
         job_id, Verdict.DONE, f"job {job_id}'s campaign paused: no new call starts until it is resumed"

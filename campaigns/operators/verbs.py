@@ -5,11 +5,13 @@ A page shows numbers with a version of the job, and the decision is made only ab
 
 from collections.abc import Mapping, Sequence
 
+from campaigns import approvals
 from campaigns.decisions import JobDecision
 from campaigns.doubts.resolve import versions
 from campaigns.lifecycle import DONE, MOVES, S, Status
 from campaigns.models import Job, Resolution
 from campaigns.operators import actions, pausing
+from campaigns.pausing import pauses
 from campaigns.progress import Progress
 from vendors.history import Actor
 
@@ -30,12 +32,16 @@ _DECIDES = {"stop": actions.stop, "dispatch": actions.dispatch, "pause": pausing
 def is_legal(verb: str, job: Job, sums: Progress) -> bool:
     """Doubts are settled once the job and all its children have ended; a parent with a live child may be stopped.
 
-    What is paused may be resumed, and is resumed before it is sent again.
+    What is paused may be resumed, and is resumed before it is sent again. What waits for its approval may be paused
+    beyond that, and is resumed by nobody. The job of a paused campaign comes with its approval, or that is read.
     """
-    if job.paused_at and verb in ("pause", "retry"):
+    if job.paused_at and verb == "retry":
         return False
+    if job.paused_at and verb == "pause":
+        waits = approvals.waits(job.campaign) and not pauses.paused_beyond_approval(job.campaign)
+        return waits and job.status in LEGAL[verb]
     if verb == "resume":
-        return job.paused_at is not None
+        return job.paused_at is not None and not approvals.is_barred(job.campaign)
     if verb == "stop" and job.is_parent and sums.moving:
         return True
     ended = sums.in_doubt > 0 and sums.parts == sums.parts_done

@@ -23,6 +23,7 @@ from vendors.history import Actor
 
 log = logging.getLogger(__name__)
 ITSELF = "mailhub"  # who paused a campaign that paused itself
+LONGER = "; then it stays paused: "  # before a person's reason, while the campaign waits for its approval
 WAITS = "paused: "  # how a sender says why it put such a job back
 
 
@@ -38,6 +39,25 @@ def pause(campaign_id: int, by: str, reason: str) -> bool:
     for session in sessions:
         events.paused(session, paused)
     return True
+
+
+def hold_longer(campaign_id: int, by: str, reason: str) -> bool:
+    """Has a campaign that waits for its approval, and that the caller holds, stay paused when it is approved.
+
+    False: it waits for none, or somebody has paused it already.
+    """
+    campaign = Campaign.objects.select_related("approval").get(pk=campaign_id)
+    if not approvals.waits(campaign) or paused_beyond_approval(campaign):
+        return False
+    both = f"{campaign.paused_reason}{LONGER}{reason}"[:255]
+    Campaign.objects.filter(pk=campaign_id).update(paused_by=by[:150], paused_reason=both)
+    Job.objects.filter(campaign=campaign_id).update(revision=F("revision") + 1)
+    return True
+
+
+def paused_beyond_approval(campaign: Campaign) -> str:
+    """Why a campaign that waits for its approval stays paused after it; empty: nobody has paused it."""
+    return campaign.paused_reason.partition(LONGER)[2]
 
 
 def pause_itself(campaign_id: int, reason: str) -> bool:

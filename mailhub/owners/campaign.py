@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from campaigns import labels, progress
+from campaigns import approvals, labels, progress
 from campaigns.costs import accounts
 from campaigns.forecast import campaign_states
 from campaigns.forecast.campaign_states import CampaignState
@@ -100,10 +100,11 @@ def _live(request: HttpRequest, campaign: Campaign) -> tuple[LivePart, CampaignS
     state = campaign_states.of_campaigns([campaign.pk])[campaign.pk]
     sums = state.sums
     failures = sums.refused + sums.expired + sums.suppressed + sums.bounced + sums.in_doubt
+    waits = any(approvals.waits(job.campaign) for job in state.jobs) and not state.finished
     counted = failures <= FEW or state.finished
     context |= {
         "state": state,
-        "means": MEANS.get(state.label, ""),
+        "means": _("It waits for approval by another person.") if waits else MEANS.get(state.label, ""),
         "numbers": numbers(state),
         "verbs": offered(request, state),
         "failures": failures,

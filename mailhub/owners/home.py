@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
-from campaigns import day_counts
+from campaigns import approvals, day_counts
 from campaigns.forecast import campaign_states
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import sponsor_ids_of, sponsors_of
@@ -75,6 +75,7 @@ def _live(request: HttpRequest, asked: CampaignQuery) -> LivePart:
     states = campaign_states.of_campaigns([row.pk for row in (*rows, *needs)])
     for row in (*rows, *needs):
         row.state = states[row.pk]
+        row.barred = any(approvals.is_barred(job.campaign) for job in row.state.jobs)
     older = {name: value for name, value in {**here, "before": found.before}.items() if value}
     context |= {
         "rows": rows,

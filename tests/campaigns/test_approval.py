@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.core.management import CommandError
 from django.db import DatabaseError, connection, transaction
+from django.test import Client
 from django.utils import timezone
 
 from campaigns import approvals, audit, intake
@@ -41,6 +42,12 @@ def approver(name: str, *sponsors: Sponsor) -> User:
     for one in sponsors:
         one.users.add(made)
     return made
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("olga"))
+    return client
 
 
 def demanding(above: int | None = 0) -> Sponsor:
@@ -295,3 +302,45 @@ def test_commands_tell_decide_and_set_the_rule(tmp_path: Path) -> None:
     assert "is on its way" in test_send
     manage("sponsor", "set", of.name, "--approval-above", "")
     assert Sponsor.objects.get(pk=of.pk).approval_above is None
+
+
+def test_who_pauses_what_waits_for_approval_has_it_stay_paused_when_it_is_approved() -> None:
+    of = demanding()
+    job = stored(of, Actor("ann", 0))
+    before = job.revision
+    (paused,) = pausing.pause([job.pk], Actor("olga"), "a wrong link")
+    assert (paused.verdict, paused.message.endswith("stays paused after it until it is resumed")) == ("done", True)
+    (again,) = pausing.pause([job.pk], Actor("carl"), "too")
+    assert again.verdict == Verdict.ALREADY and "then it stays paused: a wrong link" in again.message
+    job.refresh_from_db()
+    assert job.revision == before + 1 and pausing.resume([job.pk], "carl")[0].verdict == Verdict.BUSY
+    answer = approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    assert answer.message.endswith("approved: it stays paused, as olga has paused it: a wrong link")
+    job.refresh_from_db()
+    campaign = Campaign.objects.get()
+    assert job.paused_at and (campaign.paused_by, campaign.paused_reason) == ("olga", "a wrong link")
+    assert pausing.resume([job.pk], Actor("olga"))[0].verdict == Verdict.DONE
+    assert not Job.objects.get(pk=job.pk).paused_at
+
+
+def test_the_command_pauses_what_waits_too_and_a_refusal_ends_the_wish() -> None:
+    of = demanding()
+    job = stored(of, Actor("ann", 0))
+    assert "stays paused after it" in manage("pause_job", str(job.pk), "--reason", "wait for Velma")
+    approving.decide(job.campaign_id, REFUSED, approver("bob", of), "no")
+    assert Campaign.objects.get().paused_reason == "refused by bob: no" and statuses(job) == ["STOPPED"]
+
+
+def test_a_jobs_page_offers_to_pause_what_waits_for_approval_once_and_never_to_resume_it(operator: Client) -> None:
+    of = demanding()
+    job = stored(of, Actor("ann", 0))
+
+    def offered() -> list[str]:
+        page = operator.get(f"/admin/campaigns/job/{job.pk}/change/").content.decode()
+        return [name for name in ("pause", "resume") if f'value="{name}"' in page]
+
+    assert offered() == ["pause"]
+    pausing.pause([job.pk], "olga")
+    assert offered() == []
+    approving.decide(job.campaign_id, APPROVED, approver("bob", of))
+    assert offered() == ["resume"]

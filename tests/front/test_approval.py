@@ -47,17 +47,18 @@ def test_a_request_above_the_number_waits_and_its_key_cannot_let_it_go(program: 
     assert "waits for approval" in session["paused"]
     problem(program.post(links["resume"]), "state-conflict", 409)
     assert Job.objects.get(session__isnull=False, campaign=row.campaign_id).paused_at
+    assert program.post(links["pause"]).status_code == 202
+    assert "then it stays paused" in program.get(links["self"]).json()["paused"]
     installation.create_groups()
     bob = User.objects.create_user("bob")
     bob.groups.add(Group.objects.get(name="campaign approver"))
     program.sponsor.users.add(bob)
     approving.decide(row.campaign_id, "approved", bob)
     session = program.get(links["self"]).json()
-    assert (session["status"], session["approval"]["state"], session["approval"]["by"]) == (
-        "waiting",
-        "approved",
-        "bob",
-    )
+    said = (session["status"], session["approval"]["state"], session["approval"]["by"])
+    assert said == ("paused", "approved", "bob") and "stays paused" not in session["paused"]
+    assert program.post(session["links"]["resume"]).status_code == 202
+    assert program.get(links["self"]).json()["status"] == "waiting"
 
 
 def test_a_refused_session_is_stopped_and_says_why(program: Program) -> None:

@@ -101,3 +101,20 @@ def test_what_needs_approval_is_no_decision_of_the_sponsors_own_users(of: Sponso
     assert client.post(page, {"name": of.name, "users": [user.pk], "approval_above": "500"}).status_code == 302
     of.refresh_from_db()
     assert of.approval_above == (500 if may else 0)
+
+
+def test_what_waits_is_paused_beyond_its_approval_and_nobody_is_offered_to_let_it_go_on(of: Sponsor) -> None:
+    ann, hers = member("ann", "campaign owner", of)
+    _, his = member("bob", "campaign approver", of)
+    approval = asked(of, ann)
+    page = approval.removesuffix("approval/")
+    shown, home = hers.get(page).content.decode(), hers.get("/").content.decode()
+    assert "It waits for approval by another person." in shown and "waits for approval" in home
+    assert 'id="verb-pause"' in shown and f"{page}resume/" not in shown + home
+    hidden = re.findall(r'name="shown" value="([^"]+)"', hers.get(f"{page}pause/").content.decode())
+    done = hers.post(f"{page}pause/", {"shown": hidden, "reason": "a wrong link"}, follow=True).content.decode()
+    assert "stays paused after it" in done and 'id="verb-pause"' not in done and 'id="verb-resume"' not in done
+    assert "ann has paused it: a wrong link" in his.get(approval).content.decode()
+    answer = his.post(approval, {"verdict": "approved"}, follow=True).content.decode()
+    assert "It stays paused" in answer or "it stays paused" in answer
+    assert 'id="verb-resume"' in hers.get(page).content.decode()
