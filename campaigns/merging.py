@@ -33,10 +33,11 @@ WRITE = """
         put_off_at = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN coalesce(m.put_off_at, a.at) ELSE m.put_off_at END,
         call_after = CASE WHEN a.kind = 'n' AND a.wait > 0 THEN a.at + interval '1 second' * greatest(a.wait,
             least(3600, (1 + random() / 2) * greatest(60, extract(epoch FROM a.at - m.put_off_at)))) END"""
-# In which sending of message m call a was made: sent again since then, it has another number now.
-SENDING = """CASE WHEN m.resend_no = 0 THEN 0 ELSE greatest(0, m.resend_no - (
-        SELECT count(*) FROM campaigns_resolution r WHERE r.message_id = m.id AND r.created_at > a.called_at
-            AND (r.decision = 'resend' OR r.decision = 'failed' AND m.error_code IS DISTINCT FROM 'person'))) END"""
+# In which sending of message m call a was made: sent again since then, it has another number now. A call whose answer
+# is not known is followed by another sending only after a person has settled it, and that keeps the number.
+SENDING = """CASE WHEN m.resend_no = 0 THEN 0 ELSE coalesce((
+        SELECT r.resend_no FROM campaigns_resolution r WHERE r.message_id = m.id AND r.created_at > a.called_at
+        ORDER BY r.id LIMIT 1), m.resend_no) END"""
 MERGE = f"""
 WITH job AS (
     SELECT * FROM campaigns_job WHERE id = ANY(%(jobs)s) AND status <> 'LOGGED'

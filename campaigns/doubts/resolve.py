@@ -160,8 +160,9 @@ SELECT id FROM campaigns_message WHERE id = ANY(%(ids)s) AND in_doubt_at IS NOT 
 """
 # Before the message changes, because the decision keeps what had been seen of the call.
 KEEP = """
-INSERT INTO campaigns_resolution (message_id, decision, reason, decided_by, evidence, created_at)
-SELECT id, %(decision)s, %(reason)s, %(by)s, 'called ' || to_char(sent_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+INSERT INTO campaigns_resolution (message_id, resend_no, decision, reason, decided_by, evidence, created_at)
+SELECT id, resend_no, %(decision)s, %(reason)s, %(by)s,
+    'called ' || to_char(sent_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
     || ' UTC: ' || coalesce(nullif(error_sub_type, ''), 'nothing was seen'), now()
 FROM campaigns_message WHERE id = ANY(%(ids)s) ORDER BY id
 """

@@ -62,7 +62,9 @@ def create(
     """A new draft with this message; of one key there is one. Raises BadInput if the sponsor has too many."""
     with transaction.atomic():
         _one_at_a_time(sponsor.pk)
-        known = Draft.objects.filter(key=key, sponsor=sponsor).first()
+        known = Draft.objects.filter(key=key).first()
+        if known is not None and known.sponsor_id != sponsor.pk:
+            raise BadInput("this form has made a draft of another sponsor: open a new one")
         if known is None:
             if Draft.objects.filter(sponsor=sponsor, campaign=None).count() >= MOST_DRAFTS:
                 raise BadInput(f"{sponsor.name} has {MOST_DRAFTS:,} drafts: delete some that nobody needs")

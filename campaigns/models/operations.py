@@ -33,7 +33,10 @@ class DispatchRun(models.Model):
 
 
 class Resolution(models.Model):
-    """Who settled a message in doubt, as what, and why. Never changed, never deleted."""
+    """Who settled a message in doubt, as what, and why. Never changed, never deleted.
+
+    resend_no: the message's then, so of which sending it is; None: it was not kept then.
+    """
 
     class Decision(models.TextChoices):
         SENT = "sent"
@@ -42,6 +45,7 @@ class Resolution(models.Model):
 
     SPONSOR = "message__campaign__sponsor"
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="resolutions", db_constraint=False)
+    resend_no = models.PositiveSmallIntegerField(null=True, editable=False)
     decision = models.CharField(max_length=10, choices=Decision.choices)
     reason = models.TextField()
     decided_by = models.CharField(max_length=150)

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from campaigns import approvals, decisions, entitlements
+from campaigns import approvals, decisions, entitlements, lifecycle
 from campaigns.decisions import JobDecision, Verdict
 from campaigns.dispatch import dispatcher
 from campaigns.doubts import causes, resolve
@@ -246,6 +246,9 @@ def settle_causes(asked: Iterable[tuple[Cause, str | None]], decision: str, reas
     """
     ids: set[int] = set()
     with transaction.atomic():
+        asked = list(asked)
+        around = {pk for cause, _ in asked for pk in causes.messages_of(cause).values_list("pk", flat=True)}
+        lifecycle.hold_around(around)  # what is compared below does not change any more
         for cause, seen in asked:
             found, version = causes.version(causes.messages_of(cause))
             if seen not in (None, version):

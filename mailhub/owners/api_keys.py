@@ -26,7 +26,12 @@ LOOK, ADD, CHANGE = "mailhub.view_apikey", "mailhub.add_apikey", "mailhub.change
 NEEDS: dict[str, tuple[str, ...]] = {
     ApiKey.Scope.SEND: ("campaigns.add_campaign",),
     ApiKey.Scope.READ: ("campaigns.view_campaign", "campaigns.see_recipients"),
-    ApiKey.Scope.OPS: ("campaigns.change_job", "campaigns.change_suppression", "campaigns.change_webhook"),
+    ApiKey.Scope.OPS: (
+        "campaigns.change_job",
+        "campaigns.change_suppression",
+        "campaigns.change_webhook",
+        "campaigns.see_recipients",  # webhooks are told of them
+    ),
 }
 SAYS = {
     ApiKey.Scope.SEND: gettext_lazy("send: hand in messages, upload files, add templates"),

@@ -18,6 +18,12 @@ def framed(html: str) -> str:
     return f"{HEAD}{STILL}{html}"
 
 
+def only_ours(answer: HttpResponse) -> HttpResponse:
+    """The answer, whose frames show pages of ours and cannot be led elsewhere by a link within them."""
+    answer.headers["Content-Security-Policy"] = "frame-src 'self'"
+    return answer
+
+
 def guarded(answer: HttpResponse) -> HttpResponse:
     """The answer, of which no frame can load a page, nor anything else from elsewhere: a frame inherits its rules."""
     answer.headers["Content-Security-Policy"] = INHERITED

@@ -22,6 +22,7 @@ from mailhub.owners.access import actor, page
 from vendors.webhook_http import Forbidden
 
 EACH_PAGE = 50
+SEE = "campaigns.see_recipients"  # for events name them, wherever they are posted
 LOOK, ADD = "campaigns.view_webhook", "campaigns.add_webhook"
 CHANGE, DELETE = "campaigns.change_webhook", "campaigns.delete_webhook"
 
@@ -62,7 +63,7 @@ def index(request: HttpRequest) -> HttpResponse:
     return render(request, "owners/webhooks/list.html", {"webhooks": rows.order_by("sponsor__name", "pk")[:500]})
 
 
-@page(ADD)
+@page(ADD, SEE)
 @require_http_methods(["GET", "POST"])
 def add(request: HttpRequest) -> HttpResponse:
     """A new one; its secret is in this answer, and nobody can see it again."""
@@ -109,7 +110,7 @@ def webhook(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "owners/webhooks/webhook.html", facts)
 
 
-@page(CHANGE)
+@page(CHANGE, SEE)
 @require_POST
 def redeliver(request: HttpRequest, pk: int, call: int) -> HttpResponse:
     """Posts an event once more, with its id. The form names what was seen, so that a second press changes nothing."""
@@ -133,7 +134,7 @@ def _seen(request: HttpRequest) -> tuple[int, datetime | None]:
     return int(tries), parse_datetime(taken) if taken else None
 
 
-@page(CHANGE)
+@page(CHANGE, SEE)
 @require_POST
 def rotate(request: HttpRequest, pk: int) -> HttpResponse:
     """A new secret, shown once; the old one signs for one more day."""
@@ -147,7 +148,7 @@ def rotate(request: HttpRequest, pk: int) -> HttpResponse:
     return _secret(request, row, secret, said)
 
 
-@page(CHANGE)
+@page(CHANGE, SEE)
 @require_POST
 def switch(request: HttpRequest, pk: int) -> HttpResponse:
     """On or off, as the form says, so that two presses are one."""

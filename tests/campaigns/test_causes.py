@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,11 +10,16 @@ from django.contrib.admin.models import LogEntry
 from django.core.management.base import CommandError
 from django.test import Client
 
+from campaigns import lifecycle
 from campaigns.doubts import causes
 from campaigns.doubts.causes import DoubtLook
+from campaigns.doubts.resolve import CannotResolve
 from campaigns.models import Job, Message, Resolution
+from campaigns.operators import actions
 from tests.campaigns.rows import accepted, in_doubt, logged, manage, messages
 from tests.campaigns.test_decisions import person
+from tests.campaigns.test_locks import while_it_waits
+from vendors.history import Actor
 
 pytestmark = pytest.mark.django_db
 ATTENTION = "/admin/campaigns/message/attention/"
@@ -160,3 +166,19 @@ class TestTheCommand:
     def test_two_ways_of_naming_them_are_refused(self, bad_minute: Job) -> None:
         with pytest.raises(CommandError, match="say --list"):
             manage("resolve", "1", "--cause", key(bad_minute), "--as", "sent", "--reason", "x")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_changes_before_the_lock_is_taken_is_noticed(bad_minute: Job) -> None:
+    cause = causes.named(key(bad_minute))
+    _, seen = causes.version(causes.messages_of(cause))
+    settle = partial(actions.settle_causes, [(cause, seen)], "sent", "asked Velma", Actor("bob"))
+
+    def sent_again_by_another_and_in_doubt_once_more() -> None:
+        with while_it_waits(settle):
+            lifecycle.hold([bad_minute.pk])
+            Message.objects.filter(pk=bad_minute.first_message + 1).update(resend_no=1)
+
+    with pytest.raises(CannotResolve, match="other messages are in doubt than were shown"):
+        sent_again_by_another_and_in_doubt_once_more()
+    assert not Resolution.objects.exists()

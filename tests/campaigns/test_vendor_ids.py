@@ -12,7 +12,8 @@ from redis import Redis
 from campaigns import audit, delivery_reports, ground_truth, lifecycle, tasks, vendor_ids
 from campaigns.claiming.claims import Lease, OpenClaim
 from campaigns.doubts import resolve
-from campaigns.models import Claim, Job, MessageEvent, VendorMessageId, WaitingReport
+from campaigns.models import Claim, Job, Message, MessageEvent, VendorMessageId, WaitingReport
+from campaigns.operators import actions
 from tests import calling, factories
 from tests.campaigns.rows import called, in_doubt, logged, messages, refused
 from vendors.adapters.reports import Reported
@@ -116,6 +117,35 @@ def test_an_acceptance_that_comes_after_a_person_sent_it_again_is_of_the_first_s
     assert VendorMessageId.objects.values_list("name", "resend_no").get() == ("SM0", 0)
     report(job, ("SM0", "bounced"))
     assert stored(job) == ["bounced"] and MessageEvent.objects.get().resend_no == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("second", ["failed by a person", "refused by the vendor"])
+def test_an_acceptance_of_the_first_sending_is_known_as_that_however_the_second_ended(second: str) -> None:
+    job = sending(1)
+    claim = Claim.objects.get(job=job)
+    of = OpenClaim(claim.pk, claim.at, len(claim.messages))
+    answer(job, [InDoubt("cut")])
+    resolve.resolve([job.first_message], "failed", "never came", "ann")
+    Job.objects.filter(pk=job.pk).update(status="LOGGED", fence=2)
+    actions.retry([job.pk])
+    assert messages(job)[0].resend_no == 1
+    row = Message.objects.filter(pk=job.first_message)
+    now = timezone.now()
+    if second == "refused by the vendor":
+        row.update(dequeued_at=now, sent_at=now, error_code="550", delivered_at=now)
+        Job.objects.filter(pk=job.pk).update(status="LOGGED", refused=1, fence=3)
+        actions.retry([job.pk])
+        assert messages(job)[0].resend_no == 2
+    else:
+        row.update(dequeued_at=now, sent_at=now, in_doubt_at=now)
+        resolve.resolve([job.first_message], "failed", "again", "ann")
+    late = [(job.first_message, Accepted("SM0"))]
+    calling.by_sender(lambda connected: calling.answer(connected, Lease(job.pk, claim.fence), of, late))
+    Job.objects.filter(pk=job.pk).update(status="SENDING", fence=4)
+    with transaction.atomic():
+        lifecycle.hold([job.pk])
+    assert VendorMessageId.objects.values_list("name", "resend_no").get() == ("SM0", 0)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.utils import timezone
 
 from campaigns.models import Webhook, WebhookCall
@@ -13,6 +13,7 @@ from mailhub import installation
 from tests import factories
 from tests.front.everything import everything
 from tests.front.program import Program, api_vendor, fresh
+from vendors.history import Actor
 
 __all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
@@ -37,6 +38,18 @@ def token(page):
 
 def secret(page):
     return re.search(r'class="secret"[^>]*>([^<]+)<', page.content.decode())[1]
+
+
+def test_who_may_not_see_recipients_sends_no_events_about_them_anywhere(client, sponsor):
+    row, _ = events.add(sponsor.pk, URL, ["session.finished"], False, Actor("bob"))
+    group = Group.objects.get(name="integrator")
+    group.permissions.remove(Permission.objects.get(codename="see_recipients"))
+    assert (
+        client.get("/webhooks/").status_code == 200 and "Add a webhook" not in client.get("/webhooks/").content.decode()
+    )
+    posts = ("add", f"{row.pk}/rotate", f"{row.pk}/switch")
+    assert {client.post(f"/webhooks/{one}/").status_code for one in posts} == {403}
+    assert "Rotate" not in client.get(f"/webhooks/{row.pk}/").content.decode()
 
 
 def test_a_webhook_is_added_once_and_its_secret_shown_to_this_form_alone(client, sponsor):

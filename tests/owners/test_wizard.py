@@ -315,6 +315,21 @@ def test_a_file_that_is_no_list_says_so(client, login):
     assert "the template needs &#x27;first_name&#x27;" in put(client, draft, "email\na@example.com\n").content.decode()
 
 
+def test_a_form_that_has_made_a_draft_of_another_sponsor_makes_none_and_says_so(client, login):
+    draft = make(client, login)
+    hers = login.vendor.entitlements.get().sponsor
+    Draft.objects.filter(pk=draft.pk).update(sponsor=factories.sponsor("Another"))
+    form = {"key": draft.key, "sponsor": hers.pk, **HELLO, "by": f"credential:{login.pk}"}
+    answer = client.post("/campaigns/new/", form)
+    assert "has made a draft of another sponsor" in answer.content.decode() and Draft.objects.count() == 1
+
+
+def test_a_link_within_a_letter_leads_its_frame_nowhere(client, login):
+    draft = ready(client, login)
+    for one in (reverse("draft_preview", args=[draft.pk, 1]), reverse("draft_check", args=[draft.pk])):
+        assert client.get(one).headers["Content-Security-Policy"] == "frame-src 'self'"
+
+
 def test_bad_rows_are_had_as_a_file_in_which_nothing_is_a_formula(client, login):
     draft = make(client, login)
     put(client, draft, "email,first_name\na@example.com,Ann\n=1+cmd,=2\n")

@@ -21,6 +21,7 @@ from campaigns.models import Draft
 from campaigns.models.campaigns import sponsors_of
 from mailhub.owners.access import page
 from mailhub.owners.campaign import of_user
+from mailhub.owners.sandboxed import only_ours
 from mailhub.owners.wizard import uploads
 
 MAKE = ("campaigns.add_campaign", "campaigns.see_recipients")
@@ -92,7 +93,8 @@ def show(request: HttpRequest, template: str, draft: Draft | None, context: Mapp
         }
         for name, label in STEPS
     ]
-    answer = render(request, f"owners/wizard/{template}.html", {"draft": draft, "steps": steps, **context})
+    shown = {"draft": draft, "steps": steps, **context}
+    answer = only_ours(render(request, f"owners/wizard/{template}.html", shown))
     uploads.allow(answer, request.user.pk or 0)
     return answer
 
