@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 SMALL = 65_536  # bytes of a body that are kept in memory; more of it goes to a file
 RATE = 65_536  # bytes a second at which a larger body must arrive
 LARGE = 1_000_000  # bytes of a file that is not read into memory
-REPORTS_MOST = 20  # reports that may wait to be made
+FILES_MOST = 20  # requests for files that may wait until theirs is made
 HASHING = 2  # passwords that are checked at a time; each takes a processor for a third of a second
 HASHING_MOST = 32  # log-ins that may wait for a check
-REPORT = re.compile(r"/report(\.csv|\.xlsx)?$")
+FILE = re.compile(r"(/report|\.csv|\.xlsx|\.pdf)$")  # made when it is asked for (front/downloads)
 PUBLIC = "/unsubscribe/"  # open to everybody
 PUBLIC_BODY = 4_096  # bytes
 PUBLIC_MOST = 500  # such requests that may wait for a thread
@@ -116,7 +116,7 @@ class Listener:
         self._hashing = FewAtATime(HASHING, HASHING_MOST, "Too many are logging in; try again in a moment.")
         half = max(1, settings.WEB_THREADS // 2)
         few = max(1, settings.WEB_THREADS // 4)
-        self._reports = FewAtATime(few, REPORTS_MOST, "Too many reports are being made; try again in a moment.")
+        self._files = FewAtATime(few, FILES_MOST, "Too many files are being made; try again in a moment.")
         self._public = FewAtATime(half, PUBLIC_MOST, "Too many ask at once; try again in a moment.")
         for number in range(settings.WEB_THREADS):
             threading.Thread(target=self._work, name=f"request-{number}", daemon=True).start()
@@ -135,8 +135,8 @@ class Listener:
             body, environ["CONTENT_LENGTH"] = await _read(scope.headers, protocol, most)
             environ["wsgi.input"] = body
             hashes = scope.method == "POST" and scope.path in self._logins
-            report = REPORT.search(scope.path) is not None
-            gate = self._hashing if hashes else self._public if public else self._reports if report else nullcontext()
+            file = FILE.search(scope.path) is not None
+            gate = self._hashing if hashes else self._public if public else self._files if file else nullcontext()
             async with gate:
                 await self._in_a_thread(environ, protocol)
         except Problem as problem:

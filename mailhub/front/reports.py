@@ -1,10 +1,8 @@
 """Why messages of a session failed, and its recipients as files with what came of each."""
 
-from tempfile import SpooledTemporaryFile
 from typing import Any, Literal
 
-from django.http import FileResponse, HttpRequest, HttpResponse
-from django.utils.http import content_disposition_header
+from django.http import HttpRequest
 from django.utils.text import slugify
 from ninja import Query, Router
 from pydantic import BaseModel, Field
@@ -12,6 +10,7 @@ from pydantic import BaseModel, Field
 from campaigns.reports import export, reasons
 from campaigns.reports.export import Export
 from campaigns.results import reader
+from mailhub.front.downloads import KINDS, download
 from mailhub.front.keys import Key
 from mailhub.front.problems import invalid
 from mailhub.front.schemas import ProblemOut
@@ -19,11 +18,6 @@ from mailhub.front.sessions import session_of
 
 router = Router(tags=["sessions"])
 PROBLEMS = dict.fromkeys((401, 403, 404, 422, 429, 503), ProblemOut)
-KINDS = {
-    "csv": "text/csv; charset=utf-8",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-}
-IN_MEMORY = 1_000_000  # bytes
 BINARY = {kind.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}} for kind in KINDS.values()}
 
 
@@ -80,26 +74,6 @@ def get_report(
 
 
 def file_of(of: Export, kind: str) -> Any:
-    """The file, made whole before it goes: what fails while it is made is no half file.
-
-    A large one lies on the disk, so that a slow reader of it holds no thread (rsgi).
-    """
+    """The file, as an answer (downloads)."""
     chunks = export.csv_chunks(of) if kind == "csv" else export.xlsx_chunks(of)
-    name = f"{slugify(of.campaign.name)[:60] or 'campaign'}-{of.campaign.pk}.{kind}"
-    file = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 (the response closes it)
-    try:
-        for chunk in chunks:
-            file.write(chunk)
-        size = file.tell()
-        file.seek(0)
-        if size <= IN_MEMORY:
-            answer: Any = HttpResponse(file.read(), KINDS[kind])
-            answer["Content-Disposition"] = content_disposition_header(True, name)
-            file.close()
-        else:
-            answer = FileResponse(file, as_attachment=True, filename=name, content_type=KINDS[kind])
-    except BaseException:
-        file.close()
-        raise
-    answer["Content-Encoding"] = "identity"  # it is sent as it is, from the disk
-    return answer
+    return download(chunks, f"{slugify(of.campaign.name)[:60] or 'campaign'}-{of.campaign.pk}.{kind}")

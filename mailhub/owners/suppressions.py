@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -21,6 +21,7 @@ from campaigns.models import Sponsor, Suppression
 from campaigns.models.campaigns import sponsors_of
 from campaigns.operators import suppressing
 from campaigns.suppression.lists import NewSuppression
+from mailhub.front.downloads import download
 from mailhub.owners.access import actor, page
 from vendors.models import Vendor
 
@@ -158,10 +159,7 @@ def export(request: HttpRequest) -> Any:
     if channel not in Vendor.Channel.values:
         raise Http404
     rows = suppressing.held().filter(sponsor=sponsor, channel=channel)
-    name = f"suppressions-{channel}.csv"
-    answer = StreamingHttpResponse(_encoded(lines(rows)), content_type="text/csv; charset=utf-8")
-    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
+    return download(_encoded(lines(rows)), f"suppressions-{channel}.csv")
 
 
 def _encoded(some: Iterator[str]) -> Iterator[bytes]:

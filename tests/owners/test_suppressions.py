@@ -4,11 +4,13 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.urls import reverse
 
 from campaigns.models import Identity, Suppression, Topic
 from campaigns.suppression import lists
 from campaigns.suppression.lists import NewSuppression
-from mailhub import installation
+from mailhub import installation, rsgi
+from mailhub.front import downloads
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -83,7 +85,7 @@ def test_who_sees_no_recipients_sees_no_address_and_exports_none(client, sponsor
 def test_what_is_exported_is_imported_again_and_no_cell_is_a_formula(client, sponsor):
     suppressed(sponsor, "=cmd@example.com")
     answer = client.get(f"/suppressions/export/file.csv?sponsor={sponsor.pk}&channel=email")
-    text = b"".join(answer.streaming_content)
+    text = answer.content
     assert text.splitlines()[1].startswith(b"'=cmd@example.com,stop,letter of May,")
     Suppression.objects.all().delete()
     given = {"sponsor": sponsor.pk, "channel": "email", "reason": "by_hand"}
@@ -94,6 +96,20 @@ def test_what_is_exported_is_imported_again_and_no_cell_is_a_formula(client, spo
     answer = client.post("/suppressions/import/", given | {"file": bad})
     assert answer.status_code == 422 and "row 3" in answer.content.decode()
     assert Suppression.objects.count() == 1
+
+
+def test_a_large_file_lies_on_the_disk_and_few_are_made_at_a_time(client, sponsor, monkeypatch):
+    """The web server sends what has a `file_to_stream` without holding it or a thread."""
+    monkeypatch.setattr(downloads, "IN_MEMORY", 100)
+    addresses = [f"r{n}@example.com" for n in range(20)]
+    lists.add(sponsor.pk, "email", [NewSuppression(one, "by_hand") for one in addresses])
+    answer = client.get(f"/suppressions/export/file.csv?sponsor={sponsor.pk}&channel=email")
+    assert answer.file_to_stream and 'filename="suppressions-email.csv"' in answer.headers["Content-Disposition"]
+    text = b"".join(answer.streaming_content)
+    assert int(answer.headers["Content-Length"]) == len(text) and text.count(b"\n") == 21
+    made = [reverse("suppression-file"), reverse("draft_bad_rows", args=[1]), reverse("draft_letter_pdf", args=[1, 1])]
+    made += [reverse("campaign-download", args=[1, "xlsx"]), "/api/v1/sessions/1/report"]
+    assert all(rsgi.FILE.search(one) for one in made) and not rsgi.FILE.search(reverse("campaign-report", args=[1]))
 
 
 def test_identities_without_secrets(client, sponsor):

@@ -16,6 +16,7 @@ from campaigns.drafts.keeping import LIST, Stale
 from campaigns.entitlements import NotEntitled
 from campaigns.intake import BadInput
 from campaigns.models import Draft, DraftBlock
+from mailhub.front.downloads import download
 from mailhub.owners.wizard.drafts import check_soon, conflict, show, step
 
 
@@ -119,6 +120,7 @@ def bad_rows(request: HttpRequest, draft: Draft) -> HttpResponse:
     if not facts or not facts["rows"] or not facts["total"]:
         raise Http404
     name = slugify(draft.list_name.rpartition(".")[0]) or "list"
-    headers = {"Content-Disposition": f'attachment; filename="{name}-bad-rows.csv"'}
-    content = b"".join(blocks.each(draft.pk, DraftBlock.LEFT_OUT, facts["version"]))
-    return HttpResponse(content, "text/csv; charset=utf-8", headers=headers)
+    answer: HttpResponse = download(
+        blocks.each(draft.pk, DraftBlock.LEFT_OUT, facts["version"]), f"{name}-bad-rows.csv"
+    )
+    return answer
