@@ -54,8 +54,10 @@ def _on_migrate(using: str, **_: Any) -> None:
 
     # migrate may run for one app only
     needed = {"django_celery_beat_periodictask", "vendors_vendor", "auth_group", "django_admin_log", "campaigns_store"}
+    needed |= {"mailhub_givenpermission"}
     if needed <= set(connections[using].introspection.table_names()):
         installation.sync_beat()
+        installation.make_permissions()
         installation.create_groups()
         guard.migrated()
 

@@ -4,7 +4,8 @@ Beat only starts tasks. Two beats, or a late one, change nothing but the time at
 from the database (a night runs once per vendor and local date, document 000).
 
 The groups are viewer, campaign owner, campaign approver, integrator, operator, vendor admin, auditor and all sponsors.
-They are created once; an installation may change them. A user who is not in "all sponsors" sees the mail of those
+An installation may change them: each migrate gives them what they have never been given, so that they grow with
+mailhub, and what somebody has removed stays removed. A user who is not in "all sponsors" sees the mail of those
 sponsors only that name the user.
 """
 
@@ -22,6 +23,7 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
 
+from mailhub.models import GivenPermission
 from vendors.models import Vendor
 
 LOOK = ["campaigns.view_*", "waiter.view_parkedtask"]
@@ -68,16 +70,46 @@ ROLES: dict[str, list[str]] = {
 
 
 def create_groups() -> None:
-    """Create the groups that are missing."""
-    missing = set(ROLES) - set(Group.objects.filter(name__in=ROLES).values_list("name", flat=True))
-    if not missing:
-        return
-    for app in APPS:
-        create_permissions(apps.get_app_config(app), verbosity=0)  # Django may create them after this
+    """Create the groups that are missing, and give each the permissions that it has never been given."""
     known = list(Permission.objects.select_related("content_type"))
-    for name in sorted(missing):
-        group = Group.objects.create(name=name)
-        group.permissions.set([one for one in known if any(_fits(one, rule) for rule in ROLES[name])])
+    with transaction.atomic():
+        _one_at_a_time()
+        groups = {one.name: one for one in Group.objects.filter(name__in=ROLES)}
+        kept: dict[int, set[int]] = {}
+        for group, permission in GivenPermission.objects.values_list("group", "permission"):
+            kept.setdefault(group, set()).add(permission)
+        for name, rules in sorted(ROLES.items()):
+            wanted = {one.pk for one in known if any(_fits(one, rule) for rule in rules)}
+            if name not in groups:
+                _give(Group.objects.create(name=name), wanted, set())
+            elif not wanted <= kept.get(groups[name].pk, set()):
+                _give(groups[name], wanted, kept.get(groups[name].pk) or _given_before(groups[name], wanted))
+
+
+def make_permissions() -> None:
+    """Create the permissions of which groups are made; Django may create them only later."""
+    for app in APPS:
+        create_permissions(apps.get_app_config(app), verbosity=0)
+
+
+def _give(group: Group, wanted: set[int], given: set[int]) -> None:
+    """Gives the group what it was never given of these permissions, and keeps that it was."""
+    new = wanted - given
+    group.permissions.add(*new)
+    if new:
+        logger.info("The group %r has %s more permissions", group.name, len(new))
+    rows = [GivenPermission(group=group, permission_id=one) for one in sorted(wanted)]
+    GivenPermission.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _given_before(group: Group, wanted: set[int]) -> set[int]:
+    """What of these permissions versions that kept no record gave the group, whether or not it still has it.
+
+    They gave a group all at once when they made it: what existed then, so what is not newer than the newest that it
+    has. To a group that has none of them somebody wants to give none.
+    """
+    held = wanted & set(group.permissions.values_list("pk", flat=True))
+    return {one for one in wanted if one <= max(held)} if held else wanted
 
 
 def _fits(one: Permission, rule: str) -> bool:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import Group, Permission
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils import timezone
@@ -11,6 +12,20 @@ from django.utils import timezone
 from campaigns.models import Sponsor
 from campaigns.models.campaigns import OfSponsors
 from vendors.models import EncryptedJSONField
+
+
+class GivenPermission(models.Model):
+    """A group was given a permission by mailhub, once: what somebody removes from the group is not given again."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="+", db_index=False)
+    permission = models.ForeignKey(Permission, on_delete=models.CASCADE, related_name="+", db_index=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["group", "permission"], name="given_once")]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.group_id} {self.permission_id}"
 
 
 class KeptAnswer(models.Model):
