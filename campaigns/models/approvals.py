@@ -15,6 +15,7 @@ class Approval(models.Model):
     A trigger holds that, also against statements typed by hand. kinds: what asked or decided, with its name then: a
     user (with its number, which no other user ever gets), an API key by its prefix, or the user of a shell. frozen:
     what is approved, with digests of texts, files and all messages in their order; digest: the SHA-256 of that.
+    changed: of it what was otherwise by then, and was approved so: {"from": "..."}.
     """
 
     class Kind(models.TextChoices):
@@ -35,6 +36,7 @@ class Approval(models.Model):
     recipients = models.PositiveIntegerField()
     frozen = models.JSONField()
     digest = models.CharField(max_length=64, help_text="SHA-256 of what is frozen")
+    changed = models.JSONField(null=True)
     verdict = models.CharField(max_length=8, choices=Verdict.choices, null=True)
     decided_kind = models.CharField(max_length=5, choices=Kind.choices, null=True)
     decided_by = models.CharField(max_length=150, null=True)

@@ -61,11 +61,14 @@ def waiting() -> tuple[Q, ...]:
 
 
 @transaction.atomic
-def decide(campaign_id: int, verdict: str, user: User, remark: str = "", shell: str = "") -> ApprovalDecision:
+def decide(
+    campaign_id: int, verdict: str, user: User, remark: str = "", shell: str = "", seen: str = ""
+) -> ApprovalDecision:
     """Approves a campaign, so that it goes on, or refuses it, so that it is stopped for good.
 
     Once decided it stays so: a second decision changes nothing and tells the first. It is approved exactly as it was
-    frozen. shell: the user of the shell at which `user` was named. Raises CannotDecide; then nothing is changed.
+    frozen; where its sender, route or topic has been changed since, as `seen` (approvals.token) names it.
+    shell: the user of the shell at which `user` was named. Raises CannotDecide; then nothing is changed.
     """
     remark = remark.strip()
     lifecycle.hold_campaign(campaign_id)
@@ -78,9 +81,16 @@ def decide(campaign_id: int, verdict: str, user: User, remark: str = "", shell: 
         return ApprovalDecision(False, f"campaign {campaign_id} was {found.verdict} at {raised} already")
     approved = verdict == Approval.Verdict.APPROVED
     _check(found, approved, user, remark, shell)
+    changed = _changed(found, seen) if approved else None
     by = f"{user.get_username()} (at the shell of {shell})" if shell else user.get_username()
     kind = Kind.SHELL if shell else Kind.USER
-    facts = {"verdict": verdict, "decided_kind": kind, "decided_by": by[:150], "decided_user": user.pk}
+    facts = {
+        "verdict": verdict,
+        "decided_kind": kind,
+        "decided_by": by[:150],
+        "decided_user": user.pk,
+        "changed": changed,
+    }
     Approval.objects.filter(pk=found.pk, verdict=None).update(**facts, decided_at=Now(), remark=remark)
     actor = Actor(user.get_username(), user.pk)
     rest = _let_go(found, by) if approved else _stop(found, actor, remark)
@@ -95,12 +105,20 @@ def _check(found: Approval, approved: bool, user: User, remark: str, shell: str)
         raise CannotDecide("there is a NUL character in the remark")
     if not approved and not remark:
         raise CannotDecide("say why it is refused: who asked for it reads that")
-    if not approved:
-        return
-    if why := why_not(found, user, shell):
+    if approved and (why := why_not(found, user, shell)):
         raise CannotDecide(why)
-    if changed := approvals.differences(found):
-        raise CannotDecide(f"it is not as it was when its approval was asked for: {', '.join(changed)}")
+
+
+def _changed(found: Approval, seen: str) -> dict[str, Any] | None:
+    """What of it is otherwise by now, and was seen so. Raises CannotDecide."""
+    changed = approvals.changes(found)
+    if any(one.part not in approvals.SHARED for one in changed):
+        parts = ", ".join(one.part for one in changed)
+        raise CannotDecide(f"it is not as it was when its approval was asked for: {parts}")
+    if (token := approvals.token(changed)) != seen:
+        what = "; ".join(map(str, changed)) or "all is again as it was asked for"
+        raise CannotDecide(f"it has changed: {what}. Look at it and decide again (as {token or 'before'})")
+    return {one.part: one.now for one in changed} or None
 
 
 def _let_go(found: Approval, by: str) -> str:

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
-from campaigns import estimates, labels, previews, progress
+from campaigns import approvals, estimates, labels, previews, progress
 from campaigns.content.templates import TemplateError
 from campaigns.intake import BadInput
 from campaigns.models import Approval, Message
@@ -49,8 +49,11 @@ def detail(request: HttpRequest, campaign_id: int) -> HttpResponse:
     row = _row(request.GET.get("row", ""), rows)
     sees = labels.sees_recipients(user)
     letter, fault = _letter(found, row) if sees else (None, "")
+    changed = approvals.changes(found, whole=False) if found.verdict is None else []
     context = {
         "approval": found,
+        "changed": changed,
+        "seen": approvals.token(changed),
         "campaign": campaign,
         "sums": progress.of_campaigns([campaign.pk])[campaign.pk],
         "may": approving.may_decide(user),
@@ -79,7 +82,7 @@ def _decide(request: HttpRequest, found: Approval) -> HttpResponse:
         messages.error(request, _("Choose whether it is approved or refused; a remark has up to 2,000 characters."))
     else:
         try:
-            answer = approving.decide(found.campaign_id, verdict, user, remark)
+            answer = approving.decide(found.campaign_id, verdict, user, remark, seen=request.POST.get("seen", ""))
             level = messages.SUCCESS if answer.changed else messages.INFO
             messages.add_message(request, level, _sentence(answer.message))
         except CannotDecide as why:

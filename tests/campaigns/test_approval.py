@@ -19,7 +19,7 @@ from campaigns.decisions import Verdict
 from campaigns.dispatch import dispatcher, nightly
 from campaigns.finishing import finalizer
 from campaigns.intake import BadInput
-from campaigns.models import Approval, Campaign, Identity, Job, Message, Sponsor
+from campaigns.models import Approval, Campaign, Identity, Job, Message, Route, RouteEntry, Sponsor
 from campaigns.operators import actions, approving, pausing
 from campaigns.operators.approving import CannotDecide
 from campaigns.pausing import pauses
@@ -67,6 +67,10 @@ def stored(of: Sponsor, by: Actor | None = None, number: int = 3, **more: Any) -
     dispatcher.dispatch_ready([job.pk])
     job.refresh_from_db()
     return job
+
+
+def different(row: Approval) -> list[str]:
+    return [one.part for one in approvals.changes(row)]
 
 
 def night(job: Job, days: int) -> datetime:
@@ -130,14 +134,14 @@ def test_a_digest_is_of_each_message_in_its_order_and_of_who_sends() -> None:
     bob = approver("bob", of)
     job = stored(of, Actor("ann", 0))
     row = Approval.objects.get()
-    assert approvals.differences(row) == []
+    assert different(row) == []
     first, second = Message.objects.filter(campaign=job.campaign_id).order_by("id")[:2]
     for one, other in ((first, second), (second, first)):
         Message.objects.filter(pk=one.pk).update(recipient=other.recipient, params=other.params)
-    assert approvals.differences(row) == ["messages"]
+    assert different(row) == ["messages"]
     identity = Identity.objects.create(sponsor=of, name="other", from_address="other@sandbox.example")
     Campaign.objects.filter(pk=job.campaign_id).update(body="Buy!", identity=identity)
-    assert approvals.differences(row) == ["body", "from", "identity", "messages", "reply to"]
+    assert different(row) == ["body", "from", "identity", "messages", "reply to"]
     with pytest.raises(CannotDecide, match="not as it was when its approval was asked for: body, from"):
         approving.decide(job.campaign_id, APPROVED, bob)
     assert approving.decide(job.campaign_id, REFUSED, bob, "changed").changed
@@ -344,3 +348,36 @@ def test_a_jobs_page_offers_to_pause_what_waits_for_approval_once_and_never_to_r
     assert offered() == []
     approving.decide(job.campaign_id, APPROVED, approver("bob", of))
     assert offered() == ["resume"]
+
+
+def test_who_changes_its_sender_or_its_route_meanwhile_has_it_looked_at_again() -> None:
+    of = demanding()
+    bob = approver("bob", of)
+    first, second = factories.credential(), factories.credential()
+    factories.entitle([of], [first.vendor, second.vendor])
+    route = Route.objects.create(sponsor=of, name="mails", channel="email")
+    RouteEntry.objects.create(route=route, position=1, credential=first)
+    identity = Identity.objects.create(sponsor=of, name="news", from_address="news@sandbox.example")
+    job = stored(of, Actor("ann", 0), credential=first, identity="news", route=route)
+    row = Approval.objects.get()
+    Identity.objects.filter(pk=identity.pk).update(from_address="other@sandbox.example", dkim_selector="m1", name="n")
+    RouteEntry.objects.create(route=route, position=2, credential=second)
+    assert different(row) == ["from", "identity", "route entries", "signed by"]
+    seen = approvals.token(approvals.changes(row, whole=False))
+    with pytest.raises(CannotDecide, match=f"from was  ?news@sandbox.example and is .*decide again .as {seen}"):
+        approving.decide(job.campaign_id, APPROVED, bob)
+    Identity.objects.filter(pk=identity.pk).update(reply_to="boss@sandbox.example")
+    with pytest.raises(CannotDecide, match="reply to was nothing and is boss@"):
+        approving.decide(job.campaign_id, APPROVED, bob, seen=seen)
+    now = approvals.token(approvals.changes(row))
+    assert approving.decide(job.campaign_id, APPROVED, bob, seen=now).message.endswith("approved: it goes on")
+    row.refresh_from_db()
+    assert row.frozen["from"].strip() == "news@sandbox.example" and row.changed["reply to"] == "boss@sandbox.example"
+
+
+def test_what_changes_and_changes_back_is_approved_as_it_was_asked_for() -> None:
+    of = demanding()
+    bob, job = approver("bob", of), stored(of, Actor("ann", 0))
+    with pytest.raises(CannotDecide, match="all is again as it was"):
+        approving.decide(job.campaign_id, APPROVED, bob, seen="abc")
+    assert approving.decide(job.campaign_id, APPROVED, bob).changed

@@ -33,6 +33,12 @@ class Command(BaseCommand):
         listing.add_argument("--sponsor", metavar="NAME")
         listing.add_argument("--all", action="store_true", help="also what is decided")
         approve = verbs.add_parser("approve", help="let it go, exactly as it was frozen")
+        approve.add_argument(
+            "--seen",
+            default="",
+            metavar="NAME",
+            help="as it is now, where its sender, route or topic has changed since",
+        )
         refuse = verbs.add_parser("refuse", help="stop it for good")
         for one in (approve, refuse):
             one.add_argument("campaign", type=int, metavar="ID")
@@ -64,9 +70,8 @@ class Command(BaseCommand):
         done = {"approve": "lets campaign {} go", "refuse": "stops campaign {} for good"}[options["verb"]]
         job_commands.confirm(f"this {done.format(options['campaign'])}{size}", options)
         try:
-            answer = approving.decide(
-                options["campaign"], VERDICTS[options["verb"]], user, options["remark"], shell=person()
-            )
+            verdict, seen = VERDICTS[options["verb"]], options.get("seen", "")
+            answer = approving.decide(options["campaign"], verdict, user, options["remark"], shell=person(), seen=seen)
         except CannotDecide as why:
             raise CommandError(str(why)) from None
         facts = {"campaign": options["campaign"], "changed": answer.changed, "told": answer.message}
@@ -82,6 +87,7 @@ def approval_facts(row: Approval) -> dict[str, Any]:
         "asked_by": row.asked_by,
         "asked_at": row.asked_at.isoformat(timespec="seconds"),
         "digest": row.digest,
+        "as_it_was_then": row.changed,
         "verdict": row.verdict,
         "decided_by": row.decided_by,
         "decided_at": row.decided_at.isoformat(timespec="seconds") if row.decided_at else None,
