@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION
 from django.core.exceptions import ValidationError
@@ -9,11 +10,13 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from campaigns.deliverability import findings, identity_checks
 from campaigns.models import Identity, Sponsor, Topic
 from campaigns.models.campaigns import sponsors_of
+from campaigns.operators import senders
 from mailhub.owners.access import actor, page
 from vendors import history
 from vendors.models import Vendor
@@ -42,6 +45,78 @@ def identity(request: HttpRequest, pk: int) -> HttpResponse:
         found = [(one, LOOKS.get(one.status, "idle")) for one in identity_checks.check(row)]
     facts = {"identity": row, "findings": found, "asked": request.method == "POST"}
     return render(request, "owners/identities/identity.html", facts)
+
+
+class IdentityForm(forms.Form):
+    """What recipients see of a sender, and where their answers go."""
+
+    from_name = forms.CharField(label=gettext_lazy("Name that recipients see"), max_length=200, required=False)
+    from_address = forms.CharField(label=gettext_lazy("Address that recipients see"), max_length=254)
+    reply_to = forms.CharField(label=gettext_lazy("Answers go to"), max_length=460, required=False)
+    return_path = forms.CharField(label=gettext_lazy("Bounces go to"), max_length=254, required=False)
+    sender_id = forms.CharField(label=gettext_lazy("Sender of the SMS"), max_length=11, required=False)
+    numbers = forms.CharField(
+        label=gettext_lazy("Numbers, one in a line"), required=False, max_length=4_000, widget=forms.Textarea
+    )
+
+    def __init__(self, row: Identity, given: Any = None) -> None:
+        known = {name: getattr(row, name) for name in senders.FIELDS[row.channel]}
+        if "numbers" in known:
+            known["numbers"] = "\n".join(known["numbers"])
+        super().__init__(given, initial=known)
+        for name in self.fields.keys() - known.keys():
+            del self.fields[name]
+
+    def clean_numbers(self) -> list[str]:
+        """The lines that are not blank."""
+        return [line.strip() for line in self.cleaned_data["numbers"].splitlines() if line.strip()]
+
+
+@page(LOOK, "campaigns.change_identity")
+@require_http_methods(["GET", "POST"])
+def edit(request: HttpRequest, pk: int) -> HttpResponse:
+    """Changes it from the next job on; what waits for approval is looked at again."""
+    row = get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
+    form = IdentityForm(row, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            seen = request.POST.get("seen", "")
+            changed = senders.change_identity(row.pk, form.cleaned_data, seen, actor(request))
+            messages.success(request, _("It is changed.") if changed else _("It was so already."))
+            return redirect("identity", pk)
+        except ValidationError as error:
+            for name, texts in getattr(error, "message_dict", {None: error.messages}).items():
+                form.add_error(name if name in form.fields else None, texts)
+    facts = {"identity": row, "form": form, "seen": senders.version(row)}
+    return render(request, "owners/identities/edit.html", facts, status=422 if form.errors else 200)
+
+
+@page(LOOK_TOPICS, "campaigns.change_topic")
+@require_POST
+def rename_topic(request: HttpRequest, pk: int) -> HttpResponse:
+    """Another title."""
+    row = get_object_or_404(Topic.objects.of_sponsors(sponsors_of(request.user)), pk=pk)
+    try:
+        title = request.POST.get("title", "").replace("\0", "").strip()
+        if senders.rename_topic(row.pk, title, actor(request)):
+            messages.success(request, _("Recipients read “%(title)s” from now on.") % {"title": title})
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    return redirect("topics")
+
+
+@page(LOOK_TOPICS, "campaigns.delete_topic")
+@require_POST
+def remove_topic(request: HttpRequest, pk: int) -> HttpResponse:
+    """Only one that nothing names."""
+    row = Topic.objects.of_sponsors(sponsors_of(request.user)).filter(pk=pk).first()
+    if row is None:  # also a second press
+        return redirect("topics")
+    if senders.remove_topic(row, actor(request)):
+        messages.success(request, _("The topic is removed."))
+    else:
+        messages.error(request, _("It stays: campaigns name it, or recipients have unsubscribed from it."))
+    return redirect("topics")
 
 
 @page(LOOK_TOPICS)

@@ -87,5 +87,8 @@ def _suppressions_and_senders() -> list[URLPattern]:
         path("suppressions/<int:pk>/lift/", suppressions.lift, name="suppression-lift"),
         path("senders/", identities.index, name="identities"),
         path("senders/<int:pk>/", identities.identity, name="identity"),
+        path("senders/<int:pk>/edit/", identities.edit, name="identity-edit"),
         path("senders/topics/", identities.topics, name="topics"),
+        path("senders/topics/<int:pk>/rename/", identities.rename_topic, name="topic-rename"),
+        path("senders/topics/<int:pk>/remove/", identities.remove_topic, name="topic-remove"),
     ]

@@ -1,0 +1,75 @@
+"""As whom a sponsor sends and what about, changed by a person: recorded, and only as it was seen."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import ProtectedError
+from django.utils.translation import gettext as _
+
+from campaigns import entitlements
+from campaigns.models import Identity, Topic
+from vendors import history
+from vendors.history import Actor
+
+FIELDS = {
+    "email": ("from_name", "from_address", "reply_to", "return_path"),
+    "sms": ("sender_id", "numbers"),
+}
+
+
+def version(row: Identity) -> str:
+    """A text that changes with what is recipients' to see of it."""
+    values = [getattr(row, name) for name in FIELDS[row.channel]]
+    return hashlib.blake2b(json.dumps(values).encode(), digest_size=6).hexdigest()
+
+
+@transaction.atomic
+def change_identity(pk: int, values: Mapping[str, Any], seen: str, by: Actor) -> bool:
+    """Stores these of the FIELDS of its channel; False: it is so already. seen: the `version` that was shown.
+
+    Raises ValidationError; then nothing is stored.
+    """
+    entitlements.one_change()
+    row = Identity.objects.select_related("sponsor").get(pk=pk)
+    before = {name: getattr(row, name) for name in FIELDS[row.channel]}
+    was = version(row)
+    for name in before:
+        setattr(row, name, values[name])
+    row.full_clean(validate_unique=False, validate_constraints=False)
+    changed = [name for name in before if getattr(row, name) != before[name]]
+    if not changed:
+        return False
+    if seen != was:
+        raise ValidationError(_("Somebody else has changed it since this page was made. Look at it and do it again."))
+    row.save(update_fields=changed)
+    said = ", ".join(f"{name} {before[name] or '–'} → {getattr(row, name) or '–'}" for name in changed)
+    history.record(by, Identity, [(row.pk, said)])
+    return True
+
+
+@transaction.atomic
+def rename_topic(pk: int, title: str, by: Actor) -> bool:
+    """Gives it another title, which recipients read from now on; False: it is so already. Raises ValidationError."""
+    row = Topic.objects.select_for_update().get(pk=pk)
+    was, row.title = row.title, title
+    row.full_clean(validate_unique=False, validate_constraints=False)
+    if row.title == was:
+        return False
+    row.save(update_fields=["title"])
+    history.record(by, Topic, [(row.pk, f"title {was} → {row.title}")])
+    return True
+
+
+def remove_topic(row: Topic, by: Actor) -> bool:
+    """Removes a topic that nothing names; False: campaigns do, or somebody has unsubscribed from it."""
+    try:
+        with transaction.atomic():
+            history.record(by, Topic, [(row.pk, f"removed: {row}")])
+            row.delete()
+    except ProtectedError:
+        return False
+    return True
