@@ -11,13 +11,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import TextIOWrapper
-from typing import Any, BinaryIO, NoReturn, TextIO
+from typing import Any, BinaryIO, NoReturn
 
 from campaigns.content.templates import RECIPIENT, Content
-from campaigns.formulas import harmless, undone
+from campaigns.formulas import undone
 from campaigns.intake import text_encoding, xlsx_reader
 from campaigns.intake.checking import AddressReader, BadInput, RowError, RowErrors, check, number_of
-from campaigns.intake.left_out import LeftOut
+from campaigns.intake.left_out import COLUMNS, LeftOut
 
 MAX_LINE = 10_000_000  # characters
 BLOCK = 1 << 20  # bytes
@@ -31,7 +31,6 @@ NOT_A_LIST = {
     b"%PDF": "a PDF",
 }
 NAMED = 20  # columns that an error names
-LEFT_OUT = ["row in the list", "left out because"]  # the last columns of a file that write_left_out has made
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Table:
         self.header = [name.strip() for name in header]
         while self.header and not self.header[-1]:
             self.header.pop()  # a comma at the end of each row
-        self.of_left_out = self.header[-2:] == LEFT_OUT
+        self.of_left_out = self.header[-2:] == COLUMNS
         if self.of_left_out:
             self.header = [undone(name) for name in self.header]
         self.fields = [field_name(name) for name in self.header]
@@ -269,25 +268,6 @@ class TableRows:
             if cells[column]:
                 return f"column {column + 1} is not blank, and has no name in the header"
         return ""
-
-
-def write_left_out(table: Table, left_out: LeftOut, file: TextIO) -> None:
-    """Writes the rows that are left out as CSV: their cells, their number, and what is wrong.
-
-    Nothing in it is a formula (formulas.harmless); a Table that reads the file again undoes that. Of a list that was
-    such a file the new number and what is wrong now stand in place of the old ones.
-    """
-    reasons = left_out.reasons()
-    writer = csv.writer(file, delimiter=table.delimiter)
-    header = table.header[:-2] if table.of_left_out else table.header
-    writer.writerow([*map(harmless, header), *LEFT_OUT])
-    following, reason = next(reasons, (0, ""))
-    for number, cells in table.rows():
-        if number == following:
-            kept = cells[: len(header)] if table.of_left_out else cells
-            blank = [""] * (len(header) - len(cells))
-            writer.writerow([*map(harmless, kept), *blank, number, harmless(reason)])
-            following, reason = next(reasons, (0, ""))
 
 
 def check_table(

@@ -3,6 +3,7 @@
 A row costs 8 bytes of memory; its reasons are in a temporary file until they are asked for.
 """
 
+import csv
 import tempfile
 import weakref
 from array import array
@@ -10,9 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TextIO, TypeVar
+
+from campaigns.formulas import harmless
 
 Row = TypeVar("Row")
+COLUMNS = ["row in the list", "left out because"]  # the last ones of a file that write_left_out has made
 
 
 class Reasons:
@@ -72,3 +76,22 @@ class LeftOut:
         """Each row that is left out with all that is wrong with it, by row."""
         for row, found in groupby(merge(*self._passes), key=itemgetter(0)):
             yield row, "; ".join(text for _, text in found)
+
+
+def write_left_out(table: Any, left_out: LeftOut, file: TextIO) -> None:
+    """Writes the rows of a csv_reader.Table that are left out as CSV: their cells, their number, and what is wrong.
+
+    Nothing in it is a formula (formulas.harmless); a Table that reads the file again undoes that. Of a list that was
+    such a file the new number and what is wrong now stand in place of the old ones.
+    """
+    reasons = left_out.reasons()
+    writer = csv.writer(file, delimiter=table.delimiter)
+    header = table.header[:-2] if table.of_left_out else table.header
+    writer.writerow([*map(harmless, header), *COLUMNS])
+    following, reason = next(reasons, (0, ""))
+    for number, cells in table.rows():
+        if number == following:
+            kept = cells[: len(header)] if table.of_left_out else cells
+            blank = [""] * (len(header) - len(cells))
+            writer.writerow([*map(harmless, kept), *blank, number, harmless(reason)])
+            following, reason = next(reasons, (0, ""))

@@ -47,7 +47,7 @@ def identity(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "owners/identities/identity.html", facts)
 
 
-class IdentityForm(forms.Form):
+class SenderForm(forms.Form):
     """What recipients see of a sender, and where their answers go."""
 
     from_name = forms.CharField(label=gettext_lazy("Name that recipients see"), max_length=200, required=False)
@@ -77,7 +77,7 @@ class IdentityForm(forms.Form):
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
     """Changes it from the next job on; what waits for approval is looked at again."""
     row = get_object_or_404(Identity.objects.of_sponsors(sponsors_of(request.user)).defer("secret"), pk=pk)
-    form = IdentityForm(row, request.POST or None)
+    form = SenderForm(row, request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
             seen = request.POST.get("seen", "")
