@@ -132,7 +132,12 @@ def changes(approval: Approval, *, whole: bool = True) -> list[Change]:
     with connection.cursor() as cursor:
         frozen = FROZEN if whole else SMALL
         cursor.execute(DIFFERENT.format(frozen=frozen), {"campaigns": [approval.campaign_id]})
-        return [Change(part, json.loads(was or "null"), json.loads(now)) for part, was, now in cursor.fetchall()]
+        return [Change(part, _read(was), _read(now)) for part, was, now in cursor.fetchall()]
+
+
+def _read(value: str) -> Any:
+    found = json.loads(value)
+    return found.strip() if isinstance(found, str) else found
 
 
 def token(changed: Iterable[Change]) -> str:
