@@ -9,8 +9,10 @@ from mailhub.front.api import api
 from mailhub.operations import views as operations
 from mailhub.owners import urls as owners
 from mailhub.public import unsubscribe
+from vendors.listing import make_plain
 
 admin.autodiscover()
+make_plain(admin.site)
 admin.site.site_header = admin.site.site_title = "mailhub"
 admin.site.index_title = gettext_lazy("Operations")
 admin.site.disable_action("delete_selected")  # rows are deleted one by one, on their pages

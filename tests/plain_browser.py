@@ -1,6 +1,6 @@
 """A browser that runs no scripts: it follows links, fills in what a page's forms have, and submits them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -58,7 +58,7 @@ class PlainBrowser:
     address: str = "/"
     status: int = 0
     page: Any = None
-    visited: list[str] = field(default_factory=list)
+    posted: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -68,13 +68,10 @@ class PlainBrowser:
     def open(self, address: str, pairs: Pairs | None = None, files: FilesToSend | None = None, by: str = "GET") -> None:
         self.status, self.address, found = self.ask(by, address, pairs or [], files or {})
         self.page = html.fromstring(found.decode()) if found.strip() else html.fromstring("<p></p>")
-        self.visited.append(self.address)
 
     def follow(self, name: str) -> None:
-        """The first link of this name; a link is what has an address."""
-        found = [one for one in self.page.iterfind(".//a[@href]") if _name(one) == name]
-        assert found, (name, [_name(one) for one in self.page.iterfind(".//a[@href]")])
-        target = urljoin(self.address, found[0].get("href"))
+        """The link of this name, or that begins so; a link is what has an address."""
+        target = urljoin(self.address, _named(self.page.iterfind(".//a[@href]"), name).get("href"))
         plain, _, query = target.partition("?")
         self.open(plain, parse_qsl(query))
 
@@ -84,9 +81,7 @@ class PlainBrowser:
 
     def submit(self, button: str, *, files: FilesToSend | None = None, **typed: str | list[str]) -> None:
         """The form of this button, with what is typed into its fields, as a browser does."""
-        [*found] = (one for one in self.page.xpath(SUBMITS) if _name(one) == button and one.get("disabled") is None)
-        assert found, (button, self.buttons(), self.text[:2000])
-        pressed = found[0]
+        pressed = _named([one for one in self.page.xpath(SUBMITS) if one.get("disabled") is None], button)
         form = self.page.get_element_by_id(pressed.get("form")) if pressed.get("form") else _above(pressed)
         known = {one.get("name") for one in form.inputs if one.get("name")}
         assert {*typed, *(files or {})} <= known, ({*typed, *(files or {})} - known, known)
@@ -98,7 +93,17 @@ class PlainBrowser:
         target = urljoin(self.address, pressed.get("formaction") or form.get("action") or self.address)
         if form.method == "GET":
             target = target.partition("?")[0]
+        if form.method == "POST":
+            self.posted.append(target)
         self.open(target, pairs, files, form.method)
+
+
+def _named(some: Iterable[Any], name: str) -> Any:
+    """The first one of this name, else the first whose name begins so."""
+    found = {_name(one): one for one in reversed(list(some))}
+    begins = [one for one in found if one.startswith(name)]
+    assert begins, (name, list(found))
+    return found.get(name, found[begins[-1]])
 
 
 def _name(one: Any) -> str:

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from vendors import adapters, configuration, health, history, prices, restarts
 from vendors.adapters.base import InvalidSettings, NoSecret
 from vendors.described import reading
-from vendors.listing import OwnLookups, ReadOnly, badge, flag, spoken
+from vendors.listing import OwnLookups, ReadOnly, Rows, badge, flag, spoken
 from vendors.models import Credential, Mailcaster, Price, RateLimit, Usage, Vendor
 
 RECENT = 20  # entries of the history on a page
@@ -138,9 +138,8 @@ class OnlyWhatChanged(OwnLookups):
         obj.save(update_fields=fields)
 
 
-class Limits(admin.TabularInline):
+class Limits(Rows):
     model = RateLimit
-    extra = 0
     verbose_name_plural = "rate limits"
 
 
@@ -155,9 +154,8 @@ class CredentialLimits(Limits):
     fields = ["units", "seconds"]
 
 
-class Casters(admin.TabularInline):
+class Casters(Rows):
     model = Mailcaster
-    extra = 0
 
 
 @admin.register(Vendor)
@@ -286,7 +284,6 @@ class PriceAdmin(ReadOnly):
     """What has begun is never changed, so prices are only added; a correction is a new one with its reason."""
 
     form = PriceForm
-    media = OwnLookups.media  # of the form to add one
     list_display = ["vendor", "credential", "since", "per_unit", "per_message", "currency", "reason", "entered_by"]
     list_filter = ["vendor", "currency"]
     list_select_related = ["vendor", "credential__vendor"]

@@ -1,11 +1,14 @@
 """Base classes for the admin's lists: restricted look-ups, read-only rows, a paginator for large tables."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import get_fields_from_path
+from django.contrib.admin.widgets import RelatedFieldWidgetWrapper
 from django.core.paginator import Paginator
+from django.db import models
 from django.db.models import Model
 from django.db.models.constants import LOOKUP_SEP
 from django.forms import Media
@@ -49,10 +52,63 @@ def clamped(text: Any) -> SafeString:
     return format_html('<span class="clamp" title="{}">{}</span>', text, text)
 
 
-SCRIPTS = ("vendor/jquery/jquery.min.js", "jquery.init.js", "core.js", "admin/RelatedObjectLookups.js")
+DATE, TIME = {"type": "date", "aria-label": "date"}, {"type": "time", "step": "1", "aria-label": "time"}
+DATE_FORMAT, TIME_FORMAT = "%Y-%m-%d", "%H:%M:%S"  # those of browsers, whatever the language
 
 
-class OwnLookups(admin.ModelAdmin):
+class PlainForms(admin.options.BaseModelAdmin):
+    """Forms that need no scripts: the browser's own fields for dates and times, boxes where several may be chosen.
+
+    A row that is not there yet is made on its own page; Django's windows over the page need a third of a megabyte.
+    """
+
+    formfield_overrides: ClassVar[Any] = {
+        models.DateField: {"widget": forms.DateInput(DATE, DATE_FORMAT)},
+        models.TimeField: {"widget": forms.TimeInput(TIME, TIME_FORMAT)},
+        models.DateTimeField: {
+            "form_class": forms.SplitDateTimeField,
+            "widget": forms.SplitDateTimeWidget(None, DATE_FORMAT, TIME_FORMAT, DATE, TIME),
+        },
+        models.ManyToManyField: {"widget": forms.CheckboxSelectMultiple({"class": "boxes"})},
+    }
+    filter_horizontal = ()
+
+    @property
+    def media(self) -> Media:
+        return Media()
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if field and isinstance(field.widget, RelatedFieldWidgetWrapper):
+            field.widget = field.widget.widget
+        return field
+
+
+class OfOthers(PlainForms, admin.ModelAdmin):
+    """An admin class of another app: its forms need no scripts, and its lists have no crosses and ticks."""
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return [self._shown(one) for one in super().get_list_display(request)]
+
+    def _shown(self, one: Any) -> Any:
+        known = {field.name: field for field in self.model._meta.fields if isinstance(field, models.BooleanField)}
+        return flag(one, str(known[one].verbose_name), "good") if one in known else one
+
+
+def make_plain(site: admin.AdminSite) -> None:
+    for model, theirs in list(site._registry.items()):
+        if not isinstance(theirs, PlainForms):
+            site.unregister(model)
+            site.register(model, type(type(theirs).__name__, (OfOthers, type(theirs)), {}))
+
+
+class Rows(PlainForms, admin.TabularInline):
+    """Rows beside the one that is edited, with an empty one to add another."""
+
+    extra = 1
+
+
+class OwnLookups(PlainForms, admin.ModelAdmin):
     """An admin list that allows only the look-ups of its own filters.
 
     With any other look-up a user could find out a masked or hidden field letter by letter. Nothing counts whole tables.
@@ -60,11 +116,6 @@ class OwnLookups(admin.ModelAdmin):
 
     show_facets = admin.ShowFacets.NEVER
     show_full_result_count = False
-
-    @property
-    def media(self) -> Media:
-        """What forms need. Django's own has more, a quarter of a megabyte, for what no form of ours has."""
-        return Media(js=[f"admin/js/{name}" for name in SCRIPTS])
 
     def get_paginator(self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **options: Any) -> Any:
         return CappedPaginator(queryset, per_page, *args, **options)
@@ -89,10 +140,6 @@ class OwnLookups(admin.ModelAdmin):
 
 class ReadOnly(OwnLookups):
     """Rows that only the program writes. The permission to change them allows the list's actions only."""
-
-    @property
-    def media(self) -> Media:
-        return Media()
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if row := kwargs.get("obj"):

@@ -28,7 +28,6 @@ LIMITS = ("bounce_limit", "complaint_limit")
 @admin.register(Sponsor)
 class SponsorAdmin(OwnLookups):
     search_fields = ["name"]
-    filter_horizontal = ["users"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """A sponsor's own users take no link to unsubscribe from its recipients, nor say what needs approval."""

@@ -12,6 +12,7 @@ from campaigns.admin.identities import OfTheirSponsors
 from campaigns.models import Route, RouteEntry
 from campaigns.models.campaigns import sponsors_of
 from campaigns.routes.entries import why_not
+from vendors.listing import Rows
 from vendors.models import Credential
 
 
@@ -29,7 +30,7 @@ class EntriesForm(forms.BaseInlineFormSet):
             raise forms.ValidationError("sandboxes and vendors that deliver are never in one route")
 
 
-class Entries(admin.TabularInline):
+class Entries(Rows):
     model = RouteEntry
     formset = EntriesForm
     fields = ["position", "credential", "weight"]

@@ -21,7 +21,7 @@ from campaigns.models.campaigns import ALL_SPONSORS, sponsors_of
 from campaigns.operators import suppressing
 from campaigns.suppression.lists import NewSuppression
 from vendors.history import Actor
-from vendors.listing import OwnLookups, badge
+from vendors.listing import badge
 
 FOR_ALL = "campaigns.suppress_for_all"
 
@@ -54,7 +54,6 @@ class SuppressionForm(forms.ModelForm):
 @admin.register(Suppression)
 class SuppressionAdmin(Scoped):
     form = SuppressionForm
-    media = OwnLookups.media  # of the form to add one
     telling = ("address",)
     list_display = ["id", "recipient", "channel", "whose", "topic", "reason", "source", "since", "until", "holds"]
     list_filter = ["reason", "channel", SponsorFilter]
