@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('campaigns', '0037_draft_tests'),
+        ('campaigns', '0038_draft_template'),
     ]
 
     operations = [

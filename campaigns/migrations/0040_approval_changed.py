@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('campaigns', '0038_resolution_resend_no'),
+        ('campaigns', '0039_resolution_resend_no'),
     ]
 
     operations = [
