@@ -33,6 +33,7 @@ ALLOWED = {
     "campaigns/drafts/checking.py:claim": "a draft alone, SKIP LOCKED",
     "campaigns/drafts/keeping.py:_delete": "a draft; its campaign's jobs are not looked at",
     "campaigns/failover/queries.py:hold": "the store, after all jobs",
+    "campaigns/operators/senders.py:rename_topic": "a topic alone",
     "campaigns/claiming/rebuild.py:rebuild": "a vendor",
     "campaigns/suppression/lists.py:TELL_VENDORS": "vendors, by id; it waits for claims, which wait for nothing of its",
     "campaigns/template_versions/versions.py:_held": "a template, before its next version",
