@@ -22,8 +22,9 @@ SPONSORS, EACH = 40, 10_000  # messages of a campaign
 NAME = "benchmark_recipient"
 # One in four recipients gets mail of several campaigns.
 FILL = """
-INSERT INTO campaigns_message (id, campaign_id, recipient, params)
-SELECT n, (SELECT min(id) FROM campaigns_campaign) + n / %(each)s,
+INSERT INTO campaigns_message (id, uuid, campaign_id, recipient, params)
+SELECT n, (lpad(to_hex(n), 12, '0') || '8' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid,
+    (SELECT min(id) FROM campaigns_campaign) + n / %(each)s,
     CASE WHEN n %% 4 = 0 THEN 'again' || n %% 1000000 ELSE 'person' || n END || '@example.org',
     '{"name": "Anna Müller", "city": "Newtown"}'
 FROM generate_series(%(first)s::bigint, %(last)s::bigint) n

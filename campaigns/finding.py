@@ -148,6 +148,8 @@ def _whole(ids: Collection[int], sponsors: Sequence[int] | None, test: bool | No
 
 
 def _described(rows: Sequence[Message]) -> Iterator[FoundMessage]:
+    if not rows:
+        return
     ids = [row.pk for row in rows]
     with connection.cursor() as cursor:
         cursor.execute(JOBS, {"messages": ids})

@@ -7,6 +7,7 @@ expires, so a worker that was killed soon disappears.
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -85,6 +86,20 @@ def registered_workers(url: str) -> list[Worker]:
 
 def workers_reading(queue: str, readers: Iterable[Worker]) -> list[Worker]:
     return [one for one in readers if queue in one.queues]
+
+
+def kept(url: str, key: str) -> bytes | None:
+    """What is kept for a moment; None: it has gone, or Redis does not answer."""
+    with suppress(RedisError):
+        found: Any = _client(url).get(key)
+        return found
+    return None
+
+
+def keep(url: str, key: str, text: str, seconds: float) -> None:
+    """Keeps a text for so long, if Redis answers."""
+    with suppress(RedisError):
+        _client(url).set(key, text, px=max(1, round(1000 * seconds)))
 
 
 def _ask(verb: Callable[..., Any], *args: Any) -> Any:

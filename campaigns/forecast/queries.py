@@ -6,24 +6,26 @@ from campaigns.merging import IN_FLIGHT
 # Adds to jobs j what is open and whether it is queued. Joins only campaigns that have a time, which have an index of
 # their own. Zones come from Python, because PostgreSQL may not know all of their names. Calls in flight are counted
 # message by message, so only while few streams run: of hundreds that took seconds, and changes an end by no more than
-# a call takes.
+# a call takes. OFFSET 0: what is open is worked out once for each job, and not once for each sum.
 FEW = 20  # streams
 SEEN = f"""
 SELECT j.*, c.at, c.closes,
     j.paused_at IS NULL AND coalesce(j.wait_after > j.size - j.remaining, true)
-        AND (coalesce(j.not_before <= %(now)s, true) AND NOT c.put_off OR j.status = ANY(%(running)s)) AS queued,
+        AND (coalesce(j.not_before <= %(now)s, true) AND NOT coalesce(c.put_off, false)
+            OR j.status = ANY(%(running)s)) AS queued,
     greatest(0, CASE WHEN j.status = ANY(%(parents)s) THEN j.remaining - j.remaining_suppressed
         ELSE j.size - j.accepted - j.refused - j.expired - j.suppressed - j.in_doubt END
-        - CASE WHEN j.status <> 'SENDING' OR NOT (SELECT count(*) <= %(few)s FROM (
-            SELECT FROM campaigns_job WHERE status = 'SENDING' LIMIT %(few)s + 1) running) THEN 0 ELSE (
-            SELECT count(*) FROM {IN_FLIGHT}
-        ) END) AS open
-FROM {{jobs}} j CROSS JOIN LATERAL (
-    SELECT coalesce(bool_or(send_at > %(now)s OR NOT opened), false) AS put_off,
-        max(greatest(send_at, CASE WHEN NOT opened THEN %(now)s + opens END)) AS at,
-        min(CASE WHEN opened THEN closes END) AS closes
+        - coalesce(f.calls, 0)) AS open
+FROM {{jobs}} j LEFT JOIN (
+    SELECT j.id, (SELECT count(*) FROM {IN_FLIGHT}) AS calls FROM campaigns_job j
+    WHERE j.status = 'SENDING' AND (SELECT count(*) <= %(few)s FROM (
+        SELECT FROM campaigns_job WHERE status = 'SENDING' LIMIT %(few)s + 1) running)
+) f ON f.id = j.id LEFT JOIN (
+    SELECT id, send_at > %(now)s OR NOT opened AS put_off,
+        greatest(send_at, CASE WHEN NOT opened THEN %(now)s + opens END) AS at,
+        CASE WHEN opened THEN closes END AS closes
     FROM (
-        SELECT send_at, hours_from IS NULL OR hours_to IS NULL OR hours_from = hours_to OR CASE
+        SELECT c.id, send_at, hours_from IS NULL OR hours_to IS NULL OR hours_from = hours_to OR CASE
                 WHEN hours_from < hours_to THEN local >= hours_from AND local < hours_to
                 ELSE local >= hours_from OR local < hours_to END AS opened,
             hours_from - local + CASE WHEN hours_from <= local THEN interval '1 day' ELSE interval '0' END AS opens,
@@ -34,9 +36,9 @@ FROM {{jobs}} j CROSS JOIN LATERAL (
         CROSS JOIN LATERAL (
             SELECT (%(now)s AT TIME ZONE 'UTC' + coalesce(z.shift, 0) * interval '1 second')::time AS local
         ) clock
-        WHERE c.id = j.campaign_id AND (c.send_at IS NOT NULL OR c.hours_from IS NOT NULL)
+        WHERE c.send_at IS NOT NULL OR c.hours_from IS NOT NULL
     ) timed
-) c
+) c ON c.id = j.campaign_id OFFSET 0
 """
 
 VENDORS = f"""
@@ -49,10 +51,12 @@ SELECT 'vendor' AS what, v.id, json_build_object('slug', v.slug, 'paused', v.pau
     'nights', (SELECT json_agg(json_build_array(d.local_date, extract(epoch from d.started_at),
         d.finished_at IS NOT NULL, d.missed)) FROM campaigns_dispatchrun d
         WHERE d.vendor_id = v.id AND d.local_date >= %(since)s),
-    'each', (SELECT sum(n.units)::float8 / sum(n.accepted + n.refused + n.in_doubt) FROM vendors_minute n
-        WHERE n.vendor_id = v.id AND n.at >= %(now)s - interval '1 hour' AND n.accepted + n.refused + n.in_doubt > 0),
+    'each', e.each,
     'store', (SELECT json_build_array({guard.SAME}, {guard.FITS}, s.tables = '') FROM campaigns_store s)
-) AS facts FROM vendors_vendor v WHERE v.id = ANY(%(vendors)s)
+) AS facts FROM vendors_vendor v LEFT JOIN (
+    SELECT vendor_id, sum(units)::float8 / sum(accepted + refused + in_doubt) AS each FROM vendors_minute
+    WHERE at >= %(now)s - interval '1 hour' AND accepted + refused + in_doubt > 0 GROUP BY 1
+) e ON e.vendor_id = v.id WHERE v.id = ANY(%(vendors)s)
 UNION ALL SELECT 'sending', 0, coalesce(json_object_agg(slug, n), '{{}}') FROM (
     SELECT v.slug, count(*) AS n FROM campaigns_job j JOIN vendors_vendor v ON v.id = j.vendor_id
     WHERE j.status = 'SENDING' GROUP BY v.slug
@@ -60,7 +64,7 @@ UNION ALL SELECT 'sending', 0, coalesce(json_object_agg(slug, n), '{{}}') FROM (
 """
 
 TOTALS = f"""
-UNION ALL SELECT 'totals', vendor_id, json_build_array(credential_id,
+SELECT 'totals', vendor_id, json_build_array(credential_id,
     count(*) FILTER (WHERE parent_id IS NULL AND status <> 'RENDERED'),
     coalesce(sum(open) FILTER (WHERE status <> 'RENDERED'), 0),
     coalesce(sum(open) FILTER (WHERE mine AND status <> 'RENDERED'), 0),
@@ -75,7 +79,8 @@ FROM (
 ) queue GROUP BY vendor_id, credential_id
 """
 
-# A vendor's jobs are sent by age; children count as their parent. Of a hundred thousand jobs in one status the oldest
+# A vendor's jobs are sent by age; children count as their parent, so that of others none younger than what is asked for
+# matters. Of a hundred thousand jobs in one status the oldest
 # are enough: there is no forecast for younger ones, and if all that are asked for are younger, nothing is summed up.
 # The order includes the status because only the index job_pick has that order, whatever statistics say; compared as
 # rows, it would be read to the vendor's last job.
@@ -91,11 +96,14 @@ WITH far AS MATERIALIZED (
     SELECT a.id, a.vendor FROM unnest(%(jobs)s::bigint[], %(of)s::bigint[]) a(id, vendor) LEFT JOIN far USING (vendor)
     WHERE a.id < coalesce(far.last, %(end)s)
 ), near AS MATERIALIZED (
-    SELECT one.* FROM (SELECT DISTINCT vendor FROM asked) v LEFT JOIN far USING (vendor)
+    SELECT one.* FROM (SELECT vendor, max(id) AS last FROM asked GROUP BY 1) v LEFT JOIN far USING (vendor)
     CROSS JOIN unnest(%(queued)s::text[]) s(name) CROSS JOIN LATERAL (
-        SELECT * FROM campaigns_job
+        (SELECT * FROM campaigns_job
+        WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name AND id <= v.last AND parent_id IS NULL
+        ORDER BY status, id LIMIT %(most)s)
+        UNION ALL (SELECT * FROM campaigns_job
         WHERE vendor_id = v.vendor AND status BETWEEN s.name AND s.name AND id < coalesce(far.last, %(end)s)
-        ORDER BY status, id LIMIT %(most)s
+            AND parent_id IS NOT NULL ORDER BY status, id LIMIT %(most)s)
     ) one
 ), queue AS (
     SELECT n.id, n.vendor_id, sum(part) OVER (PARTITION BY n.vendor_id ORDER BY age)::bigint AS of_vendor,

@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 
 from campaigns.dispatch.nightly import LOOK_BACK, Run
 from campaigns.failover import guard
+from campaigns.forecast import kept_totals
 from campaigns.forecast.queries import FEW, POSITIONS, TOTALS, VENDORS
 from campaigns.lifecycle import PARENTS, S
 from campaigns.models import Job
@@ -62,7 +63,7 @@ class VendorQueue:
     slots: of the workers that read its queue, None if Redis does not tell; busy: slots in use.
     waiting: messages not called yet; mine: those of the viewer's sponsors; put_off: those with a time of their own;
     next_at: the first such time; rendered: those for the night; closes_at: when the first sending hours of queued
-    messages end.
+    messages end. counted_at: when what waits was counted, if that was earlier than all else.
     """
 
     vendor_id: int
@@ -86,6 +87,7 @@ class VendorQueue:
     rendered: int = 0
     closes_at: datetime | None = None
     positions: "dict[int, QueuePosition]" = field(default_factory=dict)  # by job
+    counted_at: datetime | None = None
     taken: dict[int, Any] = field(default_factory=dict)  # by credential: what is in the windows, once read
 
     @property
@@ -110,9 +112,29 @@ class QueuePosition:
     of_login: int
 
 
-def of_vendors(ids: Collection[int], now: datetime, sponsors: Sponsors = None) -> dict[int, VendorQueue]:
-    """The queues of these vendors with their totals; `mine` counts the messages of these sponsors."""
-    return _read(VENDORS + TOTALS, list(ids), now, {"sponsors": sponsors, "counted": [*QUEUED, S.RENDERED]})
+def of_vendors(
+    ids: Collection[int], now: datetime, sponsors: Sponsors = None, *, recent: bool = False
+) -> dict[int, VendorQueue]:
+    """The queues of these vendors with their totals; `mine` counts the messages of these sponsors.
+
+    recent: large totals may be some seconds old (kept_totals).
+    """
+    params = {"sponsors": sponsors, "counted": [*QUEUED, S.RENDERED]}
+    if not recent:
+        return _read(f"{VENDORS} UNION ALL {TOTALS}", list(ids), now, params)
+    queues = without_totals(ids, now)
+    asked = _asked(list(ids), now, params)
+    totals = kept_totals.recent([sorted(queues), sponsors], lambda: _rows(TOTALS, asked) if queues else [])
+    for _what, vendor, facts in totals.rows:
+        if vendor in queues and facts[0] in queues[vendor].logins:  # one may be gone since
+            _add(queues[vendor], facts)
+            queues[vendor].counted_at = totals.at
+    return queues
+
+
+def without_totals(ids: Collection[int], now: datetime) -> dict[int, VendorQueue]:
+    """What is known of these vendors and of who sends for them; nothing is counted."""
+    return _read(VENDORS, list(ids), now, {})
 
 
 def of_jobs(jobs: Iterable[Job], now: datetime) -> dict[int, VendorQueue]:
@@ -132,20 +154,7 @@ def of_jobs(jobs: Iterable[Job], now: datetime) -> dict[int, VendorQueue]:
 def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, Any]) -> dict[int, VendorQueue]:
     if not vendors:
         return {}
-    zones = _zones(int(now.timestamp() // 900))
-    params |= {
-        "vendors": vendors,
-        "now": now,
-        "since": now.date() - timedelta(days=LOOK_BACK + 1),
-        "parents": list(PARENTS),
-        "running": [S.ENQUEUED, S.SENDING],
-        "few": FEW,
-        "zones": list(zones),
-        "shifts": list(zones.values()),
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(statement, params)
-        rows = [(what, vendor, _json(facts)) for what, vendor, facts in cursor.fetchall()]
+    rows = _rows(statement, _asked(vendors, now, params))
     queues = {vendor: _queue(vendor, facts) for what, vendor, facts in rows if what == "vendor"}
     for what, vendor, facts in rows:
         if what == "totals":
@@ -155,6 +164,26 @@ def _read(statement: str, vendors: list[int], now: datetime, params: dict[str, A
         elif what == "sending":
             _read_by(queues.values(), facts)
     return queues
+
+
+def _asked(vendors: list[int], now: datetime, more: dict[str, Any]) -> dict[str, Any]:
+    zones = _zones(int(now.timestamp() // 900))
+    return more | {
+        "vendors": vendors,
+        "now": now,
+        "since": now.date() - timedelta(days=LOOK_BACK + 1),
+        "parents": list(PARENTS),
+        "running": [S.ENQUEUED, S.SENDING],
+        "few": FEW,
+        "zones": list(zones),
+        "shifts": list(zones.values()),
+    }
+
+
+def _rows(statement: str, params: dict[str, Any]) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        return [[what, vendor, _json(facts)] for what, vendor, facts in cursor.fetchall()]
 
 
 @lru_cache(maxsize=2)

@@ -103,7 +103,7 @@ def of_vendors() -> list[VendorStreams]:
 def alarms(found: Iterable[VendorStreams]) -> list[str]:
     """A sentence for each vendor with jobs that are late, and why they are."""
     late = [one for one in found if one.late]
-    seen = queues.of_vendors([one.vendor_id for one in late], timezone.now())
+    seen = queues.without_totals([one.vendor_id for one in late], timezone.now())
     return [
         f"vendor {one.slug}: {one.late:,} {'job' if one.late == 1 else 'jobs'} could be sent and no sender has begun "
         f"for {one.oldest:.0f} s: {obstacles.of_senders(seen[one.vendor_id])}"

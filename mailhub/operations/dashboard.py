@@ -95,6 +95,7 @@ class VendorRow:
     open: bool = True
     good: int = 0
     bad: int = 0
+    counted_at: datetime | None = None
     today: dict[str, int] = field(default_factory=dict)
     reports: dict[str, int] = field(default_factory=dict)
 
@@ -163,6 +164,11 @@ class Dashboard:
         return sum(row.waiting for row in self.vendors)
 
     @property
+    def counted_at(self) -> datetime | None:
+        """When what waits was counted, if that was earlier than the rest."""
+        return min((row.counted_at for row in self.vendors if row.counted_at), default=None)
+
+    @property
     def funnel(self) -> list[tuple[str, str, int, int]]:
         """(label, CSS class, messages, percentage of the largest)."""
         rows = [
@@ -175,11 +181,14 @@ class Dashboard:
         return [(name, look, count, round(100 * count / most)) for name, look, count in rows]
 
 
-def read(sponsors: Sponsors = None) -> Dashboard:
-    """The dashboard: totals of these sponsors' mail; limits, windows, health and parked tasks do not depend on them."""
+def read(sponsors: Sponsors = None, *, recent: bool = False) -> Dashboard:
+    """The dashboard: totals of these sponsors' mail; limits, windows, health and parked tasks do not depend on them.
+
+    recent: what waits may have been counted some seconds ago, if that is much.
+    """
     now = timezone.now()
     today, last_minute = outcomes_today(now, sponsors)
-    vendors = _vendors(now, today, sponsors)
+    vendors = _vendors(now, today, sponsors, recent)
     total = {name: sum(counts[name] for counts in today.values()) for name in TODAY}
     found = streams.of_vendors() if sponsors is None else []
     doubts = Message.objects.of_sponsors(sponsors).filter(in_doubt_at__isnull=False)
@@ -204,9 +213,9 @@ def ends(end: Eta, queued: int, now: datetime) -> str:
     return eta.about(end.ends_at, now) if queued else _("nothing is queued")
 
 
-def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors) -> list[VendorRow]:
+def _vendors(now: datetime, today: dict[int, dict[str, int]], sponsors: Sponsors, recent: bool) -> list[VendorRow]:
     vendors = list(Vendor.objects.prefetch_related("limits", "credentials"))
-    seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors)
+    seen = queues.of_vendors([vendor.pk for vendor in vendors], now, sponsors, recent=recent)
     rows = [_vendor(vendor, seen[vendor.pk], today[vendor.pk], now, sponsors is None) for vendor in vendors]
     reports = report_counts.of_today(list(seen))
     for row in rows:
@@ -229,7 +238,7 @@ def _vendor(
     limits = limits_of(vendor)
     window = eta.call_ends(vendor.pk, 0, limits)
     full = meters(limits, window[0] if window else None)
-    row = VendorRow(vendor, limits, full, queue.jobs, queue.mine, today=today)
+    row = VendorRow(vendor, limits, full, queue.jobs, queue.mine, today=today, counted_at=queue.counted_at)
     row.ends = ends(eta.of_queue(queue, now), queue.queued, now) if queue.waiting else _("nothing waits")
     row.apart = obstacles.apart(vendor, queue, now) if counted else []
     row.stopped = [login.stopped for login in queue.logins.values() if login.stopped and not queue.paused]

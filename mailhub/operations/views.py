@@ -119,7 +119,7 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": gettext("Operations"),
-        "pulse": dashboard.read(sponsor_ids_of(user)),
+        "pulse": dashboard.read(sponsor_ids_of(user), recent=True),
         "audits": user.has_perm(ALL_SPONSORS),
         "app_list": admin.site.get_app_list(request),
         "spans": SPANS,
@@ -128,7 +128,8 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    return render(request, "admin/operations/dashboard.html", {"pulse": dashboard.read(sponsor_ids_of(request.user))})
+    pulse = dashboard.read(sponsor_ids_of(request.user), recent=True)
+    return render(request, "admin/operations/dashboard.html", {"pulse": pulse})
 
 
 def halted(request: HttpRequest) -> HttpResponse:

@@ -6,6 +6,8 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Case, Q, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -20,7 +22,7 @@ from mailhub.models import ApiKey
 from mailhub.owners import once
 from mailhub.owners.access import actor, page
 
-MOST = 500  # keys of a page
+EACH_PAGE = 50
 LOOK, ADD, CHANGE = "mailhub.view_apikey", "mailhub.add_apikey", "mailhub.change_apikey"
 # A key can do no more than its maker may: what each scope opens, as permissions.
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -84,16 +86,17 @@ def mine(request: HttpRequest, pk: int) -> ApiKey:
 def index(request: HttpRequest) -> HttpResponse:
     """The keys of the user's sponsors, the valid ones first; of a key its beginning alone is known."""
     now = timezone.now()
-    rows: list[Any] = list(
-        ApiKey.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("digest")[:MOST]
-    )
+    rows = ApiKey.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("digest")
+    over = Case(When(Q(revoked_at__lte=now) | Q(expires_at__lte=now), then=1), default=0)
+    some = Paginator(rows.order_by(over, "-pk"), EACH_PAGE).get_page(request.GET.get("page"))
     allowed = set(scopes_of(request.user))
-    for row in rows:
+    shown: list[Any] = list(some.object_list)
+    for row in shown:
         row.valid = row.is_valid(now)
         row.word, row.look = _state(row)
         row.extendable = row.valid and row.expires_at is not None and allowed.issuperset(row.scopes)
-    rows.sort(key=lambda row: not row.valid)
-    return render(request, "owners/keys/list.html", {"keys": rows, "lives": LIVES, "may_make": bool(allowed)})
+    facts = {"keys": shown, "page": some, "lives": LIVES, "may_make": bool(allowed)}
+    return render(request, "owners/keys/list.html", facts)
 
 
 def _state(row: Any) -> tuple[str, str]:

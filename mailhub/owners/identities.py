@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION
 from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -23,7 +24,8 @@ from vendors.models import Vendor
 
 LOOK, LOOK_TOPICS, ADD_TOPIC = "campaigns.view_identity", "campaigns.view_topic", "campaigns.add_topic"
 LOOKS = {findings.OK: "good", findings.MISSING: "bad", findings.WRONG: "bad", findings.NO_ANSWER: "warn"}
-MOST = 500
+EACH_PAGE = 50
+MOST = 500  # sponsors to choose from
 
 
 @page(LOOK)
@@ -31,7 +33,8 @@ MOST = 500
 def index(request: HttpRequest) -> HttpResponse:
     """The sender identities of the user's sponsors."""
     rows = Identity.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("secret")
-    return render(request, "owners/identities/list.html", {"identities": rows.order_by("sponsor__name", "name")[:MOST]})
+    some = Paginator(rows.order_by("sponsor__name", "name"), EACH_PAGE).get_page(request.GET.get("page"))
+    return render(request, "owners/identities/list.html", {"identities": some.object_list, "page": some})
 
 
 @page(LOOK)
@@ -132,8 +135,15 @@ def topics(request: HttpRequest) -> HttpResponse:
             return redirect("topics")
         status = 422
     rows = Topic.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor")
-    known = rows.order_by("sponsor__name", "name")[:MOST]
-    facts = {"topics": known, "sponsors": mine[:MOST], "may": may, "fault": fault, "typed": request.POST}
+    some = Paginator(rows.order_by("sponsor__name", "name"), EACH_PAGE).get_page(request.GET.get("page"))
+    facts = {
+        "topics": some.object_list,
+        "page": some,
+        "sponsors": mine[:MOST],
+        "may": may,
+        "fault": fault,
+        "typed": request.POST,
+    }
     return render(request, "owners/identities/topics.html", facts, status=status)
 
 

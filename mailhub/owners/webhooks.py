@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.dateparse import parse_datetime
@@ -60,7 +61,8 @@ def mine(request: HttpRequest, pk: int) -> Webhook:
 def index(request: HttpRequest) -> HttpResponse:
     """The webhooks of the user's sponsors."""
     rows = Webhook.objects.of_sponsors(sponsors_of(request.user)).select_related("sponsor").defer("secret")
-    return render(request, "owners/webhooks/list.html", {"webhooks": rows.order_by("sponsor__name", "pk")[:500]})
+    some = Paginator(rows.order_by("sponsor__name", "pk"), EACH_PAGE).get_page(request.GET.get("page"))
+    return render(request, "owners/webhooks/list.html", {"webhooks": some.object_list, "page": some})
 
 
 @page(ADD, SEE)

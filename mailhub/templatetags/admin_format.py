@@ -1,8 +1,10 @@
 """Template tags of the operators' pages: numbers, states as badges, progress bars."""
 
+from datetime import datetime
 from typing import Any
 
 from django import template
+from django.utils import timezone
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -74,6 +76,12 @@ def as_of() -> SafeString:
     """When a live page was made; its polls keep the time up to date, also where nothing else has changed."""
     text = format_html(gettext("As of {time}"), time=format_html("<time>{}</time>", clock()))
     return format_html('<p id="as-of" class="muted">{}</p>', text)
+
+
+@register.filter
+def moment(at: datetime) -> str:
+    """When something was counted that is older than the page around it."""
+    return gettext("As of {time}").format(time=f"{timezone.localtime(at):%H:%M:%S %Z}")
 
 
 @register.simple_tag(takes_context=True)

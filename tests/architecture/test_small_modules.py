@@ -42,6 +42,7 @@ NAMED = {
     "sandbox/demo/logins.py": "the command makes them and the report names them; setup is about the lists of one story",
     "mailhub/formats/en/formats.py": "Django looks for the forms of a language there",
     "mailhub/formats/de/formats.py": "Django looks for the forms of a language there",
+    "campaigns/forecast/kept_totals.py": "queues counts for whatever decides; sums that are kept for pages stay apart",
     "mailhub/languages.py": "settings name its middleware, and the template tags of all pages ask it",
 }
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from campaigns import tasks
-from campaigns.forecast import queues
+from campaigns.forecast import kept_totals, queues
 from campaigns.models import Job
 from mailhub.operations import charts, dashboard
 from tests import factories
@@ -20,6 +20,7 @@ from tests.campaigns.rows import family, in_doubt, logged
 from tests.terminal import Terminal
 from tests.waiting import wait_until
 from tests.workers import worker
+from vendors import redis_clients
 from vendors.models import Credential, Minute, RateLimit, Unreadable, Vendor
 
 pytestmark = pytest.mark.django_db
@@ -250,3 +251,37 @@ class TestStatus:
         (line,) = capsys.readouterr().out.splitlines()
         row = json.loads(line)
         assert (row["vendor"], row["accepting"], row["waiting"]) == (vendor.slug, False, 0)
+
+
+class TestKeptTotals:
+    """Sums of many waiting jobs are kept for a moment; the page says when they were counted."""
+
+    def waiting(self, *, recent: bool) -> tuple[int, bool]:
+        seen = dashboard.read(recent=recent)
+        return seen.waiting, seen.counted_at is not None
+
+    def test_few_are_counted_at_each_look(self) -> None:
+        login = factories.credential()
+        for number in (5, 10):
+            factories.campaign_with_job(5, of=login, status="DISPATCHED", messages=False)
+            assert self.waiting(recent=True) == (number, False)
+
+    def test_many_are_kept_for_twenty_times_as_long_as_they_took(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kept_totals, "MANY", 0)
+        monkeypatch.setattr(kept_totals, "SHARE", 1e9)  # so that it is LONGEST
+        login = factories.credential()
+        factories.campaign_with_job(5, of=login, status="DISPATCHED", messages=False)
+        assert self.waiting(recent=True) == (5, False)
+        factories.campaign_with_job(5, of=login, status="DISPATCHED", messages=False)
+        assert self.waiting(recent=True) == (5, True)
+        assert self.waiting(recent=False) == (10, False)  # commands count
+        assert [one.counted_at for one in dashboard.read([0], recent=True).vendors] == [None]  # another question
+        login.vendor.paused = True
+        login.vendor.save()
+        assert [one.accepting for one in dashboard.read(recent=True).vendors] == ["paused"]  # all else is as it is now
+
+    def test_without_redis_they_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kept_totals, "MANY", 0)
+        monkeypatch.setattr(redis_clients, "_client", lambda _url: redis_clients.connect("redis://127.0.0.1:1", 0.1))
+        factories.campaign_with_job(5, status="DISPATCHED", messages=False)
+        assert self.waiting(recent=True) == self.waiting(recent=True) == (5, False)
