@@ -38,7 +38,7 @@ def rebuild(throttle: Throttle, vendor_id: int, generation: int) -> bool:
         longest = RateLimit.objects.filter(vendor=vendor).aggregate(longest=Max("seconds"))["longest"] or 0.0
         recent = Usage.objects.filter(vendor=vendor, until__gt=Now() - timedelta(seconds=longest + 1))
         rows = recent.annotate(left=F("until") - Now()).values_list("credential_id", "left", "units")
-        entries = [(credential, left.total_seconds(), units) for credential, left, units in rows.iterator()]
+        entries = [(credential, left.total_seconds(), units) for credential, left, units in rows]
         vendor.generation = F("generation") + 1
         vendor.save(update_fields=["generation"])
         failpoints.here("before_rebuild")
