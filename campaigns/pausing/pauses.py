@@ -65,7 +65,7 @@ def pause_itself(campaign_id: int, reason: str) -> bool:
     if not pause(campaign_id, ITSELF, reason):
         return False
     whole = Job.objects.filter(campaign=campaign_id, parent=None).values_list("pk", flat=True)
-    history.record(Actor(ITSELF), Job, [(job_id, f"job {job_id}'s campaign paused: {reason}") for job_id in whole])
+    history.record(Actor(ITSELF), Job, [(job_id, f"job {job_id}'s campaign paused") for job_id in whole], reason)
     log.warning("campaign %s has paused itself: %s", campaign_id, reason)
     return True
 

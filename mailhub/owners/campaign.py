@@ -77,6 +77,7 @@ def index(request: HttpRequest, campaign_id: int) -> HttpResponse:
         "parts": state.sums.parts,
         "cost": accounts.so_far(state.jobs),
         "decided": _decided(campaign, jobs),
+        "system": history.SYSTEM,  # its entries name who decided themselves
     }
     return render(request, "owners/campaign/page.html", context)
 

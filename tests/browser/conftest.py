@@ -3,14 +3,16 @@
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
 
+from campaigns.models import Sponsor
+from mailhub import installation
 from tests.waiting import wait_until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -139,3 +141,47 @@ def window(browser: Browser, live_server, client) -> Iterator[Browsing]:
         context.close()
     assert opened.console == []
     assert opened.strangers == []
+
+
+PASSWORD = "a long pass phrase"
+LoggedIn = Callable[..., Browsing]
+
+
+@pytest.fixture
+def logged_in(browser: Browser, live_server) -> Iterator[LoggedIn]:
+    """Opens windows of new users of these groups and this sponsor, who log in through the form.
+
+    scripts=False: their browser runs none.
+    """
+    installation.create_groups()
+    opened: list[Browsing] = []
+
+    def one(name: str, *groups: str, of: Sponsor, page: str = "/", scripts: bool = True) -> Browsing:
+        staff = page.startswith("/admin/")
+        user = User.objects.create_user(name, f"{name}@own.example", PASSWORD, is_staff=staff)
+        user.groups.set(Group.objects.filter(name__in=groups))
+        of.users.add(user)
+        context = browser.new_context(
+            viewport={"width": 1280, "height": 900}, locale="en-GB", color_scheme="light", java_script_enabled=scripts
+        )
+        opened.append(Browsing(context.new_page(), live_server.url))
+        log_in(opened[-1], name, page)
+        return opened[-1]
+
+    try:
+        yield one
+    finally:
+        for window in opened:
+            window.page.context.close()
+    for window in opened:
+        assert window.console == []
+        assert window.strangers == []
+
+
+def log_in(window: Browsing, name: str, page: str = "/") -> None:
+    """Opens the page, which asks for a login first."""
+    shown = window.open(page)
+    shown.get_by_label("User name").or_(shown.get_by_label("Username")).fill(name)
+    shown.get_by_label("Password").fill(PASSWORD)
+    shown.get_by_role("button", name="Log in").click()
+    expect(shown).to_have_url(window.home + page)
