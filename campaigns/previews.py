@@ -1,8 +1,4 @@
-"""What letters of a campaign will look like, and a test-send to one's own address: made by the code that sends.
-
-A test-send is a campaign of its own, with one message: it passes the vendor's throttle and ledger and has an outcome as
-every message does, so that the promises hold for it, too.
-"""
+"""What letters of a campaign will look like, made by the code that sends."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -10,15 +6,13 @@ from typing import Any
 
 from campaigns.claiming.letters import ClaimedMessage, letter_of
 from campaigns.content.templates import Budget, Content
-from campaigns.intake import AddressReader, BadInput
-from campaigns.intake.checking import faults
+from campaigns.intake import BadInput
 from campaigns.models import Campaign, Message
 from campaigns.suppression.links import LetterLinks, content_of, link_keys, links_of
 from vendors import adapters
 from vendors.adapters.base import Attachment, Letter
 
 MOST = 20  # letters of a preview
-TEST = "Test: "  # begins the name of a test-send's campaign
 Previewed = Iterable[tuple[str, Mapping[str, Any]]]  # checked recipients with their fields
 
 
@@ -78,17 +72,3 @@ def as_text(letter: Letter) -> str:
     if letter.text:
         parts.extend(("---- the text beside it", letter.text))
     return "\n\n".join(parts)
-
-
-def to_oneself(
-    address: str, recipients: Previewed, normal: AddressReader, content: Content, budget: Budget | None = None
-) -> list[tuple[str, dict[str, Any]]]:
-    """The first recipient's letter, to this address instead. Raises BadInput, and OverBudget if there is a budget."""
-    try:
-        oneself = normal(address)
-    except ValueError as error:
-        raise BadInput(f"the test-send: {error}") from error
-    fields = dict(next(iter(recipients))[1])
-    for fault in faults(oneself, fields, content, budget):
-        raise BadInput(f"the test-send: {fault}")
-    return [(oneself, fields)]

@@ -3,14 +3,8 @@
 Each request is stored as a whole or not at all, once per idempotency key. Requests do not wait for each other: if
 another transaction is just storing the same key, the answer says so. The jobs start as DISPATCHED, large ones as
 P_QUEUED; with a send_at in the future, or a route, they are READY, for the dispatcher.
-
-The connections belong to no thread. A server has dozens of threads, of which one or two store at a time; with a
-connection for each thread the same statement costs nearly half as much again, because the PostgreSQL process behind it
-has nothing in its caches.
 """
 
-import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,64 +15,17 @@ from uuid import UUID
 import orjson
 import psycopg
 from django.db import connection
-from django.db.backends.base.base import BaseDatabaseWrapper
-from psycopg.pq import TransactionStatus
 
 from campaigns import approvals
 from campaigns.approvals import Kind, Party
 from campaigns.intake.files import CampaignFiles, keep
+from campaigns.intake.shared_connections import connection_pool
 from campaigns.intake.storage import NO_RULES, PauseRules
+from campaigns.intake.to_oneself import count
 from campaigns.lifecycle import Status
 from campaigns.models.jobs import new_uuids
 from campaigns.suppression.digests import digest, key
 from campaigns.suppression.lists import HOLDS
-
-
-class ConnectionPool:
-    """Database connections that are shared by threads; the one used last is taken first."""
-
-    def __init__(self) -> None:
-        self._free: list[BaseDatabaseWrapper] = []
-        os.register_at_fork(after_in_child=self._forget)
-
-    @contextlib.contextmanager
-    def one(self) -> Iterator[Any]:
-        """A psycopg connection in autocommit; within a transaction the connection of that transaction."""
-        if connection.in_atomic_block:
-            yield connection.connection
-            return
-        pooled = self._take()
-        try:
-            pooled.ensure_connection()
-            yield pooled.connection
-        finally:
-            self._give_back(pooled)
-
-    def close(self) -> None:
-        """Closes the connections that are not in use."""
-        while self._free:
-            self._take().close()
-
-    def _take(self) -> BaseDatabaseWrapper:
-        try:
-            return self._free.pop()
-        except IndexError:
-            pooled = connection.copy()
-            pooled.inc_thread_sharing()
-            return pooled
-
-    def _give_back(self, pooled: BaseDatabaseWrapper) -> None:
-        """Keeps the connection only if it is not in a transaction."""
-        if pooled.connection is not None and pooled.connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            self._free.append(pooled)
-        else:
-            pooled.close()
-
-    def _forget(self) -> None:
-        self._free = []
-
-
-connection_pool = ConnectionPool()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +62,7 @@ class Request:
     transactional: bool = False
     pauses: PauseRules = NO_RULES
     needs_approval: bool = False
+    to_oneself: bool = False
     key_maker: int | None = None  # the user who has made the key: nobody approves what one's own key has asked
     template_version_id: int | None = None
 
@@ -146,7 +94,7 @@ WITH asked AS (
         subject text, body text, html bool, first bigint, size int, refs jsonb, metadata jsonb, send_at timestamptz,
         deadline timestamptz, text text, headers jsonb, file_fields jsonb, files jsonb, identity bigint,
         topic bigint, transactional bool, wait_after int, bounce_limit float8, complaint_limit float8, route bigint,
-        template_version bigint)
+        template_version bigint, to_oneself bool)
 ), suppressed AS (
     SELECT d.n, d.id, s.reason FROM json_to_recordset(%s::json) AS d (n int, id bigint, digest bigint)
     JOIN asked a USING (n) CROSS JOIN LATERAL (
@@ -166,10 +114,12 @@ WITH asked AS (
 ), campaigns AS (
     INSERT INTO campaigns_campaign (id, sponsor_id, credential_id, identity_id, name, subject, body, html,
         first_message, size, send_at, deadline, time_zone, created_at, text, headers, file_fields, has_files,
-        topic_id, transactional, bounce_limit, complaint_limit, route_id, routed, made_by, template_version_id)
+        topic_id, transactional, bounce_limit, complaint_limit, route_id, routed, made_by, template_version_id,
+        to_oneself)
     SELECT campaign, sponsor, credential, identity, name, subject, body, html, first, size, send_at, deadline, '',
         clock_timestamp(), text, headers, file_fields, files IS NOT NULL,
-        topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL, prefix, template_version
+        topic, transactional, bounce_limit, complaint_limit, route, route IS NOT NULL, prefix, template_version,
+        to_oneself
     FROM numbered JOIN kept ON kept.job_id = job ORDER BY n
 ), named AS (
     INSERT INTO campaigns_campaignfile (campaign_id, file_id, name, content_type, cid, to_all)
@@ -201,39 +151,45 @@ SELECT kept.job_id, NOT free FROM numbered LEFT JOIN kept ON kept.job_id = job O
 def store(requests: Sequence[Request]) -> list[Stored]:
     """Stores the requests and returns what came of each, in order. Raises psycopg's errors; then nothing is stored.
 
+    A letter to oneself comes alone, for it raises TooManyToOneself where it is one too many.
     Contents of files are stored before, each once; without a request they are deleted a day later.
     If the connection is dead it tries a new one, once: what the lost one may have stored is found by its key.
     """
     secret = key()
+    counted = any(one.to_oneself for one in requests)
+    if counted and len(requests) > 1:
+        raise ValueError("a letter to oneself is stored by itself")
     waiting = ((number, one) for number, one in enumerate(requests) if one.needs_approval)
     asking = {number: Party(Kind.KEY, one.key_prefix, one.key_maker) for number, one in waiting}
     parameters = [_requests(requests), _digests(requests, secret), secret is not None, _messages(requests)]
     files = (file for request in requests if request.files for file in request.files.all())
     contents = [file.read() for file in files if file.digest is None]
     try:
-        rows = _execute(parameters, contents, asking)
+        rows = _execute(parameters, contents, asking, counted)
     except (psycopg.OperationalError, psycopg.InterfaceError):
         if connection.in_atomic_block:
             raise
         connection_pool.close()
-        rows = _execute(parameters, contents, asking)
+        rows = _execute(parameters, contents, asking, counted)
     return [Stored(job_id, busy) for job_id, busy in rows]
 
 
-def _execute(parameters: list[Any], contents: list[bytes], asking: Mapping[int, Party]) -> list[Any]:
-    """asking: who asks by those requests that need an approval, by their number."""
+def _execute(parameters: list[Any], contents: list[bytes], asking: Mapping[int, Party], counted: bool) -> list[Any]:
+    """asking: who asks by those requests that need an approval, by their number. counted: it is one to oneself."""
     # Parsed and planned once a connection. Django's own cursors put values into the text, so they prepare nothing.
     with connection_pool.one() as pooled, psycopg.Cursor(pooled) as cursor:
         pooled.prepare_threshold = 0
         for content in contents:
             keep(content, pooled)
-        if not asking:
+        if not asking and not counted:
             return cursor.execute(STORE, parameters, prepare=True).fetchall()
         with pooled.transaction():
             rows = cursor.execute(STORE, parameters, prepare=True).fetchall()
             new = {rows[number][0]: party for number, party in asking.items() if rows[number][0] is not None}
             if new:
                 approvals.ask(cursor, new)
+            if counted and rows[0][0] is not None:
+                count(cursor, rows[0][0])
             return rows
 
 
@@ -273,6 +229,7 @@ def _requests(requests: Sequence[Request]) -> str:
             "bounce_limit": r.pauses.bounce_limit,
             "complaint_limit": r.pauses.complaint_limit,
             "template_version": r.template_version_id,
+            "to_oneself": r.to_oneself,
         }
         for number, r in enumerate(requests)
     ]

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from campaigns import approvals, entitlements
 from campaigns.intake import files as file_storage
+from campaigns.intake import to_oneself as letters_to_oneself
 from campaigns.intake.checking import BadInput
 from campaigns.intake.files import CampaignFiles
 from campaigns.lifecycle import Status
@@ -157,6 +158,7 @@ def accept(
     route: Route | None = None,
     by: Actor | None = None,
     without_approval: bool = False,
+    to_oneself: bool = False,
     times_checked: bool = False,
     template_version: TemplateVersion | None = None,
     progress: Callable[[int], None] = lambda stored: None,
@@ -166,7 +168,8 @@ def accept(
 
     Messages to suppressed recipients are stored with that end, and the job counts them (`suppressed`).
     by: whose name the campaign keeps; if the sponsor demands the approval of another person, it is stored paused.
-    without_approval: a test-send, or an answer to HELP: one recipient, who has asked for it.
+    without_approval: an answer to HELP: one recipient, who has asked for it. to_oneself: so is a letter to oneself, of
+    which only some may go in an hour (intake/to_oneself.py).
     times_checked: when it was decided; a time to send at that is past by now means at once.
     For `now`, call dispatcher.dispatch_ready with the job afterwards. A new sponsor is stored with the campaign.
     identity: the name of one of the sponsor's; empty: its default one. topic: one of the
@@ -214,6 +217,7 @@ def accept(
             bounce_limit=pauses.bounce_limit,
             complaint_limit=pauses.complaint_limit,
             made_by=by.name[:150] if by else "",
+            to_oneself=to_oneself,
         )
         joined(campaign)
         _copy(campaign, recipients, progress)
@@ -232,8 +236,17 @@ def accept(
             wait_after=pauses.wait_after(size),
         )
         end_suppressed(job)
-        _ask_approval(job, by, without_approval)
+        _ask_approval(job, by, without_approval or to_oneself)
+        if to_oneself:
+            _count(job, by)
         return job
+
+
+def _count(job: Job, by: Actor | None) -> None:
+    if by is None:
+        raise BadInput("it must be known who sends a letter to oneself")
+    with connection.cursor() as cursor:
+        letters_to_oneself.count(cursor, job.pk)
 
 
 def _ask_approval(job: Job, by: Actor | None, without: bool) -> None:

@@ -60,6 +60,10 @@ TIMED = Index(
 OF_TEMPLATE = Index(
     fields=["template_version", "id"], condition=Q(template_version__isnull=False), name="campaign_template"
 )
+# Which letters to oneself somebody has sent in the last hour: they are counted before the next one goes.
+TO_ONESELF = Index(
+    fields=["sponsor", "made_by", "created_at"], condition=Q(to_oneself=True), name="campaign_to_oneself"
+)
 PAUSED = Index(fields=["id"], condition=Q(paused_at__isnull=False), name="campaign_paused")
 # Of messages. Of accepted ones these columns never change, so their updates stay heap-only.
 MESSAGE_DOUBTS = Index(fields=["id"], condition=Q(in_doubt_at__isnull=False), name="message_doubts")
@@ -228,6 +232,10 @@ class Campaign(models.Model):
         max_length=150, blank=True, default="", db_default="", editable=False, help_text="A user or an API key's prefix"
     )
 
+    to_oneself = models.BooleanField(
+        default=False, db_default=False, editable=False, help_text="A test letter to who has made it; needs no approval"
+    )
+
     objects = OfSponsors.as_manager()
 
     class Meta:
@@ -236,6 +244,7 @@ class Campaign(models.Model):
             TIMED,
             PAUSED,
             OF_TEMPLATE,
+            TO_ONESELF,
             models.Index(fields=["sponsor", "id"], name="campaign_sponsor"),
             models.Index(fields=["name"], opclasses=["varchar_pattern_ops"], name="campaign_name"),
             models.Index(OpClass(Lower("name"), "text_pattern_ops"), name="campaign_lower_name"),

@@ -84,7 +84,6 @@ class Draft(models.Model):
     facts = models.JSONField(null=True)
     failure = models.TextField(blank=True, default="", help_text="Why it could not be sent, as a sentence")
     tests = models.PositiveIntegerField(default=0, help_text="Test-sends so far")
-    tested_at: Any = models.JSONField(default=list, db_default=[], help_text="Times of the test-sends of the last hour")
 
     objects = OfSponsors.as_manager()
 

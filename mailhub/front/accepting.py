@@ -13,6 +13,7 @@ from django.conf import settings
 from campaigns.dispatch.dispatcher import dispatch_later
 from campaigns.intake import requests as accepting
 from campaigns.intake.requests import Request, Stored
+from campaigns.intake.to_oneself import TooManyToOneself
 from campaigns.models import Session
 from mailhub.front import notifier, rate_limits
 from mailhub.front.batcher import Batcher
@@ -144,7 +145,14 @@ def _forecast(order: SendOrder, vendor: VendorSnapshot, known: dict[object, Fore
 
 
 def _stored_rows(requests: list[Request]) -> "list[Stored | Exception]":
-    """Store all in one statement; if one request makes it fail, store each by itself."""
+    """Store all in one statement, but letters to oneself; if one request makes it fail, store each by itself."""
+    by_itself = [_alone(request) if request.to_oneself else None for request in requests]
+    others = [request for request in requests if not request.to_oneself]
+    together = iter(_together(others) if others else [])
+    return [one if one is not None else next(together) for one in by_itself]
+
+
+def _together(requests: list[Request]) -> "list[Stored | Exception]":
     try:
         return list(accepting.store(requests))
     except SINGLE:
@@ -156,6 +164,9 @@ def _stored_rows(requests: list[Request]) -> "list[Stored | Exception]":
 def _alone(request: Request) -> "Stored | Exception":
     try:
         return accepting.store([request])[0]
+    except TooManyToOneself as error:
+        wait = (error.again - datetime.now(UTC)).total_seconds()
+        return Problem("rate-limited", str(error), retry_after=wait)
     except SINGLE as error:
         return error
 

@@ -15,7 +15,7 @@ from campaigns.content.addresses import with_addresses
 from campaigns.content.headers import header_templates, with_beside
 from campaigns.content.templates import Budget, Content, OverBudget, TemplateError
 from campaigns.entitlements import NotEntitled
-from campaigns.intake import AddressReader, BadInput
+from campaigns.intake import AddressReader, BadInput, to_oneself
 from campaigns.intake.storage import FARTHEST, PauseRules, check_moment
 from campaigns.intake.uploads import Owner
 from campaigns.models import Campaign, Sponsor
@@ -68,7 +68,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
     if asked.test_to is not None:
         recipients = _to_oneself(asked.test_to, recipients, normal, content, budget)
         beside = replace(beside, files=beside.files and beside.files.of(recipients))
-        name, send_at, references = f"{previews.TEST}{name}"[:200], None, []
+        name, send_at, references = f"{to_oneself.NAME}{name}"[:200], None, []
     return SendOrder(
         caller=caller,
         vendors=vendors,
@@ -96,6 +96,7 @@ def check(asked: SendRequest, caller: Caller, key: str, fingerprint: bytes) -> S
         transactional=asked.transactional,
         pauses=PauseRules(asked.first, asked.bounce_limit, asked.complaint_limit),
         needs_approval=_needs_approval(asked, caller, len(recipients)),
+        to_oneself=asked.test_to is not None,
     )
 
 
@@ -189,7 +190,7 @@ def _cost(
 
 def _to_oneself(address: str, recipients: Pairs, normal: AddressReader, content: Content, budget: Budget) -> Pairs:
     try:
-        return previews.to_oneself(address, recipients, normal, content, budget)
+        return to_oneself.addressed(address, recipients, normal, content, budget)
     except BadInput as why:
         raise invalid([error("/test_to", "address", str(why))]) from why
     except OverBudget as why:

@@ -99,7 +99,10 @@ class SendRequest(Strict):
     preview: int = Field(default=0, ge=0, le=previews.MOST, description="A dry run shows so many letters")
     preview_pdf: bool = Field(default=False, description="These letters as printed, too, with the envelope's window")
     test_to: str | None = Field(
-        default=None, min_length=1, max_length=2000, description="Send only the first letter, now, to this address"
+        default=None,
+        min_length=1,
+        max_length=2000,
+        description="Send only the first letter, now, to this address; a key may do so ten times an hour",
     )
 
 

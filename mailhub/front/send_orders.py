@@ -54,6 +54,7 @@ class SendOrder:
     transactional: bool
     pauses: PauseRules
     needs_approval: bool
+    to_oneself: bool
 
     @property
     def size(self) -> int:
@@ -117,6 +118,7 @@ class SendOrder:
             transactional=self.transactional,
             pauses=self.pauses,
             needs_approval=self.needs_approval,
+            to_oneself=self.to_oneself,
             key_maker=maker(self.caller.key_id) if self.needs_approval else None,
         )
 

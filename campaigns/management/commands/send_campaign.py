@@ -14,11 +14,11 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 from django.utils import timezone
 
-from campaigns import approvals, entitlements, estimates, intake, previews
+from campaigns import approvals, entitlements, estimates, intake
 from campaigns.content import templates
 from campaigns.dispatch import dispatcher
 from campaigns.entitlements import NotEntitled
-from campaigns.intake import At, Hours
+from campaigns.intake import At, Hours, to_oneself
 from campaigns.intake.contents import CampaignContent
 from campaigns.intake.storage import PauseRules, check_times, parse_at, parse_hours, parse_moment
 from campaigns.intake.text_encoding import WESTERN
@@ -181,9 +181,9 @@ def _accept(
     files = content.files
     if options["test_to"]:
         normal = intake.AddressReader(vendor.channel, region)
-        recipients = previews.to_oneself(options["test_to"], recipients, normal, content.compiled)
+        recipients = to_oneself.addressed(options["test_to"], recipients, normal, content.compiled)
         files = files and files.of(recipients)
-        name, at, hours = f"{previews.TEST}{name}", "now", None
+        name, at, hours = f"{to_oneself.NAME}{name}", "now", None
     return intake.accept(
         sponsor=sponsor,
         credential=credential,
@@ -204,7 +204,7 @@ def _accept(
         pauses=pauses,
         route=None if options["test_to"] else route,
         by=Actor(arguments.person()),
-        without_approval=bool(options["test_to"]),
+        to_oneself=bool(options["test_to"]),
         template_version=content.version,
         progress=add("Storing", len(recipients)),
     )

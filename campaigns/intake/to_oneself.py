@@ -1,0 +1,72 @@
+"""A letter to oneself, and how many may go: they need no approval, so every door together has one limit.
+
+A letter to oneself (a draft's test, `--test-to`, `"test_to"`) is a campaign of its own with one message, marked
+`to_oneself`: it passes the vendor's throttle and ledger and has an outcome as every message does, so that the promises
+hold for it, too. Each login, and each API key, may store MOST of a sponsor's in an hour.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from campaigns.content.templates import Budget, Content
+from campaigns.intake.checking import AddressReader, BadInput, faults
+
+NAME = "Test: "  # begins the name of its campaign
+MOST = 10
+HOUR = timedelta(hours=1)
+# Whoever comes second waits here until the first one is stored or has failed, and then counts what there is.
+ONE_AT_A_TIME = """
+SELECT c.id, c.sponsor_id, c.made_by, pg_advisory_xact_lock(
+    hashtextextended('letters to oneself ' || c.sponsor_id || ' ' || c.made_by, 0))
+FROM campaigns_job j JOIN campaigns_campaign c ON c.id = j.campaign_id WHERE j.id = %s
+"""
+TENTH_BEFORE = f"""
+SELECT created_at FROM campaigns_campaign
+WHERE to_oneself AND sponsor_id = %s AND made_by = %s AND id <> %s AND created_at > clock_timestamp() - %s
+ORDER BY created_at DESC OFFSET {MOST - 1} LIMIT 1
+"""
+
+
+class TooManyToOneself(BadInput):
+    """again: from when on the next one may go."""
+
+    def __init__(self, again: datetime) -> None:
+        said = _(
+            "%(most)s letters to oneself can be sent in an hour, the next one at %(again)s UTC; what cannot wait "
+            "goes as a campaign to this one recipient"
+        )
+        super().__init__(said % {"most": MOST, "again": f"{again.astimezone(UTC):%H:%M:%S}"})
+        self.again = again
+
+
+def count(cursor: Any, job_id: int) -> None:
+    """Of what was just stored, in its transaction, which holds up others of the same login until it ends.
+
+    Raises TooManyToOneself: then nothing of it may stay. cursor: of Django or of psycopg.
+    """
+    cursor.execute(ONE_AT_A_TIME, [job_id])
+    campaign, sponsor, who, _lock = cursor.fetchone()
+    cursor.execute(TENTH_BEFORE, [sponsor, who, campaign, HOUR])
+    if found := cursor.fetchone():
+        raise TooManyToOneself(found[0] + HOUR)
+
+
+def addressed(
+    address: str,
+    recipients: Iterable[tuple[str, Mapping[str, Any]]],
+    normal: AddressReader,
+    content: Content,
+    budget: Budget | None = None,
+) -> list[tuple[str, dict[str, Any]]]:
+    """The first recipient's letter, to this address instead. Raises BadInput, and OverBudget if there is a budget."""
+    try:
+        oneself = normal(address)
+    except ValueError as error:
+        raise BadInput(f"the test-send: {error}") from error
+    fields = dict(next(iter(recipients))[1])
+    for fault in faults(oneself, fields, content, budget):
+        raise BadInput(f"the test-send: {fault}")
+    return [(oneself, fields)]
